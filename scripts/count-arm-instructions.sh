@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Counts the instructions that hone and llama.cpp execute for the same product on 64-bit ARM, by weight type, under an
-# emulator: exact numbers of executed instructions, and no speed. Prints a Markdown table of instructions per
-# multiply-accumulate, for generation (one token) and prompts (128 tokens), quantizing the activations included.
+# Counts the instructions that hone and llama.cpp execute for the same product on 64-bit ARM, by weight type, and for the
+# same attention, under an emulator: exact numbers of executed instructions, and no speed. Prints Markdown tables of
+# instructions per multiply-accumulate, for generation (one token) and prompts (128 tokens), quantizing the activations
+# included.
 #
-# Both run a product once and twice as often, and the difference of the totals counts, without what happens once.
-# llama.cpp is built from the sources that scripts/bench-peers.sh uses, in its cache, with -march=armv8.2-a+dotprod and
-# with -march=armv8.6-a+i8mm; hone's kernels are built as in a release. Takes some minutes, the first time ten.
-# Arguments: the types to count; without, all.
+# Both compute once and twice as often, and the difference of the totals counts, without what happens once. llama.cpp is
+# built from the sources that scripts/bench-peers.sh uses, in its cache, with -march=armv8.2-a+dotprod, with
+# -march=armv8.6-a+i8mm and, for where it computes in half precision then, with -march=armv8.2-a+dotprod+fp16; hone's
+# kernels are built as in a release. Takes ten minutes, the first time twenty.
+# Arguments: the types to count; without, all, and attention.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -20,17 +22,24 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 fetch_llama_cpp
-for arch in armv8.2-a+dotprod armv8.6-a+i8mm; do
+for arch in armv8.2-a+dotprod armv8.6-a+i8mm armv8.2-a+dotprod+fp16; do
     build=$cache/$arch
     build_llama_cpp "$build" ggml -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DBUILD_SHARED_LIBS=OFF \
         -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DLLAMA_BUILD_SERVER=OFF \
         -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_COMMON=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_CPU_ARM_ARCH="$arch"
-    aarch64-linux-gnu-g++ -O2 -std=c++17 -I "$cache/source/vendor/llama.cpp/ggml/include" -o "$work/${arch#*+}" \
-        scripts/arm-instructions/llama-product.cpp "$build"/ggml/src/libggml{,-cpu,-base}.a -pthread -static
+    for kernel in product attention; do
+        aarch64-linux-gnu-g++ -O2 -std=c++17 -I "$cache/source/vendor/llama.cpp/ggml/include" \
+            -o "$work/$kernel-${arch##*+}" "scripts/arm-instructions/llama-$kernel.cpp" \
+            "$build"/ggml/src/libggml{,-cpu,-base}.a -pthread -static
+    done
 done
 cc -O2 -shared -fPIC -o "$work/plugin.so" scripts/arm-instructions/plugin.c
-hone=$(cargo bench --package hone-kernels --bench products --no-run --locked --target "$ARM" --message-format json |
-    jq -r 'select(.executable and .target.name == "products").executable')
+bench() {
+    cargo bench --package hone-kernels --bench "$1" --no-run --locked --target "$ARM" --message-format json |
+        jq -r --arg name "$1" 'select(.executable and .target.name == $name).executable'
+}
+products=$(bench products)
+attention=$(bench attention)
 
 read -ra emulator <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
-python3 scripts/arm-instructions/table.py "$work" "$hone" "${emulator[@]}" -- "$@"
+python3 scripts/arm-instructions/table.py "$work" "$products" "$attention" "${emulator[@]}" -- "$@"

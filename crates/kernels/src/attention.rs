@@ -173,7 +173,7 @@ macro_rules! table {
     };
 }
 
-table!(portable, f32);
+table!(portable, wide::f32x4);
 #[cfg(target_arch = "x86_64")]
 table!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]

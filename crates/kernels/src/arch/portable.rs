@@ -1,6 +1,6 @@
 //! The kernels for every processor, and the oracle that the others are tested against: plain Rust, with loops over sixteen
-//! rows that the compiler vectorizes. The products of integers alone are written with registers of 128 bits (the crate
-//! `wide`), because the compiler would gather their operands one by one.
+//! rows that the compiler vectorizes. Where it would gather operands one by one, in the products of integers and in what is
+//! written over [`Vector`](crate::elementwise::vector::Vector), registers of 128 bits are used (the crate `wide`).
 
 use std::slice;
 

@@ -158,11 +158,16 @@ unsafe fn keys<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked:
     }
     // SAFETY: the offsets are those of the block, and there is room for it.
     unsafe {
-        let scales = quants.add(layer.key_elements()).cast::<f16>();
-        for at in (0..layer.key_elements()).step_by(V::LANES) {
-            let scale_at = at / BLOCK_TOKENS / SCALE_ELEMENTS * BLOCK_TOKENS + at % BLOCK_TOKENS;
-            let scale = V::load_f16(scales.add(scale_at));
-            V::load_i8(quants.add(at).cast()).multiply(scale).store_f16(unpacked.add(at));
+        let mut scales = quants.add(layer.key_elements()).cast::<f16>();
+        for first in (0..layer.key_elements()).step_by(SCALE_ELEMENTS * BLOCK_TOKENS) {
+            let end = layer.key_elements().min(first + SCALE_ELEMENTS * BLOCK_TOKENS);
+            for position in (0..BLOCK_TOKENS).step_by(2 * V::LANES) {
+                let scales = V::load_f16_pair(scales.add(position));
+                for at in (first + position..end).step_by(BLOCK_TOKENS) {
+                    unpack::<V>(quants.add(at), scales, unpacked.add(at));
+                }
+            }
+            scales = scales.add(BLOCK_TOKENS);
         }
     }
     unpacked
@@ -180,12 +185,22 @@ unsafe fn values<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacke
         let scales = quants.add(layer.value_elements()).cast::<f16>();
         for chunk in 0..layer.value_elements() / SCALE_ELEMENTS {
             let scale = V::splat((*scales.add(chunk)).to_f32_const());
-            for at in (chunk * SCALE_ELEMENTS..(chunk + 1) * SCALE_ELEMENTS).step_by(V::LANES) {
-                V::load_i8(quants.add(at).cast()).multiply(scale).store_f16(unpacked.add(at));
+            for at in (chunk * SCALE_ELEMENTS..(chunk + 1) * SCALE_ELEMENTS).step_by(2 * V::LANES) {
+                unpack::<V>(quants.add(at), [scale; 2], unpacked.add(at));
             }
         }
     }
     unpacked
+}
+
+/// Multiplies two registers of 8-bit numbers with their scales.
+#[inline(always)]
+unsafe fn unpack<V: Vector>(quants: *const u8, scales: [V; 2], to: *mut f16) {
+    // SAFETY: the caller has the instruction set, and the pointers are valid for two registers.
+    unsafe {
+        let quants = V::load_i8_pair(quants.cast());
+        V::store_f16_pair([quants[0].multiply(scales[0]), quants[1].multiply(scales[1])], to);
+    }
 }
 
 /// Turns the scores of a chunk into weights, and scales earlier results down to the new largest score.
@@ -437,21 +452,23 @@ unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usiz
         // SAFETY: the columns come in whole pairs of registers, and the rows exist.
         unsafe {
             let mut sums = [[V::splat(0.0); 2]; N_ROWS];
-            let mut line = panel.start.add(column);
-            for k in 0..panel.depth {
-                let (left, right) = (V::load_f16(line), V::load_f16(line.add(V::LANES)));
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    let factor = V::splat(*rows.start.add(row * rows.stride + k));
-                    sum[0] = left.multiply_add(factor, sum[0]);
-                    sum[1] = right.multiply_add(factor, sum[1]);
-                }
-                // After the last row this may point past the end, where nothing is read.
-                line = line.wrapping_add(panel.stride);
-                if FETCH {
-                    V::prefetch(read_next);
-                    read_next = read_next.wrapping_add(2 * V::LANES);
+            let mut lines = Lines { next: panel.start.add(column), stride: panel.stride, read_next };
+            let whole = panel.depth - panel.depth % V::N_FACTORS;
+            for k in (0..whole).step_by(V::N_FACTORS) {
+                let factors: [V; N_ROWS] =
+                    std::array::from_fn(|row| V::load_factors(rows.start.add(row * rows.stride + k)));
+                lines.add::<V, FETCH, 0, N_ROWS>(&factors, &mut sums);
+                if V::N_FACTORS == 4 {
+                    lines.add::<V, FETCH, 1, N_ROWS>(&factors, &mut sums);
+                    lines.add::<V, FETCH, 2, N_ROWS>(&factors, &mut sums);
+                    lines.add::<V, FETCH, 3, N_ROWS>(&factors, &mut sums);
                 }
             }
+            for k in whole..panel.depth {
+                let factors: [V; N_ROWS] = std::array::from_fn(|row| V::splat(*rows.start.add(row * rows.stride + k)));
+                lines.add::<V, FETCH, 0, N_ROWS>(&factors, &mut sums);
+            }
+            read_next = lines.read_next;
             for (row, sum) in sums.into_iter().enumerate() {
                 let target = out.start.add(row * out.stride + column);
                 for (half, sum) in sum.into_iter().enumerate() {
@@ -459,6 +476,38 @@ unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usiz
                     let sum = if ADD { sum.add(V::load(target)) } else { sum };
                     sum.store(target);
                 }
+            }
+        }
+    }
+}
+
+/// The part of a panel's rows that a tile covers, from one row on.
+struct Lines {
+    next: *const f16,
+    stride: usize,
+    read_next: *const f16,
+}
+
+impl Lines {
+    /// Adds the products of the next row with a factor of every row of the tile.
+    #[inline(always)]
+    unsafe fn add<V: Vector, const FETCH: bool, const LANE: i32, const N_ROWS: usize>(
+        &mut self,
+        factors: &[V; N_ROWS],
+        sums: &mut [[V; 2]; N_ROWS],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [left, right] = V::load_f16_pair(self.next);
+            for (factors, sum) in factors.iter().zip(sums) {
+                sum[0] = left.multiply_add_lane::<LANE>(*factors, sum[0]);
+                sum[1] = right.multiply_add_lane::<LANE>(*factors, sum[1]);
+            }
+            // After the last row this may point past the end, where nothing is read.
+            self.next = self.next.wrapping_add(self.stride);
+            if FETCH {
+                V::prefetch(self.read_next);
+                self.read_next = self.read_next.wrapping_add(2 * V::LANES);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A register of floats, so that one source serves every instruction set.
 //!
 //! Computations are written once over [`Vector`] and inlined into a function that is compiled for an instruction set.
-//! Single floats are vectors too: they are the portable version, and they process the remainder at the end of a row.
+//! Single floats are vectors too: they process the remainder at the end of a row.
 
 use half::f16;
 
@@ -15,13 +15,24 @@ pub(crate) trait Vector: Copy {
     const LANES: usize;
     /// Rows of a tile that is two registers wide, such that it fits the registers with some to spare.
     const TILE_ROWS: usize;
+    /// Factors of [`load_factors`](Vector::load_factors): more than one where an instruction can pick a lane.
+    const N_FACTORS: usize = 1;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn store(self, to: *mut f32);
-    unsafe fn load_f16(from: *const f16) -> Self;
     unsafe fn store_f16(self, to: *mut f16);
-    unsafe fn load_i8(from: *const i8) -> Self;
+    /// Two registers of neighbouring elements, as in the next two functions.
+    unsafe fn load_f16_pair(from: *const f16) -> [Self; 2];
+    unsafe fn load_i8_pair(from: *const i8) -> [Self; 2];
+    #[inline(always)]
+    unsafe fn store_f16_pair([left, right]: [Self; 2], to: *mut f16) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            left.store_f16(to);
+            right.store_f16(to.add(Self::LANES));
+        }
+    }
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn subtract(self, other: Self) -> Self;
     unsafe fn multiply(self, other: Self) -> Self;
@@ -29,6 +40,18 @@ pub(crate) trait Vector: Copy {
     unsafe fn maximum(self, other: Self) -> Self;
     /// self · factor + summand.
     unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self;
+    /// [`N_FACTORS`](Vector::N_FACTORS) factors for [`multiply_add_lane`](Vector::multiply_add_lane).
+    #[inline(always)]
+    unsafe fn load_factors(from: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::splat(from.read_unaligned()) }
+    }
+    /// self · the factor in this lane + summand.
+    #[inline(always)]
+    unsafe fn multiply_add_lane<const LANE: i32>(self, factors: Self, summand: Self) -> Self {
+        // SAFETY: the caller's promise; a single factor is in all lanes.
+        unsafe { self.multiply_add(factors, summand) }
+    }
     /// e to the power of each, within two units in the last place; 0 for values below -87.3.
     unsafe fn exp(self) -> Self;
     /// Prefetches a cache line that will be read soon; any address is allowed.
@@ -45,11 +68,9 @@ pub(crate) const SMALLEST_EXPONENT: f32 = -87.3;
 pub(crate) const LARGEST_EXPONENT: f32 = 88.3;
 
 /// ln 2 in two parts: the first ends in zero bits, so that its product with a small integer is exact.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 the truncation error is below 1.2e-7.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const EXP_COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
 impl Vector for f32 {
@@ -74,21 +95,21 @@ impl Vector for f32 {
     }
 
     #[inline(always)]
-    unsafe fn load_f16(from: *const f16) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { from.read_unaligned() }.to_f32_const()
-    }
-
-    #[inline(always)]
     unsafe fn store_f16(self, to: *mut f16) {
         // SAFETY: the caller's promise.
         unsafe { to.write_unaligned(f16::from_f32_const(self)) }
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const i8) -> Self {
+    unsafe fn load_f16_pair(from: *const f16) -> [Self; 2] {
         // SAFETY: the caller's promise.
-        f32::from(unsafe { *from })
+        unsafe { from.cast::<[f16; 2]>().read_unaligned() }.map(f16::to_f32_const)
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8_pair(from: *const i8) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[i8; 2]>().read_unaligned() }.map(f32::from)
     }
 
     #[inline(always)]
@@ -156,3 +177,4 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod portable;

@@ -29,9 +29,10 @@ impl Vector for __m256 {
     }
 
     #[inline(always)]
-    unsafe fn load_f16(from: *const f16) -> Self {
+    unsafe fn load_f16_pair(from: *const f16) -> [Self; 2] {
+        let from = from.cast::<__m128i>();
         // SAFETY: the caller's promise.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+        unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from.add(1)))] }
     }
 
     #[inline(always)]
@@ -41,9 +42,13 @@ impl Vector for __m256 {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const i8) -> Self {
+    unsafe fn load_i8_pair(from: *const i8) -> [Self; 2] {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
+        unsafe {
+            let left = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()));
+            let right = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(Self::LANES).cast()));
+            [_mm256_cvtepi32_ps(left), _mm256_cvtepi32_ps(right)]
+        }
     }
 
     #[inline(always)]

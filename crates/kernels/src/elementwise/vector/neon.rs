@@ -8,7 +8,8 @@ use super::{EXP_COEFFICIENTS, LARGEST_EXPONENT, LN_2, SMALLEST_EXPONENT, Vector}
 
 impl Vector for float32x4_t {
     const LANES: usize = 4;
-    const TILE_ROWS: usize = 12;
+    const TILE_ROWS: usize = 8;
+    const N_FACTORS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -29,9 +30,12 @@ impl Vector for float32x4_t {
     }
 
     #[inline(always)]
-    unsafe fn load_f16(from: *const f16) -> Self {
+    unsafe fn load_f16_pair(from: *const f16) -> [Self; 2] {
         // SAFETY: the caller's promise.
-        unsafe { vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from.cast()))) }
+        unsafe {
+            let halves = vreinterpretq_f16_u16(vld1q_u16(from.cast()));
+            [vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)]
+        }
     }
 
     #[inline(always)]
@@ -41,12 +45,18 @@ impl Vector for float32x4_t {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const i8) -> Self {
+    unsafe fn load_i8_pair(from: *const i8) -> [Self; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let bytes = vcreate_s8(u64::from(from.cast::<u32>().read_unaligned()));
-            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
+            let words = vmovl_s8(vld1_s8(from));
+            [vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))]
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_pair([left, right]: [Self; 2], to: *mut f16) {
+        // SAFETY: the caller's promise.
+        unsafe { vst1q_u16(to.cast(), vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(left), right))) }
     }
 
     #[inline(always)]
@@ -83,6 +93,18 @@ impl Vector for float32x4_t {
     unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self {
         // SAFETY: the caller has the instruction set.
         unsafe { vfmaq_f32(summand, self, factor) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_factors(from: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add_lane<const LANE: i32>(self, factors: Self, summand: Self) -> Self {
+        // SAFETY: the caller has the instruction set.
+        unsafe { vfmaq_laneq_f32::<LANE>(summand, self, factors) }
     }
 
     /// e^x = 2^n · e^r, with n the nearest integer to x / ln 2, which goes into the exponent's bits.
