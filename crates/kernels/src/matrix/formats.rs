@@ -47,6 +47,14 @@ pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
     }
 }
 
+/// The layout of the type with this number, for kernels that are compiled for one type each. It is a constant of a type, and
+/// not a `const fn`, which would be called in their innermost loops wherever `const { … }` around it was forgotten.
+pub(crate) struct LayoutOf<const TENSOR_TYPE: u8>;
+
+impl<const TENSOR_TYPE: u8> LayoutOf<TENSOR_TYPE> {
+    pub(crate) const LAYOUT: QuantLayout = quant_layout(TensorType::ALL[TENSOR_TYPE as usize]);
+}
+
 const fn with_codebook(codebook: &'static [u8; 16], layout: QuantLayout) -> QuantLayout {
     QuantLayout { codebook: Some(codebook), ..layout }
 }

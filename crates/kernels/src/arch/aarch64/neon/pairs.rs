@@ -8,8 +8,9 @@ use std::arch::aarch64::*;
 
 use super::instructions::smmla;
 use super::token::{Multipliers, Token, UNPACKED, add_scaled};
-use super::weights::{Factors, QuarterWeights, layout};
+use super::weights::{Factors, QuarterWeights};
 use super::{QUARTER, QUARTERS};
+use crate::matrix::formats::LayoutOf;
 use crate::matrix::layout::Scales;
 use crate::operands::ActivationBlock;
 
@@ -172,7 +173,7 @@ impl Pair {
             let columns = [vzip1q_s64(a, c), vzip2q_s64(a, c), vzip1q_s64(b, d), vzip2q_s64(b, d)];
             let scales = low(first.scale, second.scale);
             let mut half_sums = [scales; 2];
-            if matches!(const { layout::<TENSOR_TYPE>() }.scales, Scales::SubPairMinimum) {
+            if matches!(LayoutOf::<TENSOR_TYPE>::LAYOUT.scales, Scales::SubPairMinimum) {
                 let sums = high(first.half_sums, second.half_sums);
                 half_sums = [vtrn1q_f32(sums, sums), vtrn2q_f32(sums, sums)];
             }
@@ -192,7 +193,7 @@ impl Pair {
     /// `i8mm`.
     #[inline(always)]
     unsafe fn dots<const TENSOR_TYPE: u8>(&self, quants: &[int8x16_t; 8], pair: usize) -> [int32x4_t; 2] {
-        let has_half_scales = const { layout::<TENSOR_TYPE>() }.has_half_scales();
+        let has_half_scales = LayoutOf::<TENSOR_TYPE>::LAYOUT.has_half_scales();
         // SAFETY: no memory is touched.
         unsafe {
             let mut dots = [vdupq_n_s32(0); 2];

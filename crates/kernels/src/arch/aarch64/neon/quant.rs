@@ -10,9 +10,10 @@ use std::arch::aarch64::*;
 use super::instructions::sdot;
 use super::pairs::{PairTile, PairedWeights, pair_rows, separate};
 use super::token::{Token, UNPACKED, add_scaled};
-use super::weights::{BlockFactors, QuarterWeights, RecordFactors, layout, read_quants};
+use super::weights::{BlockFactors, QuarterWeights, RecordFactors, read_quants};
 use super::{QUARTERS, store};
 use crate::matrix::ROW_GROUP;
+use crate::matrix::formats::LayoutOf;
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 
 /// Multiplies groups of rows with the tokens of a tile.
@@ -59,7 +60,7 @@ unsafe fn multiply<const TENSOR_TYPE: u8, const I8MM: bool>(product: &Product) {
 /// As [`product`], with `N_TOKENS` tokens, and the group is the product's.
 #[inline(always)]
 unsafe fn few_tokens<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
@@ -168,7 +169,7 @@ impl Block<'_> {
     /// As [`Block::add_few`].
     #[inline(always)]
     unsafe fn planes<const TENSOR_TYPE: u8>(&self) -> *const u8 {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: the record contains the block.
         unsafe { self.record.add(layout.planes_offset() + self.block * layout.planes.block_bytes()) }
     }
@@ -181,7 +182,7 @@ impl Block<'_> {
 /// As [`product`], and the group is the product's; `i8mm` if `I8MM`.
 #[inline(always)]
 unsafe fn many_tokens<const TENSOR_TYPE: u8, const I8MM: bool>(product: &Product, row: usize) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks; a tile's tokens have room in
     // `sums`.
     unsafe {
@@ -316,7 +317,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8>(sums: float32x4_t, weights: &Quarter
     // SAFETY: no memory is touched.
     unsafe {
         let [first, last] = weights.quants.as_chunks::<4>().0 else { return sums };
-        let dots = if const { layout::<TENSOR_TYPE>() }.has_half_scales() {
+        let dots = if LayoutOf::<TENSOR_TYPE>::LAYOUT.has_half_scales() {
             [dot(token.starts[0], first, token.quants[0]), dot(token.starts[1], last, token.quants[1])]
         } else {
             [dot(dot(token.starts[0], first, token.quants[0]), last, token.quants[1]); 2]

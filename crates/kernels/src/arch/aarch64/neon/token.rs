@@ -2,7 +2,8 @@
 
 use std::arch::aarch64::*;
 
-use super::weights::{Factors, layout, offset_shift};
+use super::weights::{Factors, offset_shift};
+use crate::matrix::formats::LayoutOf;
 use crate::matrix::layout::Scales;
 use crate::operands::ActivationBlock;
 
@@ -31,9 +32,9 @@ impl Token {
         // SAFETY: the caller's promise.
         unsafe {
             let mut token = Token::of_centred::<TENSOR_TYPE>(block);
-            if let Some(shift) = const { offset_shift::<TENSOR_TYPE>() } {
+            if let Some(shift) = const { offset_shift(LayoutOf::<TENSOR_TYPE>::LAYOUT) } {
                 let sums = vshlq_s32(vreinterpretq_s32_f32(token.scale), vdupq_n_s32(shift as i32));
-                token.starts = if const { layout::<TENSOR_TYPE>() }.has_half_scales() {
+                token.starts = if LayoutOf::<TENSOR_TYPE>::LAYOUT.has_half_scales() {
                     [vdupq_laneq_s32::<2>(sums), vdupq_laneq_s32::<3>(sums)]
                 } else {
                     [vdupq_laneq_s32::<1>(vpaddq_s32(sums, sums)); 2]
@@ -54,7 +55,7 @@ impl Token {
             let bytes = block.cast::<i8>();
             let scale = vld1q_f32((&raw const (*block).scale).cast());
             let mut half_sums = scale;
-            if matches!(const { layout::<TENSOR_TYPE>() }.scales, Scales::SubPairMinimum) {
+            if matches!(LayoutOf::<TENSOR_TYPE>::LAYOUT.scales, Scales::SubPairMinimum) {
                 let negative_sums = vcvtq_f32_s32(vreinterpretq_s32_f32(scale));
                 half_sums = vmulq_laneq_f32::<0>(negative_sums, vnegq_f32(scale));
             }
@@ -115,7 +116,7 @@ pub(super) unsafe fn add_scaled<const TENSOR_TYPE: u8>(
     factors: &Factors,
     multipliers: &impl Multipliers,
 ) -> float32x4_t {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: no memory is touched.
     unsafe {
         let [first, last] = dots.map(|dots| vcvtq_f32_s32(dots));

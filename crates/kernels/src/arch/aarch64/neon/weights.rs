@@ -3,20 +3,13 @@
 use std::arch::aarch64::*;
 
 use super::{QUARTER, QUARTERS};
-use crate::TensorType;
 use crate::matrix::ROW_GROUP;
-use crate::matrix::formats::quant_layout;
+use crate::matrix::formats::LayoutOf;
 use crate::matrix::layout::{QuantLayout, Scales};
-
-/// The layout of a type.
-pub(super) const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
-    quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
-}
 
 /// The offset of the quants as they are read for few tokens, as a shift: what a codebook stands for is looked up without
 /// its offset.
-pub(super) const fn offset_shift<const TENSOR_TYPE: u8>() -> Option<u32> {
-    let layout = layout::<TENSOR_TYPE>();
+pub(super) const fn offset_shift(layout: QuantLayout) -> Option<u32> {
     if layout.codebook.is_some() { None } else { layout.offset_shift }
 }
 
@@ -48,7 +41,7 @@ impl RecordFactors {
     /// `record` points to a whole record; NEON.
     #[inline(always)]
     pub(super) unsafe fn read<const TENSOR_TYPE: u8>(record: *const u8) -> RecordFactors {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
         unsafe {
             let zero = [vdupq_n_f32(0.0); QUARTERS];
@@ -81,7 +74,7 @@ impl<'a> BlockFactors<'a> {
         record: *const u8,
         block: usize,
     ) -> BlockFactors<'a> {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
         unsafe {
             let sub_scales = record.add(layout.sub_scales_offset() + block * layout.sub_scale_bytes() * ROW_GROUP);
@@ -99,7 +92,7 @@ impl<'a> BlockFactors<'a> {
     /// NEON.
     #[inline(always)]
     pub(super) unsafe fn of_quarter<const TENSOR_TYPE: u8>(&self, quarter: usize) -> Factors {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: no memory outside `self` is touched.
         unsafe {
             let (scale, minimum) = (self.record.scale[quarter], self.record.minimum[quarter]);
@@ -206,7 +199,7 @@ pub(super) unsafe fn read_quants<const TENSOR_TYPE: u8, const CENTRED: bool>(
     planes: *const u8,
     quarter: usize,
 ) -> [int8x16_t; 8] {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
         let planes = planes.add(4 * QUARTER * quarter);

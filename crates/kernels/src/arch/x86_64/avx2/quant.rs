@@ -8,10 +8,9 @@
 use std::arch::x86_64::*;
 
 use super::{HALF, store};
-use crate::TensorType;
 use crate::matrix::ROW_GROUP;
-use crate::matrix::formats::quant_layout;
-use crate::matrix::layout::{QuantLayout, Scales};
+use crate::matrix::formats::LayoutOf;
+use crate::matrix::layout::Scales;
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 
 /// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
@@ -37,18 +36,15 @@ pub(super) unsafe fn product_vnni<const TENSOR_TYPE: u8>(product: &Product) {
     unsafe { multiply::<TENSOR_TYPE, true>(product) }
 }
 
-const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
-    quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
-}
+/// How the quants of a type are multiplied.
+struct Quants<const TENSOR_TYPE: u8, const VNNI: bool>;
 
-/// Whether the quants are multiplied as signed numbers: those of eight bits, all of which have an offset of 128.
-const fn is_signed<const TENSOR_TYPE: u8, const VNNI: bool>() -> bool {
-    !VNNI && matches!(layout::<TENSOR_TYPE>().offset_shift, Some(7))
-}
+impl<const TENSOR_TYPE: u8, const VNNI: bool> Quants<TENSOR_TYPE, VNNI> {
+    /// Whether they are multiplied as signed numbers: those of eight bits, all of which have an offset of 128.
+    const ARE_SIGNED: bool = !VNNI && matches!(LayoutOf::<TENSOR_TYPE>::LAYOUT.offset_shift, Some(7));
 
-/// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
-const fn narrow_words<const TENSOR_TYPE: u8>() -> usize {
-    i16::MAX as usize / (2 * 127 * layout::<TENSOR_TYPE>().largest_quant())
+    /// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
+    const NARROW_WORDS: usize = i16::MAX as usize / (2 * 127 * LayoutOf::<TENSOR_TYPE>::LAYOUT.largest_quant());
 }
 
 /// # Safety
@@ -83,7 +79,7 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
     row: usize,
     n_tokens: usize,
 ) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; MAX_TOKENS];
@@ -152,7 +148,7 @@ impl BlockWeights {
         block: usize,
         half: usize,
     ) -> BlockWeights {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: the offsets are those of the layout that the record was written with.
         unsafe {
             let planes = record.add(layout.planes_offset() + block * layout.planes.block_bytes() + half * 4 * HALF);
@@ -170,7 +166,7 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
     block: usize,
     half: usize,
 ) -> ([__m256; 2], [__m256; 2]) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
         if matches!(layout.scales, Scales::Exponent) {
@@ -254,7 +250,7 @@ unsafe fn read_exponents(pointer: *const u8) -> __m256 {
 /// `planes` points to this half's first word of all planes of a block; AVX2.
 #[inline(always)]
 unsafe fn read_quants<const TENSOR_TYPE: u8, const VNNI: bool>(planes: *const u8) -> [__m256i; 8] {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
         let mut quants = [_mm256_setzero_si256(); 8];
@@ -294,7 +290,7 @@ unsafe fn read_quants<const TENSOR_TYPE: u8, const VNNI: bool>(planes: *const u8
             }
         }
         // Quants are stored unsigned; an offset of 128 makes them signed.
-        if is_signed::<TENSOR_TYPE, VNNI>() {
+        if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED {
             for quant in &mut quants {
                 *quant = _mm256_xor_si256(*quant, _mm256_set1_epi8(-128));
             }
@@ -341,7 +337,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
     weights: &BlockWeights,
     activation: *const ActivationBlock,
 ) -> __m256 {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: all reads are inside the activation's block.
     unsafe {
         let first = dot::<TENSOR_TYPE, VNNI>(weights, activation, 0);
@@ -379,11 +375,11 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
     activation: *const ActivationBlock,
     half: usize,
 ) -> __m256i {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: all reads are inside the activation's block.
     unsafe {
         let mut sums = match layout.offset_shift {
-            _ if is_signed::<TENSOR_TYPE, VNNI>() => _mm256_setzero_si256(),
+            _ if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED => _mm256_setzero_si256(),
             None => _mm256_setzero_si256(),
             Some(shift) => {
                 let count = _mm_cvtsi32_si128(shift as i32);
@@ -392,19 +388,18 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
         };
         let words = activation.cast::<i32>().add(4 * half);
         let ones = _mm256_set1_epi16(1);
-        let narrow_words = const { narrow_words::<TENSOR_TYPE>() };
         let mut narrow = _mm256_setzero_si256();
         for word in 0..4 {
             let weights = weights.quants[4 * half + word];
             let quants = _mm256_set1_epi32(words.add(word).read());
             if VNNI {
                 sums = _mm256_dpbusd_avx_epi32(sums, weights, quants);
-            } else if is_signed::<TENSOR_TYPE, VNNI>() {
+            } else if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED {
                 let products = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quants, weights));
                 sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
             } else {
                 narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(weights, quants));
-                if word == 3 || (word + 1) % narrow_words == 0 {
+                if word == 3 || (word + 1) % Quants::<TENSOR_TYPE, VNNI>::NARROW_WORDS == 0 {
                     sums = _mm256_add_epi32(sums, _mm256_madd_epi16(narrow, ones));
                     narrow = _mm256_setzero_si256();
                 }
@@ -417,7 +412,7 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
 /// Prefetches a block's share of the weights [`PREFETCH_BYTES`] after this block's.
 #[inline(always)]
 unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
     while at < share {

@@ -7,10 +7,9 @@
 use std::arch::x86_64::*;
 
 use super::store;
-use crate::TensorType;
 use crate::matrix::ROW_GROUP;
-use crate::matrix::formats::quant_layout;
-use crate::matrix::layout::{QuantLayout, Scales};
+use crate::matrix::formats::LayoutOf;
+use crate::matrix::layout::Scales;
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 
 /// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
@@ -42,10 +41,6 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     }
 }
 
-const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
-    quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
-}
-
 /// Multiplies the group of rows that starts at `row` with `N_TOKENS` tokens, with all sums in registers: the weights
 /// are streamed once, at the speed of memory. Returns the number of rows.
 ///
@@ -53,7 +48,7 @@ const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
 /// As [`product`], with `N_TOKENS` tokens, and the group is the product's.
 #[inline(always)]
 unsafe fn few_tokens<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize) -> usize {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
@@ -86,7 +81,7 @@ unsafe fn few_tokens<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Pro
 /// As [`product`], and the groups are the product's.
 #[inline(always)]
 unsafe fn many_tokens<const TENSOR_TYPE: u8, const N_GROUPS: usize>(product: &Product, row: usize) -> usize {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the groups are the product's, and so are their records and the tokens' blocks; a tile's tokens have room
     // in `sums`.
     unsafe {
@@ -189,7 +184,7 @@ impl BlockWeights {
     /// `record` points to a whole record that contains the block; AVX-512.
     #[inline(always)]
     unsafe fn read<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> BlockWeights {
-        let layout = const { layout::<TENSOR_TYPE>() };
+        let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
         // SAFETY: the offsets are those of the layout that the record was written with.
         unsafe {
             let planes = record.add(layout.planes_offset() + block * layout.planes.block_bytes());
@@ -203,7 +198,7 @@ impl BlockWeights {
 /// As [`BlockWeights::read`].
 #[inline(always)]
 unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> ([__m512; 2], [__m512; 2]) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
         if matches!(layout.scales, Scales::Exponent) {
@@ -297,7 +292,7 @@ unsafe fn read_exponents(pointer: *const u8) -> __m512 {
 /// `planes` points to all planes of a block; AVX-512.
 #[inline(always)]
 unsafe fn read_quants<const TENSOR_TYPE: u8>(planes: *const u8) -> [__m512i; 8] {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
         let mut quants = [_mm512_setzero_si512(); 8];
@@ -373,7 +368,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     weights: &[BlockWeights; N_GROUPS],
     activation: *const ActivationBlock,
 ) -> [__m512; N_GROUPS] {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: all reads are inside the activation's block.
     unsafe {
         let start = start_of_sums::<TENSOR_TYPE>(activation);
@@ -411,7 +406,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
 /// `activation` is valid for reads; AVX-512.
 #[inline(always)]
 unsafe fn start_of_sums<const TENSOR_TYPE: u8>(activation: *const ActivationBlock) -> [__m512i; 2] {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the caller's promise.
     unsafe {
         let Some(shift) = layout.offset_shift else { return [_mm512_setzero_si512(); 2] };
@@ -429,7 +424,7 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
     weights: &BlockWeights,
     activation: *const ActivationBlock,
 ) -> __m512 {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: the caller's promise.
     unsafe {
         match layout.scales {
@@ -450,7 +445,7 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
 /// Prefetches a block's share of the weights [`PREFETCH_BYTES`] after this block's.
 #[inline(always)]
 unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
-    let layout = const { layout::<TENSOR_TYPE>() };
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
     while at < share {
