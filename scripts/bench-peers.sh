@@ -9,6 +9,7 @@
 #   BENCH_7B         a 7B file to use instead
 #   BENCH_SHAPES     this year's shapes to measure, each as SHAPE:QUANTIZATION:VOCABULARY ("" for none of them)
 #   BENCH_ONLY       "shapes": nothing but these
+#   BENCH_AVX2       1: both engines without AVX-512 and AVX-VNNI, as on most older processors
 #   BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
 #   BENCH_THREADS    threads of both engines (one for each core)
 #   LLAMA_CPP_BIN    a folder that holds llama-bench, and perhaps llama-batched-bench and llama-server: nothing is built then

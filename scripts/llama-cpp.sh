@@ -22,5 +22,5 @@ build_llama_cpp() {
     fi
     cmake -S "$cache/source/vendor/llama.cpp" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DLLAMA_CURL=OFF \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "$@" >&2
-    cmake --build "$folder" --parallel --target "${targets[@]}" >&2
+    cmake --build "$folder" --parallel "$(nproc)" --target "${targets[@]}" >&2
 }
