@@ -88,6 +88,8 @@ compare_small_and_7b() {
         run_llama_batch '7B tg32, 8 sequences' "$seven"
         run_hone '7B tg32, 8 sequences' "$seven" hone -p 0 -n 32 --batch 8
     done
+    # candle would go on using whatever the processor has.
+    [ -z "$suffix" ] || return 0
     say 'candle'
     run_hone 'built-in pp512' "$built_in" candle --backend candle -p 512 -n 0
     run_hone 'built-in tg128' "$built_in" candle --backend candle -p 0 -n 128
@@ -95,10 +97,10 @@ compare_small_and_7b() {
 
 report() {
     local processor date file
-    processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+    processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)${suffix:+, AVX2 only}
     date=$(date -u +%F)
     mkdir -p benches/results
-    file=benches/results/$date-peers.csv
+    file=benches/results/$date-peers$suffix.csv
     python3 - "$samples" "$date" "$processor" "$threads" "$file" <<'PYTHON'
 import csv, statistics, sys
 
@@ -139,12 +141,18 @@ PYTHON
 }
 
 command -v jq >/dev/null || { say "jq is needed: install it from your system's packages"; exit 1; }
-llama=${LLAMA_CPP_BIN:-$cache/llama.cpp/bin}
+build=llama.cpp suffix='' instructions=(-DGGML_NATIVE=ON)
+if [ -n "${BENCH_AVX2:-}" ]; then
+    build=avx2 suffix=-avx2
+    instructions=(-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=OFF -DGGML_AVX512=OFF)
+    export HONE_ENGINE_INSTRUCTION_SET=avx2
+fi
+llama=${LLAMA_CPP_BIN:-$cache/$build/bin}
 vocabularies=$cache/source/vendor/llama.cpp/models
 fetch_llama_cpp
 if [ ! -x "$llama/llama-bench" ]; then
     say "building llama.cpp in $cache"
-    build_llama_cpp "$cache/llama.cpp" 'llama-bench llama-batched-bench llama-server' -DGGML_NATIVE=ON -DLLAMA_BUILD_SERVER=ON
+    build_llama_cpp "$cache/$build" 'llama-bench llama-batched-bench llama-server' "${instructions[@]}" -DLLAMA_BUILD_SERVER=ON
 fi
 cargo build --release --locked >&2
 built_in=$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf
