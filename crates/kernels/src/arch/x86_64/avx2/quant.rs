@@ -6,6 +6,7 @@
 //! single sum.
 
 use std::arch::x86_64::*;
+use std::array;
 
 use super::{HALF, store};
 use crate::matrix::ROW_GROUP;
@@ -45,6 +46,10 @@ impl<const TENSOR_TYPE: u8, const VNNI: bool> Quants<TENSOR_TYPE, VNNI> {
 
     /// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
     const NARROW_WORDS: usize = i16::MAX as usize / (2 * 127 * LayoutOf::<TENSOR_TYPE>::LAYOUT.largest_quant());
+
+    /// Tokens that are multiplied with a register of weights before the next one is read, such that their sums stay in
+    /// registers.
+    const CHUNK_TOKENS: usize = if Self::NARROW_WORDS < 4 || VNNI { 2 } else { 4 };
 }
 
 /// # Safety
@@ -67,7 +72,7 @@ unsafe fn multiply<const TENSOR_TYPE: u8, const VNNI: bool>(product: &Product) {
     }
 }
 
-/// Multiplies the group of rows that starts at `row` with `n_tokens` tokens, at most `MAX_TOKENS`: 32 columns of eight
+/// Multiplies the group of rows that starts at `row` with `n_tokens` tokens, at most `MAX_TOKENS`: 32 columns of the
 /// rows are unpacked, then multiplied with each token. If there are few tokens, the compiler keeps their sums in
 /// registers.
 ///
@@ -90,15 +95,19 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
             for block in 0..layout.record_blocks() {
                 prefetch::<TENSOR_TYPE>(record, block);
                 let refined = refined_tokens(product, at, n_tokens);
-                for half in 0..2 {
-                    let weights = BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, half);
-                    for (token, sums) in sums.iter_mut().enumerate() {
-                        let quants = product.quantized.add(at + token);
-                        sums[half] = accumulate::<TENSOR_TYPE, VNNI>(sums[half], &weights, quants);
-                        if refined >> token & 1 == 1 {
-                            let remainder = product.remainders.add(at + token);
-                            sums[half] = accumulate::<TENSOR_TYPE, VNNI>(sums[half], &weights, remainder);
-                        }
+                let weights = [
+                    BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, 0),
+                    BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, 1),
+                ];
+                if const { Quants::<TENSOR_TYPE, VNNI>::CHUNK_TOKENS == 4 } {
+                    accumulate_all::<TENSOR_TYPE, VNNI, 4>(sums, &weights, product.quantized.add(at));
+                } else {
+                    accumulate_all::<TENSOR_TYPE, VNNI, 2>(sums, &weights, product.quantized.add(at));
+                }
+                if refined > 0 {
+                    for (token, sums) in sums.iter_mut().enumerate().filter(|(token, _)| refined >> token & 1 == 1) {
+                        let remainder = product.remainders.add(at + token);
+                        accumulate::<TENSOR_TYPE, VNNI, 1>(array::from_mut(sums), &weights, remainder);
                     }
                 }
                 at += product.token_stride;
@@ -327,29 +336,71 @@ unsafe fn merge(quants: __m256i, upper: __m256i, mask: __m256i) -> __m256i {
     unsafe { _mm256_or_si256(quants, _mm256_and_si256(upper, mask)) }
 }
 
-/// Adds the products of 32 columns of one token to the sums of eight rows.
+/// Adds the products of 32 columns of all tokens to the sums of sixteen rows, `CHUNK` tokens at a time.
 ///
 /// # Safety
-/// `activation` is valid for reads; AVX2 and FMA, and AVX-VNNI if `VNNI`.
+/// `activations` are as many blocks as `sums`; AVX2 and FMA, and AVX-VNNI if `VNNI`.
 #[inline(always)]
-unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
+unsafe fn accumulate_all<const TENSOR_TYPE: u8, const VNNI: bool, const CHUNK: usize>(
+    sums: &mut [[__m256; 2]],
+    weights: &[BlockWeights; 2],
+    activations: *const ActivationBlock,
+) {
+    let (chunks, rest) = sums.as_chunks_mut::<CHUNK>();
+    let n_chunked = chunks.len() * CHUNK;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (idx, sums) in chunks.iter_mut().enumerate() {
+            accumulate::<TENSOR_TYPE, VNNI, CHUNK>(sums, weights, activations.add(idx * CHUNK));
+        }
+        for (idx, sums) in rest.iter_mut().enumerate() {
+            accumulate::<TENSOR_TYPE, VNNI, 1>(array::from_mut(sums), weights, activations.add(n_chunked + idx));
+        }
+    }
+}
+
+/// Adds the products of 32 columns of some tokens to the sums of sixteen rows.
+///
+/// # Safety
+/// `activations` are as many blocks; AVX2 and FMA, and AVX-VNNI if `VNNI`.
+#[inline(always)]
+unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool, const N_TOKENS: usize>(
+    sums: &mut [[__m256; 2]; N_TOKENS],
+    weights: &[BlockWeights; 2],
+    activations: *const ActivationBlock,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let dots = dot::<TENSOR_TYPE, VNNI, N_TOKENS>(weights, activations);
+        for (token, (sums, dots)) in sums.iter_mut().zip(dots).enumerate() {
+            sums[0] = add_scaled::<TENSOR_TYPE>(sums[0], dots[0], &weights[0], activations.add(token));
+            sums[1] = add_scaled::<TENSOR_TYPE>(sums[1], dots[1], &weights[1], activations.add(token));
+        }
+    }
+}
+
+/// Adds integer products, as [`dot`] returns them, to the sums of eight rows.
+///
+/// # Safety
+/// As [`accumulate`].
+#[inline(always)]
+unsafe fn add_scaled<const TENSOR_TYPE: u8>(
     sums: __m256,
+    dots: [__m256i; 2],
     weights: &BlockWeights,
     activation: *const ActivationBlock,
 ) -> __m256 {
     let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
     // SAFETY: all reads are inside the activation's block.
     unsafe {
-        let first = dot::<TENSOR_TYPE, VNNI>(weights, activation, 0);
-        let last = dot::<TENSOR_TYPE, VNNI>(weights, activation, 1);
         let scale = _mm256_set1_ps((*activation).scale);
+        let first = _mm256_cvtepi32_ps(dots[0]);
         let sums = if layout.has_half_scales() {
-            let first = _mm256_mul_ps(_mm256_cvtepi32_ps(first), weights.scales[0]);
-            let both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), weights.scales[1], first);
+            let first = _mm256_mul_ps(first, weights.scales[0]);
+            let both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[1]), weights.scales[1], first);
             _mm256_fmadd_ps(both, scale, sums)
         } else {
-            let integers = _mm256_cvtepi32_ps(_mm256_add_epi32(first, last));
-            _mm256_fmadd_ps(integers, _mm256_mul_ps(weights.scales[0], scale), sums)
+            _mm256_fmadd_ps(first, _mm256_mul_ps(weights.scales[0], scale), sums)
         };
         match layout.scales {
             Scales::BlockMinimum | Scales::SubMinimum => {
@@ -365,48 +416,76 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
     }
 }
 
-/// The integer products of the first or the last 16 columns.
+/// The integer products of some tokens with both halves of the rows: those of the first and of the last 16 columns if
+/// these have scales of their own, otherwise those of all 32.
 ///
 /// # Safety
 /// As [`accumulate`].
 #[inline(always)]
-unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
-    weights: &BlockWeights,
-    activation: *const ActivationBlock,
-    half: usize,
-) -> __m256i {
-    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
-    // SAFETY: all reads are inside the activation's block.
+unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool, const N_TOKENS: usize>(
+    weights: &[BlockWeights; 2],
+    activations: *const ActivationBlock,
+) -> [[[__m256i; 2]; 2]; N_TOKENS] {
+    let part_words = if const { LayoutOf::<TENSOR_TYPE>::LAYOUT.has_half_scales() } { 4 } else { 8 };
+    // SAFETY: all reads are inside the activations' blocks.
     unsafe {
-        let mut sums = match layout.offset_shift {
-            _ if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED => _mm256_setzero_si256(),
-            None => _mm256_setzero_si256(),
-            Some(shift) => {
-                let count = _mm_cvtsi32_si128(shift as i32);
-                _mm256_sll_epi32(_mm256_set1_epi32((*activation).negative_sums[half]), count)
+        let mut sums = [[[_mm256_setzero_si256(); 2]; 2]; N_TOKENS];
+        let mut narrow = [[_mm256_setzero_si256(); 2]; N_TOKENS];
+        for word in 0..8 {
+            let (part, n_words) = (word / part_words, word % part_words + 1);
+            for token in 0..N_TOKENS {
+                let quants = _mm256_set1_epi32(activations.add(token).cast::<i32>().add(word).read());
+                for half in 0..2 {
+                    let weights = weights[half].quants[word];
+                    let (sum, narrow) = (&mut sums[token][half][part], &mut narrow[token][half]);
+                    if VNNI {
+                        *sum = _mm256_dpbusd_avx_epi32(*sum, weights, quants);
+                    } else if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED {
+                        let signed = _mm256_sign_epi8(quants, weights);
+                        let products = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signed);
+                        *sum = _mm256_add_epi32(*sum, widened(products));
+                    } else {
+                        *narrow = _mm256_add_epi16(*narrow, _mm256_maddubs_epi16(weights, quants));
+                        if n_words == part_words || n_words % Quants::<TENSOR_TYPE, VNNI>::NARROW_WORDS == 0 {
+                            *sum = _mm256_add_epi32(*sum, widened(*narrow));
+                            *narrow = _mm256_setzero_si256();
+                        }
+                    }
+                }
             }
-        };
-        let words = activation.cast::<i32>().add(4 * half);
-        let ones = _mm256_set1_epi16(1);
-        let mut narrow = _mm256_setzero_si256();
-        for word in 0..4 {
-            let weights = weights.quants[4 * half + word];
-            let quants = _mm256_set1_epi32(words.add(word).read());
-            if VNNI {
-                sums = _mm256_dpbusd_avx_epi32(sums, weights, quants);
-            } else if Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED {
-                let products = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quants, weights));
-                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
-            } else {
-                narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(weights, quants));
-                if word == 3 || (word + 1) % Quants::<TENSOR_TYPE, VNNI>::NARROW_WORDS == 0 {
-                    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(narrow, ones));
-                    narrow = _mm256_setzero_si256();
+        }
+        for (token, sums) in sums.iter_mut().enumerate() {
+            if let Some(offsets) = offsets::<TENSOR_TYPE, VNNI>(&*activations.add(token)) {
+                for sums in sums {
+                    for (sum, offset) in sums.iter_mut().zip(offsets) {
+                        *sum = _mm256_add_epi32(*sum, _mm256_set1_epi32(offset));
+                    }
                 }
             }
         }
         sums
     }
+}
+
+/// What the offset of the weights adds to the products of the first and of the last 16 columns, or of all.
+#[inline(always)]
+fn offsets<const TENSOR_TYPE: u8, const VNNI: bool>(activation: &ActivationBlock) -> Option<[i32; 2]> {
+    let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;
+    let [first, last] = activation.negative_sums;
+    match layout.offset_shift {
+        Some(shift) if !Quants::<TENSOR_TYPE, VNNI>::ARE_SIGNED => {
+            let parts = if layout.has_half_scales() { [first, last] } else { [first + last, 0] };
+            Some(parts.map(|sum| sum << shift))
+        }
+        _ => None,
+    }
+}
+
+/// Sums of neighbouring words.
+#[inline(always)]
+unsafe fn widened(words: __m256i) -> __m256i {
+    // SAFETY: no memory is touched.
+    unsafe { _mm256_madd_epi16(words, _mm256_set1_epi16(1)) }
 }
 
 /// Prefetches a block's share of the weights [`PREFETCH_BYTES`] after this block's.
