@@ -9,7 +9,8 @@
 #   BENCH_7B         a 7B file to use instead
 #   BENCH_SHAPES     this year's shapes to measure, each as SHAPE:QUANTIZATION:VOCABULARY ("" for none of them)
 #   BENCH_ONLY       "shapes": nothing but these
-#   BENCH_AVX2       1: both engines without AVX-512 and AVX-VNNI, as on most older processors
+#   BENCH_AVX2       1: both engines without AVX-512 and AVX-VNNI, as on most older processors; the llama.cpp of LLAMA_CPP_BIN has to
+#                    be built so
 #   BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
 #   BENCH_THREADS    threads of both engines (one for each core)
 #   LLAMA_CPP_BIN    a folder that holds llama-bench, and perhaps llama-batched-bench and llama-server: nothing is built then
@@ -142,9 +143,10 @@ PYTHON
 
 command -v jq >/dev/null || { say "jq is needed: install it from your system's packages"; exit 1; }
 build=llama.cpp suffix='' instructions=(-DGGML_NATIVE=ON)
-if [ -n "${BENCH_AVX2:-}" ]; then
+if [ "${BENCH_AVX2:-}" = 1 ]; then
     build=avx2 suffix=-avx2
-    instructions=(-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=OFF -DGGML_AVX512=OFF)
+    instructions=(-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=OFF
+        -DGGML_AVX512=OFF)
     export HONE_ENGINE_INSTRUCTION_SET=avx2
 fi
 llama=${LLAMA_CPP_BIN:-$cache/$build/bin}

@@ -2,7 +2,8 @@
 # Compiles hone for macOS on Apple processors (with Metal) and for Windows on x86-64, on a Linux machine. It shows that
 # hone and its tests compile there, and no more: nothing is linked with those systems' libraries, and nothing is run.
 # The C and C++ compiler for macOS is zig, from PyPI, which needs no SDK; the one for Windows is mingw.
-# Arguments: windows, macos; rust, which is both, for the crates that need no such compiler; without, windows and macos.
+# Arguments: windows, macos; rust, which is for both systems, and only the crates that need no such compiler; without, windows and
+# macos.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -25,7 +26,7 @@ check_macos() {
 
 # The crates without C and C++: what depends on the processor and the system is in them, but for the terminal and sockets.
 check_rust() {
-    local crates=() target
+    local crates=() crate target
     for crate in bus containment engine files kernels protocol quality; do crates+=(--package "hone-$crate"); done
     for target in aarch64-apple-darwin x86_64-pc-windows-gnu; do
         rustup target list --installed | grep -qx "$target" || rustup target add "$target"

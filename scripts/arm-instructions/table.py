@@ -4,6 +4,7 @@ count-arm-instructions.sh.
 Arguments: the folder of the plugin and of llama.cpp's programs, hone's programs, the emulator; after --, the types.
 """
 
+import functools
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ work, hone_products, hone_attention, *emulator = sys.argv[1:separator]
 types = sys.argv[separator + 1 :] or TYPES
 
 
+@functools.cache
 def instructions(program, *arguments):
     """All instructions of a run, and what it prints."""
     command = [*emulator, "-cpu", "max,sve=off", "-plugin", f"{work}/plugin.so", program, *map(str, arguments)]

@@ -10,8 +10,8 @@
 //! values. With `--repeats`, every step is computed that often and nothing is measured: that is for tools that count
 //! instructions from outside.
 //!
-//! Runs on one thread, with the processor's best instruction set unless `--set` names another. Every figure is the best of many runs, because other
-//! processes only ever slow a run down.
+//! Runs on one thread, with the processor's best instruction set unless `--set` names another. Every figure is the best
+//! of many runs, because other processes only ever slow a run down.
 
 #![allow(clippy::unwrap_used)]
 

@@ -453,6 +453,7 @@ unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usiz
         unsafe {
             let mut sums = [[V::splat(0.0); 2]; N_ROWS];
             let mut lines = Lines { next: panel.start.add(column), stride: panel.stride, read_next };
+            const { assert!(V::N_FACTORS == 1 || V::N_FACTORS == 4) };
             let whole = panel.depth - panel.depth % V::N_FACTORS;
             for k in (0..whole).step_by(V::N_FACTORS) {
                 let factors: [V; N_ROWS] =
@@ -490,6 +491,9 @@ struct Lines {
 
 impl Lines {
     /// Adds the products of the next row with a factor of every row of the tile.
+    ///
+    /// # Safety
+    /// The panel has another row; the instruction set of `V`.
     #[inline(always)]
     unsafe fn add<V: Vector, const FETCH: bool, const LANE: i32, const N_ROWS: usize>(
         &mut self,

@@ -361,7 +361,7 @@ impl Step for RotateHalves {
 /// `head`, `cosines` and `sines` have `n` elements, an even number.
 #[inline(always)]
 pub(super) unsafe fn rotate_neighbours<V: Vector>(head: *mut f32, cosines: *const f32, sines: *const f32, n: usize) {
-    let whole = if V::LANES == 1 { 0 } else { n - n % V::LANES };
+    let whole = n - n % V::LANES;
     // SAFETY: every index is below n.
     unsafe {
         for index in (0..whole).step_by(V::LANES) {

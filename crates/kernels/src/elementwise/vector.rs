@@ -9,20 +9,21 @@ use half::f16;
 ///
 /// # Safety
 /// Every function needs a processor with the instruction set of the implementation. Those that take a pointer read or
-/// write [`LANES`](Vector::LANES) elements there, at any alignment.
+/// write [`LANES`](Vector::LANES) elements there, at any alignment; a pair is twice as many, and
+/// [`load_factors`](Vector::load_factors) reads [`N_FACTORS`](Vector::N_FACTORS).
 pub(crate) trait Vector: Copy {
     /// Floats of a register.
     const LANES: usize;
     /// Rows of a tile that is two registers wide, such that it fits the registers with some to spare.
     const TILE_ROWS: usize;
-    /// Factors of [`load_factors`](Vector::load_factors): more than one where an instruction can pick a lane.
+    /// Factors of [`load_factors`](Vector::load_factors): 4 where an instruction can pick a lane, otherwise 1.
     const N_FACTORS: usize = 1;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn store_f16(self, to: *mut f16);
-    /// Two registers of neighbouring elements, as in the next two functions.
+    /// Neighbouring elements in two registers.
     unsafe fn load_f16_pair(from: *const f16) -> [Self; 2];
     unsafe fn load_i8_pair(from: *const i8) -> [Self; 2];
     #[inline(always)]

@@ -48,7 +48,7 @@ pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
 }
 
 /// The layout of the type with this number, for kernels that are compiled for one type each. It is a constant of a type, and
-/// not a `const fn`, which would be called in their innermost loops wherever `const { … }` around it was forgotten.
+/// not a `const fn`, which would be called in their innermost loops wherever `const { … }` around them were forgotten.
 pub(crate) struct LayoutOf<const TENSOR_TYPE: u8>;
 
 impl<const TENSOR_TYPE: u8> LayoutOf<TENSOR_TYPE> {

@@ -69,7 +69,7 @@ impl Vector for f32x4 {
 
     #[inline(always)]
     unsafe fn maximum(self, other: Self) -> Self {
-        self.fast_max(other)
+        self.simd_gt(other).select(self, other)
     }
 
     /// Rounds twice where there is no fused instruction.

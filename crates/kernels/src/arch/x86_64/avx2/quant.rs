@@ -47,8 +47,8 @@ impl<const TENSOR_TYPE: u8, const VNNI: bool> Quants<TENSOR_TYPE, VNNI> {
     /// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
     const NARROW_WORDS: usize = i16::MAX as usize / (2 * 127 * LayoutOf::<TENSOR_TYPE>::LAYOUT.largest_quant());
 
-    /// Tokens that are multiplied with a register of weights before the next one is read, such that their sums stay in
-    /// registers.
+    /// Tokens that are multiplied with a register of weights before the next one is read: as many as measured fastest, since
+    /// their sums compete for registers.
     const CHUNK_TOKENS: usize = if Self::NARROW_WORDS < 4 || VNNI { 2 } else { 4 };
 }
 
