@@ -45,6 +45,7 @@ pub(crate) struct RunningProcess {
 }
 
 /// What a process lends.
+#[cfg_attr(not(unix), expect(dead_code, reason = "nothing is lent without Unix sockets"))]
 struct Lent {
     engine: EngineHandle,
     /// The engine's settings.

@@ -35,24 +35,6 @@ pub(super) enum Embedded {
     Differs,
 }
 
-/// Answers a request with the model of this process.
-pub(super) fn answer(request: &EmbedRequest, embedder: &SharedEmbedder) -> Embedded {
-    if request.settings != embedder.settings() {
-        return Embedded::Differs;
-    }
-    let texts: Vec<&str> = request.texts.iter().map(String::as_str).collect();
-    let answered = embedder.open().map_err(|error| failed(embedder, &format!("{error:#}"))).and_then(|embedder| {
-        Ok(match request.wanted {
-            Wanted::Passages => Embedded::Vectors(embedder.embed(&texts)?),
-            Wanted::Questions => {
-                Embedded::Vectors(texts.iter().map(|text| embedder.embed_query(text)).collect::<Result<_, _>>()?)
-            }
-            Wanted::Lengths => Embedded::Lengths(embedder.lengths(&texts)?),
-        })
-    });
-    answered.unwrap_or_else(Embedded::Failed)
-}
-
 /// An error of this model.
 pub(super) fn failed(embedder: &SharedEmbedder, reason: &str) -> EmbedError {
     EmbedError { model: embedder.name().to_owned(), reason: reason.to_owned() }

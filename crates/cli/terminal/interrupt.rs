@@ -3,7 +3,6 @@
 //! This applies only while something listens. At any other time (a download, the loading of a model) Ctrl-C ends the
 //! process, as it would by default.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,6 +68,8 @@ impl Interrupt {
 /// to restore. If the caller ignores the signal, it stays ignored.
 #[cfg(unix)]
 fn restore_before_termination() -> anyhow::Result<()> {
+    use std::io::IsTerminal;
+
     use signal_hook::consts::{SIGHUP, SIGTERM};
     use signal_hook::low_level::emulate_default_handler;
 
