@@ -55,8 +55,10 @@ pub(crate) trait Vector: Copy {
     }
     /// e to the power of each, within two units in the last place; 0 for values below -87.3.
     unsafe fn exp(self) -> Self;
-    /// Prefetches a cache line that will be read soon; any address is allowed.
-    unsafe fn prefetch(address: *const f16);
+    /// Prefetches a cache line that will be read soon; any address is allowed. Nothing happens where it was not measured to
+    /// help.
+    #[inline(always)]
+    unsafe fn prefetch(_address: *const f16) {}
     unsafe fn sum(self) -> f32;
     unsafe fn largest(self) -> f32;
     /// Swaps neighbours: 1, 0, 3, 2, … Not for single floats.
@@ -73,6 +75,31 @@ pub(crate) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 the truncation error is below 1.2e-7.
 pub(crate) const EXP_COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+
+/// The arithmetic of types that have operators.
+macro_rules! operators {
+    () => {
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            self + other
+        }
+
+        #[inline(always)]
+        unsafe fn subtract(self, other: Self) -> Self {
+            self - other
+        }
+
+        #[inline(always)]
+        unsafe fn multiply(self, other: Self) -> Self {
+            self * other
+        }
+
+        #[inline(always)]
+        unsafe fn divide(self, other: Self) -> Self {
+            self / other
+        }
+    };
+}
 
 impl Vector for f32 {
     const LANES: usize = 1;
@@ -113,25 +140,7 @@ impl Vector for f32 {
         unsafe { from.cast::<[i8; 2]>().read_unaligned() }.map(f32::from)
     }
 
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        self + other
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(self, other: Self) -> Self {
-        self - other
-    }
-
-    #[inline(always)]
-    unsafe fn multiply(self, other: Self) -> Self {
-        self * other
-    }
-
-    #[inline(always)]
-    unsafe fn divide(self, other: Self) -> Self {
-        self / other
-    }
+    operators!();
 
     #[inline(always)]
     unsafe fn maximum(self, other: Self) -> Self {
@@ -152,9 +161,6 @@ impl Vector for f32 {
             x => x.exp(),
         }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_address: *const f16) {}
 
     #[inline(always)]
     unsafe fn sum(self) -> f32 {

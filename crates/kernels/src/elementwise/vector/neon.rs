@@ -128,11 +128,6 @@ impl Vector for float32x4_t {
         }
     }
 
-    /// Nothing: what a prefetch gains cannot be measured in an emulator, and processors fetch sequential reads by
-    /// themselves.
-    #[inline(always)]
-    unsafe fn prefetch(_address: *const f16) {}
-
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
         // SAFETY: the caller has the instruction set.

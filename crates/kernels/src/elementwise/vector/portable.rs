@@ -47,25 +47,7 @@ impl Vector for f32x4 {
         [f32x4::new(left.map(f32::from)), f32x4::new(right.map(f32::from))]
     }
 
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        self + other
-    }
-
-    #[inline(always)]
-    unsafe fn subtract(self, other: Self) -> Self {
-        self - other
-    }
-
-    #[inline(always)]
-    unsafe fn multiply(self, other: Self) -> Self {
-        self * other
-    }
-
-    #[inline(always)]
-    unsafe fn divide(self, other: Self) -> Self {
-        self / other
-    }
+    operators!();
 
     #[inline(always)]
     unsafe fn maximum(self, other: Self) -> Self {
@@ -95,9 +77,6 @@ impl Vector for f32x4 {
         let power: f32x4 = cast((n + i32x4::splat(127)) << 23);
         self.simd_lt(f32x4::splat(SMALLEST_EXPONENT)).select(f32x4::ZERO, sum * power)
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_address: *const f16) {}
 
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
