@@ -94,7 +94,7 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
                 prefetch::<TENSOR_TYPE>(record, block);
-                let mut refined = refined_tokens(product, at, n_tokens);
+                let refined = refined_tokens(product, at, n_tokens);
                 let weights = [
                     BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, 0),
                     BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, 1),
@@ -104,11 +104,11 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
                 } else {
                     accumulate_all::<TENSOR_TYPE, VNNI, 2>(sums, &weights, product.quantized.add(at));
                 }
-                while refined != 0 {
-                    let token = refined.trailing_zeros() as usize;
-                    let sums = array::from_mut(sums.get_unchecked_mut(token));
-                    accumulate::<TENSOR_TYPE, VNNI, 1>(sums, &weights, product.remainders.add(at + token));
-                    refined &= refined - 1;
+                if refined > 0 {
+                    for (token, sums) in sums.iter_mut().enumerate().filter(|(token, _)| refined >> token & 1 == 1) {
+                        let remainder = product.remainders.add(at + token);
+                        accumulate::<TENSOR_TYPE, VNNI, 1>(array::from_mut(sums), &weights, remainder);
+                    }
                 }
                 at += product.token_stride;
             }
