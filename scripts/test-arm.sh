@@ -5,7 +5,7 @@
 # The tests of the program start it, so Linux has to start programs for ARM with the emulator (binfmt_misc); where it does not,
 # they are left out.
 # The emulator knows nothing of seccomp, Landlock and limits of memory, and reports no error when a program cannot be started.
-# So some tests fail there and nowhere else: those of hone-containment that need these, of cli_templates
+# So some tests fail there and nowhere else: those of hone-containment that need these, of `templates` of the program
 # the_process_of_a_template_is_confined_before_it_reads_one, and two units of hone-agents (a_process_that_says_nothing_is_ended,
 # what_is_no_text_is_refused). Others wait two minutes for an answer that takes longer there.
 set -euo pipefail

@@ -20,9 +20,9 @@ HONE_TEST_MODELS=$(scripts/fetch-test-models.sh)
 export HONE_TORTURE_REPORT HONE_TEST_MODELS
 trap 'rm -f "$HONE_TORTURE_REPORT"' EXIT
 
-cargo test --release --locked --test torture -- --test-threads 1 --nocapture
+cargo test --release --locked -p hone --test program torture:: -- --test-threads 1 --nocapture
 HONE_TORTURE=1 cargo test --release --locked -p hone-memory --test torture -- --nocapture
-HONE_TORTURE=1 cargo test --release --locked --test task_stories kills:: -- --nocapture
+HONE_TORTURE=1 cargo test --release --locked -p hone --test program task_stories::kills:: -- --nocapture
 
 fuzz_seconds=${HONE_FUZZ_SECONDS:-60}
 if [ "$fuzz_seconds" -gt 0 ]; then

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::source_reader::read_file;
+use crate::architecture::source_reader::read_file;
 
 /// A module's place: the names from the crate's root down to it.
 pub(crate) type ModulePath = Vec<String>;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-use crate::modules::{Import, Module, ModulePath, Modules, Use};
-use crate::root;
+use crate::architecture::modules::{Import, Module, ModulePath, Modules, Use};
+use crate::support::root;
 
 /// Reads a file as the module at `path`, and the modules that it declares from `folder`.
 pub(crate) fn read_file(modules: &mut Modules, file: &Path, folder: &Path, path: &[String]) {

@@ -1,8 +1,5 @@
 //! A running `hone serve`, and what its clients send.
 
-#![allow(dead_code, reason = "every test binary uses a part of it")]
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;

@@ -1,8 +1,5 @@
 //! A disk that a test can fill, which needs the rights to mount one.
 
-#![allow(dead_code, reason = "every test binary uses a part of it")]
-#![allow(clippy::unwrap_used)]
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,7 +1,5 @@
 //! A terminal with a chat in it.
 
-#![allow(dead_code, reason = "every test binary uses a part of it")]
-
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

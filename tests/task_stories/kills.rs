@@ -19,7 +19,7 @@ use hone_quality::{EvaluatorTool, GateConfig, Phase, Reviewers};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::stage::{PLAN, Stage, actions, launcher, prompt_of};
+use crate::task_stories::stage::{PLAN, Stage, actions, launcher, prompt_of};
 
 /// The variable by which a process knows that it is the one to be killed: the folder of tasks.
 const TASKS: &str = "HONE_TEST_KILLED_TASKS";

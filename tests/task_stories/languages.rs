@@ -7,7 +7,7 @@ use hone_agents::{TaskRecord, TaskState};
 use hone_protocol::{EvaluationResult, GateAction};
 use serde_json::Value;
 
-use crate::stage::{Stage, actions, answering, prompt_of};
+use crate::task_stories::stage::{Stage, actions, answering, prompt_of};
 
 /// A task in a language.
 struct Language {
@@ -98,7 +98,7 @@ const TYPESCRIPT: Language = Language {
 
 /// A folder of installed tools.
 fn test_tools(name: &str) -> PathBuf {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-tools");
+    let default = || crate::support::root().join("target/test-tools");
     let folder = std::env::var_os("HONE_TEST_TOOLS").map_or_else(default, PathBuf::from).join(name);
     assert!(folder.exists(), "{} is missing: scripts/install-test-tools.sh installs it", folder.display());
     folder

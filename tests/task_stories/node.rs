@@ -9,7 +9,7 @@ use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateError};
 use hone_quality::Phase;
 
-use crate::stage::{PLAN, Stage, actions, answering, prompt_of};
+use crate::task_stories::stage::{PLAN, Stage, actions, answering, prompt_of};
 
 const TASK: &str = "goal = \"a function that adds\"\ntype = \"node\"\nfiles = [\"add.mjs\"]\n";
 const TESTS: &str = "import test from 'node:test';\nimport assert from 'node:assert';\nimport { add } from './add.mjs';\n\

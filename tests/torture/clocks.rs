@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::ordeal::{Ordeal, assert_sane};
-use crate::remembered::{Acknowledged, ask};
 use crate::support::Home;
+use crate::torture::ordeal::{Ordeal, assert_sane};
+use crate::torture::remembered::{Acknowledged, ask};
 
 /// Days by which the clock is wrong.
 const STEPS: [i64; 6] = [0, -4_000, 4_000, -1, 1, 20_000];

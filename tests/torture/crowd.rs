@@ -6,9 +6,9 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask};
 use crate::support::{Home, Run};
+use crate::torture::ordeal::{Ordeal, run_sane};
+use crate::torture::remembered::{Acknowledged, ask};
 
 /// Processes at once.
 const CROWD: usize = 16;

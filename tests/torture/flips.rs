@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask, save_conversation};
 use crate::support::{Home, Run};
+use crate::torture::ordeal::{Ordeal, run_sane};
+use crate::torture::remembered::{Acknowledged, ask, save_conversation};
 
 /// Commands that read what was damaged.
 const READERS: [&[&str]; 6] =

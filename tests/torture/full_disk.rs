@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use crate::ordeal::{Ordeal, assert_sane};
-use crate::remembered::{Acknowledged, ask};
 use crate::support::{Home, Run};
+use crate::torture::ordeal::{Ordeal, assert_sane};
+use crate::torture::remembered::{Acknowledged, ask};
 
 /// Bounds in blocks of 512 bytes; between them lies the size of every file that a question touches.
 const LARGEST_BOUND: u64 = 12_000;

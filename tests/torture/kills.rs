@@ -6,9 +6,9 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask, save_conversation};
 use crate::support::{Home, Run, smollm2};
+use crate::torture::ordeal::{Ordeal, run_sane};
+use crate::torture::remembered::{Acknowledged, ask, save_conversation};
 
 /// How long a command takes that nobody kills, at first.
 const FIRST_GUESS: Duration = Duration::from_millis(800);

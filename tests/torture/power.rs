@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask};
 use crate::support::{Home, Run};
+use crate::torture::ordeal::{Ordeal, run_sane};
+use crate::torture::remembered::{Acknowledged, ask};
 use disk::{Disk, Survival};
 use trace::{CALLS, Step};
 

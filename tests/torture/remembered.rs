@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::ordeal::run_sane;
 use crate::support::{Home, Run, smollm2};
+use crate::torture::ordeal::run_sane;
 
 /// How the questions begin that are asked once; others are asked again where a killed command is repeated.
 const ASKED_ONCE: &str = "Say the number";

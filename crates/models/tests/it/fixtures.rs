@@ -3,8 +3,9 @@
 use std::{path::Path, time::Duration};
 
 use hone_models::{Cancellation, Event, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, Store};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+pub(crate) use crate::server::sha256;
 
 /// A store in a folder of its own.
 pub(crate) struct Home {
@@ -60,10 +61,6 @@ pub(crate) fn model_bytes(seed: u64, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
-}
-
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Options for a hub at `endpoint` that give up quickly.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::fixtures::sha256;
+use sha2::{Digest, Sha256};
 
 /// The hub and its content network.
 pub(crate) struct Server {
@@ -214,4 +214,8 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
 
 fn status(stream: &mut TcpStream, status: &str, headers: &str) -> std::io::Result<()> {
     stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: 0\r\n\r\n").as_bytes())
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,139 @@
+//! `hone memory eval`: how much of what was said is recalled when it is asked for, and how much is recalled that should
+//! not be.
+//!
+//! For every person of a set a memory of its own is built in a temporary folder, with the real storage, index and
+//! embedder: what was said is remembered as a chat remembers it, and the probes are asked through the recall that a
+//! chat uses. An item is *junk* if it comes from an answer that was cut short, stopped or marked bad, if it only says
+//! that nothing was known, or if nothing should have been recalled at all. An item is *misleading* if it holds what the
+//! probe's answer must not be, such as the value before a change, and not what it should be.
+
+mod changes;
+mod figures;
+mod formats;
+mod run;
+mod set;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hone_agents::MemorySettings;
+use serde::Deserialize;
+
+use self::changes::Changes;
+use self::figures::Report;
+use self::run::{Asked, Memories};
+use self::set::RecallSet;
+use super::search::labelled;
+use crate::app::App;
+use crate::arguments::MemoryEvalArguments;
+use crate::describe::on_one_line;
+use crate::failure::Outcome;
+use crate::terminal::visible;
+
+/// The set that hone's own settings were fitted on and measured with.
+const OWN_SET: &str = include_str!("../../../../../tests/data/recall.jsonl");
+
+pub(super) fn run(app: &App, arguments: &MemoryEvalArguments) -> anyhow::Result<Outcome> {
+    let set = read_set(arguments.file.as_deref())?.only(arguments.split);
+    if set.n_probes() == 0 {
+        bail!("{} holds no probe of this split", set.name);
+    }
+    let settings = settings(&app.config.memory.settings, arguments.settings.as_deref())?;
+    let memories = Memories::build(app, &set)?;
+    let mut reports = Vec::new();
+    for settings in settings {
+        let asked = memories.ask(&set, &settings)?;
+        if arguments.details && !arguments.json.json {
+            show_details(app, &asked)?;
+        }
+        let changes = Changes::of(&set, &memories, &settings)?;
+        if arguments.details && !arguments.json.json {
+            changes.details.iter().try_for_each(|line| app.output.print_line(&visible(line)))?;
+        }
+        reports.push(Report::new(&set, &memories, &asked, changes));
+    }
+    match (reports.as_slice(), arguments.json.json) {
+        ([report], true) => app.output.print_json(report)?,
+        (reports, true) => app.output.print_json(&reports)?,
+        (reports, false) => {
+            for report in reports {
+                app.output.print_table(&report.rows())?;
+                app.output.print_line(&report.extraction_line())?;
+                app.output.print_line(&report.changes.line())?;
+            }
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn show_details(app: &App, asked: &[Asked]) -> anyhow::Result<()> {
+    for Asked { person, probe, recalled, items, .. } in asked {
+        app.output.print_line(&visible(&format!("{person} {}: {}", probe.kind, probe.text)))?;
+        let rows = recalled.iter().zip(items).map(|(recalled, item)| {
+            let said = on_one_line(&recalled.query);
+            vec![
+                "  ".to_owned() + item.verdict(),
+                labelled("similarity", recalled.similarity),
+                labelled("words", recalled.words),
+                said,
+            ]
+        });
+        app.output.print_table(&rows.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+fn read_set(file: Option<&Path>) -> anyhow::Result<RecallSet> {
+    let Some(path) = file else { return formats::read("hone's own set", OWN_SET) };
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    formats::read(&path.display().to_string(), &text)
+}
+
+/// Settings that replace those of the configuration for one measurement.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Replaced {
+    threshold: Option<f32>,
+    personal_threshold: Option<f32>,
+    nearness: Option<f32>,
+    words_threshold: Option<f32>,
+    words_weight: Option<f32>,
+    facts_weight: Option<f32>,
+    duplicate: Option<f32>,
+    same_statement: Option<f32>,
+    changed_statement: Option<f32>,
+}
+
+impl Replaced {
+    fn applied_to(&self, settings: &MemorySettings) -> MemorySettings {
+        MemorySettings {
+            threshold: self.threshold.unwrap_or(settings.threshold),
+            personal_threshold: self.personal_threshold.unwrap_or(settings.personal_threshold),
+            nearness: self.nearness.unwrap_or(settings.nearness),
+            words_threshold: self.words_threshold.unwrap_or(settings.words_threshold),
+            words_weight: self.words_weight.unwrap_or(settings.words_weight),
+            facts_weight: self.facts_weight.unwrap_or(settings.facts_weight),
+            duplicate: self.duplicate.unwrap_or(settings.duplicate),
+            same_statement: self.same_statement.unwrap_or(settings.same_statement),
+            changed_statement: self.changed_statement.unwrap_or(settings.changed_statement),
+            ..settings.clone()
+        }
+    }
+}
+
+/// The settings to measure: those of the configuration, or one for each line of the file.
+fn settings(configured: &MemorySettings, file: Option<&Path>) -> anyhow::Result<Vec<MemorySettings>> {
+    let Some(path) = file else { return Ok(vec![configured.clone()]) };
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(number, line)| {
+            let replaced: Replaced =
+                serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))?;
+            let settings = replaced.applied_to(configured);
+            settings.check().with_context(|| format!("{}, line {number}", path.display()))?;
+            Ok(settings)
+        })
+        .collect()
+}

@@ -1,0 +1,125 @@
+//! Only judges that tell good answers from bad ones grade.
+
+#[cfg(unix)]
+use crate::support::terminal::Terminal;
+use crate::support::{Home, smollm2};
+use serde_json::Value;
+
+const MODEL: &str = "smollm2:135m";
+
+/// The built-in model is installed, and what hone ships with decides who grades.
+fn home_with_shipped_judges() -> Home {
+    let home = Home::with_shipped_judges();
+    assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
+    home
+}
+
+#[track_caller]
+fn row<'a>(rows: &'a Value, judge: &str, answers: &str) -> &'a Value {
+    let is_wanted = |row: &&Value| row["judge"] == judge && row["answers"].as_str().unwrap_or("") == answers;
+    rows.as_array().unwrap().iter().find(is_wanted).unwrap_or_else(|| panic!("no {judge} {answers} in {rows}"))
+}
+
+#[test]
+fn judges_are_listed_with_their_marks() {
+    let home = home_with_shipped_judges();
+    let rows = home.json(&["judge", "list", "--json"]);
+    let prometheus = row(&rows, "prometheus:7b", "");
+    assert_eq!((&prometheus["installed"], &prometheus["passed"]), (&Value::Bool(false), &Value::Null));
+    let own = row(&rows, "likelihood", "of smollm2:135m");
+    assert!(own["passed"] == true && own["auc"]["low"].as_f64().unwrap() > 0.65, "{own}");
+    let others = row(&rows, "likelihood", "of others");
+    assert_eq!(others["passed"], others["auc"]["low"].as_f64().unwrap() > 0.65, "{others}");
+    let listed = home.run(&["judge", "list"]).stdout;
+    assert!(listed.contains("likelihood, answers of smollm2:135m") && listed.contains("not installed"), "{listed}");
+}
+
+#[test]
+fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
+    let home = home_with_shipped_judges();
+    let answer = home.json(&["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "40"]);
+    let grade = &answer["grade"];
+    assert_eq!((&grade["method"], &grade["judge"]), (&"likelihood".into(), &MODEL.into()), "{answer}");
+    assert!((1..=5).contains(&grade["score"].as_i64().unwrap()), "{grade}");
+    assert!(grade["feedback"].as_str().unwrap().starts_with("What decided, in log-odds: "), "{grade}");
+    let run = home.run(&["chat", "What is the capital of France?", "--grade", "-m", MODEL, "-N", "40"]);
+    assert!(
+        run.stderr.contains("/5 likelihood") || run.stdout.contains("/5 likelihood"),
+        "{}{}",
+        run.stdout,
+        run.stderr
+    );
+}
+
+#[test]
+fn nothing_grades_where_no_judge_knows_better_than_chance() {
+    let home = home_with_shipped_judges().variable("HONE_CRITIC_LEAST_AUC", "0.95");
+    // Under another name its answers count as another model's.
+    let answer = home.json_with_code(&["chat", "Is fire hot?", "--grade", "--json", "-m", &smollm2(), "-N", "20"], 0);
+    let grade = &answer["grade"];
+    assert_eq!(grade["score"], Value::Null, "{answer}");
+    let failure = grade["failure"].as_str().unwrap();
+    assert!(failure.contains("prometheus:7b") && failure.contains("answers of others"), "{failure}");
+}
+
+/// The built-in model's grades are noise, and hone finds out.
+#[test]
+fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
+    let home = home_with_shipped_judges().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let marks = home.json_with_code(&["judge", "exam", MODEL, "--json"], 3);
+    assert!(marks["auc"]["low"].as_f64().unwrap() <= 0.65, "{marks}");
+    assert!((20..=60).contains(&marks["n_questions"].as_i64().unwrap()), "{marks}");
+    let rows = home.json(&["judge", "list", "--json"]);
+    assert_eq!(row(&rows, MODEL, "")["passed"], false);
+    let run = home.run(&["chat", "Is fire hot?", "--grade", "--judge", MODEL, "-m", &smollm2(), "-N", "20"]);
+    assert!(run.stderr.contains("did not pass its examination"), "{}{}", run.stdout, run.stderr);
+    let grade = ["grade", "--query", "Is fire hot?", "--answer", "Yes.", "--judge", MODEL];
+    assert!(home.run(&grade).stderr.contains("do not rely on these grades"));
+}
+
+/// Neither a download of gigabytes nor another judge's marks under its name.
+#[test]
+fn only_an_installed_judge_is_examined() {
+    let home = home_with_shipped_judges();
+    let run = home.run(&["judge", "exam"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("hone pull prometheus:7b"), "{}", run.stderr);
+}
+
+/// The chat finds out by itself, while nobody waits, and the next one continues where the first was left.
+#[cfg(unix)]
+#[test]
+fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
+    let home = home_with_shipped_judges()
+        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1")
+        .variable("HONE_CRITIC_MODEL", MODEL)
+        .variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
+    let verdicts = || std::fs::read_dir(home.path("data/cache/grades")).map_or(0, Iterator::count);
+    let chat = || {
+        let chat = Terminal::chat(&home, &["--max-tokens", "8"]);
+        chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+        chat
+    };
+    let mut first = chat();
+    while verdicts() < 8 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    first.type_text("Is fire hot?\r");
+    let has_answered = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
+    first.wait_for("answer", has_answered);
+    first.type_text("\u{4}");
+    assert!(first.exit_status().success());
+    let before = verdicts();
+    assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
+    let mut second = chat();
+    while !home.path("data/judges").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
+    second.wait_for("result", is_told);
+    second.type_text("\u{4}");
+    assert!(second.exit_status().success());
+    assert!(verdicts() > before);
+    let rows = home.json(&["judge", "list", "--json"]);
+    assert_eq!(row(&rows, MODEL, "")["passed"], false);
+}

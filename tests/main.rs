@@ -1,0 +1,36 @@
+//! The program as its users run it, and the rules of ARCHITECTURE.md. One binary, because each one that links the engine
+//! takes minutes to build; a module for each part of the program.
+
+#![allow(clippy::unwrap_used)]
+
+mod architecture;
+#[cfg(unix)]
+mod backlog;
+mod commands;
+mod conversations;
+mod critic;
+mod critique;
+mod engine;
+mod judge;
+mod judge_eval;
+mod jury;
+mod mcp;
+mod memory;
+#[cfg(unix)]
+mod privacy;
+mod quality;
+mod recall;
+mod report;
+mod research;
+mod routing;
+mod serve;
+#[cfg(unix)]
+mod serve_trouble;
+mod stories;
+mod support;
+mod task;
+mod task_stories;
+mod templates;
+mod terminal;
+#[cfg(unix)]
+mod torture;

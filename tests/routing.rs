@@ -1,0 +1,145 @@
+//! `best:TYPE` in place of a model, over a history in which one of two installed models is clearly better.
+
+use crate::support::{Home, smollm2};
+use hone_agents::{TaskStore, WorkAttempt};
+use hone_protocol::{GateAction, GateDecision, Timestamp};
+use hone_quality::{Arm, Assignment, choose};
+use serde_json::{Value, json};
+
+/// The same weights under two names.
+const BETTER: &str = "better:1b";
+const WORSE: &str = "worse:1b";
+/// Scores of each of them.
+const SCORES: usize = 20;
+const PHASES: &str = "[[phases]]\nname = \"coding\"\nprompt = \"Write a file.\"\nfiles = []\nchecks_task = true\n\
+                      evaluates_first = false\ndelivers = true\nmax_tokens = 8\ncandidates = 1\n";
+
+fn home() -> Home {
+    let home = Home::new();
+    for name in [BETTER, WORSE] {
+        assert_eq!(home.run(&["pull", &smollm2(), "--name", name]).code, 0);
+    }
+    home
+}
+
+/// Answers of both models, graded by one judge; another judge, which has graded less, thinks otherwise.
+fn remember_grades(home: &Home) {
+    let id = |number: usize| format!("01990000-0000-7000-8000-{number:012x}");
+    let engram = |number: usize| {
+        let (judge, is_better) = (if number < 2 * SCORES { "judge:7b" } else { "other:7b" }, number.is_multiple_of(2));
+        let is_good = is_better == (number < 2 * SCORES);
+        json!({"engram": {
+            "query_id": id(number), "correlation_id": id(number), "session_id": id(number), "respondent_id": "A",
+            "query": "Why?", "answer": "So.", "at": 1_700_000_000_000_u64 + number as u64, "sampling": {},
+            "model": if is_better { BETTER } else { WORSE }, "finish_reason": "stop",
+            "critic_score": if is_good { 5 } else { 1 }, "judge": judge, "rubric": "default", "self_graded": false,
+        }, "vector": null})
+    };
+    let lines: Vec<String> = (0..2 * SCORES + 10).map(|number| engram(number).to_string()).collect();
+    let file = home.write("history.jsonl", lines.join("\n").as_bytes());
+    assert_eq!(home.run(&["memory", "import", file.to_str().unwrap()]).code, 0);
+}
+
+/// Tasks of the type python on which both models have worked.
+fn remember_tasks(home: &Home) {
+    let store = TaskStore::new(home.path("data/tasks"));
+    for (agent, score) in [(BETTER, 1.0), (WORSE, 0.0)] {
+        let assignment = Assignment::parse("goal = \"it works\"\ntype = \"python\"\n").unwrap();
+        let mut record = store.create(assignment, home.path("")).unwrap();
+        let decision = GateDecision {
+            action: GateAction::Accept,
+            reason: String::new(),
+            score: Some(score),
+            agent: None,
+            feedback: String::new(),
+        };
+        let attempt = WorkAttempt {
+            phase: "coding".into(),
+            number: 1,
+            agent: agent.into(),
+            started: Timestamp(1),
+            candidates: Vec::new(),
+            chosen: None,
+            answer: None,
+            form_error: None,
+            results: Vec::new(),
+            critics: Vec::new(),
+            decision: Some(decision),
+        };
+        record.attempts = vec![attempt; SCORES];
+        store.save(&record).unwrap();
+    }
+}
+
+/// A seed with which the choice is made by the history, and one with which it explores and finds the worse model.
+fn seeds() -> [u64; 2] {
+    let arm = |model: &str, score: f64| Arm { model: model.to_owned(), scores: vec![score; SCORES] };
+    let arms = [arm(BETTER, 1.0), arm(WORSE, 0.0)];
+    let choice = |seed| choose(&arms, seed).unwrap();
+    let by_history = (0..).find(|seed| choice(*seed).reason.starts_with("mean")).unwrap();
+    let explores = (0..).find(|seed| choice(*seed).model == WORSE && choice(*seed).reason.starts_with("to explore"));
+    [by_history, explores.unwrap()]
+}
+
+/// What hone says of its choice, with this seed.
+#[track_caller]
+fn check_choice(home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
+    let [by_history, explores] = seeds();
+    for (seed, expected) in [
+        (by_history, format!("best:{kind} is {BETTER}: mean 1.00 of {SCORES} scores; its draw 0.")),
+        (
+            explores,
+            format!("best:{kind} is {WORSE}: to explore, as one choice in ten does; mean 0.00 of {SCORES} scores"),
+        ),
+    ] {
+        let seed = seed.to_string();
+        let run = home.run_with_stdin(&[arguments, &["--seed", &seed]].concat(), b"Say yes.");
+        assert!(codes.contains(&run.code), "{run:?}");
+        assert_eq!(run.stderr.matches(&expected).count(), 1, "expected once: {expected}\n{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_task_goes_to_the_model_with_the_better_history_and_sometimes_to_another_one() {
+    let home = home();
+    remember_tasks(&home);
+    home.write("config/phases.toml", PHASES.as_bytes());
+    home.write("config/gate.toml", b"max_retries = 0\n");
+    home.write("workspace/notes.txt", b"notes\n");
+    let task = home.write("task.toml", b"goal = \"it works\"\ntype = \"python\"\nfiles = [\"add.py\"]\n");
+    let workspace = home.path("workspace");
+    let run = ["task", "run", task.to_str().unwrap(), "--workspace", workspace.to_str().unwrap()];
+    check_choice(&home, &[&run[..], &["--model", "best:python"]].concat(), &[0, 3], "python");
+    let records = home.run(&["task", "list", "--json"]).stdout;
+    let agents: Vec<Value> = records
+        .lines()
+        .take(2)
+        .map(|record| serde_json::from_str::<Value>(record).unwrap()["attempts"][0]["agent"].clone())
+        .collect();
+    assert_eq!(agents, [WORSE, BETTER], "the latest first: {records}");
+}
+
+#[test]
+fn a_chat_and_a_text_come_from_the_model_whose_answers_were_graded_best() {
+    let home = home();
+    remember_grades(&home);
+    let chat = ["chat", "Say yes.", "-N", "2", "-m", "best:chat"];
+    check_choice(&home, &chat, &[0], "chat");
+    check_choice(&home, &["generate", "-N", "2", "-m", "best:chat"], &[0], "chat");
+    let [seed, _] = seeds().map(|seed| seed.to_string());
+    let answer = home.json(&[&chat[..], &["--json", "--seed", &seed]].concat());
+    assert_eq!(answer["model"], BETTER);
+    home.write("config/engine.toml", b"model = \"best:chat\"\n");
+    check_choice(&home, &["chat", "Say yes.", "-N", "2"], &[0], "chat");
+}
+
+#[test]
+fn without_a_history_or_a_model_it_is_said() {
+    let home = home();
+    let run = home.run(&["chat", "Say yes.", "-N", "2", "-m", "best:haiku"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("best:haiku is ") && run.stderr.contains("it has no scores yet"), "{}", run.stderr);
+    let run = Home::new().run(&["chat", "Say yes.", "-m", "best:chat"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("best:chat has no installed model to choose"), "{}", run.stderr);
+}
