@@ -9,6 +9,7 @@
 #
 #   scripts/test.sh arm [ARGUMENT...]           as programs for 64-bit ARM, under an emulator
 #   scripts/test.sh torture                     the ordeals, for an hour
+#   scripts/test.sh under-load [ARGUMENT...]    again and again beside busy loops
 #
 #   HONE_TEST_RUNNER   nextest or cargo, instead of what is installed
 #
@@ -20,7 +21,7 @@ here=$(dirname "$0")
 # shellcheck source=scripts/lib/subcommands.sh
 . "$here/lib/subcommands.sh"
 case ${1:-} in
-arm | torture | -h | --help) run_subcommand "$here/tests" "$@" ;;
+arm | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
 esac
 
 cd "$here/.."
