@@ -3,11 +3,12 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
-# What is sourced is checked where it is.
-mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- "scripts/*.sh" .ci/run | while read -r file; do [ ! -x "$file" ] || echo "$file"; done)
+mapfile -t scripts < <(find scripts .ci/run -name '*.sh' -o -name run)
 for script in "${scripts[@]}"; do bash -n "$script"; done
 if command -v shellcheck >/dev/null; then
-    shellcheck --external-sources --severity warning --shell bash "${scripts[@]}"
+    # What is sourced is checked where it is.
+    mapfile -t scripts < <(find scripts .ci/run -perm -u+x \( -name '*.sh' -o -name run \))
+    shellcheck --external-sources --severity warning "${scripts[@]}"
 else
     echo 'shellcheck is not installed: only the syntax is checked' >&2
 fi

@@ -8,7 +8,6 @@ The hash knows the repository only: after an update of the compiler or of the sy
 """
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -16,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,44 +95,44 @@ def write_passed(root, passed, names):
 
 
 class Tree:
-    """The working tree as git would store it."""
+    """The working tree as git would store it, staged in a folder of its own."""
 
-    def __init__(self, root):
+    def __init__(self, root, folder):
         self.root = root
-        self._folder = tempfile.TemporaryDirectory()
-        self._environment = self._stage()
+        # A checkout that another user owns, as in containers, is read as well.
+        self._environment = {
+            **os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": str(root)}
+        self._environment = self._stage(folder)
 
-    def _stage(self):
-        """Stages everything in an index and in a folder of objects that are thrown away."""
-        objects = pathlib.Path(self._folder.name, "objects")
+    def _stage(self, folder):
+        objects, index = folder / "objects", folder / "index"
         objects.mkdir()
-        index = pathlib.Path(self._folder.name, "index")
         own = self._path("index")
         if own.exists():
             shutil.copyfile(own, index)
         environment = {
-            **os.environ,
+            **self._environment,
             "GIT_INDEX_FILE": str(index),
             "GIT_OBJECT_DIRECTORY": str(objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self._path("objects")),
         }
-        subprocess.run(["git", "add", "--all"], cwd=self.root, env=environment, check=True, stderr=subprocess.DEVNULL)
+        self._git("add", "--all", environment=environment)
         return environment
 
+    def _git(self, *arguments, environment=None):
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=self.root, env=environment or self._environment, capture_output=True, text=True)
+        if done.returncode:
+            raise Wrong(f"git {arguments[0]}: {done.stderr.strip()}")
+        return done.stdout
+
     def _path(self, name):
-        command = ["git", "rev-parse", "--git-path", name]
-        found = subprocess.run(command, cwd=self.root, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-        return (self.root / found).resolve()
+        return (self.root / self._git("rev-parse", "--git-path", name).strip()).resolve()
 
     @functools.cache
     def files(self, *pathspecs):
         """Mode, object and path of every file that matches one of git's pathspecs."""
-        command = ["git", "ls-files", "--stage", "-z", "--", *pathspecs]
-        done = subprocess.run(command, cwd=self.root, env=self._environment, check=True, stdout=subprocess.PIPE)
-        return [entry for entry in done.stdout.decode().split("\0") if entry]
-
-    def close(self):
-        self._folder.cleanup()
+        return [entry for entry in self._git("ls-files", "--stage", "-z", "--", *pathspecs).split("\0") if entry]
 
 
 def pathspecs_of(root, check):
@@ -207,7 +207,8 @@ def hash_of(root, tree, check):
 
 
 def hashes(root, checks):
-    with contextlib.closing(Tree(root)) as tree:
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(root, pathlib.Path(folder))
         return {name: hash_of(root, tree, check) for name, check in checks.items()}
 
 
@@ -321,10 +322,11 @@ def carry_out(root, options):
 
 
 def main(arguments):
-    top = subprocess.run(["git", "rev-parse", "--show-toplevel"], check=True, stdout=subprocess.PIPE, text=True)
     sys.stdout.reconfigure(line_buffering=True)
+    # Whoever reads no more, as head does, ends it without a complaint.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        return carry_out(pathlib.Path(top.stdout.strip()), parse(arguments))
+        return carry_out(pathlib.Path(__file__).resolve().parents[2], parse(arguments))
     except Wrong as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -209,6 +210,10 @@ class Checks(unittest.TestCase):
         self.write(".ci/passed.toml", 'gone = "0"\n')
         self.check("second")
         self.assertEqual(sorted(checks.read_passed(self.root)), ["second"])
+
+    def test_what_is_no_checkout_is_named(self):
+        shutil.rmtree(self.root / ".git")
+        self.assert_wrong("git rev-parse: .*not a git repository", "--list")
 
     def test_a_conflict_is_named(self):
         self.write(".ci/passed.toml", "<<<<<<< ours\n")
