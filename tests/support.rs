@@ -138,7 +138,7 @@ fn test_model(name: &str) -> String {
     let default = || root().join("target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
     let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    assert!(path.exists(), "{} is missing: scripts/lib/fetch-test-models.sh fetches it", path.display());
     path.to_str().unwrap().to_owned()
 }
 

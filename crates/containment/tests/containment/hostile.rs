@@ -47,16 +47,15 @@ pub(crate) fn main() -> ExitCode {
         Some("call") => return call(&arguments[1]),
         _ => {}
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-')).cloned().unwrap_or_default();
-    let is_list = arguments.iter().any(|argument| argument == "--list");
+    let selection = Selection::of(arguments);
     let mut failed = Vec::new();
     for uses_namespaces in [true, false] {
         for (name, test) in TESTS {
             let name = format!("{name}{}", if uses_namespaces { "" } else { " (without namespaces)" });
-            if !name.contains(&filter) {
+            if !selection.has(&name) {
                 continue;
             }
-            if is_list {
+            if selection.is_list {
                 println!("{name}: test");
                 continue;
             }
@@ -67,8 +66,47 @@ pub(crate) fn main() -> ExitCode {
             }
         }
     }
-    println!("{} failed: {failed:?}", failed.len());
+    if !selection.is_list {
+        println!("{} failed: {failed:?}", failed.len());
+    }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The tests that `cargo test` or `cargo nextest` asks for, by the arguments that a test program with a harness knows.
+#[derive(Default)]
+struct Selection {
+    names: Vec<String>,
+    skipped: Vec<String>,
+    is_exact: bool,
+    is_list: bool,
+    /// No test is ignored, so there is none to run.
+    is_ignored: bool,
+}
+
+impl Selection {
+    fn of(arguments: Vec<String>) -> Self {
+        let mut selection = Self::default();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => selection.is_list = true,
+                "--exact" => selection.is_exact = true,
+                "--ignored" => selection.is_ignored = true,
+                "--skip" => selection.skipped.extend(arguments.next()),
+                "--format" | "--test-threads" => drop(arguments.next()),
+                option if option.starts_with('-') => {}
+                _ => selection.names.push(argument),
+            }
+        }
+        selection
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_meant = |text: &String| if self.is_exact { name == text } else { name.contains(text) };
+        !self.is_ignored
+            && (self.names.is_empty() || self.names.iter().any(is_meant))
+            && !self.skipped.iter().any(is_meant)
+    }
 }
 
 /// A workspace, and a folder outside.

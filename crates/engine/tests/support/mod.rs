@@ -18,12 +18,12 @@ pub(crate) fn smollm2() -> PathBuf {
     test_model("SmolLM2-135M-Instruct.Q4_1.gguf")
 }
 
-/// One of the files that `scripts/fetch-test-models.sh` fetches.
+/// One of the files that `scripts/lib/fetch-test-models.sh` fetches.
 pub(crate) fn test_model(name: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
     let path = folder.join(name);
-    assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    assert!(path.is_file(), "{} is missing: scripts/lib/fetch-test-models.sh fetches it", path.display());
     path
 }
 

@@ -1,4 +1,4 @@
-//! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check-agreement.py` has recorded them.
+//! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check.sh agreement` has recorded them.
 
 use hone_judging::agreement::{Figure, GradedAnswer, Level, RatedUnit, SCORE_MEASURES, alpha};
 use hone_judging::calibration::{Calibration, RatedAnswer};
