@@ -7,6 +7,7 @@ pub(crate) mod random;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 use hone_engine::backend::DeviceChoice;
 use hone_engine::engine::{EngineHandle, EngineOptions};
@@ -49,6 +50,16 @@ pub(crate) fn shared_smollm2() -> MutexGuard<'static, Model> {
     static MODEL: OnceLock<Mutex<Model>> = OnceLock::new();
     let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), &options()).unwrap()));
     model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits until a condition holds, for far longer than anything here takes.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < until, "within two minutes it has not come about that {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Finds models by path.

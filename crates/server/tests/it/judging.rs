@@ -1,13 +1,12 @@
 //! Answers that a client sends to be graded or compared.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_server::ServerSettings;
 use serde_json::json;
 
-use crate::stage::{PATIENCE, Plan, Stage, echo, settings};
+use crate::stage::{Plan, Stage, echo, settings, wait_until};
 
 /// The request for a grade that never comes.
 fn endless() -> serde_json::Value {
@@ -71,17 +70,11 @@ fn a_client_that_goes_away_stops_its_judge_and_makes_room() {
     let stage = Stage::planned(ServerSettings { most_questions: 1, ..settings() }, Plan::grading(4), echo);
     let waiting = stage.connect(&stage.post_text("/hone/v1/grade", &endless()));
     let judging = &stage.judges;
-    let begin = Instant::now();
-    while judging.endless.load(Ordering::Relaxed) == 0 {
-        assert!(begin.elapsed() < PATIENCE, "the judge is not asked");
-        std::thread::yield_now();
-    }
+    wait_until("the judge is asked", || judging.endless.load(Ordering::Relaxed) > 0);
     let asked = json!({"query": "Why?", "answer": "Because."});
     let (status, refused) = stage.post("/hone/v1/grade", &asked);
     assert_eq!((status, &refused["error"]["type"]), (503, &json!("overloaded_error")), "{refused}");
     drop(waiting);
-    while stage.post("/hone/v1/grade", &asked).0 != 200 {
-        assert!(begin.elapsed() < PATIENCE, "the judge goes on for a client that has gone");
-    }
+    wait_until("the judge of a client that has gone is stopped", || stage.post("/hone/v1/grade", &asked).0 == 200);
     assert_eq!(judging.withdrawn.load(Ordering::Relaxed), 1);
 }
