@@ -55,10 +55,9 @@ pub struct Logits<'a> {
 pub struct Row<'a> {
     /// The logits of every token of the vocabulary.
     pub logits: &'a [f32],
-    /// The residual stream after the layer that [`DecoderSpec::state_layer`](crate::decoder::DecoderSpec::state_layer)
-    /// names.
+    /// The residual stream after the layer that the decoder's specification names.
     pub state: &'a [f32],
-    /// What the model's head reads of this position ([`Backend::predict`]); empty if the model has none.
+    /// What the model's head reads of this position; empty if the model has none.
     pub hidden: &'a [f32],
 }
 

@@ -19,7 +19,7 @@ pub(crate) use states::{StateId, StatePool};
 /// Identifies a block of the cache.
 pub(crate) type BlockId = u32;
 
-/// A sequence's part of the cache. Returned to its pool with [`BlockPool::release`].
+/// A sequence's part of the cache. Returned to its model with [`Model::release`](crate::Model::release).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CachedSequence {
     blocks: Vec<BlockId>,
