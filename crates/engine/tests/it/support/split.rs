@@ -4,15 +4,14 @@
 use std::io::Write;
 use std::ops::Range;
 
-use super::writer::{WriteError, WriteValue, Writer};
-use super::{Gguf, TensorInfo};
+use hone_engine::gguf::{Gguf, TensorInfo, WriteError, WriteValue, Writer};
 
 /// Writes the tensors of `source`, in the order of their bytes, to `outputs`: one part each, with as many tensors as
 /// the others or one less. There may be more parts than tensors.
 ///
 /// # Errors
 /// When writing fails, or `source` is itself split or sets `general.alignment`.
-pub fn write_parts<W: Write>(source: &Gguf, outputs: impl IntoIterator<Item = W>) -> Result<Vec<W>, WriteError> {
+pub(crate) fn write_parts<W: Write>(source: &Gguf, outputs: impl IntoIterator<Item = W>) -> Result<Vec<W>, WriteError> {
     let mut tensors: Vec<&TensorInfo> = source.tensors().collect();
     tensors.sort_by_key(|tensor| tensor.offset);
     let outputs: Vec<W> = outputs.into_iter().collect();
@@ -43,15 +42,10 @@ fn share(number: u32, count: u32, n_tensors: usize) -> Range<usize> {
     start(number)..start(number + 1)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_tensor_is_in_one_part() {
-        for (count, n_tensors) in [(1, 0), (1, 7), (3, 7), (3, 2), (7, 7)] {
-            let shares: Vec<usize> = (0..count).flat_map(|number| share(number, count, n_tensors)).collect();
-            assert_eq!(shares, (0..n_tensors).collect::<Vec<_>>(), "{count} {n_tensors}");
-        }
+#[test]
+fn every_tensor_is_in_one_part() {
+    for (count, n_tensors) in [(1, 0), (1, 7), (3, 7), (3, 2), (7, 7)] {
+        let shares: Vec<usize> = (0..count).flat_map(|number| share(number, count, n_tensors)).collect();
+        assert_eq!(shares, (0..n_tensors).collect::<Vec<_>>(), "{count} {n_tensors}");
     }
 }

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use hone_engine::kv_cache::{BLOCK_TOKENS, CachedSequence};
-use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
-use hone_engine::sampler::Sampler;
+use crate::kv_cache::{BLOCK_TOKENS, CachedSequence};
+use crate::model::{Advance, BackendChoice, Model, ModelOptions};
+use crate::sampler::{Breakers, Sampler};
 use hone_protocol::SamplingOptions;
 
 use crate::support;
@@ -36,7 +36,7 @@ impl Generation {
 /// In a process of its own: the allocations of every thread are counted, and here other tests run on some.
 #[test]
 fn a_token_allocates_nothing() {
-    let arguments = ["--exact", "allocations::child", "--ignored", "--nocapture"];
+    let arguments = ["--exact", "model::tests::child", "--ignored", "--nocapture"];
     let child = Command::new(std::env::current_exe().unwrap()).args(arguments).output().unwrap();
     let output = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
@@ -53,7 +53,8 @@ fn child() {
     let mut model = Model::load(&support::whole(&path), &options).unwrap();
     let vocab_size = model.spec().vocab_size;
     let warm = SamplingOptions { temperature: 1.0, seed: Some(1), top_k: 40, ..SamplingOptions::default() };
-    let samplers = [SamplingOptions::default(), warm].map(|options| Sampler::new(options, vocab_size).unwrap());
+    let samplers =
+        [SamplingOptions::default(), warm].map(|options| Sampler::new(options, vocab_size, Breakers::default).unwrap());
     let mut generation = Generation { sequences: Default::default(), samplers, tokens: [[5], [7]] };
     // The cache grows by a block now and then; within a block nothing is allocated.
     for _ in 0..2 * BLOCK_TOKENS + 1 {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hone_engine::kv_cache::BLOCK_TOKENS;
-use hone_engine::scheduler::cost::CostModel;
-use hone_engine::scheduler::metrics::LaneCounts;
-use hone_engine::scheduler::{Arrival, ModelId, Refusal, RequestId, SchedulerSettings};
+use crate::kv_cache::BLOCK_TOKENS;
+use crate::scheduler::cost::CostModel;
+use crate::scheduler::metrics::LaneCounts;
+use crate::scheduler::{Arrival, ModelId, Refusal, RequestId, SchedulerSettings};
 use hone_protocol::{Lane, SessionId};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -19,15 +19,15 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hone_engine::scheduler::cost::{CostModel, StepShape};
-use hone_engine::scheduler::{Arrival, ModelId, ParkedRequest, Pause, RequestId, SchedulerSettings, StepKind, Turn};
+use crate::scheduler::cost::{CostModel, StepShape};
+use crate::scheduler::{Arrival, ModelId, ParkedRequest, Pause, RequestId, SchedulerSettings, StepKind, Turn};
 use hone_protocol::{Lane, SessionId};
 
 use super::simulator::{Device, Done, Simulated, Simulator};
 
 #[test]
 fn every_scenario_goes_as_it_is_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/scheduler");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scheduler/tests");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
     files.sort();

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use crate::decoder::RecurrentSpec;
+use crate::gguf::{Gguf, dequantize};
+use crate::synth::{Architecture, Multipliers, Shape};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::smol::smollm3;
 use candle_transformers::models::{
     gemma2, gemma3, granitemoehybrid, lfm2, llama, olmo2, phi3, qwen2, qwen3, qwen3_moe,
 };
-use hone_engine::decoder::RecurrentSpec;
-use hone_engine::gguf::{Gguf, dequantize};
-use hone_engine::synth::{Architecture, Multipliers, Shape};
 
 use super::{Rows, VOCAB_SIZE, beginning_by_beginning, token_by_token};
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use hone_engine::kv_cache::prefix_tree::PrefixTree;
-use hone_engine::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence, StateId, StatePool};
+use crate::kv_cache::prefix_tree::PrefixTree;
+use crate::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence, StateId, StatePool};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 

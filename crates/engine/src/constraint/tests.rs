@@ -1,8 +1,8 @@
 //! Constrained texts over the built-in model's vocabulary: whatever is chosen at random among the allowed tokens, the
 //! result has the form.
 
-use hone_engine::constraint::{ConstraintFactory, ConstraintState, Taken};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use crate::constraint::{ConstraintFactory, ConstraintState, Taken};
+use crate::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::Constraint;
 use serde_json::{Value, json};
 

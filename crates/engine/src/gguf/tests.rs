@@ -1,16 +1,17 @@
 //! Broken GGUF files: whatever is wrong with one, opening it gives an error that names the field, never a panic and
 //! never an allocation beyond the file's size.
 
-use hone_engine::decoder::DecoderSpec;
-use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer, write_parts};
-use hone_engine::synth::{self, Quantization, Shape};
-use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use crate::decoder::DecoderSpec;
+use crate::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
+use crate::synth::{self, Quantization, Shape};
+use crate::template::{Chat, ChatTemplate, TemplateHost};
+use crate::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::{Message, ModelFile, Role, with_causes};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::support::counting::peak_of;
+use crate::support::split;
 
 /// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than
 /// as bytes, and the files here have about fifty entries.
@@ -164,7 +165,7 @@ fn a_part_that_is_cut_off_anywhere_is_an_error() {
 
 /// A model in this many parts.
 fn in_parts(model: &[u8], count: usize) -> Vec<Vec<u8>> {
-    write_parts(&Gguf::from_bytes(model.to_vec()).unwrap(), vec![Vec::new(); count]).unwrap()
+    split::write_parts(&Gguf::from_bytes(model.to_vec()).unwrap(), vec![Vec::new(); count]).unwrap()
 }
 
 /// The bytes before the first tensor of a part, which as a whole model would not open.

@@ -6,7 +6,7 @@ use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model};
 
 /// The tokens of a request, and how many of them the cache holds.
-pub(super) struct Place {
+pub(super) struct RequestTokens {
     /// Its part of the cache, if any; during a step it is longer than `n_computed` by what is being computed.
     sequence: CachedSequence,
     /// The prompt and the answer so far.
@@ -19,13 +19,14 @@ pub(super) struct Place {
     n_guessed: usize,
 }
 
-impl Place {
+impl RequestTokens {
     /// Creates the tokens of a prompt, without a place in the cache yet.
     pub(super) fn new(prompt: Vec<u32>) -> Self {
-        Place { sequence: CachedSequence::default(), tokens: prompt, n_computed: 0, chunk: 0, n_guessed: 0 }
+        RequestTokens { sequence: CachedSequence::default(), tokens: prompt, n_computed: 0, chunk: 0, n_guessed: 0 }
     }
 
-    pub(super) fn tokens(&self) -> &[u32] {
+    /// The prompt and the answer so far.
+    pub(super) fn all(&self) -> &[u32] {
         &self.tokens
     }
 

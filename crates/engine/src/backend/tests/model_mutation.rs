@@ -6,12 +6,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
-use hone_engine::backend::{Backend, BatchEntry, LoadProgress, SequenceStates};
-use hone_engine::decoder::{DecoderSpec, RecurrentSpec};
-use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::kv_cache::{BlockPool, CachedSequence, StateAt};
-use hone_engine::synth::{self, Architecture, Experts, Gemma4Shape, Quantization, Recurrence, Shape};
+use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
+use crate::backend::{Backend, BatchEntry, LoadProgress, SequenceStates};
+use crate::decoder::{DecoderSpec, RecurrentSpec};
+use crate::gguf::{Gguf, WriteValue, Writer};
+use crate::kv_cache::{BlockPool, CachedSequence, StateAt};
+use crate::synth::{self, Architecture, Experts, Gemma4Shape, Quantization, Recurrence, Shape};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 

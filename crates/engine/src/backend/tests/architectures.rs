@@ -18,18 +18,18 @@
 
 mod hugging_face;
 
+use crate::backend::candle::CandleBackend;
+use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
+use crate::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, LoadProgress, SequenceStates};
+use crate::decoder::{DecoderSpec, Window};
+use crate::gguf::dequantize;
+use crate::gguf::{Gguf, TensorType, WriteValue, Writer};
+use crate::kv_cache::{BlockPool, CachedSequence, StateAt};
+use crate::logprobs::log_sum_exp;
+use crate::sampler::argmax;
+use crate::synth::{self, Quantization, RopeScaling, Shape};
 use candle_core::{Device, Tensor};
 use candle_transformers::models::{llama, phi3};
-use hone_engine::backend::candle::CandleBackend;
-use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
-use hone_engine::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, LoadProgress, SequenceStates};
-use hone_engine::decoder::{DecoderSpec, Window};
-use hone_engine::gguf::dequantize;
-use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
-use hone_engine::kv_cache::{BlockPool, CachedSequence, StateAt};
-use hone_engine::logprobs::log_sum_exp;
-use hone_engine::sampler::argmax;
-use hone_engine::synth::{self, Quantization, RopeScaling, Shape};
 
 use self::hugging_face::HuggingFace;
 

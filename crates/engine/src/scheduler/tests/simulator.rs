@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hone_engine::scheduler::cost::{CostModel, StepShape};
-use hone_engine::scheduler::{
-    Arrival, ModelId, ModelTraits, ParkedRequest, Pause, Progress, Refusal, RequestId, Scheduler, SchedulerSettings,
-    StepKind, StepPlan, Turn,
+use crate::scheduler::cost::{CostModel, StepShape};
+use crate::scheduler::{
+    Arrival, ModelId, ModelTraits, ParkedRequest, Pause, Refusal, RequestId, RequestProgress, Scheduler,
+    SchedulerSettings, StepKind, StepPlan, Turn,
 };
 use hone_protocol::Lane;
 
@@ -69,7 +69,7 @@ pub(crate) struct Simulator {
 impl Simulator {
     pub(crate) fn new(settings: SchedulerSettings) -> Self {
         Simulator {
-            scheduler: Scheduler::new(settings),
+            scheduler: Scheduler::new(None, settings),
             now: Duration::ZERO,
             devices: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -220,7 +220,7 @@ impl Simulator {
                 request.generated += 1;
                 request.uncomputed = 1;
             }
-            progress.push(Progress {
+            progress.push(RequestProgress {
                 request: entry.request,
                 computed: request.computed,
                 uncomputed: request.uncomputed,
