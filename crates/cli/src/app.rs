@@ -14,7 +14,6 @@ use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_server::ServedMemory;
 use hone_work::TaskStore;
 use serde_json::{Value, json};
-
 use sysinfo::System;
 
 use crate::chat::shell::ModelShelf;
