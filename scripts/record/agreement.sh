@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records what scipy, krippendorff and scikit-learn say of judges in crates/quality/tests/data/agreement.json, which hone's own
+# Records what scipy, krippendorff and scikit-learn say of judges in crates/judging/tests/it/data/agreement.json, which hone's own
 # figures are compared with. With --check it compares the recorded ones with those packages.
 set -euo pipefail
 

@@ -4,8 +4,8 @@
     scripts/check.sh agreement      # checks the recorded figures
     scripts/record.sh agreement     # records them anew
 
-They are recorded in crates/quality/tests/data/agreement.json, next to the made-up verdicts that they are about, and
-crates/quality/tests/agreement.rs compares hone's own figures with them.
+They are recorded in crates/judging/tests/it/data/agreement.json, next to the made-up verdicts that they are about, and
+crates/judging/tests/it/agreement.rs compares hone's own figures with them.
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy
 import scipy.stats
 from sklearn.isotonic import IsotonicRegression
 
-RECORDED = Path(__file__).resolve().parents[3] / "crates/quality/tests/data/agreement.json"
+RECORDED = Path(__file__).resolve().parents[3] / "crates/judging/tests/it/data/agreement.json"
 SEED = 20240917
 RESAMPLES = 5000
 
