@@ -1,0 +1,405 @@
+//! The tests, and their own small harness.
+
+use std::fs;
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use hone_containment::{ContainedCommand, Ending, Launcher, Limits, Ran, worker};
+use tempfile::TempDir;
+
+const WORKER: &str = "command-worker";
+
+type Test = (&'static str, fn(&Place));
+
+const TESTS: &[Test] = &[
+    ("a_command_that_ends_by_itself_is_reported", a_command_that_ends_by_itself_is_reported),
+    ("a_missing_program_is_reported", a_missing_program_is_reported),
+    ("a_signal_is_reported", a_signal_is_reported),
+    ("a_report_is_read_and_a_link_in_its_place_is_not", a_report_is_read_and_a_link_in_its_place_is_not),
+    (
+        "only_the_named_environment_is_passed_and_stdin_is_empty",
+        only_the_named_environment_is_passed_and_stdin_is_empty,
+    ),
+    ("a_process_bomb_is_ended", a_process_bomb_is_ended),
+    ("endless_output_is_ended", endless_output_is_ended),
+    ("a_grandchild_that_holds_the_pipe_delays_nothing", a_grandchild_that_holds_the_pipe_delays_nothing),
+    ("a_session_of_its_own_is_no_escape", a_session_of_its_own_is_no_escape),
+    ("nothing_outside_is_read", nothing_outside_is_read),
+    ("nothing_outside_is_written", nothing_outside_is_written),
+    ("no_socket_is_opened", no_socket_is_opened),
+    ("ignoring_sigterm_does_not_help", ignoring_sigterm_does_not_help),
+    ("a_disk_is_not_filled_by_one_file", a_disk_is_not_filled_by_one_file),
+    ("a_disk_is_not_filled_by_many_files", a_disk_is_not_filled_by_many_files),
+    ("memory_is_limited", memory_is_limited),
+    ("a_cancelled_command_is_ended", a_cancelled_command_is_ended),
+    ("nothing_outlives_a_killed_caller", nothing_outlives_a_killed_caller),
+];
+
+pub(crate) fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some(WORKER) => return worker::serve().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Some("connect") => return connect(&arguments[1]),
+        Some("allocate") => return allocate(),
+        Some("call") => return call(&arguments[1]),
+        _ => {}
+    }
+    let selection = Selection::of(arguments);
+    let mut failed = Vec::new();
+    for uses_namespaces in [true, false] {
+        for (name, test) in TESTS {
+            let name = format!("{name}{}", if uses_namespaces { "" } else { " (without namespaces)" });
+            if !selection.has(&name) {
+                continue;
+            }
+            if selection.is_list {
+                println!("{name}: test");
+                continue;
+            }
+            let passed = catch_unwind(AssertUnwindSafe(|| test(&Place::new(uses_namespaces)))).is_ok();
+            println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+            if !passed {
+                failed.push(name);
+            }
+        }
+    }
+    if !selection.is_list {
+        println!("{} failed: {failed:?}", failed.len());
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The tests that `cargo test` or `cargo nextest` asks for, by the arguments that a test program with a harness knows.
+#[derive(Default)]
+struct Selection {
+    names: Vec<String>,
+    skipped: Vec<String>,
+    is_exact: bool,
+    is_list: bool,
+    /// No test is ignored, so there is none to run.
+    is_ignored: bool,
+}
+
+impl Selection {
+    fn of(arguments: Vec<String>) -> Self {
+        let mut selection = Self::default();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => selection.is_list = true,
+                "--exact" => selection.is_exact = true,
+                "--ignored" => selection.is_ignored = true,
+                "--skip" => selection.skipped.extend(arguments.next()),
+                "--format" | "--test-threads" => drop(arguments.next()),
+                option if option.starts_with('-') => {}
+                _ => selection.names.push(argument),
+            }
+        }
+        selection
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_meant = |text: &String| if self.is_exact { name == text } else { name.contains(text) };
+        !self.is_ignored
+            && (self.names.is_empty() || self.names.iter().any(is_meant))
+            && !self.skipped.iter().any(is_meant)
+    }
+}
+
+/// A workspace, and a folder outside.
+struct Place {
+    folder: TempDir,
+    launcher: Launcher,
+}
+
+impl Place {
+    fn new(uses_namespaces: bool) -> Self {
+        let folder = TempDir::new().unwrap();
+        for name in ["workspace", "outside"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let launcher = Launcher { program: this_program(), arguments: vec![WORKER.into()], uses_namespaces };
+        Place { folder, launcher }
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    fn outside(&self) -> PathBuf {
+        self.folder.path().join("outside")
+    }
+
+    fn command(&self, argv: &[&str]) -> ContainedCommand {
+        ContainedCommand {
+            argv: argv.iter().map(|argument| (*argument).to_owned()).collect(),
+            workspace: self.workspace(),
+            environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            readable: vec![this_program()],
+            limits: Limits { seconds: 20.0, ..Limits::default() },
+        }
+    }
+
+    fn shell(&self, script: &str) -> ContainedCommand {
+        self.command(&["/bin/sh", "-c", script])
+    }
+
+    fn run(&self, command: &ContainedCommand) -> Ran {
+        self.launcher.run(command, &|| false).unwrap()
+    }
+
+    /// Whether files are contained here; says so loudly where they are not.
+    fn contains_files(&self, ran: &Ran) -> bool {
+        let missing = ran.containment.missing.iter().find(|missing| missing.starts_with("files"));
+        if let Some(missing) = missing {
+            println!("NOT CHECKED on this system: {missing}");
+        }
+        missing.is_none()
+    }
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// Running processes whose command line holds `mark`, which no other process here has.
+fn running(mark: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        Some(String::from_utf8_lossy(&fs::read(entry.path().join("cmdline")).ok()?).replace('\0', " "))
+    });
+    lines.filter(|line| line.contains(mark) && !line.contains(WORKER)).collect()
+}
+
+/// Waits until a condition holds, for half as long as [`unique_sleep`] lasts: nothing that it waits for ends by itself.
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < until, "within half a minute it has not come about that {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[track_caller]
+fn assert_gone(mark: &str) {
+    wait_until("none is left", || running(mark).is_empty());
+}
+
+/// A number of seconds that no other `sleep` has.
+fn unique_sleep() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("61.{:06}{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn a_command_that_ends_by_itself_is_reported(place: &Place) {
+    let ran = place.run(&place.shell("echo out; echo error >&2; echo kept > file; exit 3"));
+    assert_eq!(ran.ending, Ending::Exited(3));
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "error\n"));
+    assert_eq!(fs::read_to_string(place.workspace().join("file")).unwrap(), "kept\n");
+    let can_reach_others = ran.containment.missing.iter().any(|missing| missing.starts_with("processes"));
+    assert!(!can_reach_others || !place.launcher.uses_namespaces, "{}", ran.containment);
+}
+
+fn a_missing_program_is_reported(place: &Place) {
+    let ran = place.run(&place.command(&["/nowhere/at-all"]));
+    assert!(matches!(ran.ending, Ending::NotStarted(_)), "{:?}", ran.ending);
+}
+
+fn a_signal_is_reported(place: &Place) {
+    assert_eq!(place.run(&place.shell("kill -SEGV $$")).ending, Ending::Signalled(11));
+}
+
+fn a_report_is_read_and_a_link_in_its_place_is_not(place: &Place) {
+    let ran = place.run(&place.command(&["/bin/sh", "-c", "echo found > $1", "sh", "{report}"]));
+    assert_eq!(ran.report.as_deref(), Some("found\n"), "{ran:?}");
+    let secret = place.outside().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let ran = place.run(&place.command(&["/bin/sh", "-c", "ln -s $2 $1", "sh", "{report}", secret.to_str().unwrap()]));
+    assert_eq!(ran.report, None);
+}
+
+fn only_the_named_environment_is_passed_and_stdin_is_empty(place: &Place) {
+    let ran = place.run(&place.shell("env; echo \"read: $(cat)\""));
+    let mut names: Vec<&str> = ran.stdout.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    names.sort_unstable();
+    assert_eq!(names, ["HOME", "PATH", "TMPDIR"], "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("read: \n"), "{}", ran.stdout);
+}
+
+/// Bounded: 300 processes if nothing ends it.
+fn a_process_bomb_is_ended(place: &Place) {
+    let mark = unique_sleep();
+    let mut command = place.shell(&format!("i=0; while [ $i -lt 300 ]; do sleep {mark} & i=$((i+1)); done; wait"));
+    command.limits.processes = 40;
+    let began = Instant::now();
+    let ran = place.run(&command);
+    // A user's own limit of processes may stop the shell before the supervisor does.
+    let is_ended = ran.ending == Ending::TooManyProcesses || ran.stderr.contains("fork");
+    assert!(is_ended, "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_gone(&mark);
+}
+
+fn endless_output_is_ended(place: &Place) {
+    let mut command = place.shell("head -c 1000000000 /dev/zero");
+    command.limits.output_bytes = 1 << 20;
+    let ran = place.run(&command);
+    assert_eq!(ran.ending, Ending::TooMuchOutput);
+    assert_eq!(ran.stdout.len(), 1 << 20);
+    assert!(ran.seconds < 2.0, "{}", ran.seconds);
+}
+
+fn a_grandchild_that_holds_the_pipe_delays_nothing(place: &Place) {
+    let mark = unique_sleep();
+    let ran = place.run(&place.shell(&format!("sleep {mark} & echo done")));
+    assert_eq!((ran.ending.clone(), ran.stdout.as_str()), (Ending::Exited(0), "done\n"), "{ran:?}");
+    assert!(ran.seconds < 2.0, "{}", ran.seconds);
+    assert_gone(&mark);
+}
+
+fn a_session_of_its_own_is_no_escape(place: &Place) {
+    let mark = unique_sleep();
+    let inner = format!("echo > escaped; exec sleep {mark}");
+    let outer = format!("(setsid sh -c \"{inner}\" &) ; sleep {mark}");
+    let script = format!("(setsid sh -c '{outer}' &) ; until [ -e escaped ]; do sleep 0.01; done; echo started");
+    let ran = place.run(&place.shell(&script));
+    assert_eq!(ran.stdout, "started\n", "{ran:?}");
+    assert_gone(&mark);
+}
+
+fn nothing_outside_is_read(place: &Place) {
+    let secret = place.outside().join("secret");
+    fs::write(&secret, "the secret").unwrap();
+    std::os::unix::fs::symlink(&secret, place.workspace().join("link")).unwrap();
+    fs::hard_link(&secret, place.outside().join("other")).unwrap();
+    let script = "cat $1; cat link; cat ../outside/secret; ls ..; cat /proc/1/environ; ln $1 hard && cat hard; true";
+    let ran = place.run(&place.command(&["/bin/sh", "-c", script, "sh", secret.to_str().unwrap()]));
+    assert_eq!(ran.ending, Ending::Exited(0));
+    if place.contains_files(&ran) {
+        assert!(ran.stdout.is_empty(), "it has read {:?}", ran.stdout);
+    }
+}
+
+fn nothing_outside_is_written(place: &Place) {
+    let victim = place.outside().join("victim");
+    fs::write(&victim, "untouched").unwrap();
+    // A system that contains no files has left it behind.
+    let _ = fs::remove_file("/tmp/hone-written-outside");
+    std::os::unix::fs::symlink(place.outside(), place.workspace().join("way")).unwrap();
+    let script = "echo x > $1; echo x > way/new; mv own way/own; ln -s $1 l; echo x > l; rm $1; chmod 777 way; mkdir way/d; \
+                  head -c 0 > /tmp/hone-written-outside; true";
+    fs::write(place.workspace().join("own"), "own").unwrap();
+    let ran = place.run(&place.command(&["/bin/sh", "-c", script, "sh", victim.to_str().unwrap()]));
+    if place.contains_files(&ran) {
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        let outside: Vec<_> = fs::read_dir(place.outside()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(outside, ["victim"]);
+        assert!(!Path::new("/tmp/hone-written-outside").exists());
+    }
+}
+
+fn no_socket_is_opened(place: &Place) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let ran = place.run(&place.command(&[this_program().to_str().unwrap(), "connect", &port]));
+    if cfg!(target_os = "linux") {
+        assert_eq!(ran.ending, Ending::Exited(0), "{ran:?}");
+        assert!(listener.accept().is_err(), "it has connected");
+    }
+}
+
+/// Tries every kind of socket; fails if one can be opened.
+fn connect(port: &str) -> ExitCode {
+    let tcp = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_ok();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").is_ok();
+    let bound = TcpListener::bind("127.0.0.1:0").is_ok();
+    let local = std::os::unix::net::UnixListener::bind("socket").is_ok();
+    println!("tcp {tcp} udp {udp} bound {bound} local {local}");
+    let pair = std::os::unix::net::UnixStream::pair().is_ok();
+    if tcp || udp || bound || local || !pair { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn ignoring_sigterm_does_not_help(place: &Place) {
+    let mark = unique_sleep();
+    let mut command = place.shell(&format!("trap '' TERM INT HUP; echo waiting; sleep {mark}; sleep {mark}"));
+    command.limits.seconds = 0.5;
+    let ran = place.run(&command);
+    assert_eq!((ran.ending, ran.stdout.as_str()), (Ending::TooLong, "waiting\n"));
+    assert!(ran.seconds < 1.5, "{}", ran.seconds);
+    assert_gone(&mark);
+}
+
+fn a_disk_is_not_filled_by_one_file(place: &Place) {
+    let mut command = place.shell("head -c 50000000 /dev/zero > large");
+    command.limits.file_bytes = 1 << 20;
+    let ran = place.run(&command);
+    assert_ne!(ran.ending, Ending::Exited(0));
+    assert!(fs::metadata(place.workspace().join("large")).unwrap().len() <= 1 << 20);
+}
+
+/// Bounded: 200 MB if nothing ends it.
+fn a_disk_is_not_filled_by_many_files(place: &Place) {
+    let mut command = place.shell("i=0; while [ $i -lt 200 ]; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done");
+    command.limits.disk_bytes = 20_000_000;
+    let ran = place.run(&command);
+    if cfg!(target_os = "linux") {
+        assert_eq!(ran.ending, Ending::TooMuchWritten, "{ran:?}");
+    }
+}
+
+fn memory_is_limited(place: &Place) {
+    let mut command = place.command(&[this_program().to_str().unwrap(), "allocate"]);
+    command.limits.memory_bytes = 100 << 20;
+    let ran = place.run(&command);
+    if cfg!(target_os = "linux") {
+        assert_eq!(ran.ending, Ending::TooMuchMemory, "{ran:?}");
+    }
+}
+
+/// Bounded: 800 MiB if nothing ends it.
+fn allocate() -> ExitCode {
+    let mut kept = Vec::new();
+    for _ in 0..80 {
+        kept.push(vec![1u8; 10 << 20]);
+        // At this rate it is seen at work.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!("{}", kept.len());
+    ExitCode::SUCCESS
+}
+
+fn a_cancelled_command_is_ended(place: &Place) {
+    let mark = unique_sleep();
+    let is_running = || running(&mark).iter().any(|line| line.starts_with("sleep"));
+    let ran = place.launcher.run(&place.shell(&format!("sleep {mark}")), &is_running).unwrap();
+    assert_eq!(ran.ending, Ending::Cancelled);
+    assert!(ran.seconds < 2.0, "{}", ran.seconds);
+    assert_gone(&mark);
+}
+
+/// A caller that is killed in the middle of a command.
+fn nothing_outlives_a_killed_caller(place: &Place) {
+    let mark = unique_sleep();
+    let how = if place.launcher.uses_namespaces { "with" } else { "without" };
+    let mut caller =
+        std::process::Command::new(this_program()).args(["call", &format!("{how} {mark}")]).spawn().unwrap();
+    wait_until("it has started", || running(&mark).iter().any(|line| line.starts_with("sleep")));
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    assert_gone(&mark);
+}
+
+fn call(order: &str) -> ExitCode {
+    let (how, mark) = order.split_once(' ').unwrap();
+    let place = Place::new(how == "with");
+    place.run(&place.shell(&format!("(setsid sleep {mark} &); sleep {mark}")));
+    ExitCode::SUCCESS
+}

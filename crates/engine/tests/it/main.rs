@@ -1,0 +1,27 @@
+//! Tests of the engine from outside: on small made-up models, on the built-in one, and on files that are broken. One
+//! binary, because each one that links the engine takes long to build.
+
+#![allow(clippy::unwrap_used)]
+
+mod allocations;
+mod arch2026;
+mod architectures;
+mod batching;
+mod constraint;
+mod embedder;
+mod engine;
+mod family_templates;
+mod gguf_mutation;
+mod model_mutation;
+mod native;
+mod opening;
+mod prefix_tree;
+mod reasoning;
+mod scheduler;
+mod sharing;
+mod smollm2;
+mod speculation;
+mod support;
+mod synth;
+mod template;
+mod tokenizer;
