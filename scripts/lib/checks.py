@@ -26,7 +26,7 @@ CHECKS = ".ci/checks.toml"
 PASSED = ".ci/passed.toml"
 # The exit status of a check that this machine cannot run; it neither passes nor fails.
 NOT_HERE = 77
-SCRIPT = re.compile(r"\bscripts/[\w./-]+\.(?:sh|py)\b")
+SCRIPT = re.compile(r"\bscripts/[\w./-]+\.\w+")
 
 
 class Wrong(Exception):
@@ -152,16 +152,16 @@ def crates_below(root, check):
     workspace = read_toml(root / "Cargo.toml")
     shared = workspace.get("workspace", {}).get("dependencies", {})
     patches = (patch for source in workspace.get("patch", {}).values() for patch in source.values())
-    found, left = set(), [(folder, True) for folder in check.crates] + [(patch["path"], False) for patch in patches if "path" in patch]
+    found, left = set(), check.crates + [patch["path"] for patch in patches if "path" in patch]
     while left:
-        folder, with_tests = left.pop()
+        folder = left.pop()
         if folder in found:
             continue
         found.add(folder)
         manifest = root / folder / "Cargo.toml"
         if not manifest.exists():
             raise Wrong(f"{CHECKS}: {check.name}: {folder}/Cargo.toml does not exist")
-        left += [(below, False) for below in dependencies(root, manifest, shared, with_tests)]
+        left += dependencies(root, manifest, shared, with_tests=folder in check.crates)
     return found
 
 
@@ -179,14 +179,15 @@ def dependencies(root, manifest, shared, with_tests):
 
 
 def scripts_of(root, command):
-    """The scripts that a command names, and those that they name in turn, other than in comments."""
+    """The scripts that a command names, and those that shell scripts among them name in turn, other than in comments."""
     found, left = set(), [command]
     while left:
         for script in SCRIPT.findall(left.pop()):
             path = root / script
             if script not in found and (path.exists() or script in command):
                 found.add(script)
-                left.append(without_comments(path.read_text(encoding="utf-8")) if path.exists() else "")
+                if path.suffix == ".sh" and path.exists():
+                    left.append(without_comments(path.read_text(encoding="utf-8")))
     return found
 
 

@@ -41,8 +41,10 @@ FILES = {
     "scripts/first.sh": "# scripts/unrelated.sh\n. scripts/helper.sh\necho ran >>../first",
     "scripts/helper.sh": "true",
     "scripts/unrelated.sh": "true",
-    "Cargo.toml": '[workspace.dependencies]\nbottom = { path = "crates/bottom" }\n',
+    "Cargo.toml": '[workspace.dependencies]\nbottom = { path = "crates/bottom" }\n'
+    '[patch.crates-io]\nelsewhere = { path = "patched" }\n',
     "Cargo.lock": "",
+    "patched/Cargo.toml": "",
     "crates/top/Cargo.toml": "[target.'cfg(unix)'.dependencies]\nbottom.workspace = true\n",
     "crates/top/tests/it.rs": "",
     "crates/bottom/Cargo.toml": '[dev-dependencies]\naside = { path = "../aside" }\n',
@@ -134,7 +136,8 @@ class Checks(unittest.TestCase):
         self.commit()
         inputs = {
             "first": ["texts/a", "texts/new", "scripts/first.sh", "scripts/helper.sh"],
-            "second": ["Cargo.toml", "Cargo.lock", "crates/top/tests/it.rs", "crates/bottom/src/lib.rs"],
+            "second": ["Cargo.toml", "Cargo.lock", "crates/top/tests/it.rs", "crates/bottom/src/lib.rs",
+                "patched/Cargo.toml"],
             "": ["other", "ignored", "scripts/unrelated.sh", "crates/bottom/tests/it.rs", "crates/aside/Cargo.toml"],
         }
         for name, paths in inputs.items():

@@ -14,7 +14,8 @@ import tomllib
 
 root = pathlib.Path(__file__).resolve().parents[2]
 target, *options = sys.argv[1:]
-command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target, *options]
+command = ["cargo", "metadata", "--manifest-path", "crates/cli/Cargo.toml", "--format-version", "1", "--locked"]
+command += ["--filter-platform", target, *options]
 metadata = json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the tests again and again on a busy machine, which brings out those that rely on how fast something goes. The arguments
-# go to scripts/test.sh: `scripts/test-under-load.sh --package hone-bus`. $RUNS says how often (10), $BUSY how many loops keep
+# go to scripts/test.sh: `scripts/test.sh under-load --package hone-bus`. $RUNS says how often (10), $BUSY how many loops keep
 # the cores busy meanwhile (6). Stops at the first failure, and says which test it was and in which run.
 set -euo pipefail
 
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 runs=${RUNS:-10} busy=${BUSY:-6}
 log=$(mktemp)
 loops=()
