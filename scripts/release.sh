@@ -5,7 +5,7 @@
 # that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
-#   HONE_PROFILE                         the profile that is built (release)
+#   HONE_PROFILE                         the profile that is built (dist: with link-time optimization, without symbols)
 #
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 case ${1:-} in
 -h | --help) print_help scripts/release.sh && exit ;;
 esac
-profile=${HONE_PROFILE:-release}
+profile=${HONE_PROFILE:-dist}
 # hone would take it for a key of its configuration.
 unset HONE_PROFILE
 output=$PWD/target/release-files
