@@ -5,11 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hone_engine::backend::ActivationBits;
-use hone_engine::kv_cache::CachedSequence;
-use hone_engine::logprobs::log_sum_exp;
-use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
-use hone_engine::perplexity::perplexity;
+use hone_engine::{ActivationBits, Advance, BackendChoice, CachedSequence, Model, ModelOptions, perplexity};
 use serde_json::Value;
 
 use crate::support;
@@ -57,7 +53,7 @@ fn log_probabilities(model: &mut Model, prompt: &Value) -> Vec<Vec<f32>> {
         let logits = tokens.len() - 1..tokens.len();
         let entry = Advance { sequence: &mut sequence, tokens: &tokens, logits };
         let row = model.advance(&mut [entry]).unwrap().rows().next().unwrap().to_vec();
-        let sum = log_sum_exp(&row);
+        let sum = support::log_sum_exp(&row);
         rows.push(row.iter().map(|logit| logit - sum).collect());
     }
     model.release(sequence);

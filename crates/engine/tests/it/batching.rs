@@ -1,9 +1,7 @@
 //! Sequences that run together, are forked, truncated, chunked or sliced, or begin with kept parts of others, give the
 //! same results as each does alone.
 
-use hone_engine::backend::Logits;
-use hone_engine::kv_cache::CachedSequence;
-use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
+use hone_engine::{Advance, BackendChoice, CachedSequence, Logits, Model, ModelOptions};
 
 use crate::support::{self, of_few_tokens as few, tokens};
 

@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use candle_core::{DType, Device};
-use hone_engine::embedder::Embedder;
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::kv_cache::CachedSequence;
-use hone_engine::model::{Advance, Model, ModelOptions};
-use hone_engine::tokenizer::EncodeOptions;
+use hone_engine::{Advance, CachedSequence, Embedder, EncodeOptions, Model, ModelOptions};
 use hone_kernels::TensorType;
 use hone_protocol::{Embed, ModelFile, TextLength};
 use serde_json::Value;

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hone_engine::engine::EngineHandle;
 use hone_engine::gguf::Gguf;
-use hone_engine::model::ModelOptions;
+use hone_engine::{EngineHandle, ModelOptions};
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
     LogprobOptions, Message, Prompt, Role, SamplingOptions, Tool,

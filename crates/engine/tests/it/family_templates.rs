@@ -2,8 +2,7 @@
 //! without tools, and knows whether the model is to reason.
 
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{Chat, ChatTemplate, TemplateError, TemplateHost};
-use hone_engine::tokenizer::Tokenizer;
+use hone_engine::{Chat, ChatTemplate, TemplateError, TemplateHost, Tokenizer};
 use hone_protocol::{Effort, Message, Role, ThinkingOptions, Tool, ToolCall};
 use serde_json::json;
 

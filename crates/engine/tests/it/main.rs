@@ -3,21 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod allocations;
 mod arch2026;
-mod architectures;
 mod batching;
-mod constraint;
 mod embedder;
 mod engine;
 mod family_templates;
-mod gguf_mutation;
-mod model_mutation;
 mod native;
 mod opening;
-mod prefix_tree;
 mod reasoning;
-mod scheduler;
 mod sharing;
 mod smollm2;
 mod speculation;

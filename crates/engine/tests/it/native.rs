@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use hone_engine::backend::{ActivationBits, DeviceChoice};
-use hone_engine::gguf::{Gguf, write_parts};
-use hone_engine::kv_cache::{CachedSequence, KvFormat};
-use hone_engine::logprobs::log_sum_exp;
-use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
-use hone_engine::sampler::argmax;
+use hone_engine::gguf::Gguf;
 use hone_engine::synth::Shape;
-use hone_engine::tokenizer::EncodeOptions;
+use hone_engine::{
+    ActivationBits, Advance, BackendChoice, CachedSequence, DeviceChoice, EncodeOptions, KvFormat, Model, ModelOptions,
+};
 
 use crate::support::{self, of_few_tokens as few, tokens};
 
@@ -85,9 +82,9 @@ fn logits_of_all(model: &mut Model, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
 /// Differences between the log-probabilities that the two give to candle's likeliest tokens.
 fn differences(native: &[Vec<f32>], candle: &[Vec<f32>]) -> Vec<f32> {
     assert_eq!(native.len(), candle.len());
-    let logprob = |row: &[f32], token: usize| row[token] - log_sum_exp(row);
+    let logprob = |row: &[f32], token: usize| row[token] - support::log_sum_exp(row);
     let difference = |(native, candle): (&Vec<f32>, &Vec<f32>)| {
-        let token = argmax(candle) as usize;
+        let token = support::argmax(candle) as usize;
         (logprob(native, token) - logprob(candle, token)).abs()
     };
     native.iter().zip(candle).map(difference).collect()
@@ -325,7 +322,7 @@ fn a_model_in_several_files_computes_the_same_bits() {
     support::synthesize("tiny-qwen3", "q4_k_m", &whole);
     let part = |number: usize| folder.path().join(format!("tiny-0000{number}-of-00004.gguf"));
     let files = (1..=4).map(|number| std::fs::File::create(part(number)).unwrap());
-    write_parts(&Gguf::open(&whole).unwrap(), files).unwrap();
+    support::split::write_parts(&Gguf::open(&whole).unwrap(), files).unwrap();
     for backend in [BackendChoice::Native, BackendChoice::Candle] {
         let expected = bits(&logits(&mut load(&whole, backend), &tokens(3, 40)));
         assert!(bits(&logits(&mut load(&part(1), backend), &tokens(3, 40))) == expected, "{backend}");

@@ -1,10 +1,8 @@
 //! The cost of opening: files crafted to cost more than their size, and files with the largest vocabularies. None takes
 //! more than its size and 64 MiB, including header, decoder, tokenizer and template.
 
-use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{ChatTemplate, TemplateHost};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{ChatTemplate, DecoderSpec, EncodeOptions, TemplateHost, Tokenizer};
 
 use crate::support::counting::peak_of;
 use crate::support::metadata::Metadata;

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use hone_engine::engine::EngineHandle;
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
-use hone_engine::tokenizer::Tokenizer;
+use hone_engine::{Chat, ChatTemplate, EngineHandle, TemplateHost, Tokenizer};
 use hone_protocol::{
     Constraint, Effort, Generate, GenerateRequest, GenerationEvent, Message, Prompt, ReasoningTags, Role,
     SamplingOptions, ThinkingOptions,

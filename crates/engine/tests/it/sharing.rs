@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use hone_engine::engine::status::{EngineStatus, ModelState};
-use hone_engine::engine::{EngineHandle, EngineOptions};
-use hone_engine::kv_cache::BLOCK_TOKENS;
-use hone_engine::model::ModelOptions;
-use hone_engine::scheduler::SchedulerSettings;
+use hone_engine::{
+    BLOCK_TOKENS, EngineHandle, EngineOptions, EngineStatus, ModelOptions, ModelState, SchedulerSettings,
+};
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
     LocateError, LocateModel, Message, ModelFile, Prompt, Role,

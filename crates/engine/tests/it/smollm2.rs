@@ -1,11 +1,6 @@
 //! The built-in model against figures recorded from llama.cpp.
 
-use hone_engine::kv_cache::CachedSequence;
-use hone_engine::logprobs::log_sum_exp;
-use hone_engine::model::{Advance, Model};
-use hone_engine::perplexity::perplexity;
-use hone_engine::sampler::argmax;
-use hone_engine::tokenizer::EncodeOptions;
+use hone_engine::{Advance, CachedSequence, EncodeOptions, Model, perplexity};
 use hone_protocol::{FinishReason, Generate, GenerateRequest, Message, Prompt, Role};
 use serde::Deserialize;
 
@@ -58,14 +53,14 @@ fn check_step(case: &Case, index: usize, logits: &[f32]) -> f32 {
     let recorded = &case.steps[index];
     let (likeliest, second) = (recorded.top[0], recorded.top[1]);
     let is_close_call = likeliest.1 - second.1 < CLOSE_CALL;
-    let chosen = argmax(logits);
+    let chosen = support::argmax(logits);
     assert!(
         chosen == likeliest.0 || is_close_call,
         "{:?}: token {index} is {chosen}, not {}",
         case.question,
         likeliest.0
     );
-    let difference = (logits[likeliest.0 as usize] - log_sum_exp(logits) - likeliest.1).abs();
+    let difference = (logits[likeliest.0 as usize] - support::log_sum_exp(logits) - likeliest.1).abs();
     assert!(difference < LARGEST_DIFFERENCE, "{:?}: token {index} differs by {difference}", case.question);
     difference
 }

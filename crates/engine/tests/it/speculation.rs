@@ -4,11 +4,11 @@ mod head;
 
 use std::path::Path;
 
-use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
-use hone_engine::kv_cache::CachedSequence;
-use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
+use hone_engine::{
+    Advance, BackendChoice, CachedSequence, EngineHandle, EngineOptions, Model, ModelOptions, Speculation,
+};
 use hone_protocol::{
     Completion, Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
 };

@@ -4,16 +4,15 @@ pub(crate) mod counting;
 pub(crate) mod metadata;
 pub(crate) mod model_files;
 pub(crate) mod random;
+pub(crate) mod split;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use hone_engine::backend::DeviceChoice;
-use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::model::{Model, ModelOptions};
 use hone_engine::synth::{self, Quantization, Shape};
+use hone_engine::{DeviceChoice, EngineHandle, EngineOptions, Model, ModelOptions};
 use hone_protocol::{LocateError, LocateModel, ModelFile};
 
 /// The built-in model's file.
@@ -139,4 +138,16 @@ pub(crate) fn runs_on_candle(shape: &Shape) -> bool {
 /// A folder for small models that is removed at the end.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// The id of the largest logit, the lowest among equals.
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
+    let larger = |best: usize, id: usize| if logits[id] > logits[best] { id } else { best };
+    (0..logits.len()).reduce(larger).unwrap() as u32
+}
+
+/// Logarithm of the sum of the exponentials.
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f32 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    largest + logits.iter().map(|logit| f64::from(logit - largest).exp()).sum::<f64>().ln() as f32
 }

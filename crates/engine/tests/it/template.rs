@@ -1,8 +1,7 @@
 //! Chat templates: the built-in model's own, and the forms of other families.
 
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{Chat, ChatTemplate, TemplateError, TemplateHost};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{Chat, ChatTemplate, EncodeOptions, TemplateError, TemplateHost, Tokenizer};
 use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hone_engine::gguf::Gguf;
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{EncodeOptions, Tokenizer};
 
 use crate::support;
 use crate::support::metadata::Metadata;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use half::{bf16, f16};
 use hone_kernels::platform::{self, InstructionSet, Kernels};
 use hone_kernels::pool::Pool;
-use hone_kernels::{ActivationBits, Activations, Matrix, PackError, TensorType, dequantize, matmul, matmul_with};
+use hone_kernels::{ActivationBits, Activations, Matrix, PackError, TensorType, dequantize, matmul};
 
 /// The shape of the weights and the number of tokens to multiply it with.
 #[derive(Clone, Copy, Debug)]
@@ -89,10 +89,10 @@ fn product_in(bits: ActivationBits, kernels: &Kernels, matrix: &Matrix, rows: &[
     let mut activations = Activations::new(matrix.n_columns(), rows.len(), &[matrix.tensor_type()], bits);
     activations.set_n_tokens(rows.len());
     for (token, row) in rows.iter().enumerate() {
-        activations.quantize_row_with(kernels, token, row);
+        activations.quantize_row(kernels, token, row);
     }
     let mut out = vec![f32::NAN; rows.len() * matrix.n_rows()];
-    matmul_with(kernels, matrix, &activations, &mut out);
+    matmul(kernels, matrix, &activations, &mut out);
     out
 }
 
@@ -340,15 +340,6 @@ fn the_chosen_kernels_are_the_widest() {
     if let Ok(expected) = std::env::var("HONE_EXPECTED_INSTRUCTION_SET") {
         assert_eq!(platform::kernels().instruction_set(), expected.parse().unwrap());
     }
-    let bytes = random_tensor(TensorType::Q8_0, Shape { n_rows: 16, n_columns: 32, n_tokens: 1 }, &mut Random(1));
-    let matrix = Matrix::pack(TensorType::Q8_0, 16, 32, &bytes).unwrap();
-    let rows = vec![vec![1.0; 32]];
-    let mut activations = Activations::new(32, 1, &[TensorType::Q8_0], ActivationBits::Eight);
-    activations.set_n_tokens(1);
-    activations.quantize_row(0, &rows[0]);
-    let mut out = vec![0.0; 16];
-    matmul(&matrix, &activations, &mut out);
-    assert_eq!(out, product_on(platform::kernels(), &matrix, &rows));
 }
 
 #[test]

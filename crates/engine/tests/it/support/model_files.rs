@@ -1,7 +1,7 @@
 //! Finds the real files that tests read.
 
+use hone_engine::Tokenizer;
 use hone_engine::gguf::Gguf;
-use hone_engine::tokenizer::Tokenizer;
 
 /// The built-in model.
 pub(crate) fn smollm2() -> Gguf {
