@@ -107,19 +107,19 @@ impl MemoryAgent {
     fn perform<A, S>(&mut self, action: A, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>)
     where
         A: AgentAction,
-        S: AgentState<Work = ()> + Allows<Reset, Next = Idle> + Allows<Fail, Next = Error>,
+        S: AgentState + Allows<Reset, Next = Idle> + Allows<Fail, Next = Error>,
         Idle: Allows<A, Next = S>,
     {
         let State::Idle(idle) = std::mem::take(&mut self.state);
-        let at_work = idle.act(action, drop);
+        let at_work = idle.act(action);
         let idle = match work(self) {
-            Ok(()) => at_work.act(Reset, drop),
+            Ok(()) => at_work.act(Reset),
             Err(error) => {
                 tracing::error!(action = A::NAME, "memory could not store something: {}", with_causes(&error));
-                at_work.act(Fail, drop).act(Reset, drop)
+                at_work.act(Fail).act(Reset)
             }
         };
-        self.state = idle.into();
+        self.state = State::Idle(idle);
     }
 
     fn write(&self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
