@@ -28,7 +28,7 @@ use self::states::{
     StartPairwise, State, Withdraw,
 };
 use crate::critic::FAILED;
-use crate::critic::pairs::{Graded, Pair};
+use crate::critic::pairs::{AnswerPair, Graded};
 use crate::machine::AgentState;
 use crate::topic::Topic;
 
@@ -184,9 +184,9 @@ impl BacklogAgent {
 
     /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never
     /// finished.
-    fn pair_of(&self, b: &Engram) -> Result<Option<Pair>, MemoryError> {
+    fn pair_of(&self, b: &Engram) -> Result<Option<AnswerPair>, MemoryError> {
         let a = self.parts.store.other_answer(b)?;
-        Ok(a.map(|a| Pair { a: graded(&a), b: graded(b) }))
+        Ok(a.map(|a| AnswerPair { a: graded(&a), b: graded(b) }))
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) {
@@ -217,7 +217,7 @@ impl BacklogAgent {
         State::Idle(idle)
     }
 
-    fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &Pair, preference: Preference) -> Idle {
+    fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &AnswerPair, preference: Preference) -> Idle {
         self.note(&preference.judging);
         if self.is_still_due(engram, |due| due.comparison) {
             self.tell_comparison(engram, pair.comparison(preference));

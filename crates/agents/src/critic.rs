@@ -16,7 +16,7 @@ use hone_judging::{GradeTask, Jury, JuryRun};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
 use hone_protocol::{Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject};
 
-use self::pairs::{Graded, NextPair, Pair, SharedPairs};
+use self::pairs::{AnswerPair, Graded, NextPair, SharedPairs};
 use self::states::{
     AnswerAtJudge, Comparing, Fail, Grading, Idle, PairAtJudge, Publish, PublishPairwise, Receive, Reset, StartGrade,
     StartPairwise, State,
@@ -139,7 +139,7 @@ impl CriticAgent {
         }
     }
 
-    fn leave_uncompared(&self, pair: &Pair, reason: &str) {
+    fn leave_uncompared(&self, pair: &AnswerPair, reason: &str) {
         let judging = Judging::failed(reason);
         self.tell_preference(pair, Preference { judging, ..Preference::default() });
     }
@@ -153,7 +153,7 @@ impl CriticAgent {
     }
 
     /// Publishes the judge's preference.
-    fn prefer(&self, comparing: Comparing, pair: &Pair, preference: Preference) -> Idle {
+    fn prefer(&self, comparing: Comparing, pair: &AnswerPair, preference: Preference) -> Idle {
         self.pairs.lock().end();
         let idle = match preference.judging.failure {
             None => comparing.act(PublishPairwise),
@@ -163,7 +163,7 @@ impl CriticAgent {
         idle
     }
 
-    fn tell_preference(&self, pair: &Pair, preference: Preference) {
+    fn tell_preference(&self, pair: &AnswerPair, preference: Preference) {
         if let Some(failure) = &preference.judging.failure {
             tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
         }

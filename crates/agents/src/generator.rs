@@ -23,8 +23,8 @@ use hone_protocol::{
     ToolCall,
 };
 
-use self::answer::{Answer, LogprobsFor, Round, Step};
-use self::question::{Question, Recollection, response};
+use self::answer::{AnswerSoFar, LogprobsFor, Round, RoundStep};
+use self::question::{QuestionInProgress, Recollection, response};
 use self::states::{
     AnswerInProgress, Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State,
 };
@@ -140,7 +140,7 @@ impl GeneratorAgent {
             true => self.recollection_for(&query.model),
             false => Recollection::Nothing,
         };
-        let question = Question::new(self.topic_of(message), query, recollection);
+        let question = QuestionInProgress::new(self.topic_of(message), query, recollection);
         self.ask(idle.act(Receive), question)
     }
 
@@ -167,7 +167,7 @@ impl GeneratorAgent {
     }
 
     /// Starts a round of generation.
-    fn ask(&self, recalling: Recalling, mut question: Question) -> State {
+    fn ask(&self, recalling: Recalling, mut question: QuestionInProgress) -> State {
         let mut request = self.request(&mut question);
         let logprobs_for = self.logprobs_for(&question, &request);
         if logprobs_for.judge {
@@ -184,7 +184,7 @@ impl GeneratorAgent {
 
     /// A judge takes how likely a model found its answer after the conversation and the question, and nothing else: its marks
     /// were measured so.
-    fn logprobs_for(&self, question: &Question, request: &GenerateRequest) -> LogprobsFor {
+    fn logprobs_for(&self, question: &QuestionInProgress, request: &GenerateRequest) -> LogprobsFor {
         let options = &question.query.options;
         let has_more = [&options.turns_after, &question.tool_turns].into_iter().any(|turns| !turns.is_empty());
         let is_plain = !options.is_raw && request.tools.is_empty() && question.recalled.is_empty() && !has_more;
@@ -195,7 +195,7 @@ impl GeneratorAgent {
         }
     }
 
-    fn request(&self, question: &mut Question) -> GenerateRequest {
+    fn request(&self, question: &mut QuestionInProgress) -> GenerateRequest {
         let query = &question.query;
         let mut messages = query.history.clone();
         let mut turn = query.query.clone();
@@ -258,16 +258,16 @@ impl GeneratorAgent {
             self.tell(&question.topic, Payload::ResponseChunk(chunk));
         }
         match step {
-            Step::GoesOn => State::Generating(generating, work),
-            Step::Answered(reason) => State::Idle(self.publish(generating, *work, Some(reason), inbox)),
-            Step::Called(calls, text) => match question.calls_of_client(&calls) {
+            RoundStep::GoesOn => State::Generating(generating, work),
+            RoundStep::Answered(reason) => State::Idle(self.publish(generating, *work, Some(reason), inbox)),
+            RoundStep::Called(calls, text) => match question.calls_of_client(&calls) {
                 calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, *work, calls, text),
                 calls_of_client => {
                     question.answer.tool_calls = calls_of_client;
                     State::Idle(self.publish(generating, *work, Some(FinishReason::Stop), inbox))
                 }
             },
-            Step::Failed(error) => self.fail(generating, *work, error, inbox),
+            RoundStep::Failed(error) => self.fail(generating, *work, error, inbox),
         }
     }
 
@@ -289,7 +289,7 @@ impl GeneratorAgent {
         self.ask(recalling, question)
     }
 
-    fn result_of(&self, call: &ToolCall, question: &mut Question) -> Message {
+    fn result_of(&self, call: &ToolCall, question: &mut QuestionInProgress) -> Message {
         let search = match (&self.parts.recaller, search_of(call)) {
             (Some(recaller), Ok(search)) if question.n_searches < MOST_SEARCHES => Ok((recaller, search)),
             (_, Err(problem)) => Err(problem),
@@ -349,7 +349,7 @@ impl GeneratorAgent {
         };
         let recalling = generating.act(Recall);
         let (recalled, tool_turns) = (Vec::new(), Vec::new());
-        self.ask(recalling, Question { recollection, recalled, tool_turns, ..question.after(round) })
+        self.ask(recalling, QuestionInProgress { recollection, recalled, tool_turns, ..question.after(round) })
     }
 
     fn give_up(&self, generating: Generating, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Idle {
@@ -384,7 +384,7 @@ impl GeneratorAgent {
 
     fn cancel_unanswered(&self, message: &Envelope) {
         if let Some(query) = self.question_in(message) {
-            let response = response(query, Answer::default(), None);
+            let response = response(query, AnswerSoFar::default(), None);
             self.tell(&self.topic_of(message), Payload::ResponseGeneration(response));
         }
     }

@@ -3,7 +3,7 @@
 use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_memory::Engram;
 
-use crate::critic::pairs::Pair;
+use crate::critic::pairs::AnswerPair;
 use crate::machine::state_machine;
 
 /// A due answer that the judge is grading.
@@ -15,7 +15,7 @@ pub(crate) struct EngramAtJudge {
 /// A due answer that the judge is comparing with respondent A's.
 pub(crate) struct EngramPairAtJudge {
     pub(crate) engram: Engram,
-    pub(crate) pair: Pair,
+    pub(crate) pair: AnswerPair,
     pub(crate) run: JuryRun<CompareTask>,
 }
 

@@ -3,7 +3,7 @@
 
 use hone_judging::{CompareTask, GradeTask, JuryRun};
 
-use super::pairs::{Graded, Pair};
+use super::pairs::{AnswerPair, Graded};
 use crate::machine::state_machine;
 
 /// An answer that the judge is grading.
@@ -14,7 +14,7 @@ pub(crate) struct AnswerAtJudge {
 
 /// Two answers that the judge is comparing.
 pub(crate) struct PairAtJudge {
-    pub(crate) pair: Pair,
+    pub(crate) pair: AnswerPair,
     pub(crate) run: JuryRun<CompareTask>,
 }
 

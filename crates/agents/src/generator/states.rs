@@ -2,12 +2,12 @@
 //! model searches memory, or when the prompt has to be rebuilt.
 
 use super::answer::Round;
-use super::question::Question;
+use super::question::QuestionInProgress;
 use crate::machine::state_machine;
 
 /// An answer that the model is writing.
 pub(crate) struct AnswerInProgress {
-    pub(crate) question: Question,
+    pub(crate) question: QuestionInProgress,
     pub(crate) round: Round,
 }
 
