@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
-use hone_engine::embedder::Prefixes;
-use hone_engine::engine::EngineOptions;
-use hone_engine::model::{Model, ModelOptions, check_file};
+use hone_engine::{EngineOptions, LoadOptions, Model, ModelOptions, Prefixes, check_file};
 use hone_judging::examination::Marks;
 use hone_judging::{FenceKey, Jury, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
@@ -16,7 +14,6 @@ use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_server::ServedMemory;
 use hone_work::TaskStore;
 use serde_json::{Value, json};
-
 use sysinfo::System;
 
 use crate::chat::shell::ModelShelf;
@@ -362,8 +359,8 @@ impl App {
         let file = self.model_file(name)?;
         let options = ModelOptions { context_length, n_sequences: 1, ..self.model_options()? };
         self.store.verify(&file)?;
-        Model::load_showing(&file, &options, progress::loading(self.output))
-            .with_context(|| format!("cannot load model {name:?}"))
+        let load = LoadOptions::from(options).with_progress(progress::loading(self.output));
+        Model::load(&file, load).with_context(|| format!("cannot load model {name:?}"))
     }
 
     /// The options for loading models according to the configuration.

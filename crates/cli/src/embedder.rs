@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hone_engine::embedder::{Embedder, Prefixes};
+use hone_engine::{Embedder, Prefixes};
 use hone_models::Store;
 use hone_protocol::{Embed, LocateModel};
 

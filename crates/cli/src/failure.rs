@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use hone_engine::perplexity::PerplexityError;
+use hone_engine::PerplexityError;
 use hone_models::PullError;
 use hone_protocol::GenerateError;
 

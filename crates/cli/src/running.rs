@@ -23,8 +23,7 @@ mod window;
 use std::path::Path;
 use std::sync::Arc;
 
-use hone_engine::engine::status::EngineStatus;
-use hone_engine::engine::{EngineError, EngineHandle, EngineOptions};
+use hone_engine::{EngineError, EngineHandle, EngineOptions, EngineStatus};
 use hone_models::Store;
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use hone_engine::template::{TemplateHost, worker};
+use hone_engine::{TemplateHost, template_worker};
 
 /// The argument that makes this program a template's process.
 const WORKER: &str = "template-worker";
@@ -23,7 +23,7 @@ pub(crate) fn is_worker() -> bool {
 
 /// Runs templates until there are no more requests.
 pub(crate) fn work() -> ExitCode {
-    match worker::serve() {
+    match template_worker::serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

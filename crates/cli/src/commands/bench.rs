@@ -5,10 +5,10 @@ mod sharing;
 mod sweep;
 
 use anyhow::Context;
-use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
-use hone_engine::model::{Model, ModelOptions, Speculation};
-use hone_engine::speed::{SpeedTest, Work, bytes_per_token};
+use hone_engine::{
+    EngineHandle, EngineOptions, LoadOptions, Model, ModelOptions, Speculation, SpeedTest, Work, bytes_per_token,
+};
 use hone_protocol::LocateModel;
 use serde::Serialize;
 
@@ -114,9 +114,8 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let file = app.model_file(run.model)?;
     app.store.verify(&file)?;
     let gguf = Gguf::open_region(&file)?;
-    let loading = progress::loading(app.output);
-    let mut model =
-        Model::load_showing(&file, &options, loading).with_context(|| format!("cannot load model {:?}", run.model))?;
+    let load = LoadOptions::from(options).with_progress(progress::loading(app.output));
+    let mut model = Model::load(&file, load).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();
         return Err(usage(format!("the model's context holds {context} tokens, but {n_positions} are needed")));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use hone_engine::decoder::DecoderSpec;
+use hone_engine::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, Value};
 use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
 use hone_protocol::ModelFile;
@@ -166,7 +166,7 @@ impl GgufFacts {
             n_parameters: gguf.tensors().map(|tensor| tensor.n_elements()).sum(),
             context_length: of_architecture("context_length")?,
             block_count: of_architecture("block_count")?,
-            has_head: DecoderSpec::from_gguf(gguf, None).is_ok_and(|spec| spec.head.is_some()),
+            has_head: DecoderSpec::from_gguf(gguf, None).is_ok_and(|spec| spec.has_head()),
             architecture,
             vocabulary_size,
             tensor_types,

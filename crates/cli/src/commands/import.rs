@@ -1,7 +1,7 @@
 //! `hone import`: models that other programs on this machine have fetched.
 
 use anyhow::bail;
-use hone_engine::model::check_file;
+use hone_engine::check_file;
 use hone_models::{Found, Places, Program, Pulled, find_elsewhere};
 use hone_protocol::with_causes;
 use serde::Serialize;

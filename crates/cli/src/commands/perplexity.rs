@@ -1,7 +1,7 @@
 //! `hone perplexity`: how well a model predicts a text.
 
 use anyhow::Context;
-use hone_engine::perplexity::{Perplexity, perplexity};
+use hone_engine::{Perplexity, perplexity};
 use serde::Serialize;
 
 use crate::app::App;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
+use hone_engine::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 
 use hone_memory::MemoryStore;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! What `hone pull` and `hone import` have in common: whether a model runs, and what is said of it.
 
 use anyhow::Context;
-use hone_engine::model::check_file;
+use hone_engine::check_file;
 use hone_models::Pulled;
 use hone_protocol::{ModelFile, with_causes};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use hone_engine::gguf::Gguf;
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{EncodeOptions, Tokenizer};
 
 use super::generate::read_stdin;
 use crate::app::App;

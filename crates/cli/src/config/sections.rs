@@ -2,7 +2,7 @@
 
 use hone_agents::research::ResearchSettings;
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
-use hone_engine::engine::EngineOptions;
+use hone_engine::EngineOptions;
 use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, select};
-use hone_engine::engine::EngineHandle;
+use hone_engine::EngineHandle;
 use hone_files::frames::{receive, send};
 use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent, GenerationSender};
 use serde::{Deserialize, Serialize};

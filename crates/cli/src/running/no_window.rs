@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use hone_engine::engine::EngineHandle;
+use hone_engine::EngineHandle;
 
 use super::RunningProcess;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process;
 use std::time::Duration;
 
-use hone_engine::engine::EngineHandle;
+use hone_engine::EngineHandle;
 
 use super::RunningProcess;
 use super::listener::{Listener, addresses, connect};

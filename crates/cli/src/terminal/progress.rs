@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hone_engine::backend::LoadProgress;
+use hone_engine::LoadProgress;
 use hone_models::{Choice, Event, Phase};
 use hone_protocol::GenerationEvent;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use hone_engine::engine::EngineHandle;
+use hone_engine::EngineHandle;
 use hone_protocol::{Generate, GenerateError, GenerateRequest, GenerationEvent, Lane, Prompt};
 use serde::Serialize;
 

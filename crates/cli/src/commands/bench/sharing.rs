@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use hone_engine::engine::EngineHandle;
+use hone_engine::EngineHandle;
 use hone_protocol::{Completion, Generate, GenerateError, GenerateRequest, Lane, Prompt};
 use serde::Serialize;
 

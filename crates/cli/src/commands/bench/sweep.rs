@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use hone_engine::model::{BackendChoice, ModelOptions};
-use hone_engine::speed::{SpeedTest, Work};
+use hone_engine::{BackendChoice, ModelOptions, SpeedTest, Work};
 use serde::Deserialize;
 use time::OffsetDateTime;
 

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use hone_engine::model::check_file;
-use hone_engine::template::TemplateError;
+use hone_engine::{TemplateError, check_file};
 use hone_models::{Bundle, InstalledModel, Store, data_folder};
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 use serde::Serialize;

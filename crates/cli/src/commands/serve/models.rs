@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hone_engine::engine::EngineOptions;
-use hone_engine::engine::status::{ModelState, ModelStatus};
 use hone_engine::gguf::{Gguf, Value as GgufValue};
+use hone_engine::{EngineOptions, ModelState, ModelStatus};
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
 use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, with_causes};
 use hone_server::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
