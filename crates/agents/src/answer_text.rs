@@ -2,7 +2,7 @@
 
 use hone_protocol::{FinishReason, GenerateError, GenerationEvent};
 
-use crate::thinking::{Piece, Splitter};
+use crate::thinking::{OutputPiece, Splitter};
 
 /// An answer as it arrives, without the reasoning before it.
 #[derive(Debug)]
@@ -51,11 +51,11 @@ impl AnswerText {
         self.keep(pieces);
     }
 
-    fn keep(&mut self, pieces: Vec<Piece>) {
+    fn keep(&mut self, pieces: Vec<OutputPiece>) {
         for piece in pieces {
             match piece {
-                Piece::Text(text) => self.text.push_str(&text),
-                Piece::Thinking(_) => {}
+                OutputPiece::Text(text) => self.text.push_str(&text),
+                OutputPiece::Thinking(_) => {}
             }
         }
     }

@@ -24,10 +24,11 @@ use hone_protocol::{
 
 use self::open_questions::OpenQuestions;
 use self::states::{
-    Comparing, Grading, Idle, Publish, PublishPairwise, Reset, StartGrade, StartPairwise, State, Withdraw,
+    Comparing, EngramAtJudge, EngramPairAtJudge, Grading, Idle, Publish, PublishPairwise, Reset, StartGrade,
+    StartPairwise, State, Withdraw,
 };
 use crate::critic::FAILED;
-use crate::critic::pairs::{Graded, Pair};
+use crate::critic::pairs::{AnswerPair, Graded};
 use crate::machine::AgentState;
 use crate::topic::Topic;
 
@@ -111,18 +112,12 @@ impl BacklogAgent {
     fn make_room(&mut self) {
         let (idle, engram) = match std::mem::take(&mut self.state) {
             State::Idle(idle) => (idle, None),
-            State::Grading(grading) => {
-                let engram = grading.work().0.clone();
-                (grading.act(Withdraw, drop), Some(engram))
-            }
-            State::Comparing(comparing) => {
-                let engram = comparing.work().0.clone();
-                (comparing.act(Withdraw, drop), Some(engram))
-            }
+            State::Grading(grading, work) => (grading.act(Withdraw), Some(work.engram)),
+            State::Comparing(comparing, work) => (comparing.act(Withdraw), Some(work.engram)),
         };
         self.put_down();
         self.claimed.extend(engram);
-        self.state = idle.into();
+        self.state = State::Idle(idle);
     }
 
     /// Takes up the next answer, if it is time or the judge has changed.
@@ -152,7 +147,7 @@ impl BacklogAgent {
         let due = engram.due.clone().unwrap_or_default();
         self.pick_up(&engram);
         self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) if due.grade => self.grade(idle, engram).into(),
+            State::Idle(idle) if due.grade => self.grade(idle, engram),
             State::Idle(idle) if due.comparison => self.compare_or_not(idle, engram),
             other => other,
         };
@@ -161,78 +156,74 @@ impl BacklogAgent {
         }
     }
 
-    fn grade(&self, idle: Idle, engram: Engram) -> Grading {
-        idle.act(StartGrade, |()| {
-            let task = GradeTask { query: engram.query.clone(), answer: engram.answer.clone(), reference: None };
-            let run = self.parts.judge.start(task, &engram.model);
-            Box::new((engram, run))
-        })
+    fn grade(&self, idle: Idle, engram: Engram) -> State {
+        let task = GradeTask { query: engram.query.clone(), answer: engram.answer.clone(), reference: None };
+        let run = self.parts.judge.start(task, &engram.model);
+        State::Grading(idle.act(StartGrade), Box::new(EngramAtJudge { engram, run }))
     }
 
     /// Compares an answer of respondent B with that of A, where there is one.
     fn compare_or_not(&mut self, idle: Idle, engram: Engram) -> State {
         match self.pair_of(&engram) {
-            Ok(Some(pair)) => compare(&self.parts.judge, idle, engram, pair).into(),
+            Ok(Some(pair)) => {
+                let run = self.parts.judge.start(pair.task(), &pair.a.model);
+                State::Comparing(idle.act(StartPairwise), Box::new(EngramPairAtJudge { engram, pair, run }))
+            }
             Ok(None) => {
                 self.tell_uncompared(&engram, ALONE);
-                idle.into()
+                State::Idle(idle)
             }
             Err(error) => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 self.claimed.push_back(engram);
                 self.wait_for(LONG_REST);
-                idle.into()
+                State::Idle(idle)
             }
         }
     }
 
     /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never
     /// finished.
-    fn pair_of(&self, b: &Engram) -> Result<Option<Pair>, MemoryError> {
+    fn pair_of(&self, b: &Engram) -> Result<Option<AnswerPair>, MemoryError> {
         let a = self.parts.store.other_answer(b)?;
-        Ok(a.map(|a| Pair { a: graded(&a), b: graded(b) }))
+        Ok(a.map(|a| AnswerPair { a: graded(&a), b: graded(b) }))
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) {
         self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => idle.into(),
-            State::Grading(mut grading) => match grading.work_mut().1.take(channel, event) {
-                Some(grade) => self.conclude(grading, grade),
-                None => grading.into(),
+            State::Idle(idle) => State::Idle(idle),
+            State::Grading(grading, mut work) => match work.run.take(channel, event) {
+                Some(grade) => self.conclude(grading, work.engram, grade),
+                None => State::Grading(grading, work),
             },
-            State::Comparing(mut comparing) => match comparing.work_mut().2.take(channel, event) {
-                Some(preference) => self.prefer(comparing, preference).into(),
-                None => comparing.into(),
+            State::Comparing(comparing, mut work) => match work.run.take(channel, event) {
+                Some(preference) => State::Idle(self.prefer(comparing, &work.engram, &work.pair, preference)),
+                None => State::Comparing(comparing, work),
             },
         };
     }
 
-    fn conclude(&mut self, grading: Grading, grade: Grade) -> State {
+    fn conclude(&mut self, grading: Grading, engram: Engram, grade: Grade) -> State {
         self.note(&grade.judging);
-        let engram = Engram { grade: Some(grade.clone()), ..grading.work().0.clone() };
-        let publishing = grading.act(Publish, |work| (work.0, grade));
-        let idle = publishing.act(Reset, |(engram, grade)| {
-            if self.is_still_due(&engram, |due| due.grade) {
-                self.tell_grade(&engram, grade);
-            }
-        });
+        let publishing = grading.act(Publish);
+        if self.is_still_due(&engram, |due| due.grade) {
+            self.tell_grade(&engram, grade.clone());
+        }
+        let idle = publishing.act(Reset);
         if engram.due.as_ref().is_some_and(|due| due.comparison) {
-            return self.compare_or_not(idle, engram);
+            return self.compare_or_not(idle, Engram { grade: Some(grade), ..engram });
         }
         self.put_down();
-        idle.into()
+        State::Idle(idle)
     }
 
-    fn prefer(&mut self, comparing: Comparing, preference: Preference) -> Idle {
+    fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &AnswerPair, preference: Preference) -> Idle {
         self.note(&preference.judging);
-        let idle = comparing.act(PublishPairwise, |work| {
-            let (engram, pair, _) = *work;
-            if self.is_still_due(&engram, |due| due.comparison) {
-                self.tell_comparison(&engram, pair.comparison(preference));
-            }
-        });
+        if self.is_still_due(engram, |due| due.comparison) {
+            self.tell_comparison(engram, pair.comparison(preference));
+        }
         self.put_down();
-        idle
+        comparing.act(PublishPairwise)
     }
 
     /// Whether nobody else has judged an answer meanwhile, who took this process for a dead one.
@@ -312,8 +303,8 @@ impl Agent for BacklogAgent {
                 };
             }
             State::Idle(_) => inbox.wait([]),
-            State::Grading(grading) => inbox.wait(grading.work().1.channels()),
-            State::Comparing(comparing) => inbox.wait(comparing.work().2.channels()),
+            State::Grading(_, work) => inbox.wait(work.run.channels()),
+            State::Comparing(_, work) => inbox.wait(work.run.channels()),
         };
         heard.map(Event::Heard)
     }
@@ -331,13 +322,6 @@ impl Agent for BacklogAgent {
     }
 
     fn recover(&mut self, _: &Envelope) {}
-}
-
-fn compare(judge: &Jury, idle: Idle, engram: Engram, pair: Pair) -> Comparing {
-    idle.act(StartPairwise, |()| {
-        let run = judge.start(pair.task(), &pair.a.model);
-        Box::new((engram, pair, run))
-    })
 }
 
 fn topic_of(engram: &Engram) -> Topic {

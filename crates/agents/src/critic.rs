@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
-use hone_judging::{GradeTask, Jury};
+use hone_judging::{GradeTask, Jury, JuryRun};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
 use hone_protocol::{Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject};
 
-use self::pairs::{Graded, NextPair, Pair, SharedPairs};
+use self::pairs::{AnswerPair, Graded, NextPair, SharedPairs};
 use self::states::{
-    Comparing, Fail, Grading, Idle, Publish, PublishPairwise, Publishing, Receive, Receiving, Reset, StartGrade,
+    AnswerAtJudge, Comparing, Fail, Grading, Idle, PairAtJudge, Publish, PublishPairwise, Receive, Reset, StartGrade,
     StartPairwise, State,
 };
 use crate::machine::AgentState;
@@ -63,55 +63,56 @@ impl CriticAgent {
     }
 
     fn begin(&mut self, idle: Idle, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
-        let Some((topic, response)) = answer_in(message) else { return idle.into() };
+        let Some((topic, response)) = answer_in(message) else { return State::Idle(idle) };
         inbox.claim(message);
-        let receiving = idle.act(Receive, |()| unscored(topic, response));
+        let receiving = idle.act(Receive);
+        let graded = unscored(topic, response);
         match response.why_not_judged() {
             Some(reason) => {
-                let idle = self.publish(receiving.act(Publish, |graded| (graded, Grade::unscored(reason))), inbox);
+                let publishing = receiving.act(Publish);
+                self.tell(graded, Grade::unscored(reason));
+                let idle = publishing.act(Reset);
+                inbox.release(|_| true);
                 self.next_comparison(idle)
             }
-            None => self.grade(receiving).into(),
+            None => {
+                let run = self.start_grade(&graded);
+                State::Grading(receiving.act(StartGrade), Box::new(AnswerAtJudge { graded, run }))
+            }
         }
     }
 
-    fn grade(&self, receiving: Receiving) -> Grading {
-        receiving.act(StartGrade, |graded| {
-            let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
-            let run = self.judge.start(task, graded.author());
-            Box::new((graded, run))
-        })
+    fn start_grade(&self, graded: &Graded) -> JuryRun<GradeTask> {
+        let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
+        self.judge.start(task, graded.author())
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
         self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => idle.into(),
-            State::Grading(mut grading) => match grading.work_mut().1.take(channel, event) {
-                Some(grade) => self.conclude(grading, grade, inbox),
-                None => grading.into(),
+            State::Idle(idle) => State::Idle(idle),
+            State::Grading(grading, mut work) => match work.run.take(channel, event) {
+                Some(grade) => self.conclude(grading, work.graded, grade, inbox),
+                None => State::Grading(grading, work),
             },
-            State::Comparing(mut comparing) => match comparing.work_mut().1.take(channel, event) {
+            State::Comparing(comparing, mut work) => match work.run.take(channel, event) {
                 Some(preference) => {
-                    let idle = self.prefer(comparing, preference);
+                    let idle = self.prefer(comparing, &work.pair, preference);
                     self.next_comparison(idle)
                 }
-                None => comparing.into(),
+                None => State::Comparing(comparing, work),
             },
         };
     }
 
     /// Publishes the judge's grade, and starts a comparison if both answers to the question have been judged.
-    fn conclude(&mut self, grading: Grading, grade: Grade, inbox: &mut Inbox) -> State {
-        let graded = Graded { grade: Some(grade.clone()), ..grading.work().0.clone() };
+    fn conclude(&mut self, grading: Grading, graded: Graded, grade: Grade, inbox: &mut Inbox) -> State {
         let idle = match grade.judging.failure {
-            Some(_) => {
-                let idle = grading.act(Fail, |work| self.tell(work.0, grade)).act(Reset, drop);
-                inbox.release(|_| true);
-                idle
-            }
-            None => self.publish(grading.act(Publish, |work| (work.0, grade)), inbox),
+            Some(_) => grading.act(Fail).act(Reset),
+            None => grading.act(Publish).act(Reset),
         };
-        self.pairs.lock().add(graded);
+        self.tell(graded.clone(), grade.clone());
+        inbox.release(|_| true);
+        self.pairs.lock().add(Graded { grade: Some(grade), ..graded });
         self.next_comparison(idle)
     }
 
@@ -128,22 +129,19 @@ impl CriticAgent {
         loop {
             let next = self.pairs.lock().begin();
             match next {
-                Some(NextPair::Compare(pair)) => return self.compare(idle, pair).into(),
+                Some(NextPair::Compare(pair)) => {
+                    let run = self.judge.start(pair.task(), pair.author());
+                    return State::Comparing(idle.act(StartPairwise), Box::new(PairAtJudge { pair, run }));
+                }
                 Some(NextPair::GiveUp(pair)) => self.leave_uncompared(&pair, FAILED),
-                None => return idle.into(),
+                None => return State::Idle(idle),
             }
         }
     }
 
-    fn leave_uncompared(&self, pair: &Pair, reason: &str) {
+    fn leave_uncompared(&self, pair: &AnswerPair, reason: &str) {
         let judging = Judging::failed(reason);
         self.tell_preference(pair, Preference { judging, ..Preference::default() });
-    }
-
-    fn publish(&self, publishing: Publishing, inbox: &mut Inbox) -> Idle {
-        let idle = publishing.act(Reset, |(graded, grade)| self.tell(graded, grade));
-        inbox.release(|_| true);
-        idle
     }
 
     fn tell(&self, graded: Graded, grade: Grade) {
@@ -154,22 +152,18 @@ impl CriticAgent {
         graded.topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
     }
 
-    fn compare(&self, idle: Idle, pair: Pair) -> Comparing {
-        idle.act(StartPairwise, |()| {
-            let run = self.judge.start(pair.task(), pair.author());
-            Box::new((pair, run))
-        })
-    }
-
-    fn prefer(&self, comparing: Comparing, preference: Preference) -> Idle {
+    /// Publishes the judge's preference.
+    fn prefer(&self, comparing: Comparing, pair: &AnswerPair, preference: Preference) -> Idle {
         self.pairs.lock().end();
-        match preference.judging.failure {
-            None => comparing.act(PublishPairwise, |work| self.tell_preference(&work.0, preference)),
-            Some(_) => comparing.act(Fail, |work| self.tell_preference(&work.0, preference)).act(Reset, drop),
-        }
+        let idle = match preference.judging.failure {
+            None => comparing.act(PublishPairwise),
+            Some(_) => comparing.act(Fail).act(Reset),
+        };
+        self.tell_preference(pair, preference);
+        idle
     }
 
-    fn tell_preference(&self, pair: &Pair, preference: Preference) {
+    fn tell_preference(&self, pair: &AnswerPair, preference: Preference) {
         if let Some(failure) = &preference.judging.failure {
             tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
         }
@@ -180,24 +174,28 @@ impl CriticAgent {
     fn end_work(&mut self, reason: &str, inbox: &mut Inbox) {
         let idle = match std::mem::take(&mut self.state) {
             State::Idle(idle) => idle,
-            State::Grading(grading) => {
-                let publishing = grading.act(Publish, |work| (work.0, work.1.give_up(reason)));
-                self.publish(publishing, inbox)
+            State::Grading(grading, work) => {
+                let publishing = grading.act(Publish);
+                self.tell(work.graded, work.run.give_up(reason));
+                inbox.release(|_| true);
+                publishing.act(Reset)
             }
-            State::Comparing(comparing) => {
+            State::Comparing(comparing, work) => {
                 self.pairs.lock().end();
-                comparing.act(Fail, |work| self.tell_preference(&work.0, work.1.give_up(reason))).act(Reset, drop)
+                let failed = comparing.act(Fail);
+                self.tell_preference(&work.pair, work.run.give_up(reason));
+                failed.act(Reset)
             }
         };
-        self.state = idle.into();
+        self.state = State::Idle(idle);
     }
 
     /// The question that the judge is working on.
     fn topic(&self) -> Option<&Topic> {
         match &self.state {
             State::Idle(_) => None,
-            State::Grading(grading) => Some(&grading.work().0.topic),
-            State::Comparing(comparing) => Some(&comparing.work().0.a.topic),
+            State::Grading(_, work) => Some(&work.graded.topic),
+            State::Comparing(_, work) => Some(&work.pair.a.topic),
         }
     }
 
@@ -237,8 +235,8 @@ impl Agent for CriticAgent {
                 Some(message) => Some(Wakeup::Message(message)),
                 None => inbox.wait([]),
             },
-            State::Grading(grading) => inbox.wait(grading.work().1.channels()),
-            State::Comparing(comparing) => inbox.wait(comparing.work().1.channels()),
+            State::Grading(_, work) => inbox.wait(work.run.channels()),
+            State::Comparing(_, work) => inbox.wait(work.run.channels()),
         }
     }
 

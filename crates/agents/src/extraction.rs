@@ -19,11 +19,11 @@ use hone_protocol::{
     Message, Payload, Prompt, QueryId, Role, SamplingOptions, Subject, with_causes,
 };
 
-use self::extract::{parse, schema};
+use self::extract::{Extract, parse, schema};
 use self::jobs::Jobs;
-use self::states::{Annotate, Annotating, Extracting, Fail, Idle, Request, Reset, StartExtract, State};
+use self::states::{Annotate, Extracting, ExtractionInProgress, Fail, Idle, Reset, StartExtract, State};
 use crate::backlog;
-use crate::machine::{AgentState, Allows};
+use crate::machine::AgentState;
 use crate::settings::{MemorySettings, shortened};
 use crate::topic::Topic;
 
@@ -104,19 +104,20 @@ impl ExtractionAgent {
     fn begin(&mut self, idle: Idle) -> State {
         while let Some(query_id) = self.jobs.next() {
             match self.parts.store.get(query_id) {
-                Ok(Some(engram)) => return self.ask(idle, &engram).into(),
+                Ok(Some(engram)) => {
+                    let extraction = self.ask(&engram);
+                    return State::Extracting(idle.act(StartExtract), Box::new(extraction));
+                }
                 Ok(None) => tracing::info!(%query_id, "an engram was removed before its intent was extracted"),
                 Err(error) => tell_failure(query_id, &with_causes(&error)),
             }
         }
-        idle.into()
+        State::Idle(idle)
     }
 
-    fn ask(&self, idle: Idle, engram: &Engram) -> Extracting {
-        idle.act(StartExtract, |()| {
-            let generation = Generation::start(&*self.parts.generator, self.request(engram));
-            Box::new(Request { query_id: engram.query_id, generation, completion: Completion::default() })
-        })
+    fn ask(&self, engram: &Engram) -> ExtractionInProgress {
+        let generation = Generation::start(&*self.parts.generator, self.request(engram));
+        ExtractionInProgress { query_id: engram.query_id, generation, completion: Completion::default() }
     }
 
     fn request(&self, engram: &Engram) -> GenerateRequest {
@@ -135,32 +136,42 @@ impl ExtractionAgent {
 
     fn follow(&mut self, event: Result<GenerationEvent, RecvError>) {
         self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => idle.into(),
-            State::Extracting(extracting) => self.extract(extracting, event),
+            State::Idle(idle) => State::Idle(idle),
+            State::Extracting(extracting, work) => self.extract(extracting, work, event),
         };
     }
 
-    fn extract(&mut self, mut extracting: Extracting, event: Result<GenerationEvent, RecvError>) -> State {
+    fn extract(
+        &mut self,
+        extracting: Extracting,
+        mut work: Box<ExtractionInProgress>,
+        event: Result<GenerationEvent, RecvError>,
+    ) -> State {
         let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
-        let completion = &mut extracting.work_mut().completion;
-        let extract = match completion.take(event) {
-            Ok(false) => return extracting.into(),
-            Ok(true) => parse(&completion.text),
+        let extract = match work.completion.take(event) {
+            Ok(false) => return State::Extracting(extracting, work),
+            Ok(true) => parse(&work.completion.text),
             Err(error) => Err(with_causes(&error)),
         };
         let idle = match extract {
-            Ok(extract) => self.annotate(extracting.act(Annotate, |request| (request.query_id, extract))),
-            Err(problem) => fail(extracting, |request| (request.query_id, problem)),
+            Ok(extract) => self.annotate(extracting, work.query_id, extract),
+            Err(problem) => {
+                tell_failure(work.query_id, &problem);
+                extracting.act(Fail).act(Reset)
+            }
         };
         self.begin(idle)
     }
 
-    fn annotate(&self, annotating: Annotating) -> Idle {
-        let (query_id, extract) = annotating.work();
-        let intent = Some(extract.intent.clone()).filter(|intent| !intent.is_empty());
-        match self.parts.store.annotate_meaning(*query_id, intent, extract.entities.clone()) {
-            Ok(_) => annotating.act(Reset, drop),
-            Err(error) => fail(annotating, |(query_id, _)| (query_id, with_causes(&error))),
+    fn annotate(&self, extracting: Extracting, query_id: QueryId, extract: Extract) -> Idle {
+        let annotating = extracting.act(Annotate);
+        let intent = Some(extract.intent).filter(|intent| !intent.is_empty());
+        match self.parts.store.annotate_meaning(query_id, intent, extract.entities) {
+            Ok(_) => annotating.act(Reset),
+            Err(error) => {
+                tell_failure(query_id, &with_causes(&error));
+                annotating.act(Fail).act(Reset)
+            }
         }
     }
 }
@@ -171,7 +182,7 @@ impl Agent for ExtractionAgent {
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
         let generation = match &self.state {
             State::Idle(_) => None,
-            State::Extracting(extracting) => Some((0, extracting.work().generation.events())),
+            State::Extracting(_, work) => Some((0, work.generation.events())),
         };
         inbox.wait(generation)
     }
@@ -188,14 +199,6 @@ impl Agent for ExtractionAgent {
     }
 
     fn recover(&mut self, _: &Envelope) {}
-}
-
-/// Gives up an extraction, for the reason that `failure` derives from its work.
-fn fail<S>(state: S, failure: impl FnOnce(S::Work) -> (QueryId, String)) -> Idle
-where
-    S: Allows<Fail, Next = states::Error>,
-{
-    state.act(Fail, failure).act(Reset, |(query_id, problem)| tell_failure(query_id, &problem))
 }
 
 fn tell_failure(query_id: QueryId, problem: &str) {

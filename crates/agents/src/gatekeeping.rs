@@ -36,7 +36,7 @@ pub struct Gatekeeper<'a> {
 
 /// Why the critic is not asked now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CriticRefusal {
     /// The reason, with the limit's setting.
     pub reason: String,
     /// From when on it is asked again.
@@ -83,7 +83,7 @@ impl Gatekeeper<'_> {
     ///
     /// # Errors
     /// When memory cannot be read.
-    pub fn refusal(&self, kind: ContentType) -> Result<Option<Refusal>, MemoryError> {
+    pub fn refusal(&self, kind: ContentType) -> Result<Option<CriticRefusal>, MemoryError> {
         let now = (self.clock)();
         let window = HOUR.max(self.cooldown());
         let recent = self.store.critiques(Some(Timestamp(now.0.saturating_sub(window))))?;
@@ -95,12 +95,12 @@ impl Gatekeeper<'_> {
         u64::try_from(Duration::from_secs_f64(self.settings.cooldown_minutes * 60.0).as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn cooling_down(&self, kind: ContentType, recent: &[&CritiqueRecord], now: Timestamp) -> Option<Refusal> {
+    fn cooling_down(&self, kind: ContentType, recent: &[&CritiqueRecord], now: Timestamp) -> Option<CriticRefusal> {
         let n_blocks = self.settings.blocks_before_cooldown;
         let last = recent.get(recent.len().checked_sub(n_blocks)?..)?;
         let until = Timestamp(last.last()?.at.0.saturating_add(self.cooldown()));
         let is_cooling = last.iter().all(|record| record.should_block) && until > now;
-        is_cooling.then(|| Refusal {
+        is_cooling.then(|| CriticRefusal {
             reason: format!(
                 "the critic has blocked the last {n_blocks} texts of type {kind}: something is wrong with what is \
                  written (critique.blocks_before_cooldown, critique.cooldown_minutes)"
@@ -109,7 +109,7 @@ impl Gatekeeper<'_> {
         })
     }
 
-    fn limited(&self, kind: ContentType, recent: &[&CritiqueRecord], now: Timestamp) -> Option<Refusal> {
+    fn limited(&self, kind: ContentType, recent: &[&CritiqueRecord], now: Timestamp) -> Option<CriticRefusal> {
         let (limit, setting) = match self.is_batch {
             true => (self.settings.per_hour_in_batch, "critique.per_hour_in_batch"),
             false => (self.settings.per_hour, "critique.per_hour"),
@@ -117,7 +117,7 @@ impl Gatekeeper<'_> {
         let of_hour: Vec<&&CritiqueRecord> = recent.iter().filter(|record| record.at.0 + HOUR > now.0).collect();
         // With the end of this one's hour, one less than the limit is left.
         let first = of_hour.get(of_hour.len().checked_sub(limit)?)?;
-        Some(Refusal {
+        Some(CriticRefusal {
             reason: format!("{limit} texts of type {kind} were criticized within the last hour ({setting})"),
             until: Timestamp(first.at.0 + HOUR),
         })

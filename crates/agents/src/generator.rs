@@ -23,9 +23,11 @@ use hone_protocol::{
     ToolCall,
 };
 
-use self::answer::{Answer, LogprobsFor, Round, Step};
-use self::question::{Question, Recollection, response};
-use self::states::{Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State};
+use self::answer::{AnswerSoFar, LogprobsFor, Round, RoundStep};
+use self::question::{QuestionInProgress, Recollection, response};
+use self::states::{
+    AnswerInProgress, Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State,
+};
 use crate::machine::AgentState;
 use crate::recall::{Recaller, search_of};
 use crate::settings::MemoryMode;
@@ -78,7 +80,7 @@ pub(crate) struct GeneratorParts {
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
     /// The answers in progress, each under the number of its channel, in the order of their questions.
-    answers: BTreeMap<usize, Generating>,
+    answers: BTreeMap<usize, (Generating, Box<AnswerInProgress>)>,
     n_begun: usize,
     /// Models whose chat templates do not support tools.
     without_tools: HashSet<String>,
@@ -121,14 +123,14 @@ impl GeneratorAgent {
 
     /// The answer of this number is in another state.
     fn enter(&mut self, number: usize, state: State) {
-        if let State::Generating(generating) = state {
-            self.answers.insert(number, generating);
+        if let State::Generating(generating, work) = state {
+            self.answers.insert(number, (generating, work));
         }
     }
 
     fn begin(&mut self, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
         let idle = Idle::default();
-        let Some(query) = self.question_in(message) else { return idle.into() };
+        let Some(query) = self.question_in(message) else { return State::Idle(idle) };
         inbox.claim(message);
         let mut query = query.clone();
         let respondent = &self.parts.respondent;
@@ -138,8 +140,8 @@ impl GeneratorAgent {
             true => self.recollection_for(&query.model),
             false => Recollection::Nothing,
         };
-        let question = Question::new(self.topic_of(message), query, recollection);
-        self.ask(idle.act(Receive, |()| question)).into()
+        let question = QuestionInProgress::new(self.topic_of(message), query, recollection);
+        self.ask(idle.act(Receive), question)
     }
 
     /// The question as this respondent knows it: A's is the received one, B's gets its own id.
@@ -165,26 +167,24 @@ impl GeneratorAgent {
     }
 
     /// Starts a round of generation.
-    fn ask(&self, recalling: Recalling) -> Generating {
-        recalling.act(StartGenerate, |mut question| {
-            let mut request = self.request(&mut question);
-            let logprobs_for = self.logprobs_for(&question, &request);
-            if logprobs_for.judge {
-                request.logprobs.top.get_or_insert(0);
-            }
-            // The client's tools come first, and then perhaps the agent's own.
-            let (tools, own) = request.tools.split_at(question.query.options.tools.len());
-            let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
-            let is_raw = question.query.options.is_raw;
-            let generation = Generation::start(&*self.parts.generator, request);
-            let round = Round::new(generation, scanner, is_raw, logprobs_for, &question.answer);
-            Box::new((question, round))
-        })
+    fn ask(&self, recalling: Recalling, mut question: QuestionInProgress) -> State {
+        let mut request = self.request(&mut question);
+        let logprobs_for = self.logprobs_for(&question, &request);
+        if logprobs_for.judge {
+            request.logprobs.top.get_or_insert(0);
+        }
+        // The client's tools come first, and then perhaps the agent's own.
+        let (tools, own) = request.tools.split_at(question.query.options.tools.len());
+        let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
+        let is_raw = question.query.options.is_raw;
+        let generation = Generation::start(&*self.parts.generator, request);
+        let round = Round::new(generation, scanner, is_raw, logprobs_for, &question.answer);
+        State::Generating(recalling.act(StartGenerate), Box::new(AnswerInProgress { question, round }))
     }
 
     /// A judge takes how likely a model found its answer after the conversation and the question, and nothing else: its marks
     /// were measured so.
-    fn logprobs_for(&self, question: &Question, request: &GenerateRequest) -> LogprobsFor {
+    fn logprobs_for(&self, question: &QuestionInProgress, request: &GenerateRequest) -> LogprobsFor {
         let options = &question.query.options;
         let has_more = [&options.turns_after, &question.tool_turns].into_iter().any(|turns| !turns.is_empty());
         let is_plain = !options.is_raw && request.tools.is_empty() && question.recalled.is_empty() && !has_more;
@@ -195,7 +195,7 @@ impl GeneratorAgent {
         }
     }
 
-    fn request(&self, question: &mut Question) -> GenerateRequest {
+    fn request(&self, question: &mut QuestionInProgress) -> GenerateRequest {
         let query = &question.query;
         let mut messages = query.history.clone();
         let mut turn = query.query.clone();
@@ -233,19 +233,20 @@ impl GeneratorAgent {
     }
 
     fn follow(&mut self, number: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
-        if let Some(generating) = self.answers.remove(&number) {
-            let state = self.resume(generating, event, inbox);
+        if let Some((generating, work)) = self.answers.remove(&number) {
+            let state = self.resume(generating, work, event, inbox);
             self.enter(number, state);
         }
     }
 
     fn resume(
         &mut self,
-        mut generating: Generating,
+        generating: Generating,
+        mut work: Box<AnswerInProgress>,
         event: Result<GenerationEvent, RecvError>,
         inbox: &mut Inbox,
     ) -> State {
-        let (question, round) = generating.work_mut().as_mut();
+        let AnswerInProgress { question, round } = &mut *work;
         let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
         let (chunks, step) = round.take(&mut question.answer, event, Instant::now());
         if round.has_begun {
@@ -257,34 +258,38 @@ impl GeneratorAgent {
             self.tell(&question.topic, Payload::ResponseChunk(chunk));
         }
         match step {
-            Step::GoesOn => generating.into(),
-            Step::Answered(reason) => self.publish(generating, Some(reason), inbox).into(),
-            Step::Called(calls, text) => match question.calls_of_client(&calls) {
-                calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, calls, text).into(),
+            RoundStep::GoesOn => State::Generating(generating, work),
+            RoundStep::Answered(reason) => State::Idle(self.publish(generating, *work, Some(reason), inbox)),
+            RoundStep::Called(calls, text) => match question.calls_of_client(&calls) {
+                calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, *work, calls, text),
                 calls_of_client => {
                     question.answer.tool_calls = calls_of_client;
-                    self.publish(generating, Some(FinishReason::Stop), inbox).into()
+                    State::Idle(self.publish(generating, *work, Some(FinishReason::Stop), inbox))
                 }
             },
-            Step::Failed(error) => self.fail(generating, error, inbox),
+            RoundStep::Failed(error) => self.fail(generating, *work, error, inbox),
         }
     }
 
     /// Carries out the model's tool calls, and lets it resume.
-    fn use_memory(&self, generating: Generating, calls: Vec<ToolCall>, text: String) -> Generating {
-        self.ask(generating.act(Recall, |work| {
-            let (question, round) = *work;
-            let mut question = question.after(round);
-            question.tool_turns.push(Message { tool_calls: calls.clone(), ..Message::new(Role::Assistant, text) });
-            for call in &calls {
-                let result = self.result_of(call, &mut question);
-                question.tool_turns.push(result);
-            }
-            question
-        }))
+    fn use_memory(
+        &self,
+        generating: Generating,
+        AnswerInProgress { question, round }: AnswerInProgress,
+        calls: Vec<ToolCall>,
+        text: String,
+    ) -> State {
+        let recalling = generating.act(Recall);
+        let mut question = question.after(round);
+        question.tool_turns.push(Message { tool_calls: calls.clone(), ..Message::new(Role::Assistant, text) });
+        for call in &calls {
+            let result = self.result_of(call, &mut question);
+            question.tool_turns.push(result);
+        }
+        self.ask(recalling, question)
     }
 
-    fn result_of(&self, call: &ToolCall, question: &mut Question) -> Message {
+    fn result_of(&self, call: &ToolCall, question: &mut QuestionInProgress) -> Message {
         let search = match (&self.parts.recaller, search_of(call)) {
             (Some(recaller), Ok(search)) if question.n_searches < MOST_SEARCHES => Ok((recaller, search)),
             (_, Err(problem)) => Err(problem),
@@ -307,17 +312,28 @@ impl GeneratorAgent {
     }
 
     /// Ends an answer, complete or not.
-    fn publish(&self, generating: Generating, finish_reason: Option<FinishReason>, inbox: &mut Inbox) -> Idle {
-        let publishing = generating.act(Publish, |work| work.0.after(work.1).answered(finish_reason));
-        publishing.act(Reset, |(topic, response)| {
-            inbox.release(|message| topic.was_received_in(message));
-            self.tell(&topic, Payload::ResponseGeneration(response));
-        })
+    fn publish(
+        &self,
+        generating: Generating,
+        AnswerInProgress { question, round }: AnswerInProgress,
+        finish_reason: Option<FinishReason>,
+        inbox: &mut Inbox,
+    ) -> Idle {
+        let publishing = generating.act(Publish);
+        let (topic, response) = question.after(round).answered(finish_reason);
+        inbox.release(|message| topic.was_received_in(message));
+        self.tell(&topic, Payload::ResponseGeneration(response));
+        publishing.act(Reset)
     }
 
     /// Retries without what may have caused the error, or gives up the question.
-    fn fail(&mut self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> State {
-        let question = &generating.work().0;
+    fn fail(
+        &mut self,
+        generating: Generating,
+        AnswerInProgress { question, round }: AnswerInProgress,
+        error: GenerateError,
+        inbox: &mut Inbox,
+    ) -> State {
         let recollection = match (&error, question.recollection) {
             (GenerateError::NoTools { .. }, Recollection::Tool) => {
                 self.without_tools.insert(question.query.model.clone());
@@ -329,24 +345,20 @@ impl GeneratorAgent {
                 tracing::debug!("the prompt is rebuilt without memory: {error}");
                 Recollection::Nothing
             }
-            _ => return self.give_up(generating, error, inbox).into(),
+            _ => return State::Idle(self.give_up(generating, &question.topic, error, inbox)),
         };
-        let recalling = generating.act(Recall, |work| Question {
-            recollection,
-            recalled: Vec::new(),
-            tool_turns: Vec::new(),
-            ..work.0.after(work.1)
-        });
-        self.ask(recalling).into()
+        let recalling = generating.act(Recall);
+        let (recalled, tool_turns) = (Vec::new(), Vec::new());
+        self.ask(recalling, QuestionInProgress { recollection, recalled, tool_turns, ..question.after(round) })
     }
 
-    fn give_up(&self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> Idle {
-        generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
-            inbox.release(|message| topic.was_received_in(message));
-            // The client is told, and may retry with a smaller request.
-            tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
-            self.tell(&topic, Payload::ResponseFailed(error));
-        })
+    fn give_up(&self, generating: Generating, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Idle {
+        let failed = generating.act(Fail);
+        inbox.release(|message| topic.was_received_in(message));
+        // The client is told, and may retry with a smaller request.
+        tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
+        self.tell(topic, Payload::ResponseFailed(error));
+        failed.act(Reset)
     }
 
     /// Ends work that is no longer wanted.
@@ -360,16 +372,19 @@ impl GeneratorAgent {
 
     /// Ends the answers that `is_meant` accepts.
     fn end_work(&mut self, inbox: &mut Inbox, is_meant: impl Fn(&Topic) -> bool) {
-        let is_ended = |_: &usize, generating: &mut Generating| is_meant(&generating.work().0.topic);
-        let ended: Vec<Generating> = self.answers.extract_if(.., is_ended).map(|(_, generating)| generating).collect();
-        for generating in ended {
-            self.publish(generating, None, inbox);
+        let ended: Vec<(Generating, Box<AnswerInProgress>)> = self
+            .answers
+            .extract_if(.., |_, (_, work)| is_meant(&work.question.topic))
+            .map(|(_, answer)| answer)
+            .collect();
+        for (generating, work) in ended {
+            self.publish(generating, *work, None, inbox);
         }
     }
 
     fn cancel_unanswered(&self, message: &Envelope) {
         if let Some(query) = self.question_in(message) {
-            let response = response(query, Answer::default(), None);
+            let response = response(query, AnswerSoFar::default(), None);
             self.tell(&self.topic_of(message), Payload::ResponseGeneration(response));
         }
     }
@@ -395,7 +410,7 @@ impl Agent for GeneratorAgent {
             return Some(Wakeup::Message(message));
         }
         let answers = self.answers.iter();
-        inbox.wait(answers.map(|(number, generating)| (*number, generating.work().1.generation.events())))
+        inbox.wait(answers.map(|(number, (_, work))| (*number, work.round.generation.events())))
     }
 
     fn handle_event(&mut self, event: Self::Event, inbox: &mut Inbox) {

@@ -42,7 +42,7 @@ pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
 pub use exchange::{Change, Exchange, Expected, Reply};
-pub use gatekeeping::{Criticize, Decided, Gatekeeper, Refusal};
+pub use gatekeeping::{CriticRefusal, Criticize, Decided, Gatekeeper};
 pub use machine::StateTable;
 pub use notes::{
     Consolidated, Consolidator, Contradiction, Intended, Intender, NoteError, NoteSettings, Stated, Vetter, Writer,

@@ -1,44 +1,30 @@
-//! State machines whose states carry their work, and readable tables of them.
+//! State machines as types, and readable tables of them.
 //!
-//! A state is a type that owns its work, and [`AgentState::act`] is the only way from one to the next: it consumes the
+//! A state is a token that cannot be copied, and [`AgentState::act`] is the only way from one to the next: it takes the
 //! one and returns the other. The actions that a state [`Allows`] are listed once, in [`state_machine!`]: an action
 //! that is not listed does not compile, and the table printed by `hone config --agents` is generated from the same
-//! rows.
+//! rows. A step has no effect besides: what an agent does on its way stands beside the step, and its work is data
+//! beside the token.
 
 use std::fmt::Write;
 
-/// A state of an agent, with its work.
+/// A state of an agent.
 pub(crate) trait AgentState: Sized {
     /// The agent's name.
     const AGENT: &'static str;
     /// The state's name.
     const NAME: &'static str;
-    /// The type of its work.
-    type Work;
 
-    /// The state with this work. Only [`AgentState::act`] may call this.
-    fn entered(work: Self::Work) -> Self;
+    /// The state. Only [`AgentState::act`] may call this.
+    fn entered() -> Self;
 
-    /// The work.
-    fn work(&self) -> &Self::Work;
-
-    /// The work, to be continued.
-    fn work_mut(&mut self) -> &mut Self::Work;
-
-    /// Leaves the state and returns its work.
-    fn left(self) -> Self::Work;
-
-    /// Performs an action; `work` turns this state's work into that of the next.
-    fn act<A: AgentAction>(
-        self,
-        _: A,
-        work: impl FnOnce(Self::Work) -> <Self::Next as AgentState>::Work,
-    ) -> <Self as Allows<A>>::Next
+    /// Leaves this state, by an action that it allows, for the one that follows.
+    fn act<A: AgentAction>(self, _: A) -> <Self as Allows<A>>::Next
     where
         Self: Allows<A>,
     {
         tracing::trace!(agent = Self::AGENT, from = Self::NAME, action = A::NAME, to = Self::Next::NAME);
-        Self::Next::entered(work(self.left()))
+        Self::Next::entered()
     }
 }
 
@@ -82,21 +68,21 @@ pub(crate) fn row<S: Allows<A>, A: AgentAction>() -> [&'static str; 3] {
     [S::NAME, A::NAME, S::Next::NAME]
 }
 
-/// Defines an agent's states with their work, its actions, and which action leads where. The states in `rests` are the
-/// variants of `State`, in which the agent waits between events; it begins in the first. The states in `passes` are
-/// entered and left while one event is handled.
+/// Defines an agent's states, its actions, and which action leads where. The states in `rests` are the variants of
+/// `State`, in which the agent waits between events, all but the first with its work; it begins in the first. The
+/// states in `passes` are entered and left while one event is handled.
 macro_rules! state_machine {
     (
         $agent:literal;
-        rests { $first:ident: () = $first_name:literal, $($rest:ident: $rest_work:ty = $rest_name:literal,)* }
-        passes { $($pass:ident: $pass_work:ty = $pass_name:literal,)* }
+        rests { $first:ident = $first_name:literal, $($rest:ident($work:ty) = $rest_name:literal,)* }
+        passes { $($pass:ident = $pass_name:literal,)* }
         actions { $($action:ident = $action_name:literal,)* }
         transitions { $($from:ident + $by:ident => $to:ident,)* }
     ) => {
         /// The agent's current state, with its work.
         pub(crate) enum State {
             $first($first),
-            $($rest($rest),)*
+            $($rest($rest, $work),)*
         }
 
         impl Default for $first {
@@ -111,9 +97,8 @@ macro_rules! state_machine {
             }
         }
 
-        $crate::machine::state_machine!(@rest $first $($rest)*);
         $crate::machine::state_machine!(
-            @state $agent; $first: () = $first_name, $($rest: $rest_work = $rest_name,)* $($pass: $pass_work = $pass_name,)*
+            @state $agent; $first = $first_name, $($rest = $rest_name,)* $($pass = $pass_name,)*
         );
 
         $(
@@ -140,39 +125,17 @@ macro_rules! state_machine {
             }
         }
     };
-    (@rest $($state:ident)*) => {
+    (@state $agent:literal; $($state:ident = $name:literal,)*) => {
         $(
-            impl From<$state> for State {
-                fn from(state: $state) -> Self {
-                    State::$state(state)
-                }
-            }
-        )*
-    };
-    (@state $agent:literal; $($state:ident: $work:ty = $name:literal,)*) => {
-        $(
-            // The work is private to this module, so that states are entered only through actions.
-            pub(crate) struct $state($work);
+            // What it holds is private to this module, so that states are entered only through actions.
+            pub(crate) struct $state(());
 
             impl $crate::machine::AgentState for $state {
                 const AGENT: &'static str = $agent;
                 const NAME: &'static str = $name;
-                type Work = $work;
 
-                fn entered(work: $work) -> Self {
-                    $state(work)
-                }
-
-                fn work(&self) -> &$work {
-                    &self.0
-                }
-
-                fn work_mut(&mut self) -> &mut $work {
-                    &mut self.0
-                }
-
-                fn left(self) -> $work {
-                    self.0
+                fn entered() -> Self {
+                    $state(())
                 }
             }
         )*

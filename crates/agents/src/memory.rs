@@ -46,7 +46,7 @@ const LOOKED_UP: usize = 32;
 pub(crate) struct MemoryAgent {
     bus: Bus,
     rememberer: Rememberer,
-    judging: Judging,
+    judging: WhoGrades,
     state: State,
     /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
@@ -56,7 +56,7 @@ pub(crate) struct MemoryAgent {
 
 /// What is to come of the answers that are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judging {
+pub(crate) enum WhoGrades {
     /// Nobody wants them graded.
     Never,
     /// They are due: who has the time grades them.
@@ -73,7 +73,7 @@ pub(crate) enum Event {
 }
 
 impl MemoryAgent {
-    pub(crate) fn new(bus: Bus, rememberer: Rememberer, judging: Judging) -> Self {
+    pub(crate) fn new(bus: Bus, rememberer: Rememberer, judging: WhoGrades) -> Self {
         let lacking = rememberer.embedder.is_some().then(Vec::new);
         let unsearched = rememberer.takes_facts.then(Vec::new);
         MemoryAgent { bus, rememberer, judging, state: State::default(), lacking, unsearched }
@@ -107,19 +107,19 @@ impl MemoryAgent {
     fn perform<A, S>(&mut self, action: A, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>)
     where
         A: AgentAction,
-        S: AgentState<Work = ()> + Allows<Reset, Next = Idle> + Allows<Fail, Next = Error>,
+        S: AgentState + Allows<Reset, Next = Idle> + Allows<Fail, Next = Error>,
         Idle: Allows<A, Next = S>,
     {
         let State::Idle(idle) = std::mem::take(&mut self.state);
-        let at_work = idle.act(action, drop);
+        let at_work = idle.act(action);
         let idle = match work(self) {
-            Ok(()) => at_work.act(Reset, drop),
+            Ok(()) => at_work.act(Reset),
             Err(error) => {
                 tracing::error!(action = A::NAME, "memory could not store something: {}", with_causes(&error));
-                at_work.act(Fail, drop).act(Reset, drop)
+                at_work.act(Fail).act(Reset)
             }
         };
-        self.state = idle.into();
+        self.state = State::Idle(idle);
     }
 
     fn write(&self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
@@ -132,8 +132,8 @@ impl MemoryAgent {
         };
         let engram = self.with_prospect(engram, response);
         let holder = match self.judging {
-            Judging::By(holder) => Some(holder),
-            Judging::Never | Judging::Later => None,
+            WhoGrades::By(holder) => Some(holder),
+            WhoGrades::Never | WhoGrades::Later => None,
         };
         let sequence = self.rememberer.remember(engram, holder)?;
         if sequence == 0 {
@@ -148,7 +148,7 @@ impl MemoryAgent {
     /// question, respondent B's says that they are to be compared.
     fn with_prospect(&self, engram: Engram, response: &Response) -> Engram {
         match (self.judging, response.why_not_judged()) {
-            (Judging::Never, _) => engram,
+            (WhoGrades::Never, _) => engram,
             (_, Some(reason)) => Engram { grade: Some(Grade::unscored(reason)), ..engram },
             (_, None) => Engram { due: Some(Due::fresh(engram.respondent_id == RespondentId::B)), ..engram },
         }

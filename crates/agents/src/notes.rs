@@ -25,7 +25,7 @@ pub use contradictions::{Contradiction, Stated, contradiction};
 pub use intention::{Intended, Intender};
 pub use vetting::Vetter;
 
-use crate::gatekeeping::Refusal;
+use crate::gatekeeping::CriticRefusal;
 
 /// How often it is looked whether the work was cancelled.
 const LOOK: Duration = Duration::from_millis(100);
@@ -114,7 +114,7 @@ pub enum NoteError {
     },
     /// A hard gate would keep back whatever is written now.
     #[error("{}", .0.reason)]
-    Refused(Refusal),
+    Refused(CriticRefusal),
     /// The person has stopped it.
     #[error("stopped")]
     Stopped,

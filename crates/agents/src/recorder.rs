@@ -16,17 +16,17 @@ pub(crate) fn subjects() -> Vec<Subject> {
 }
 
 /// The agent, which has no state beyond the store.
-pub(crate) struct Recorder {
+pub(crate) struct EventRecorder {
     store: MemoryStore,
 }
 
-impl Recorder {
+impl EventRecorder {
     pub(crate) fn new(store: MemoryStore) -> Self {
-        Recorder { store }
+        EventRecorder { store }
     }
 }
 
-impl Agent for Recorder {
+impl Agent for EventRecorder {
     type Event = Arc<Envelope>;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {

@@ -28,11 +28,11 @@ use serde::Serialize;
 
 pub use answering::{AnswerError, Author};
 pub use checking::{AskJudge, CheckedClaim};
-pub use document::{Document, Passage, Place};
+pub use document::{Document, Passage, PassagePlace};
 pub use gathering::{Skipped, SourceError, SourceLimits, SourcePath, Sources};
 pub use pdf::{PdfProcess, serve_pdf};
-pub use reading::{NotText, SourceReader, Unreadable, decode_text};
-pub use retrieval::{Vectors, best_passages};
+pub use reading::{NotText, SourceReader, UnreadableSource, decode_text};
+pub use retrieval::{PassageVectors, best_passages};
 pub use settings::{ResearchSettings, Unsupported};
 
 /// How many texts an embedder is given at once.
@@ -80,7 +80,7 @@ pub fn embedded_passages(
     settings: &ResearchSettings,
     embedder: Option<&dyn Embed>,
     show: &mut dyn FnMut(usize, usize),
-) -> Result<(Vec<Passage>, Option<Vectors>), EmbedError> {
+) -> Result<(Vec<Passage>, Option<PassageVectors>), EmbedError> {
     let size = settings.passage_size();
     let Some(embedder) = embedder else {
         return Ok((documents.iter().flat_map(|document| passages::passages(document, size)).collect(), None));
@@ -89,7 +89,7 @@ pub fn embedded_passages(
     for document in documents {
         found.extend(passages::passages_for(document, size, embedder)?);
     }
-    let mut vectors = Vectors { question: embedder.embed_query(question)?, passages: Vec::new() };
+    let mut vectors = PassageVectors { question: embedder.embed_query(question)?, passages: Vec::new() };
     for batch in found.chunks(BATCH) {
         let texts: Vec<&str> = batch.iter().map(|passage| passage.text.as_str()).collect();
         vectors.passages.extend(embedder.embed(&texts)?);
@@ -104,7 +104,10 @@ pub fn recalled_passages(engrams: &[RecalledEngram]) -> Vec<Passage> {
         true => engram.query.clone(),
         false => format!("{}\n{}", engram.query, engram.answer),
     };
-    engrams.iter().map(|engram| Passage { place: Place::Memory { id: engram.query_id }, text: text(engram) }).collect()
+    engrams
+        .iter()
+        .map(|engram| Passage { place: PassagePlace::Memory { id: engram.query_id }, text: text(engram) })
+        .collect()
 }
 
 /// Answers a question from these passages, best first, and checks the answer.
@@ -121,7 +124,7 @@ pub fn research(
 ) -> Result<Research, AnswerError> {
     show(ResearchStep::Answering);
     let draft = match passages.is_empty() {
-        true => answering::Draft::default(),
+        true => answering::AnswerDraft::default(),
         false => answering::draft(author, settings, question, &passages)?,
     };
     let mut remarks = Vec::new();
@@ -175,7 +178,7 @@ fn answer(claims: &[CheckedClaim], unsupported: Unsupported) -> Option<String> {
 
 /// A claim with its citations, and a mark if they do not support it.
 fn written(claim: &CheckedClaim) -> String {
-    let citations: Vec<String> = claim.citations.iter().map(Place::to_string).collect();
+    let citations: Vec<String> = claim.citations.iter().map(PassagePlace::to_string).collect();
     let mut text = claim.text.clone();
     if !citations.is_empty() {
         text.push_str(&format!(" [{}]", citations.join("; ")));

@@ -16,9 +16,9 @@ use crate::critic::pairs::SharedPairs;
 use crate::critic::{self, CriticAgent};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
-use crate::memory::{self, Judging, MemoryAgent};
+use crate::memory::{self, MemoryAgent, WhoGrades};
 use crate::recall::Recaller;
-use crate::recorder::{self, Recorder};
+use crate::recorder::{self, EventRecorder};
 use crate::remembering::Rememberer;
 use crate::settings::MemorySettings;
 
@@ -106,9 +106,9 @@ impl Team {
                 waits_for_grades: parts.judge.is_some(),
             };
             let judging = match &holder {
-                Some(holder) => Judging::By(holder.id()),
-                None if memory.grades_due => Judging::Later,
-                None => Judging::Never,
+                Some(holder) => WhoGrades::By(holder.id()),
+                None if memory.grades_due => WhoGrades::Later,
+                None => WhoGrades::Never,
             };
             team.remember(bus, memory, judging, extraction)?;
         }
@@ -151,12 +151,12 @@ impl Team {
         &mut self,
         bus: &Bus,
         memory: MemoryParts,
-        judging: Judging,
+        judging: WhoGrades,
         extraction: ExtractionParts,
     ) -> io::Result<()> {
         let MemoryParts { store, embedder, settings, .. } = memory;
         let records = store.clone();
-        self.add(bus, recorder::NAME, recorder::subjects(), move || Recorder::new(records.clone()))?;
+        self.add(bus, recorder::NAME, recorder::subjects(), move || EventRecorder::new(records.clone()))?;
         let agents_bus = bus.clone();
         let rememberer = Rememberer { store, embedder, takes_facts: settings.facts };
         let make = move || MemoryAgent::new(agents_bus.clone(), rememberer.clone(), judging);

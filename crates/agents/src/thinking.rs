@@ -11,7 +11,7 @@ const LONGEST_HEADER: usize = 256;
 
 /// A piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum OutputPiece {
     /// Reasoning.
     Thinking(String),
     /// The answer.
@@ -20,7 +20,7 @@ pub(crate) enum Piece {
 
 /// The part of a turn that is being written.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum TurnPart {
     /// The answer.
     Answer,
     /// A message to the reader, or a call.
@@ -34,7 +34,7 @@ enum Part {
 /// Separates reasoning from the answer in one stream of text.
 #[derive(Debug)]
 pub(crate) struct Splitter {
-    part: Part,
+    part: TurnPart,
     /// Text that may be the beginning of a tag, or the header.
     held: String,
     /// Whether the open part has contained only white space, which is dropped next to tags.
@@ -44,23 +44,23 @@ pub(crate) struct Splitter {
 impl Splitter {
     /// A splitter for an answer that begins inside of these tags, if any.
     pub(crate) fn new(inside: Option<ReasoningTags>) -> Splitter {
-        Splitter { part: inside.map_or(Part::Answer, Part::Reasoning), held: String::new(), at_start: true }
+        Splitter { part: inside.map_or(TurnPart::Answer, TurnPart::Reasoning), held: String::new(), at_start: true }
     }
 
     /// Whether what comes next is not the answer, as far as it is known.
     pub(crate) fn is_inside(&self) -> bool {
-        matches!(self.part, Part::Reasoning(_) | Part::Header(..))
+        matches!(self.part, TurnPart::Reasoning(_) | TurnPart::Header(..))
     }
 
     /// Adds text, and returns the pieces that have become certain.
-    pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
+    pub(crate) fn push(&mut self, text: &str) -> Vec<OutputPiece> {
         self.held.push_str(text);
         let mut pieces = Vec::new();
         while let Some((start, length, leads_to)) = self.next_tag() {
             let before = self.held[..start].to_owned();
             self.held.drain(..start + length);
             match self.part {
-                Part::Header(tags, begun_by) => self.end_header(tags, begun_by, &before, &mut pieces),
+                TurnPart::Header(tags, begun_by) => self.end_header(tags, begun_by, &before, &mut pieces),
                 _ => {
                     self.emit(&before, &mut pieces);
                     self.enter(leads_to);
@@ -72,12 +72,12 @@ impl Splitter {
     }
 
     /// Returns what was held back until the end.
-    pub(crate) fn finish(&mut self) -> Vec<Piece> {
+    pub(crate) fn finish(&mut self) -> Vec<OutputPiece> {
         let mut pieces = Vec::new();
         match self.part {
             // The turn was cut off between two messages.
-            Part::Header(_, "") => self.held.clear(),
-            Part::Header(_, begun_by) => self.give_up_header(begun_by),
+            TurnPart::Header(_, "") => self.held.clear(),
+            TurnPart::Header(_, begun_by) => self.give_up_header(begun_by),
             _ => {}
         }
         let held = std::mem::take(&mut self.held);
@@ -86,10 +86,10 @@ impl Splitter {
     }
 
     /// Passes on what cannot be the beginning of a tag.
-    fn release(&mut self, pieces: &mut Vec<Piece>) {
+    fn release(&mut self, pieces: &mut Vec<OutputPiece>) {
         match self.part {
-            Part::Header(..) if self.held.len() <= LONGEST_HEADER => return,
-            Part::Header(_, begun_by) => self.give_up_header(begun_by),
+            TurnPart::Header(..) if self.held.len() <= LONGEST_HEADER => return,
+            TurnPart::Header(_, begun_by) => self.give_up_header(begun_by),
             _ => {}
         }
         let certain = self.held.len() - self.longest_beginning();
@@ -97,7 +97,7 @@ impl Splitter {
         self.emit(&text, pieces);
     }
 
-    fn enter(&mut self, part: Part) {
+    fn enter(&mut self, part: TurnPart) {
         self.part = part;
         self.at_start = true;
     }
@@ -105,42 +105,42 @@ impl Splitter {
     /// What looked like a header is text.
     fn give_up_header(&mut self, begun_by: &str) {
         self.held.insert_str(0, begun_by);
-        self.part = Part::Answer;
+        self.part = TurnPart::Answer;
     }
 
     /// Begins the message that a header announces. That of a call is passed on whole, since it names the tool.
-    fn end_header(&mut self, tags: ReasoningTags, begun_by: &str, header: &str, pieces: &mut Vec<Piece>) {
+    fn end_header(&mut self, tags: ReasoningTags, begun_by: &str, header: &str, pieces: &mut Vec<OutputPiece>) {
         let Some(marks) = tags.messages else { return };
         if header.contains(marks.recipient) {
             let header = format!("{begun_by}{header}");
             let header = header.trim_start();
             let header = header.strip_prefix(marks.start).unwrap_or(header);
-            self.enter(Part::Message);
+            self.enter(TurnPart::Message);
             self.emit(&[marks.start, header, marks.text].concat(), pieces);
         } else if header.contains(marks.reasoning) {
-            self.enter(Part::Reasoning(tags));
+            self.enter(TurnPart::Reasoning(tags));
         } else {
-            self.enter(Part::Message);
+            self.enter(TurnPart::Message);
         }
     }
 
     /// The position of the next tag, its length, and the part that follows it.
-    fn next_tag(&self) -> Option<(usize, usize, Part)> {
+    fn next_tag(&self) -> Option<(usize, usize, TurnPart)> {
         let found = self.awaited().filter_map(|(tag, leads_to)| Some((self.held.find(tag)?, tag.len(), leads_to)));
         found.min_by_key(|(start, ..)| *start)
     }
 
     /// The tags that are recognized now, and the part that follows each.
-    fn awaited(&self) -> impl Iterator<Item = (&'static str, Part)> {
+    fn awaited(&self) -> impl Iterator<Item = (&'static str, TurnPart)> {
         let of = |tags: ReasoningTags| match (tags.messages, self.part) {
-            (Some(marks), Part::Header(..)) => [Some((marks.text, Part::Answer)), None, None],
-            (_, Part::Header(..)) => [None; 3],
-            (None, Part::Answer) => [Some((tags.open, Part::Reasoning(tags))), None, None],
-            (None, Part::Reasoning(open)) if open == tags => [Some((tags.close, Part::Answer)), None, None],
-            (Some(marks), Part::Answer) => messages(tags, marks, false),
-            (Some(marks), Part::Message) => messages(tags, marks, true),
-            (Some(marks), Part::Reasoning(open)) if open == tags => messages(tags, marks, true),
-            (_, Part::Reasoning(_) | Part::Message) => [None; 3],
+            (Some(marks), TurnPart::Header(..)) => [Some((marks.text, TurnPart::Answer)), None, None],
+            (_, TurnPart::Header(..)) => [None; 3],
+            (None, TurnPart::Answer) => [Some((tags.open, TurnPart::Reasoning(tags))), None, None],
+            (None, TurnPart::Reasoning(open)) if open == tags => [Some((tags.close, TurnPart::Answer)), None, None],
+            (Some(marks), TurnPart::Answer) => messages(tags, marks, false),
+            (Some(marks), TurnPart::Message) => messages(tags, marks, true),
+            (Some(marks), TurnPart::Reasoning(open)) if open == tags => messages(tags, marks, true),
+            (_, TurnPart::Reasoning(_) | TurnPart::Message) => [None; 3],
         };
         let part = ReasoningTags::ALL.map(of);
         part.into_iter().flatten().flatten()
@@ -151,7 +151,7 @@ impl Splitter {
         self.awaited().map(|(tag, _)| overlap(&self.held, tag)).max().unwrap_or(0)
     }
 
-    fn emit(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+    fn emit(&mut self, text: &str, pieces: &mut Vec<OutputPiece>) {
         // White space next to tags belongs to neither side; leading white space of an answer without tags does not
         // matter.
         let text = if self.at_start { text.trim_start() } else { text };
@@ -160,14 +160,18 @@ impl Splitter {
         }
         self.at_start = false;
         let text = text.to_owned();
-        pieces.push(if matches!(self.part, Part::Reasoning(_)) { Piece::Thinking(text) } else { Piece::Text(text) });
+        pieces.push(if matches!(self.part, TurnPart::Reasoning(_)) {
+            OutputPiece::Thinking(text)
+        } else {
+            OutputPiece::Text(text)
+        });
     }
 }
 
 /// The tags that begin a header. The end of a message does only where one has begun.
-fn messages(tags: ReasoningTags, marks: &MessageMarks, has_begun: bool) -> [Option<(&'static str, Part)>; 3] {
-    let by = |mark| Some((mark, Part::Header(tags, mark)));
-    [by(marks.start), by(marks.channel), Some((marks.end, Part::Header(tags, ""))).filter(|_| has_begun)]
+fn messages(tags: ReasoningTags, marks: &MessageMarks, has_begun: bool) -> [Option<(&'static str, TurnPart)>; 3] {
+    let by = |mark| Some((mark, TurnPart::Header(tags, mark)));
+    [by(marks.start), by(marks.channel), Some((marks.end, TurnPart::Header(tags, ""))).filter(|_| has_begun)]
 }
 
 /// Length in bytes of the longest proper prefix of `mark` that `text` ends with.
@@ -201,13 +205,13 @@ mod tests {
         check_inside(None, answer, expected);
     }
 
-    fn shown(pieces: &[Piece]) -> String {
+    fn shown(pieces: &[OutputPiece]) -> String {
         let mut shown = String::new();
         let mut is_thinking = false;
         for piece in pieces {
             let (text, thinks) = match piece {
-                Piece::Thinking(text) => (text, true),
-                Piece::Text(text) => (text, false),
+                OutputPiece::Thinking(text) => (text, true),
+                OutputPiece::Text(text) => (text, false),
             };
             if thinks != is_thinking {
                 shown.push(if thinks { '{' } else { '}' });

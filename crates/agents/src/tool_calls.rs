@@ -25,12 +25,12 @@ const LONGEST_CALL: usize = 16 * 1024;
 pub(crate) struct CallScanner {
     /// The tools that may be called without a tag around the call.
     known: Vec<KnownTool>,
-    form: Form,
+    form: HeldForm,
     held: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum HeldForm {
     /// Only white space so far.
     Undecided,
     /// Text that may still contain a tagged call.
@@ -84,19 +84,19 @@ impl CallScanner {
     /// A scanner for calls of the client's tools, and of `own`, which tells the model itself what is wrong with a call.
     pub(crate) fn new(tools: &[Tool], own: Option<&Tool>) -> Self {
         let known = tools.iter().map(KnownTool::checked).chain(own.map(KnownTool::unchecked)).collect();
-        CallScanner { known, form: Form::Undecided, held: String::new() }
+        CallScanner { known, form: HeldForm::Undecided, held: String::new() }
     }
 
     /// Adds text, and returns the text that is certain not to belong to a call.
     pub(crate) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
-        if self.form == Form::Undecided || self.form == Form::Bare {
+        if self.form == HeldForm::Undecided || self.form == HeldForm::Bare {
             self.form = self.first_form();
         }
-        let mut certain = if self.form == Form::Text { self.release_text() } else { String::new() };
+        let mut certain = if self.form == HeldForm::Text { self.release_text() } else { String::new() };
         let is_no_call = self.is_followed() && self.calls().is_empty();
-        if self.form == Form::Refused || is_no_call || self.held.len() > LONGEST_CALL {
-            self.form = Form::Refused;
+        if self.form == HeldForm::Refused || is_no_call || self.held.len() > LONGEST_CALL {
+            self.form = HeldForm::Refused;
             certain.push_str(&std::mem::take(&mut self.held));
         }
         certain
@@ -116,9 +116,9 @@ impl CallScanner {
 
     fn calls(&self) -> Vec<ToolCall> {
         let calls = match self.form {
-            Form::Tagged(format) => self.tagged_calls(format),
-            Form::Bare => self.bare_calls(),
-            Form::Undecided | Form::Text | Form::Refused => Vec::new(),
+            HeldForm::Tagged(format) => self.tagged_calls(format),
+            HeldForm::Bare => self.bare_calls(),
+            HeldForm::Undecided | HeldForm::Text | HeldForm::Refused => Vec::new(),
         };
         let fits = |call: &ToolCall| self.tool(&call.name).is_none_or(|tool| tool.fits(call));
         if calls.iter().all(fits) { calls } else { Vec::new() }
@@ -149,28 +149,30 @@ impl CallScanner {
     /// Whether other text follows the possible calls.
     fn is_followed(&self) -> bool {
         match self.form {
-            Form::Tagged(CallFormat { close: "", .. }) => false,
-            Form::Tagged(CallFormat { open, close, .. }) => self.held.rsplit_once(close).is_some_and(|(_, rest)| {
-                let rest = rest.trim_start();
-                !open.starts_with(rest) && !rest.starts_with(open)
-            }),
-            Form::Bare => {
+            HeldForm::Tagged(CallFormat { close: "", .. }) => false,
+            HeldForm::Tagged(CallFormat { open, close, .. }) => {
+                self.held.rsplit_once(close).is_some_and(|(_, rest)| {
+                    let rest = rest.trim_start();
+                    !open.starts_with(rest) && !rest.starts_with(open)
+                })
+            }
+            HeldForm::Bare => {
                 let json = self.held.as_str();
                 let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
                 matches!(values.next(), Some(Ok(_))) && !json[values.byte_offset()..].trim().is_empty()
             }
-            Form::Undecided | Form::Text | Form::Refused => false,
+            HeldForm::Undecided | HeldForm::Text | HeldForm::Refused => false,
         }
     }
 
-    fn first_form(&self) -> Form {
+    fn first_form(&self) -> HeldForm {
         let text = self.held.trim_start();
         if text.is_empty() {
-            Form::Undecided
+            HeldForm::Undecided
         } else if may_be_bare(text) {
-            Form::Bare
+            HeldForm::Bare
         } else {
-            Form::Text
+            HeldForm::Text
         }
     }
 
@@ -178,7 +180,7 @@ impl CallScanner {
         let found = CallFormat::ALL.into_iter().filter_map(|format| Some((self.held.find(format.open)?, format)));
         let certain = match found.min_by_key(|(start, _)| *start) {
             Some((start, format)) => {
-                self.form = Form::Tagged(format);
+                self.form = HeldForm::Tagged(format);
                 start
             }
             None => {

@@ -19,7 +19,7 @@ pub use pairs::{ComparedPair, PAIR_MEASURES};
 pub use scores::{Distribution, GradedAnswer, SCORE_MEASURES};
 
 /// The fewest items that a figure is computed from: of fewer, an interval says nothing.
-pub const LEAST_ITEMS: usize = 10;
+const LEAST_ITEMS: usize = 10;
 
 /// A statistic of some items, or why it is undefined for them.
 type Statistic = Result<f64, &'static str>;

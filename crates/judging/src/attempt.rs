@@ -9,7 +9,7 @@ use hone_protocol::{FinishReason, GenerateError, Judging, JudgingMethod};
 use crate::fallback::FallbackJudge;
 use crate::judge::Judge;
 use crate::likelihood::Likelihood;
-use crate::request::{Limit, Overflow, Request};
+use crate::request::{JudgeRequest, Limit, Overflow};
 
 /// Answers are not shortened to fewer characters than this: the rest would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
@@ -137,17 +137,17 @@ impl Attempt {
     }
 
     /// Adds the cost of a request that is given up for another one.
-    pub(crate) fn count(&mut self, request: &Request) {
+    pub(crate) fn count(&mut self, request: &JudgeRequest) {
         self.tokens_before += request.completion().token_ids.len();
         self.queue_seconds_before += request.completion().timings.queue_seconds;
     }
 
     /// The cost of the judging, including the requests that were not given up. A model that never started on them,
     /// because it was missing or had no time, is not named: it has judged nothing.
-    pub(crate) fn judging(&self, requests: &[Request], failure: Option<String>) -> Judging {
+    pub(crate) fn judging(&self, requests: &[JudgeRequest], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
-        let is_concluded = |request: &Request| request.completion().finish_reason == Some(FinishReason::Concluded);
-        for completion in requests.iter().map(Request::completion) {
+        let is_concluded = |request: &JudgeRequest| request.completion().finish_reason == Some(FinishReason::Concluded);
+        for completion in requests.iter().map(JudgeRequest::completion) {
             tokens += completion.token_ids.len();
             queue_seconds = queue_seconds.max(completion.timings.queue_seconds);
             has_begun |= !completion.prompt_token_ids.is_empty();

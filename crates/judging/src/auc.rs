@@ -39,7 +39,7 @@ impl fmt::Display for Auc {
 ///
 /// # Panics
 /// If there are not as many bad answers as good ones.
-pub fn area_under_curve(goods: &[f64], bads: &[f64]) -> Auc {
+pub(crate) fn area_under_curve(goods: &[f64], bads: &[f64]) -> Auc {
     assert_eq!(goods.len(), bads.len(), "a good and a bad answer for every question");
     if goods.len() < 2 {
         return Auc { value: 0.5, low: 0.0, high: 1.0 };

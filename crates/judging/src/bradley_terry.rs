@@ -32,7 +32,7 @@ pub struct Strength {
 
 /// How often each of some won against each other one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tournament {
+pub(crate) struct Tournament {
     names: Vec<String>,
     /// `wins[i][j]`: how often i won against j; half of a tie.
     wins: Vec<Vec<f64>>,
@@ -40,7 +40,7 @@ pub struct Tournament {
 
 impl Tournament {
     /// Counts a comparison of two; `has_first_won` is `None` for a tie. Nobody competes with themselves.
-    pub fn count(&mut self, first: &str, second: &str, has_first_won: Option<bool>) {
+    pub(crate) fn count(&mut self, first: &str, second: &str, has_first_won: Option<bool>) {
         if first == second {
             return;
         }
@@ -51,17 +51,12 @@ impl Tournament {
     }
 
     /// How many take part.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether nobody takes part.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
     /// The strengths, the strongest first. Comparisons that connect some of them only indirectly count, too.
-    pub fn strengths(&self) -> Vec<Strength> {
+    pub(crate) fn strengths(&self) -> Vec<Strength> {
         let n = self.len();
         let mut strengths = vec![0.0; n];
         for _ in 0..MOST_STEPS {
@@ -198,6 +193,6 @@ mod tests {
         let mut tournament = Tournament::default();
         assert_eq!(tournament.strengths(), []);
         tournament.count("a", "a", Some(true));
-        assert!(tournament.is_empty(), "nobody competes with themselves");
+        assert_eq!(tournament.len(), 0, "nobody competes with themselves");
     }
 }

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::auc::wins;
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// The fewest ratings that a map is fitted to.
 pub const LEAST_RATINGS: usize = 30;
@@ -117,14 +117,14 @@ impl Calibration {
 
 /// Neighbouring points with one fitted value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Block {
+struct FittedBlock {
     first: f64,
     last: f64,
     total: f64,
     weight: f64,
 }
 
-impl Block {
+impl FittedBlock {
     fn mean(&self) -> f64 {
         self.total / self.weight
     }
@@ -132,15 +132,15 @@ impl Block {
 
 /// The rising step function with the least squares error: neighbours that fall are pooled ("pool adjacent violators";
 /// de Leeuw, Hornik and Mair 2009, "Isotone optimization in R").
-fn isotonic(mut points: Vec<(f64, f64)>) -> Vec<Block> {
+fn isotonic(mut points: Vec<(f64, f64)>) -> Vec<FittedBlock> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<FittedBlock> = Vec::new();
     for same in points.chunk_by(|a, b| a.0 == b.0) {
         let total = same.iter().map(|point| point.1).sum();
-        let mut block = Block { first: same[0].0, last: same[0].0, total, weight: same.len() as f64 };
+        let mut block = FittedBlock { first: same[0].0, last: same[0].0, total, weight: same.len() as f64 };
         while let Some(before) = blocks.pop_if(|before| before.mean() >= block.mean()) {
             let (total, weight) = (before.total + block.total, before.weight + block.weight);
-            block = Block { first: before.first, last: block.last, total, weight };
+            block = FittedBlock { first: before.first, last: block.last, total, weight };
         }
         blocks.push(block);
     }
@@ -175,7 +175,7 @@ fn folds(answers: &[RatedAnswer]) -> impl Fn(usize) -> usize {
     let mut questions: Vec<usize> = answers.iter().map(|answer| answer.question).collect();
     questions.sort_unstable();
     questions.dedup();
-    Random::seeded(SEED).shuffle(&mut questions);
+    SplitMix::seeded(SEED).shuffle(&mut questions);
     move |question| questions.iter().position(|other| *other == question).unwrap_or_default() % FOLDS
 }
 
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn falling_neighbours_are_pooled() {
         let blocks = isotonic(vec![(1.0, 1.0), (2.0, 3.0), (3.0, 2.0), (4.0, 4.0), (4.0, 6.0), (5.0, 1.0)]);
-        let means: Vec<f64> = blocks.iter().map(Block::mean).collect();
+        let means: Vec<f64> = blocks.iter().map(FittedBlock::mean).collect();
         assert_eq!(means, [1.0, 2.5, 11.0 / 3.0]);
         assert_eq!((blocks[1].first, blocks[1].last), (2.0, 3.0));
     }

@@ -6,13 +6,13 @@
 use hone_protocol::{Completion, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
-use crate::judge::{Form, Judge};
+use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::probabilities::log_odds_of_first;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
-use crate::suspicion::Examined;
-use crate::task::{Shown, Task, no_verdict, without_label, without_verdict};
+use crate::suspicion::ExaminedAnswer;
+use crate::task::{ShownTexts, Task, no_verdict, without_label, without_verdict};
 
 /// Appended to a reason that was written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
@@ -42,7 +42,7 @@ impl Task for CompareTask {
     }
 
     /// One request with A first, one with B first.
-    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+    fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         let profile = judge.profile();
         let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
         let request = |first, second| {
@@ -53,7 +53,7 @@ impl Task for CompareTask {
         vec![request(a, b), request(b, a)]
     }
 
-    fn unjudged(_: &Judge, _: &[Examined]) -> Preference {
+    fn unjudged(_: &Judge, _: &[ExaminedAnswer]) -> Preference {
         Preference::default()
     }
 
@@ -61,7 +61,7 @@ impl Task for CompareTask {
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
-        shown: &Shown,
+        shown: &ShownTexts,
         unjudged: Preference,
     ) -> Option<Preference> {
         let mut orders = Vec::new();

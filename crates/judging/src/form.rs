@@ -34,7 +34,7 @@ const RESULT: &str = "[RESULT]";
 /// Where a verdict stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum FormKind {
     /// Reasons, a marker, the label.
     Marker,
     /// Reasons, and the label in a tag of its own.
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 
 /// The thoughts that a judge writes before its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Thinking {
+pub(crate) struct ThinkingForm {
     /// The most tokens of them; 0 for a judge that does not think first.
     pub(crate) tokens: usize,
     /// The text that ends them.
@@ -57,13 +57,13 @@ pub(crate) struct Thinking {
 /// Where a verdict stands, and with which labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct VerdictForm {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FormKind,
     /// The marker, the name of the tag, or the path in the object; empty for a label that stands first.
     pub(crate) place: String,
     /// The name of the tag or the path of the reasons; empty where they have none of their own.
     pub(crate) reason_place: String,
     pub(crate) labels: Labels,
-    pub(crate) thinking: Thinking,
+    pub(crate) thinking: ThinkingForm,
 }
 
 impl VerdictForm {
@@ -78,10 +78,10 @@ impl VerdictForm {
         let labels = self.labels.regex();
         match self.kind {
             _ if self.thinks() => free(self.thinking.tokens, &self.thinking.end, self.after_thoughts(feedback_tokens)),
-            Kind::Marker => free(feedback_tokens, &self.place, format!(" ?{labels}")),
-            Kind::Tag => free(feedback_tokens, &opening(&self.place), self.in_tag()),
-            Kind::Json => Constraint::Regex(self.object(feedback_tokens)),
-            Kind::First => Constraint::Regex(format!(" ?{labels}{SENTENCE}")),
+            FormKind::Marker => free(feedback_tokens, &self.place, format!(" ?{labels}")),
+            FormKind::Tag => free(feedback_tokens, &opening(&self.place), self.in_tag()),
+            FormKind::Json => Constraint::Regex(self.object(feedback_tokens)),
+            FormKind::First => Constraint::Regex(format!(" ?{labels}{SENTENCE}")),
         }
     }
 
@@ -100,8 +100,8 @@ impl VerdictForm {
     fn free_tokens(&self, feedback_tokens: usize) -> usize {
         match self.kind {
             _ if self.thinks() => self.thinking.tokens,
-            Kind::Marker | Kind::Tag => feedback_tokens,
-            Kind::Json | Kind::First => 0,
+            FormKind::Marker | FormKind::Tag => feedback_tokens,
+            FormKind::Json | FormKind::First => 0,
         }
     }
 
@@ -110,12 +110,12 @@ impl VerdictForm {
         let tail = self.place.len() + self.labels.longest() + SPARE_TOKENS;
         let tags = 2 * (self.place.len() + self.reason_place.len()) + 3 * SPARE_TOKENS;
         match self.kind {
-            Kind::First if self.thinks() => self.thinking.end.len() + SENTENCE_TOKENS,
+            FormKind::First if self.thinks() => self.thinking.end.len() + SENTENCE_TOKENS,
             _ if self.thinks() => self.thinking.end.len() + reasons + tail + tags,
-            Kind::Marker => tail,
-            Kind::Tag => tail + tags,
-            Kind::Json => reasons + tail + tags,
-            Kind::First => SENTENCE_TOKENS,
+            FormKind::Marker => tail,
+            FormKind::Tag => tail + tags,
+            FormKind::Json => reasons + tail + tags,
+            FormKind::First => SENTENCE_TOKENS,
         }
     }
 
@@ -132,10 +132,10 @@ impl VerdictForm {
     /// What a text could imitate a verdict with.
     pub(crate) fn markers(&self) -> Vec<String> {
         let mut markers = match self.kind {
-            Kind::Marker => vec![self.place.clone()],
-            Kind::Tag => vec![opening(&self.place), closing(&self.place)],
-            Kind::Json => vec![format!("\"{}\":", json::key(&self.place))],
-            Kind::First => Vec::new(),
+            FormKind::Marker => vec![self.place.clone()],
+            FormKind::Tag => vec![opening(&self.place), closing(&self.place)],
+            FormKind::Json => vec![format!("\"{}\":", json::key(&self.place))],
+            FormKind::First => Vec::new(),
         };
         if self.thinks() {
             markers.push(self.thinking.end.clone());
@@ -151,10 +151,10 @@ impl VerdictForm {
     pub(crate) fn expected(&self) -> String {
         let label = format!("one of {}", self.labels.names().join(", "));
         let verdict = match self.kind {
-            Kind::Marker => format!("{} and {label} at its end", self.place),
-            Kind::Tag => format!("{} with {label} at its end", opening(&self.place)),
-            Kind::Json => format!("a JSON object with {label} as {}", self.place),
-            Kind::First => format!("{label} at its start"),
+            FormKind::Marker => format!("{} and {label} at its end", self.place),
+            FormKind::Tag => format!("{} with {label} at its end", opening(&self.place)),
+            FormKind::Json => format!("a JSON object with {label} as {}", self.place),
+            FormKind::First => format!("{label} at its start"),
         };
         if self.thinks() { format!("{} and then {verdict}", self.thinking.end) } else { verdict }
     }
@@ -164,14 +164,16 @@ impl VerdictForm {
         let labels = self.labels.regex();
         let n = characters(feedback_tokens);
         let form = match self.kind {
-            Kind::Marker => format!("{}{{0,{n}}}{} ?{labels}", not_first_of(&self.place), regex::escape(&self.place)),
-            Kind::Tag if self.reason_place.is_empty() => opening(&self.place) + &self.in_tag(),
-            Kind::Tag => {
+            FormKind::Marker => {
+                format!("{}{{0,{n}}}{} ?{labels}", not_first_of(&self.place), regex::escape(&self.place))
+            }
+            FormKind::Tag if self.reason_place.is_empty() => opening(&self.place) + &self.in_tag(),
+            FormKind::Tag => {
                 let reasons = format!("{}[^<]{{1,{n}}}{}", opening(&self.reason_place), closing(&self.reason_place));
                 format!("{reasons}{SPACE}{}{}", opening(&self.place), self.in_tag())
             }
-            Kind::Json => self.object(feedback_tokens),
-            Kind::First => format!("{labels}{SENTENCE}"),
+            FormKind::Json => self.object(feedback_tokens),
+            FormKind::First => format!("{labels}{SENTENCE}"),
         };
         format!("[ \\n]{{0,2}}{form}")
     }
@@ -189,9 +191,9 @@ impl VerdictForm {
     /// The characters that stand right before and behind a label and could share a token with it.
     fn around(&self) -> Option<(char, char)> {
         match self.kind {
-            Kind::Json => Some(('"', '"')),
-            Kind::Tag => Some(('>', '<')),
-            Kind::Marker | Kind::First => None,
+            FormKind::Json => Some(('"', '"')),
+            FormKind::Tag => Some(('>', '<')),
+            FormKind::Marker | FormKind::First => None,
         }
     }
 }

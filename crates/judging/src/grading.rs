@@ -3,13 +3,13 @@
 use hone_protocol::{Completion, Grade};
 use serde::{Deserialize, Serialize};
 
-use crate::judge::{Form, Judge};
+use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
-use crate::probabilities::Distribution;
+use crate::probabilities::LabelProbabilities;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
-use crate::suspicion::Examined;
-use crate::task::{Shown, Task, no_verdict, without_label, without_verdict};
+use crate::suspicion::ExaminedAnswer;
+use crate::task::{ShownTexts, Task, no_verdict, without_label, without_verdict};
 
 /// An answer to grade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,24 +35,24 @@ impl Task for GradeTask {
     }
 
     /// The same question, repeated as often as the settings say.
-    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+    fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
         let prompt = prompt(judge, shown, reference.as_deref());
         let seeds = 0..judge.settings().samples as u64;
         seeds.map(|seed| (prompt.clone(), judge.form(&judge.profile().score, seed))).collect()
     }
 
-    fn unjudged(judge: &Judge, examined: &[Examined]) -> Grade {
+    fn unjudged(judge: &Judge, examined: &[ExaminedAnswer]) -> Grade {
         let suspicious = examined.iter().find_map(|examined| examined.suspicion.clone());
         Grade { rubric: judge.rubric().name.clone(), suspicious, ..Grade::default() }
     }
 
-    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Grade) -> Option<Grade> {
+    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &ShownTexts, unjudged: Grade) -> Option<Grade> {
         let said: Vec<&Completion> = said.iter().copied().collect::<Option<_>>()?;
         let feedback = |text: &str| with_remark(without_label(text.trim()), shown.left_out, "answer");
         let read: Vec<Result<Sample, String>> = said.iter().map(|completion| sample_of(judge, completion)).collect();
         let samples: Vec<&Sample> = read.iter().flatten().collect();
-        let distributions: Vec<Distribution> =
+        let distributions: Vec<LabelProbabilities> =
             samples.iter().filter_map(|sample| sample.distribution.clone()).collect();
         let Some(chosen) = most_frequent(&samples) else {
             let feedback = said.first().map_or_else(String::new, |first| feedback(&first.text));
@@ -60,13 +60,13 @@ impl Task for GradeTask {
             return Some(without_verdict(Grade { feedback, ..unjudged }, &no_verdict(&expected)));
         };
         let labels = &judge.profile().score.labels;
-        let distribution = Distribution::mean(&distributions);
+        let distribution = LabelProbabilities::mean(&distributions);
         Some(Grade {
             score: Some(labels.score(chosen.label).round() as u8),
             raw_score: labels.names().get(chosen.label).cloned(),
             feedback: feedback(&chosen.reasons),
             expected_score: distribution.as_ref().map(|distribution| distribution.expected_score(labels)),
-            entropy: distribution.as_ref().map(Distribution::entropy),
+            entropy: distribution.as_ref().map(LabelProbabilities::entropy),
             ..unjudged
         })
     }
@@ -83,7 +83,7 @@ impl Task for GradeTask {
     }
 }
 
-fn prompt(judge: &Judge, shown: &Shown, reference: Option<&str>) -> JudgePrompt {
+fn prompt(judge: &Judge, shown: &ShownTexts, reference: Option<&str>) -> JudgePrompt {
     let profile = judge.profile();
     let template = match reference {
         Some(_) => &profile.absolute_reference_prompt,
@@ -99,14 +99,14 @@ struct Sample {
     /// The index of the score among those of the judge's profile.
     label: usize,
     reasons: String,
-    distribution: Option<Distribution>,
+    distribution: Option<LabelProbabilities>,
 }
 
 /// The sample, or what was expected of the judge where it gave no verdict.
 fn sample_of(judge: &Judge, completion: &Completion) -> Result<Sample, String> {
     let form = &judge.profile().score;
     let reading = form.read(&completion.text)?;
-    let distribution = Distribution::of(form, &completion.logprobs, reading.label);
+    let distribution = LabelProbabilities::of(form, &completion.logprobs, reading.label);
     Ok(Sample { label: reading.label, reasons: reading.reasons.into_owned(), distribution })
 }
 

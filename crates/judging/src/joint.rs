@@ -12,29 +12,29 @@ use crate::task::{Verdict, without_verdict};
 /// A verdict that several judges can give together.
 pub trait JointVerdict: Verdict + Clone {
     /// The verdict of several jurors who each have one, without its cost.
-    fn joint(votes: &[&Juror<Self>], limits: Limits) -> Self;
+    fn joint(votes: &[&Juror<Self>], limits: DisagreementLimits) -> Self;
 
     /// Whether these jurors disagree.
-    fn is_disputed(votes: &[&Juror<Self>], limits: Limits) -> bool;
+    fn is_disputed(votes: &[&Juror<Self>], limits: DisagreementLimits) -> bool;
 
     /// The members of the jury that gave it; empty for a single judge.
     fn members(&self) -> &[Juror<Self>];
 
     /// Keeps what the members of the jury said with their joint verdict.
-    fn keep(&mut self, members: Vec<Juror<Self>>, limits: Limits);
+    fn keep(&mut self, members: Vec<Juror<Self>>, limits: DisagreementLimits);
 }
 
 /// From where on verdicts differ.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct DisagreementLimits {
     disagreement: u8,
     tie_margin: f64,
 }
 
-impl Limits {
+impl DisagreementLimits {
     /// The limits that are configured.
-    pub(crate) fn of(settings: &CriticSettings) -> Limits {
-        Limits { disagreement: settings.disagreement, tie_margin: settings.tie_margin }
+    pub(crate) fn of(settings: &CriticSettings) -> DisagreementLimits {
+        DisagreementLimits { disagreement: settings.disagreement, tie_margin: settings.tie_margin }
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn votes<V: Verdict>(members: &[Juror<V>]) -> Vec<&Juror<V>> {
 }
 
 /// The verdict of a jury: that of the stronger judge if it was asked and has one, and else the joint one of the jurors.
-pub(crate) fn verdict_of<V: JointVerdict>(members: Vec<Juror<V>>, limits: Limits) -> V {
+pub(crate) fn verdict_of<V: JointVerdict>(members: Vec<Juror<V>>, limits: DisagreementLimits) -> V {
     let stronger = members.iter().find(|member| member.is_stronger && has_verdict(member));
     let mut verdict = stronger.map_or_else(|| verdict_of_jurors(&members, limits), |member| member.verdict.clone());
     let cost = total(members.iter());
@@ -72,7 +72,7 @@ pub(crate) fn joint_failure(reasons: &[(&str, &str)]) -> String {
     }
 }
 
-fn verdict_of_jurors<V: JointVerdict>(members: &[Juror<V>], limits: Limits) -> V {
+fn verdict_of_jurors<V: JointVerdict>(members: &[Juror<V>], limits: DisagreementLimits) -> V {
     match votes(members).as_slice() {
         [] => no_verdict_of(members),
         [only] => only.verdict.clone(),
@@ -118,7 +118,7 @@ fn total<'a, V: Verdict + 'a>(members: impl Iterator<Item = &'a Juror<V>> + Clon
 
 impl JointVerdict for Grade {
     /// The mean of the scores, with the reasons of the juror who is nearest to it.
-    fn joint(votes: &[&Juror<Grade>], _: Limits) -> Grade {
+    fn joint(votes: &[&Juror<Grade>], _: DisagreementLimits) -> Grade {
         let value = |vote: &Juror<Grade>| vote.verdict.expected_score.or(vote.verdict.score.map(f64::from));
         let Some((mean, nearest)) = nearest_to_mean(votes, value) else { return Grade::default() };
         let Grade { rubric, feedback, suspicious, .. } = nearest.verdict.clone();
@@ -126,7 +126,7 @@ impl JointVerdict for Grade {
         Grade { score, expected_score, rubric, feedback, suspicious, ..Grade::default() }
     }
 
-    fn is_disputed(votes: &[&Juror<Grade>], limits: Limits) -> bool {
+    fn is_disputed(votes: &[&Juror<Grade>], limits: DisagreementLimits) -> bool {
         spread(votes).is_some_and(|spread| spread >= limits.disagreement)
     }
 
@@ -134,7 +134,7 @@ impl JointVerdict for Grade {
         &self.jury
     }
 
-    fn keep(&mut self, members: Vec<Juror<Grade>>, limits: Limits) {
+    fn keep(&mut self, members: Vec<Juror<Grade>>, limits: DisagreementLimits) {
         let votes = votes(&members);
         (self.spread, self.disputed) = (spread(&votes), Grade::is_disputed(&votes, limits));
         self.jury = members;
@@ -143,7 +143,7 @@ impl JointVerdict for Grade {
 
 impl JointVerdict for Preference {
     /// The winner of most jurors, or else that of the mean of their odds.
-    fn joint(votes: &[&Juror<Preference>], limits: Limits) -> Preference {
+    fn joint(votes: &[&Juror<Preference>], limits: DisagreementLimits) -> Preference {
         let log_odds = votes.iter().map(|vote| vote.verdict.log_odds).sum::<f64>() / votes.len() as f64;
         let majority = |winner: &Option<RespondentId>| 2 * n_votes(votes, *winner) > votes.len();
         let winner = [Some(RespondentId::A), Some(RespondentId::B), None]
@@ -159,7 +159,7 @@ impl JointVerdict for Preference {
         Preference { winner, log_odds, consistent, reason, ..Preference::default() }
     }
 
-    fn is_disputed(votes: &[&Juror<Preference>], _: Limits) -> bool {
+    fn is_disputed(votes: &[&Juror<Preference>], _: DisagreementLimits) -> bool {
         [RespondentId::A, RespondentId::B].iter().all(|winner| n_votes(votes, Some(*winner)) > 0)
     }
 
@@ -167,7 +167,7 @@ impl JointVerdict for Preference {
         &self.jury
     }
 
-    fn keep(&mut self, members: Vec<Juror<Preference>>, _: Limits) {
+    fn keep(&mut self, members: Vec<Juror<Preference>>, _: DisagreementLimits) {
         self.jury = members;
     }
 }

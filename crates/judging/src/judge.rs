@@ -16,15 +16,15 @@ use crate::likelihood::{Fit, LIKELIHOOD, Likelihood};
 use crate::neutralize::neutralized_against;
 use crate::profile::JudgeProfile;
 use crate::prompt::JudgePrompt;
-use crate::request::Request;
+use crate::request::JudgeRequest;
 use crate::rubric::Rubric;
-use crate::settings::{CriticSettings, Fallback, InvalidSettings};
+use crate::settings::{CriticSettings, Fallback, InvalidCriticSettings};
 use crate::standing::Standings;
 
 /// Grades and compares answers. Clones share one judge.
 #[derive(Clone)]
 pub struct Judge {
-    shared: Arc<Shared>,
+    shared: Arc<JudgeParts>,
     lane: Lane,
     /// Whether the author of the answers is unknown, so that they count as nobody's own.
     is_author_unknown: bool,
@@ -34,7 +34,7 @@ pub struct Judge {
     rubric: Arc<Rubric>,
 }
 
-struct Shared {
+struct JudgeParts {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
     key: FenceKey,
@@ -55,11 +55,11 @@ impl Judge {
         profile: JudgeProfile,
         rubric: Rubric,
         key: FenceKey,
-    ) -> Result<Judge, InvalidSettings> {
+    ) -> Result<Judge, InvalidCriticSettings> {
         settings.check_together(&profile)?;
         let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
         let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
-        let shared = Shared { generator, settings, key, likelihood, standings, has_told };
+        let shared = JudgeParts { generator, settings, key, likelihood, standings, has_told };
         let (shared, profile, rubric) = (Arc::new(shared), Arc::new(profile), Arc::new(rubric));
         let stand_in = Arc::clone(&profile);
         Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in, rubric })
@@ -144,7 +144,13 @@ impl Judge {
     }
 
     /// Asks `model` for a verdict; a prompt that can be shortened fails early if it takes too much of the time limit.
-    pub(crate) fn ask(&self, model: &str, prompt: JudgePrompt, form: Form, can_be_shortened: bool) -> Request {
+    pub(crate) fn ask(
+        &self,
+        model: &str,
+        prompt: JudgePrompt,
+        form: VerdictOptions,
+        can_be_shortened: bool,
+    ) -> JudgeRequest {
         let settings = self.settings();
         let prompt_characters = prompt.characters();
         let system = prompt.system.map(|system| Message::new(Role::System, system));
@@ -167,7 +173,7 @@ impl Judge {
             can_be_shortened,
             ..GenerateRequest::new(model, Prompt::Chat(messages))
         };
-        Request::start(&*self.shared.generator, request, prompt_characters)
+        JudgeRequest::start(&*self.shared.generator, request, prompt_characters)
     }
 
     /// A text in which nothing is left that the judge could take for a part of its prompt or of a verdict.
@@ -177,11 +183,11 @@ impl Judge {
     }
 
     /// Asks for the log-probabilities of an answer.
-    pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> Request {
+    pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> JudgeRequest {
         let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
         let settings = self.settings();
         let request = GenerateRequest { lane: self.lane, time_limit: Some(settings.grade_timeout), ..request };
-        Request::start(&*self.shared.generator, request, answer_characters)
+        JudgeRequest::start(&*self.shared.generator, request, answer_characters)
     }
 
     /// A prompt with these neutralized texts in their places, each in its fence.
@@ -197,9 +203,9 @@ impl Judge {
     }
 
     /// What holds the judge to a form of its profile, in one of several attempts that differ in their `seed`.
-    pub(crate) fn form(&self, verdict: &VerdictForm, seed: u64) -> Form {
+    pub(crate) fn form(&self, verdict: &VerdictForm, seed: u64) -> VerdictOptions {
         let feedback_tokens = self.settings().feedback_tokens;
-        Form {
+        VerdictOptions {
             seed,
             constraint: verdict.constraint(feedback_tokens),
             max_tokens: verdict.max_tokens(feedback_tokens),
@@ -229,7 +235,7 @@ impl fmt::Debug for Judge {
 }
 
 /// The form that constrains a verdict.
-pub struct Form {
+pub struct VerdictOptions {
     /// Seed of the random choices, if the judge has a temperature: the same answer always gets the same verdict.
     pub(crate) seed: u64,
     pub(crate) constraint: Constraint,

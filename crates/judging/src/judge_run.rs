@@ -6,11 +6,11 @@ use hone_protocol::{Completion, GenerationEvent};
 use crate::attempt::Attempt;
 use crate::author::Author;
 use crate::judge::Judge;
-use crate::likelihood::{Evidence, Opinion};
-use crate::request::{Progress, Request};
+use crate::likelihood::{AnswerEvidence, Opinion};
+use crate::request::{JudgeRequest, RequestProgress};
 use crate::shorten::shortened;
-use crate::suspicion::Examined;
-use crate::task::{Shown, Task, Verdict, without_verdict};
+use crate::suspicion::ExaminedAnswer;
+use crate::task::{ShownTexts, Task, Verdict, without_verdict};
 
 impl Judge {
     /// Starts to judge answers. The author's model stands in for a judge that cannot be loaded. Returns at once.
@@ -32,11 +32,11 @@ pub struct JudgeRun<T> {
     judge: Judge,
     task: T,
     author: Author,
-    examined: Vec<Examined>,
+    examined: Vec<ExaminedAnswer>,
     attempt: Attempt,
-    shown: Shown,
-    requests: Vec<Request>,
-    refusal: Option<Refusal>,
+    shown: ShownTexts,
+    requests: Vec<JudgeRequest>,
+    refusal: Option<NoJudge>,
 }
 
 /// The number of the channel that tells of a refusal.
@@ -44,7 +44,7 @@ const REFUSED: usize = usize::MAX;
 
 /// Why no judge may be asked. Its channel is closed, so that a holder that waits wakes up at once.
 #[derive(Debug)]
-struct Refusal {
+struct NoJudge {
     reason: String,
     closed: Receiver<GenerationEvent>,
 }
@@ -54,11 +54,12 @@ impl<T: Task> JudgeRun<T> {
         let answered_by = author.model.as_str();
         let leaves_out = judge.settings().leave_out_suspicious;
         let answers = task.answers().into_iter();
-        let examined: Vec<Examined> = answers.map(|answer| Examined::of(task.query(), answer, leaves_out)).collect();
+        let examined: Vec<ExaminedAnswer> =
+            answers.map(|answer| ExaminedAnswer::of(task.query(), answer, leaves_out)).collect();
         let characters = examined.iter().map(|examined| examined.shown.chars().count()).sum();
         let attempt = Attempt::first(&judge, answered_by, characters);
         let judge = if attempt.is_by_stand_in() { judge.standing_in() } else { judge };
-        let refusal = judge.refusal(answered_by).map(|reason| Refusal { reason, closed: bounded(0).1 });
+        let refusal = judge.refusal(answered_by).map(|reason| NoJudge { reason, closed: bounded(0).1 });
         let (shown, mut requests) = (shown(&judge, &task, &examined, &attempt), Vec::new());
         if refusal.is_none() {
             requests = ask(&judge, &task, &author, &shown, &attempt);
@@ -81,10 +82,10 @@ impl<T: Task> JudgeRun<T> {
         }
         let request = self.requests.get_mut(channel).filter(|request| request.events().is_some())?;
         let next = match request.take(event) {
-            Progress::Running => return None,
-            Progress::Ended => return self.conclude(),
-            Progress::TooLong(overflow) => self.attempt.shorten(overflow),
-            Progress::Failed(error) => self.attempt.fall_back(&error),
+            RequestProgress::Running => return None,
+            RequestProgress::Ended => return self.conclude(),
+            RequestProgress::TooLong(overflow) => self.attempt.shorten(overflow),
+            RequestProgress::Failed(error) => self.attempt.fall_back(&error),
         };
         match next {
             Ok(()) => {
@@ -132,7 +133,7 @@ impl<T: Task> JudgeRun<T> {
     }
 
     fn conclude(&self) -> Option<T::Verdict> {
-        let said: Vec<_> = self.requests.iter().map(Request::ended).collect();
+        let said: Vec<_> = self.requests.iter().map(JudgeRequest::ended).collect();
         let verdict = match &self.attempt.likelihood {
             None => T::conclude(&self.judge, &said, &self.shown, self.unjudged()),
             Some(likelihood) => {
@@ -146,12 +147,12 @@ impl<T: Task> JudgeRun<T> {
     }
 
     /// What the likelihood judge's requests say about each answer.
-    fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = Evidence<'a>> {
+    fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = AnswerEvidence<'a>> {
         let answers = self.task.answers();
         let said = said.chunks_exact(said.len() / answers.len());
         let answers = answers.into_iter().zip(&self.examined).zip(said);
         answers.map(|((answer, examined), said)| {
-            Evidence::of(self.task.query(), answer, examined.suspicion.is_some(), said)
+            AnswerEvidence::of(self.task.query(), answer, examined.suspicion.is_some(), said)
         })
     }
 
@@ -172,16 +173,16 @@ impl<T: Task> JudgeRun<T> {
 }
 
 /// What a judge is shown of the answers in this attempt.
-fn shown<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attempt) -> Shown {
+fn shown<T: Task>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], attempt: &Attempt) -> ShownTexts {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
-    Shown {
+    ShownTexts {
         query: judge.neutralized(task.query()),
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
         answers: answers.iter().map(|answer| judge.neutralized(&answer.text)).collect(),
     }
 }
 
-fn ask<T: Task>(judge: &Judge, task: &T, author: &Author, shown: &Shown, attempt: &Attempt) -> Vec<Request> {
+fn ask<T: Task>(judge: &Judge, task: &T, author: &Author, shown: &ShownTexts, attempt: &Attempt) -> Vec<JudgeRequest> {
     match &attempt.likelihood {
         None => {
             let requests = task.requests(judge, shown).into_iter();
@@ -191,7 +192,7 @@ fn ask<T: Task>(judge: &Judge, task: &T, author: &Author, shown: &Shown, attempt
             let fit = judge.fit(judging, attempt.answered_by());
             let is_enough = judge.is_own(judging, attempt.answered_by()) && fit.needs_only_own_logprobs();
             let requests = |(index, answer)| match author.logprobs_of(index).filter(|_| is_enough) {
-                Some(logprobs) => vec![Request::known(logprobs)],
+                Some(logprobs) => vec![JudgeRequest::known(logprobs)],
                 None => {
                     let requests = fit.requests(&judging.name, task.query(), answer).into_iter();
                     requests.map(|request| judge.ask_for_likelihood(request)).collect()

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{GenerationEvent, Juror, Lane};
 
 use crate::author::Author;
-use crate::joint::{JointVerdict, Limits, joint_failure, verdict_of, votes};
+use crate::joint::{DisagreementLimits, JointVerdict, joint_failure, verdict_of, votes};
 use crate::judge::Judge;
 use crate::judge_run::JudgeRun;
 use crate::standing::Standings;
@@ -118,8 +118,8 @@ impl Jury {
         }
     }
 
-    fn limits(&self) -> Limits {
-        Limits::of(self.first.settings())
+    fn limits(&self) -> DisagreementLimits {
+        DisagreementLimits::of(self.first.settings())
     }
 }
 

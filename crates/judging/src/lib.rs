@@ -49,9 +49,9 @@ mod suspicion;
 mod task;
 mod verdict;
 
-pub use auc::{Auc, area_under_curve};
+pub use auc::Auc;
 pub use author::Author;
-pub use bradley_terry::{Strength, Tournament};
+pub use bradley_terry::Strength;
 pub use clustering::clustered;
 pub use comparing::CompareTask;
 pub use critique::{CritiqueSettings, critique_result};
@@ -71,9 +71,9 @@ pub use report::{
     ReportRow, ScaleReport, Share, counted, sample, share_with_interval,
 };
 pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
-pub use router::{Arm, Choice, EXPLORATION, choose};
+pub use router::{Arm, RoutedModel, choose};
 pub use rubric::{InvalidRubric, Rubric};
-pub use settings::{CriticSettings, Fallback, InvalidSettings};
+pub use settings::{CriticSettings, Fallback, InvalidCriticSettings};
 pub use standing::{Standing, Standings};
 pub use support::{SupportTask, support_of};
 pub use suspicion::suspicion;

@@ -18,7 +18,7 @@ use hone_protocol::{
 };
 use serde::Deserialize;
 
-pub(crate) use features::Evidence;
+pub(crate) use features::AnswerEvidence;
 
 use crate::auc::Auc;
 use crate::suspicion::suspicion;
@@ -53,10 +53,10 @@ pub struct Fit {
     /// Log-odds of an answer whose features are all average.
     intercept: f64,
     /// The weight of each feature.
-    features: BTreeMap<String, Weight>,
+    features: BTreeMap<String, FeatureWeight>,
     /// How the model's own states enter.
     #[serde(default)]
-    reading: Option<Reading>,
+    reading: Option<StateProbe>,
     /// How well it tells good answers from bad ones that it was not fitted on.
     pub auc: Auc,
 }
@@ -64,7 +64,7 @@ pub struct Fit {
 /// How a feature enters the log-odds: `weight * (value - mean) / deviation`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Weight {
+struct FeatureWeight {
     mean: f64,
     deviation: f64,
     weight: f64,
@@ -75,12 +75,12 @@ struct Weight {
 /// them (Azaria and Mitchell, "The Internal State of an LLM Knows When It's Lying", 2023).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reading {
+struct StateProbe {
     offset: f64,
     weights: Vec<f64>,
 }
 
-impl Reading {
+impl StateProbe {
     /// What a state contributes; nothing if it is of another model.
     fn contribution(&self, state: &[f64]) -> f64 {
         match state.len() == self.weights.len() {
@@ -164,7 +164,7 @@ pub fn features_of(
     let (after, alone) = (ask(history, query, true)?, ask(&[], NO_QUESTION, false)?);
     let is_suspicious = suspicion(query, answer).is_some();
     let said = [&after, &alone];
-    let evidence = Evidence::of(query, answer, is_suspicious, &said);
+    let evidence = AnswerEvidence::of(query, answer, is_suspicious, &said);
     Ok(Features { named: evidence.features().collect(), state: evidence.state() })
 }
 
@@ -186,8 +186,8 @@ impl Fit {
     }
 
     /// What it thinks of an answer.
-    pub(crate) fn opinion(&self, evidence: &Evidence<'_>) -> Opinion {
-        let contribution = |(name, weight): (&String, &Weight)| {
+    pub(crate) fn opinion(&self, evidence: &AnswerEvidence<'_>) -> Opinion {
+        let contribution = |(name, weight): (&String, &FeatureWeight)| {
             let feature = features::named(name)?;
             let value = (feature.compute)(evidence);
             let standard = if value.is_finite() { (value - weight.mean) / weight.deviation } else { 0.0 };
@@ -219,11 +219,11 @@ impl Opinion {
     }
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> AnswerEvidence<'a> {
     /// The evidence about an answer from what was said to the [requests](Fit::requests).
     pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: &[&'a Completion]) -> Self {
         let logprobs = |index: usize| said.get(index).map_or(&[][..], |completion| completion.logprobs.as_slice());
-        Evidence { query, answer, is_suspicious, after: logprobs(0), alone: logprobs(1) }
+        AnswerEvidence { query, answer, is_suspicious, after: logprobs(0), alone: logprobs(1) }
     }
 }
 

@@ -3,12 +3,12 @@
 use hone_protocol::Completion;
 use serde::{Deserialize, Serialize};
 
-use crate::judge::{Form, Judge};
+use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::rubric::Rubric;
-use crate::suspicion::Examined;
-use crate::task::{Shown, Task};
+use crate::suspicion::ExaminedAnswer;
+use crate::task::{ShownTexts, Task};
 
 /// A task with a rubric of its own; without one, the judge's rubric applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,21 +32,21 @@ impl<T: Task> Task for OwnRubric<T> {
         self.task.answers()
     }
 
-    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+    fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         match &self.rubric {
             None => self.task.requests(judge, shown),
             Some(rubric) => self.task.requests(&judge.clone().with_rubric(rubric.clone()), shown),
         }
     }
 
-    fn unjudged(judge: &Judge, examined: &[Examined]) -> T::Verdict {
+    fn unjudged(judge: &Judge, examined: &[ExaminedAnswer]) -> T::Verdict {
         T::unjudged(judge, examined)
     }
 
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
-        shown: &Shown,
+        shown: &ShownTexts,
         unjudged: T::Verdict,
     ) -> Option<T::Verdict> {
         T::conclude(judge, said, shown, unjudged)

@@ -2,7 +2,7 @@
 
 use hone_protocol::TokenLogprobs;
 
-use crate::form::{Kind, Labels, VerdictForm};
+use crate::form::{FormKind, Labels, VerdictForm};
 
 /// Log-odds of a verdict whose probabilities the generator did not report, in nats: 99 to 1.
 const UNREPORTED_LOG_ODDS: f64 = 4.6;
@@ -11,29 +11,29 @@ const LARGEST_LOG_ODDS: f64 = 100.0;
 
 /// Probabilities of the labels.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Distribution(Vec<f64>);
+pub(crate) struct LabelProbabilities(Vec<f64>);
 
-impl Distribution {
+impl LabelProbabilities {
     /// That of the labels where the judge chose `label` as its verdict; `None` where the generator reported none.
     ///
     /// The probability of a label is that of all its spellings. They are divided by their sum: the softmax over the
     /// labels alone, as if no other token could have been chosen.
-    pub(crate) fn of(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> Option<Distribution> {
+    pub(crate) fn of(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> Option<LabelProbabilities> {
         let row = position(form, rows, label)?;
         let logprobs: Vec<Option<f64>> = (0..form.labels.len()).map(|label| logprob_of(form, row, label)).collect();
         let logprobs = logprobs.into_iter().collect::<Option<Vec<f64>>>()?;
         let largest = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = logprobs.iter().map(|logprob| (logprob - largest).exp()).collect();
         let total: f64 = weights.iter().sum();
-        largest.is_finite().then(|| Distribution(weights.iter().map(|weight| weight / total).collect()))
+        largest.is_finite().then(|| LabelProbabilities(weights.iter().map(|weight| weight / total).collect()))
     }
 
     /// The mean of several over the same labels; `None` of none.
-    pub(crate) fn mean(distributions: &[Distribution]) -> Option<Distribution> {
+    pub(crate) fn mean(distributions: &[LabelProbabilities]) -> Option<LabelProbabilities> {
         let n_labels = distributions.first()?.0.len();
         let share = 1.0 / distributions.len() as f64;
         let mean = |label: usize| distributions.iter().map(|distribution| distribution.0[label] * share).sum();
-        Some(Distribution((0..n_labels).map(mean).collect()))
+        Some(LabelProbabilities((0..n_labels).map(mean).collect()))
     }
 
     /// The mean of the labels' scores on the scale from 1 to 5, weighted with their probabilities.
@@ -63,7 +63,7 @@ pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], labe
 /// end.
 fn position<'a>(form: &VerdictForm, rows: &'a [TokenLogprobs], label: usize) -> Option<&'a TokenLogprobs> {
     let mut positions = rows.iter().filter(|row| chosen(form, row) == Some(label));
-    if form.kind == Kind::First { positions.next() } else { positions.next_back() }
+    if form.kind == FormKind::First { positions.next() } else { positions.next_back() }
 }
 
 /// The label that was chosen, where the token is one of those that spell labels.
@@ -87,17 +87,17 @@ mod tests {
     use hone_protocol::TokenLogprob;
 
     use super::*;
-    use crate::form::Thinking;
+    use crate::form::ThinkingForm;
 
     /// The form of Prometheus' scores, or of a letter that stands first.
-    fn form(kind: Kind, labels: &[&str]) -> VerdictForm {
+    fn form(kind: FormKind, labels: &[&str]) -> VerdictForm {
         let labels = Labels::new(labels.iter().map(|label| (*label).to_owned()).collect());
-        let thinking = Thinking { tokens: 0, end: String::new() };
+        let thinking = ThinkingForm { tokens: 0, end: String::new() };
         VerdictForm { kind, place: "[RESULT]".to_owned(), reason_place: String::new(), labels, thinking }
     }
 
     fn scores() -> VerdictForm {
-        form(Kind::Marker, &["1", "2", "3", "4", "5"])
+        form(FormKind::Marker, &["1", "2", "3", "4", "5"])
     }
 
     /// A position where `chosen` was chosen and the names had these probabilities.
@@ -113,7 +113,8 @@ mod tests {
     #[track_caller]
     fn check(rows: &[TokenLogprobs], expected: Option<(f64, f64)>) {
         let form = scores();
-        let seen = Distribution::of(&form, rows, 3).map(|seen| (seen.expected_score(&form.labels), seen.entropy()));
+        let seen =
+            LabelProbabilities::of(&form, rows, 3).map(|seen| (seen.expected_score(&form.labels), seen.entropy()));
         let is_close = |(a, b): ((f64, f64), (f64, f64))| (a.0 - b.0).abs() < 1e-5 && (a.1 - b.1).abs() < 1e-5;
         assert!(seen.is_some() == expected.is_some(), "{seen:?}");
         assert!(seen.zip(expected).is_none_or(is_close), "{seen:?} is not {expected:?}");
@@ -154,7 +155,7 @@ mod tests {
 
     #[track_caller]
     fn check_odds(rows: &[TokenLogprobs], letter: &str, expected: f64) {
-        let form = form(Kind::First, &["A", "B"]);
+        let form = form(FormKind::First, &["A", "B"]);
         let seen = log_odds_of_first(&form, rows, usize::from(letter == "B"));
         assert!((seen - expected).abs() < 1e-5, "{seen} is not {expected}");
     }

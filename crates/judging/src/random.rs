@@ -2,13 +2,13 @@
 //! pseudorandom number generators").
 
 /// Random numbers that follow from their seed.
-pub(crate) struct Random {
+pub(crate) struct SplitMix {
     state: u64,
 }
 
-impl Random {
-    pub(crate) fn seeded(seed: u64) -> Random {
-        Random { state: seed }
+impl SplitMix {
+    pub(crate) fn seeded(seed: u64) -> SplitMix {
+        SplitMix { state: seed }
     }
 
     /// A number below `bound`.
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_number_below_the_bound_comes() {
-        let mut random = Random::seeded(1);
+        let mut random = SplitMix::seeded(1);
         let mut counts = [0; 5];
         (0..5000).for_each(|_| counts[random.below(5)] += 1);
         assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn shuffled_values_are_the_same_values() {
         let mut values: Vec<usize> = (0..100).collect();
-        Random::seeded(1).shuffle(&mut values);
+        SplitMix::seeded(1).shuffle(&mut values);
         assert!(!values.is_sorted());
         values.sort_unstable();
         assert_eq!(values, (0..100).collect::<Vec<_>>());

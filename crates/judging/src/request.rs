@@ -8,7 +8,7 @@ use hone_protocol::{
 
 /// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct JudgeRequest {
     generation: Generation,
     completion: Completion,
     has_ended: bool,
@@ -19,7 +19,7 @@ pub(crate) struct Request {
 
 /// The effect of an event.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum RequestProgress {
     /// More events follow.
     Running,
     /// The judge has finished writing.
@@ -52,23 +52,30 @@ pub(crate) enum Limit {
     Time,
 }
 
-impl Request {
+impl JudgeRequest {
     /// Sends the request. If it is refused at once, its first event says so.
-    pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> Request {
+    pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> JudgeRequest {
         let (context, max_tokens) = (request.context.unwrap_or(usize::MAX), request.max_tokens.unwrap_or(0));
         let generation = Generation::start(generator, request);
         let completion = Completion::default();
-        Request { generation, completion, has_ended: false, context, max_tokens, prompt_characters }
+        JudgeRequest { generation, completion, has_ended: false, context, max_tokens, prompt_characters }
     }
 
     /// A request that need not be sent, because the log-probabilities that it would ask for are known. It costs no token.
-    pub(crate) fn known(logprobs: &[f32]) -> Request {
+    pub(crate) fn known(logprobs: &[f32]) -> JudgeRequest {
         let (sender, generation) = Generation::channel();
         let (reason, text) = (FinishReason::Stop, String::new());
         sender.send(GenerationEvent::Finished { reason, text, timings: Timings::default() });
         let token = |logprob: &f32| TokenLogprobs { logprob: *logprob, ..TokenLogprobs::default() };
         let completion = Completion { logprobs: logprobs.iter().map(token).collect(), ..Completion::default() };
-        Request { generation, completion, has_ended: false, context: usize::MAX, max_tokens: 0, prompt_characters: 0 }
+        JudgeRequest {
+            generation,
+            completion,
+            has_ended: false,
+            context: usize::MAX,
+            max_tokens: 0,
+            prompt_characters: 0,
+        }
     }
 
     /// The channel of events; `None` if the request has ended.
@@ -87,36 +94,36 @@ impl Request {
     }
 
     /// Processes the next event.
-    pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Progress {
+    pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> RequestProgress {
         let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
         match self.completion.take(event) {
             Ok(is_last) => self.check_room(is_last),
             Err(GenerateError::ContextOverflow { prompt_tokens, context_tokens }) => {
-                Progress::TooLong(self.overflow(prompt_tokens, context_tokens))
+                RequestProgress::TooLong(self.overflow(prompt_tokens, context_tokens))
             }
             Err(GenerateError::TooSlow { prompt_tokens, room, .. }) => {
                 let prompt_characters = self.prompt_characters;
-                Progress::TooLong(Overflow { prompt_tokens, prompt_characters, room, limit: Limit::Time })
+                RequestProgress::TooLong(Overflow { prompt_tokens, prompt_characters, room, limit: Limit::Time })
             }
-            Err(error) => Progress::Failed(error),
+            Err(error) => RequestProgress::Failed(error),
         }
     }
 
     /// A truncated verdict does not count, so the prompt must leave room for all of it. The model's own context, which
     /// may be smaller than requested, becomes apparent only when it is full.
-    fn check_room(&mut self, is_last: bool) -> Progress {
+    fn check_room(&mut self, is_last: bool) -> RequestProgress {
         let prompt_tokens = self.completion.prompt_token_ids.len();
         if prompt_tokens + self.max_tokens > self.context {
-            return Progress::TooLong(self.overflow(prompt_tokens, self.context));
+            return RequestProgress::TooLong(self.overflow(prompt_tokens, self.context));
         }
         match (is_last, self.completion.finish_reason) {
-            (false, _) => Progress::Running,
+            (false, _) => RequestProgress::Running,
             (true, Some(FinishReason::ContextFull)) => {
-                Progress::TooLong(self.overflow(prompt_tokens, prompt_tokens + self.completion.token_ids.len()))
+                RequestProgress::TooLong(self.overflow(prompt_tokens, prompt_tokens + self.completion.token_ids.len()))
             }
             (true, _) => {
                 self.has_ended = true;
-                Progress::Ended
+                RequestProgress::Ended
             }
         }
     }

@@ -6,11 +6,11 @@ use hone_protocol::{Completion, Constraint, CritiqueLevel, Judging, Support, Sus
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::judge::{Form, Judge};
+use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
-use crate::suspicion::Examined;
-use crate::task::{Shown, Task, Verdict, no_verdict, without_verdict};
+use crate::suspicion::ExaminedAnswer;
+use crate::task::{ShownTexts, Task, Verdict, no_verdict, without_verdict};
 
 /// The tokens that a usual review takes.
 const USUAL_TOKENS: usize = 200;
@@ -224,7 +224,7 @@ impl Task for ReviewTask {
         vec![&self.work]
     }
 
-    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+    fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         let requirements = judge.neutralized(&self.requirements);
         let work = shown.answers[0].as_str();
         let goal = shown.query.as_str();
@@ -237,7 +237,7 @@ impl Task for ReviewTask {
             ("content", work),
         ];
         let thinking_tokens = judge.profile().thinking_tokens();
-        let form = Form {
+        let form = VerdictOptions {
             seed: 0,
             constraint: Constraint::JsonSchema(self.form.schema()),
             max_tokens: thinking_tokens + self.limits.max_tokens,
@@ -253,12 +253,12 @@ impl Task for ReviewTask {
         vec![(judge.prompt("", &self.prompt, &texts), form)]
     }
 
-    fn unjudged(_: &Judge, examined: &[Examined]) -> Review {
+    fn unjudged(_: &Judge, examined: &[ExaminedAnswer]) -> Review {
         let suspicious = examined.iter().find_map(|examined| examined.suspicion.clone());
         Review { suspicious, ..Review::default() }
     }
 
-    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Review) -> Option<Review> {
+    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &ShownTexts, unjudged: Review) -> Option<Review> {
         let completion = (*said.first()?)?;
         let (text, end) = (completion.text.trim(), judge.profile().score.thinking.end.as_str());
         // An object that mentions the end of thoughts is no thought.

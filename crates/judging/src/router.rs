@@ -6,10 +6,10 @@
 //! that probability. Below that lies a floor: one choice in ten is made among all of them alike, so that a model that
 //! was unlucky, or has been replaced by a better version of its name, is tried again.
 
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// The share of choices that are made among all models alike.
-pub const EXPLORATION: f64 = 0.1;
+const EXPLORATION: f64 = 0.1;
 
 /// A model with its past.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Arm {
 
 /// A model, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct RoutedModel {
     /// The model.
     pub model: String,
     /// Why.
@@ -30,20 +30,20 @@ pub struct Choice {
 }
 
 /// Chooses a model; the same seed chooses the same one. `None` without models.
-pub fn choose(arms: &[Arm], seed: u64) -> Option<Choice> {
-    let mut random = Random::seeded(seed);
+pub fn choose(arms: &[Arm], seed: u64) -> Option<RoutedModel> {
+    let mut random = SplitMix::seeded(seed);
     if arms.is_empty() {
         return None;
     }
     if random.fraction() < EXPLORATION {
         let arm = &arms[random.below(arms.len())];
         let reason = format!("to explore, as one choice in ten does; {}", past(arm));
-        return Some(Choice { model: arm.model.clone(), reason });
+        return Some(RoutedModel { model: arm.model.clone(), reason });
     }
     let drawn = arms.iter().map(|arm| (arm, draw(arm, &mut random)));
     let (arm, value) = drawn.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let reason = format!("{}; its draw {value:.2} was the highest of {}", past(arm), arms.len());
-    Some(Choice { model: arm.model.clone(), reason })
+    Some(RoutedModel { model: arm.model.clone(), reason })
 }
 
 fn past(arm: &Arm) -> String {
@@ -54,7 +54,7 @@ fn past(arm: &Arm) -> String {
 }
 
 /// A value of the distribution of a model's quality.
-fn draw(arm: &Arm, random: &mut Random) -> f64 {
+fn draw(arm: &Arm, random: &mut SplitMix) -> f64 {
     let total: f64 = arm.scores.iter().map(|score| score.clamp(0.0, 1.0)).sum();
     let good = gamma(1.0 + total, random);
     let bad = gamma(1.0 + arm.scores.len() as f64 - total, random);
@@ -63,7 +63,7 @@ fn draw(arm: &Arm, random: &mut Random) -> f64 {
 
 /// A value of the gamma distribution with this shape, 1 or more, and the scale 1 (Marsaglia and Tsang, 2000, "A simple
 /// method for generating gamma variables").
-fn gamma(shape: f64, random: &mut Random) -> f64 {
+fn gamma(shape: f64, random: &mut SplitMix) -> f64 {
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
     loop {
@@ -76,7 +76,7 @@ fn gamma(shape: f64, random: &mut Random) -> f64 {
 }
 
 /// A value of the standard normal distribution (Box and Muller, 1958).
-fn normal(random: &mut Random) -> f64 {
+fn normal(random: &mut SplitMix) -> f64 {
     let radius = (-2.0 * random.positive_fraction().ln()).sqrt();
     radius * (std::f64::consts::TAU * random.fraction()).cos()
 }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_better_model_is_found_and_the_other_one_still_tried() {
         let mut arms = vec![arm("worse", &[]), arm("better", &[])];
-        let mut random = Random::seeded(7);
+        let mut random = SplitMix::seeded(7);
         for seed in 0..600 {
             let chosen = choose(&arms, seed).unwrap().model;
             let arm = arms.iter_mut().find(|arm| arm.model == chosen).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     /// Beta(1 + 3, 1 + 1) has the mean 2/3 and the variance 2/63.
     #[test]
     fn draws_have_the_moments_of_their_distribution() {
-        let (arm, mut random) = (arm("a", &[1.0, 1.0, 1.0, 0.0]), Random::seeded(1));
+        let (arm, mut random) = (arm("a", &[1.0, 1.0, 1.0, 0.0]), SplitMix::seeded(1));
         let draws: Vec<f64> = (0..50_000).map(|_| draw(&arm, &mut random)).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / draws.len() as f64;

@@ -75,7 +75,7 @@ pub enum Fallback {
 
 /// An invalid setting.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum InvalidSettings {
+pub enum InvalidCriticSettings {
     /// A value out of range.
     #[error("{key} is {value}: it must be {expected}")]
     Value {
@@ -159,14 +159,14 @@ impl CriticSettings {
     ///
     /// # Errors
     /// When they contradict each other.
-    pub(crate) fn check_together(&self, profile: &JudgeProfile) -> Result<(), InvalidSettings> {
+    pub(crate) fn check_together(&self, profile: &JudgeProfile) -> Result<(), InvalidCriticSettings> {
         let CriticSettings { feedback_tokens, context, .. } = *self;
         let thinking_tokens = profile.thinking_tokens();
         if feedback_tokens + thinking_tokens > context / 2 {
-            return Err(InvalidSettings::NoRoom { feedback_tokens, thinking_tokens, context });
+            return Err(InvalidCriticSettings::NoRoom { feedback_tokens, thinking_tokens, context });
         }
         match self.samples > 1 && self.temperature == 0.0 {
-            true => Err(InvalidSettings::SameSamples { samples: self.samples }),
+            true => Err(InvalidCriticSettings::SameSamples { samples: self.samples }),
             false => Ok(()),
         }
     }
@@ -198,7 +198,7 @@ struct CriticFile {
 }
 
 impl TryFrom<CriticFile> for CriticSettings {
-    type Error = InvalidSettings;
+    type Error = InvalidCriticSettings;
 
     fn try_from(file: CriticFile) -> Result<Self, Self::Error> {
         let timeout = check("grade_timeout", file.grade_timeout, "above 0 and at most 604800 (seconds)", |seconds| {
@@ -222,7 +222,7 @@ impl TryFrom<CriticFile> for CriticSettings {
             likelihood_model: named("likelihood_model", file.likelihood_model)?,
             samples: Some(tokens("samples", file.samples, 1, "1 to 64")?)
                 .filter(|samples| *samples <= MOST_SAMPLES)
-                .ok_or_else(|| InvalidSettings::Value {
+                .ok_or_else(|| InvalidCriticSettings::Value {
                     key: "samples",
                     value: file.samples.to_string(),
                     expected: "1 to 64",
@@ -241,36 +241,37 @@ fn check(
     value: f64,
     expected: &'static str,
     is_sound: impl Fn(f64) -> bool,
-) -> Result<f64, InvalidSettings> {
+) -> Result<f64, InvalidCriticSettings> {
     match is_sound(value) {
         true => Ok(value),
-        false => Err(InvalidSettings::Value { key, value: value.to_string(), expected }),
+        false => Err(InvalidCriticSettings::Value { key, value: value.to_string(), expected }),
     }
 }
 
-fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidSettings> {
-    let invalid = || InvalidSettings::Value { key, value: value.to_string(), expected };
+fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidCriticSettings> {
+    let invalid = || InvalidCriticSettings::Value { key, value: value.to_string(), expected };
     usize::try_from(value).ok().filter(|tokens| *tokens >= least).ok_or_else(invalid)
 }
 
-fn named(key: &'static str, name: String) -> Result<String, InvalidSettings> {
+fn named(key: &'static str, name: String) -> Result<String, InvalidCriticSettings> {
     match name.trim() {
-        "" => Err(InvalidSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
+        "" => Err(InvalidCriticSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
         _ => Ok(name),
     }
 }
 
 /// Checks that every juror has a name of its own.
-fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidSettings> {
+fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidCriticSettings> {
     let models: Vec<String> = models.into_iter().map(|name| named("models", name)).collect::<Result<_, _>>()?;
     match (1..models.len()).find(|place| models[..*place].contains(&models[*place])) {
-        Some(place) => Err(InvalidSettings::SameJurors { name: models[place].clone() }),
+        Some(place) => Err(InvalidCriticSettings::SameJurors { name: models[place].clone() }),
         None => Ok(models),
     }
 }
 
-fn disagreement(points: i64) -> Result<u8, InvalidSettings> {
-    let invalid = || InvalidSettings::Value { key: "disagreement", value: points.to_string(), expected: "1 to 5" };
+fn disagreement(points: i64) -> Result<u8, InvalidCriticSettings> {
+    let invalid =
+        || InvalidCriticSettings::Value { key: "disagreement", value: points.to_string(), expected: "1 to 5" };
     u8::try_from(points).ok().filter(|points| (1..=5).contains(points)).ok_or_else(invalid)
 }
 
@@ -282,14 +283,14 @@ fn and_thoughts(thinking_tokens: &usize) -> String {
 }
 
 /// Checks that a fence has its boundary on both sides of the text.
-fn fence(template: String) -> Result<String, InvalidSettings> {
+fn fence(template: String) -> Result<String, InvalidCriticSettings> {
     const KEY: &str = "fence";
     let Some((before, after)) = template.split_once("{text}") else {
-        return Err(InvalidSettings::Place { key: KEY, place: "text" });
+        return Err(InvalidCriticSettings::Place { key: KEY, place: "text" });
     };
     match has_place(before, "boundary") && has_place(after, "boundary") {
         true => Ok(template),
-        false => Err(InvalidSettings::OpenFence),
+        false => Err(InvalidCriticSettings::OpenFence),
     }
 }
 

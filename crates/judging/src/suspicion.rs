@@ -17,8 +17,8 @@ use std::ops::Range;
 use hone_protocol::{Suspicion, SuspicionKind};
 
 use crate::neutralize::is_invisible;
-use rules::Question;
-use views::View;
+use rules::QuestionProperties;
+use views::TextView;
 
 /// Replaces a passage that is left out.
 const LEFT_OUT: &str = "[a passage that speaks to the judge is left out]";
@@ -33,19 +33,19 @@ pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
 
 /// An answer that has been examined.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct ExaminedAnswer {
     /// What makes it suspicious.
     pub(crate) suspicion: Option<Suspicion>,
     /// The part of it that the judge is shown.
     pub(crate) shown: String,
 }
 
-impl Examined {
+impl ExaminedAnswer {
     /// Examines an answer, and leaves out what addresses the judge if requested.
-    pub(crate) fn of(query: &str, answer: &str, leaves_out: bool) -> Examined {
+    pub(crate) fn of(query: &str, answer: &str, leaves_out: bool) -> ExaminedAnswer {
         let findings = findings(query, answer);
         let shown = if leaves_out { without(answer, &findings) } else { answer.to_owned() };
-        Examined { suspicion: reported(answer, &findings), shown }
+        ExaminedAnswer { suspicion: reported(answer, &findings), shown }
     }
 }
 
@@ -62,16 +62,16 @@ struct Finding {
 
 /// All passages that address the judge, those of the plain view first.
 fn findings(query: &str, answer: &str) -> Vec<Finding> {
-    let question = Question::new(query);
+    let question = QuestionProperties::new(query);
     let views = views::views(answer);
-    let of_view = |view: &View| -> Vec<Finding> {
+    let of_view = |view: &TextView| -> Vec<Finding> {
         let found = rules::passages(view, &question);
         found.into_iter().map(|(kind, range)| finding(answer, view, kind, range)).collect()
     };
     views.iter().flat_map(of_view).chain(views::invisible_texts(answer).map(hidden_text)).collect()
 }
 
-fn finding(answer: &str, view: &View, kind: SuspicionKind, range: Range<usize>) -> Finding {
+fn finding(answer: &str, view: &TextView, kind: SuspicionKind, range: Range<usize>) -> Finding {
     let place = view.place_of(&range);
     let text = view.text()[range].to_owned();
     let is_hidden = view.is_disguise() || views::is_disguised(&answer[place.clone()]);

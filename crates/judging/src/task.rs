@@ -5,10 +5,10 @@ use std::fmt;
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Completion, Grade, Judging, Preference};
 
-use crate::judge::{Form, Judge};
+use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
-use crate::suspicion::Examined;
+use crate::suspicion::ExaminedAnswer;
 
 /// A request for a verdict. An implementation defines what is specific to a kind of verdict; running requests, time
 /// limits and fallbacks are common to all, and implemented in `JudgeRun`.
@@ -23,17 +23,17 @@ pub trait Task {
     fn answers(&self) -> Vec<&str>;
 
     /// The prompts for the judge, all sent at once. The texts in `shown` are neutralized.
-    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)>;
+    fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)>;
 
     /// The verdict before the judge has said anything about the answers.
-    fn unjudged(judge: &Judge, examined: &[Examined]) -> Self::Verdict;
+    fn unjudged(judge: &Judge, examined: &[ExaminedAnswer]) -> Self::Verdict;
 
     /// Derives the verdict from its state so far and the judge's responses; `None` if more responses are needed. The
     /// response to a request is available once the request has ended.
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
-        shown: &Shown,
+        shown: &ShownTexts,
         unjudged: Self::Verdict,
     ) -> Option<Self::Verdict>;
 
@@ -43,7 +43,7 @@ pub trait Task {
 
 /// What the judge is shown.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ShownTexts {
     /// What was asked.
     pub(crate) query: String,
     /// The answers, perhaps without their middles.

@@ -24,7 +24,7 @@ pub(crate) use winner::{winner_at_end, winner_of};
 
 /// A verdict and its place in the text, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found<T> {
+pub(crate) struct FoundVerdict<T> {
     /// The verdict.
     pub(crate) verdict: T,
     /// Its range, including the marker or label before it.

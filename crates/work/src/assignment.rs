@@ -14,7 +14,7 @@ pub struct Assignment {
     #[serde(rename = "type")]
     pub kind: String,
     /// What the work must meet.
-    pub requirements: Vec<Requirement>,
+    pub requirements: Vec<TaskRequirement>,
     /// Files that must exist.
     pub files: Vec<String>,
     /// Paths that the work may change: files, or folders with everything in them. Empty allows all.
@@ -26,7 +26,7 @@ pub struct Assignment {
 /// Something that the work must meet. Without a `file`, only people and models can tell whether it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Requirement {
+pub struct TaskRequirement {
     /// The requirement in words.
     pub text: String,
     /// The file that shows it.

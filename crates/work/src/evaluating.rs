@@ -8,16 +8,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{EvaluationContext, Evaluator, EvaluatorTool, Reviewers, rules, spared, tests_kept};
 use hone_containment::Launcher;
 use hone_protocol::{EvaluationResult, TestCounts};
+
+use crate::{EvaluationContext, Evaluator, EvaluatorTool, Reviewers, rules, spared, tests_kept};
 
 pub use directory::DirectoryFiles;
 pub(crate) use directory::is_work;
 use tool_evaluator::ToolEvaluator;
 
 /// Whether the evaluation is no longer wanted.
-type IsCancelled = Arc<dyn Fn() -> bool + Send + Sync>;
+type CancellationCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// What tools run with.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ pub struct ToolSettings {
     /// The variables of the caller, of which tools get those that they need.
     pub environment: Vec<(String, String)>,
     /// Ends them early.
-    pub is_cancelled: IsCancelled,
+    pub is_cancelled: CancellationCheck,
 }
 
 /// The evaluators of every phase.
@@ -88,7 +89,7 @@ impl EvaluatorSet {
     }
 
     /// The tests that the tools of a phase count in the workspace as it is.
-    pub fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
+    pub(crate) fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
         let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
         tools.filter_map(|tool| Some((tool.name().to_owned(), tool.evaluate(context).tests?))).collect()
     }

@@ -7,20 +7,20 @@ use hone_judging::fill;
 
 /// An attempt that was not accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PastAttempt {
+pub(crate) struct PastAttempt {
     /// Its score; `None` if it had none.
-    pub score: Option<f64>,
+    pub(crate) score: Option<f64>,
     /// What was wrong.
-    pub feedback: String,
+    pub(crate) feedback: String,
     /// What would improve it.
-    pub suggestions: Vec<String>,
+    pub(crate) suggestions: Vec<String>,
 }
 
 /// The most recurring issues that are named.
 const MOST_RECURRING: usize = 5;
 
 /// The prompt of the next attempt: `prompt` for the first one, and before it what is known of the attempts so far.
-pub fn optimized_prompt(prompt: &str, phase: &str, past: &[PastAttempt], most_attempts: usize) -> String {
+pub(crate) fn optimized_prompt(prompt: &str, phase: &str, past: &[PastAttempt], most_attempts: usize) -> String {
     let Some(latest) = past.last() else { return prompt.to_owned() };
     let number = past.len() + 1;
     let mut parts =
@@ -60,7 +60,7 @@ fn analysis(past: &[PastAttempt]) -> String {
 }
 
 /// Suggestions that more than one attempt got, in the order in which they came first.
-pub fn recurring_issues(past: &[PastAttempt]) -> Vec<&str> {
+pub(crate) fn recurring_issues(past: &[PastAttempt]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for suggestion in past.iter().flat_map(|attempt| &attempt.suggestions) {
         let n_attempts = past.iter().filter(|attempt| attempt.suggestions.contains(suggestion)).count();

@@ -26,15 +26,15 @@ pub struct GateConfig {
     /// Metrics that must reach the threshold each, in the mean of the critics that could tell.
     pub required_metrics: Vec<String>,
     /// How an evaluator without a conclusion counts.
-    pub unscored: Counts,
+    pub unscored: WithoutScore,
     /// How an evaluator counts that had nothing to evaluate.
-    pub skipped: Counts,
+    pub skipped: WithoutScore,
 }
 
 /// How something without a score counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counts {
+pub enum WithoutScore {
     /// Not at all.
     #[default]
     Neither,
@@ -148,8 +148,8 @@ fn obstacle(
         return Some(format!("{} blocks: {issue}", result.evaluator));
     }
     let counts_as_failed = |result: &&EvaluationResult| match result.status {
-        EvaluationStatus::Unscored { .. } => config.unscored == Counts::Failed,
-        EvaluationStatus::Skipped { .. } => config.skipped == Counts::Failed,
+        EvaluationStatus::Unscored { .. } => config.unscored == WithoutScore::Failed,
+        EvaluationStatus::Skipped { .. } => config.skipped == WithoutScore::Failed,
         EvaluationStatus::Passed { .. } | EvaluationStatus::Failed { .. } => false,
     };
     if let Some(result) = results.iter().find(counts_as_failed) {
@@ -172,9 +172,9 @@ fn obstacle(
 
 fn score(config: &GateConfig, result: &EvaluationResult) -> Option<f64> {
     let as_configured = |counts| match counts {
-        Counts::Neither => None,
-        Counts::Passed => Some(1.0),
-        Counts::Failed => Some(0.0),
+        WithoutScore::Neither => None,
+        WithoutScore::Passed => Some(1.0),
+        WithoutScore::Failed => Some(0.0),
     };
     match result.status {
         EvaluationStatus::Passed { score } | EvaluationStatus::Failed { score } => Some(score),

@@ -20,13 +20,12 @@ mod tasks;
 mod tool;
 mod work_format;
 
-pub use assignment::{Assignment, InvalidAssignment, Requirement, is_inside};
+pub use assignment::{Assignment, InvalidAssignment, TaskRequirement, is_inside};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
-pub use feedback_memory::{PastAttempt, optimized_prompt, recurring_issues};
-pub use gate::{Counts, GateConfig, criticize, decide};
+pub use gate::{GateConfig, WithoutScore, criticize, decide};
 pub use phase::Phase;
-pub use reading::{FailedTest, Findings, OutputFormat};
+pub use reading::{FailedTest, OutputFormat, ToolFindings};
 pub use review::ReviewSettings;
 pub use reviewers::{Ask, Reviewers, spared};
 pub use rule_critic::rule_critic;
@@ -36,4 +35,4 @@ pub use tasks::{
     WorkAttempt, WorkCandidate,
 };
 pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
-pub use work_format::{FileChange, WORK_FORM, changed_text, parse_work, quoted_file, work_regex};
+pub use work_format::{FileChange, changed_text, parse_work, quoted_file};

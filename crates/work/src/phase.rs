@@ -75,7 +75,7 @@ impl Phase {
     }
 
     /// What the agent is asked.
-    pub fn prompt_for(&self, assignment: &Assignment) -> String {
+    pub(crate) fn prompt_for(&self, assignment: &Assignment) -> String {
         let requirements = list("Requirements", assignment.requirements.iter().map(|one| one.text.as_str()));
         let paths = list("Change only", assignment.paths.iter().map(String::as_str));
         let values =
@@ -84,7 +84,7 @@ impl Phase {
     }
 
     /// The task as this phase is evaluated by it.
-    pub fn assignment_of(&self, task: &Assignment) -> Assignment {
+    pub(crate) fn assignment_of(&self, task: &Assignment) -> Assignment {
         let mut own = task.clone();
         if !self.checks_task {
             (own.files, own.requirements) = (Vec::new(), Vec::new());

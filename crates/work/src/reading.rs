@@ -87,7 +87,7 @@ impl OutputFormat {
     ///
     /// # Errors
     /// With the reason, when it is not in this format.
-    pub fn read(self, stdout: &str, stderr: &str, report: Option<&str>) -> Result<Findings, String> {
+    pub fn read(self, stdout: &str, stderr: &str, report: Option<&str>) -> Result<ToolFindings, String> {
         let text = report.unwrap_or(stdout);
         match self {
             OutputFormat::Ruff => diagnostics::ruff(text),
@@ -110,7 +110,7 @@ impl OutputFormat {
 
 /// What a tool found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct ToolFindings {
     /// The tests that it ran; `None` where it is not a test runner.
     pub tests: Option<TestCounts>,
     /// The tests that failed, as far as they are named.
@@ -130,9 +130,9 @@ pub struct FailedTest {
     pub message: String,
 }
 
-impl Findings {
-    fn of_tests() -> Findings {
-        Findings { tests: Some(TestCounts::default()), ..Findings::default() }
+impl ToolFindings {
+    fn of_tests() -> ToolFindings {
+        ToolFindings { tests: Some(TestCounts::default()), ..ToolFindings::default() }
     }
 
     fn counts(&mut self) -> &mut TestCounts {

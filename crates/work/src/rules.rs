@@ -2,7 +2,7 @@
 
 use hone_protocol::{Category, CriterionResult, EvaluationResult, EvaluationStatus, TestCounts};
 
-use crate::assignment::Requirement;
+use crate::assignment::TaskRequirement;
 use crate::evaluator::{EvaluationContext, Evaluator, WorkspaceFiles, bare_result};
 
 /// The rules, in the order in which they are shown.
@@ -71,8 +71,8 @@ impl Evaluator for RequirementsMet {
     }
 }
 
-fn check(requirement: &Requirement, workspace: &dyn WorkspaceFiles) -> Option<CriterionResult> {
-    let Requirement { text, file, contains } = requirement;
+fn check(requirement: &TaskRequirement, workspace: &dyn WorkspaceFiles) -> Option<CriterionResult> {
+    let TaskRequirement { text, file, contains } = requirement;
     let file = file.as_ref()?;
     let (is_met, why) = match (contains, workspace.text(file)) {
         (None, _) => (workspace.exists(file), format!("{file} is missing")),

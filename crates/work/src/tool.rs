@@ -6,7 +6,7 @@ use hone_protocol::configured::size;
 use hone_protocol::{Category, CriterionResult, EvaluationResult, EvaluationStatus};
 use serde::Deserialize;
 
-use crate::reading::{Findings, OutputFormat};
+use crate::reading::{OutputFormat, ToolFindings};
 
 /// How many failures, errors and suggestions a result names.
 const MOST_NAMED: usize = 5;
@@ -129,7 +129,7 @@ impl EvaluatorTool {
     }
 
     /// Whether it evaluates the phase.
-    pub fn is_for_phase(&self, phase: &str) -> bool {
+    pub(crate) fn is_for_phase(&self, phase: &str) -> bool {
         self.phases.is_empty() || self.phases.iter().any(|own| own == phase)
     }
 
@@ -140,7 +140,7 @@ impl EvaluatorTool {
     }
 
     /// The result of a workspace that it has nothing to evaluate in.
-    pub fn nothing_to_evaluate(&self) -> EvaluationResult {
+    pub(crate) fn nothing_to_evaluate(&self) -> EvaluationResult {
         let reason = format!("there is no {}", self.files.join(" and no "));
         self.bare(EvaluationStatus::Skipped { reason: reason.clone() }, reason, 0.0)
     }
@@ -177,7 +177,7 @@ impl EvaluatorTool {
         }
     }
 
-    fn result_of_tests(&self, code: i32, findings: &Findings, run: &ToolRun) -> EvaluationResult {
+    fn result_of_tests(&self, code: i32, findings: &ToolFindings, run: &ToolRun) -> EvaluationResult {
         let counts = findings.tests.unwrap_or_default();
         let ran = counts.passed + counts.failed;
         let mut criteria: Vec<CriterionResult> = Vec::new();
@@ -225,7 +225,7 @@ impl EvaluatorTool {
         EvaluationResult { criteria, suggestions, tests: Some(counts), ..self.bare(status, feedback, run.seconds) }
     }
 
-    fn result_of_errors(&self, code: i32, findings: &Findings, run: &ToolRun) -> EvaluationResult {
+    fn result_of_errors(&self, code: i32, findings: &ToolFindings, run: &ToolRun) -> EvaluationResult {
         let n_errors = findings.errors.len();
         if n_errors == 0 && code != 0 && findings.warnings.is_empty() {
             let excerpt = excerpt(&run.stderr, &run.stdout).unwrap_or_default();

@@ -25,7 +25,7 @@ const MOST_BLOCKS: usize = 200;
 const MARK: &str = "=== ";
 
 /// The form, in words for an agent.
-pub const WORK_FORM: &str = "\
+pub(crate) const WORK_FORM: &str = "\
 You change files. Answer with blocks in exactly these forms and nothing else. A whole file:
 === write path/of/file
 its lines
@@ -75,7 +75,7 @@ impl FileChange {
 }
 
 /// A regular expression for answers in this form, which a constraint can hold a model to.
-pub fn work_regex() -> String {
+pub(crate) fn work_regex() -> String {
     // A line that is no marker, escaped where it would be one.
     let line = r"(?:(?:[^=\\\n]|=[^=\n]|==[^=\n]|\\[^\n])[^\n]*|={0,2})\n";
     let path = r"[A-Za-z0-9_.\-]+(?:/[A-Za-z0-9_.\-]+)*";

@@ -2,20 +2,32 @@
 
 use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_memory::Engram;
-use hone_protocol::Grade;
 
-use crate::critic::pairs::Pair;
+use crate::critic::pairs::AnswerPair;
 use crate::machine::state_machine;
+
+/// A due answer that the judge is grading.
+pub(crate) struct EngramAtJudge {
+    pub(crate) engram: Engram,
+    pub(crate) run: JuryRun<GradeTask>,
+}
+
+/// A due answer that the judge is comparing with respondent A's.
+pub(crate) struct EngramPairAtJudge {
+    pub(crate) engram: Engram,
+    pub(crate) pair: AnswerPair,
+    pub(crate) run: JuryRun<CompareTask>,
+}
 
 state_machine! {
     "backlog";
     rests {
-        Idle: () = "IDLE",
-        Grading: Box<(Engram, JuryRun<GradeTask>)> = "GRADING",
-        Comparing: Box<(Engram, Pair, JuryRun<CompareTask>)> = "PAIRWISE_GRADING",
+        Idle = "IDLE",
+        Grading(Box<EngramAtJudge>) = "GRADING",
+        Comparing(Box<EngramPairAtJudge>) = "PAIRWISE_GRADING",
     }
     passes {
-        Publishing: (Engram, Grade) = "PUBLISHING",
+        Publishing = "PUBLISHING",
     }
     actions {
         StartGrade = "START_GRADE",

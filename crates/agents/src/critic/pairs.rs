@@ -41,12 +41,12 @@ impl Graded {
 
 /// Both respondents' answers to one question.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pair {
+pub(crate) struct AnswerPair {
     pub(crate) a: Graded,
     pub(crate) b: Graded,
 }
 
-impl Pair {
+impl AnswerPair {
     /// What the judge is asked about it.
     pub(crate) fn task(&self) -> CompareTask {
         let (query, [answer_a, answer_b]) =
@@ -82,18 +82,18 @@ impl SharedPairs {
 #[derive(Debug, Default)]
 pub(crate) struct PairBuffer {
     waiting: VecDeque<Graded>,
-    complete: VecDeque<Pair>,
+    complete: VecDeque<AnswerPair>,
     /// The pair that is being compared, and how often that was begun.
-    current: Option<(Pair, usize)>,
+    current: Option<(AnswerPair, usize)>,
 }
 
 /// What is to be done with the next pair.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NextPair {
     /// It is compared.
-    Compare(Pair),
+    Compare(AnswerPair),
     /// It stays uncompared: critics have failed at it.
-    GiveUp(Pair),
+    GiveUp(AnswerPair),
 }
 
 impl PairBuffer {
@@ -119,21 +119,21 @@ impl PairBuffer {
     }
 
     /// Takes out every complete pair.
-    pub(crate) fn take_complete(&mut self) -> Vec<Pair> {
+    pub(crate) fn take_complete(&mut self) -> Vec<AnswerPair> {
         self.complete.drain(..).collect()
     }
 
     /// The pair that an answer completes. It does not matter which of the two comes first. Another answer of the same
     /// respondent to the same question takes the place of the one before.
-    fn pair(&mut self, graded: Graded) -> Option<Pair> {
+    fn pair(&mut self, graded: Graded) -> Option<AnswerPair> {
         let same_question = |other: &Graded| other.topic.correlation_id == graded.topic.correlation_id;
         let earlier = self.waiting.iter().position(same_question).and_then(|index| self.waiting.remove(index));
         match earlier {
             Some(earlier) if earlier.topic.respondent_id < graded.topic.respondent_id => {
-                Some(Pair { a: earlier, b: graded })
+                Some(AnswerPair { a: earlier, b: graded })
             }
             Some(earlier) if earlier.topic.respondent_id > graded.topic.respondent_id => {
-                Some(Pair { a: graded, b: earlier })
+                Some(AnswerPair { a: graded, b: earlier })
             }
             _ => {
                 self.waiting.push_back(graded);
@@ -146,7 +146,7 @@ impl PairBuffer {
     }
 
     /// Forgets what nobody waits for any more, and returns the complete pairs of it.
-    pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) -> Vec<Pair> {
+    pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) -> Vec<AnswerPair> {
         self.waiting.retain(|graded| !withdrawal.concerns(&graded.topic));
         let (withdrawn, kept) = self.complete.drain(..).partition(|pair| withdrawal.concerns(&pair.a.topic));
         self.complete = kept;
@@ -168,7 +168,7 @@ mod tests {
         Graded { topic, query, answer, model, logprobs: Vec::new(), grade: None }
     }
 
-    fn questions_of(pair: Option<Pair>) -> Option<QueryId> {
+    fn questions_of(pair: Option<AnswerPair>) -> Option<QueryId> {
         pair.map(|pair| {
             assert_eq!((pair.a.topic.respondent_id, pair.b.topic.respondent_id), (RespondentId::A, RespondentId::B));
             assert_eq!(pair.a.topic.correlation_id, pair.b.topic.correlation_id);

@@ -2,22 +2,33 @@
 //! judge.
 
 use hone_judging::{CompareTask, GradeTask, JuryRun};
-use hone_protocol::Grade;
 
-use super::pairs::{Graded, Pair};
+use super::pairs::{AnswerPair, Graded};
 use crate::machine::state_machine;
+
+/// An answer that the judge is grading.
+pub(crate) struct AnswerAtJudge {
+    pub(crate) graded: Graded,
+    pub(crate) run: JuryRun<GradeTask>,
+}
+
+/// Two answers that the judge is comparing.
+pub(crate) struct PairAtJudge {
+    pub(crate) pair: AnswerPair,
+    pub(crate) run: JuryRun<CompareTask>,
+}
 
 state_machine! {
     "critic";
     rests {
-        Idle: () = "IDLE",
-        Grading: Box<(Graded, JuryRun<GradeTask>)> = "GRADING",
-        Comparing: Box<(Pair, JuryRun<CompareTask>)> = "PAIRWISE_GRADING",
+        Idle = "IDLE",
+        Grading(Box<AnswerAtJudge>) = "GRADING",
+        Comparing(Box<PairAtJudge>) = "PAIRWISE_GRADING",
     }
     passes {
-        Receiving: Graded = "RECEIVING",
-        Publishing: (Graded, Grade) = "PUBLISHING",
-        Error: () = "ERROR",
+        Receiving = "RECEIVING",
+        Publishing = "PUBLISHING",
+        Error = "ERROR",
     }
     actions {
         Receive = "RECEIVE",

@@ -2,11 +2,10 @@
 
 use hone_protocol::{Completion, Generation, QueryId};
 
-use super::extract::Extract;
 use crate::machine::state_machine;
 
 /// An extraction that the model is working on.
-pub(crate) struct Request {
+pub(crate) struct ExtractionInProgress {
     pub(crate) query_id: QueryId,
     pub(crate) generation: Generation,
     pub(crate) completion: Completion,
@@ -15,12 +14,12 @@ pub(crate) struct Request {
 state_machine! {
     "extraction";
     rests {
-        Idle: () = "IDLE",
-        Extracting: Box<Request> = "EXTRACTING",
+        Idle = "IDLE",
+        Extracting(Box<ExtractionInProgress>) = "EXTRACTING",
     }
     passes {
-        Annotating: (QueryId, Extract) = "ANNOTATING",
-        Error: (QueryId, String) = "ERROR",
+        Annotating = "ANNOTATING",
+        Error = "ERROR",
     }
     actions {
         StartExtract = "START_EXTRACT",

@@ -6,13 +6,13 @@ use hone_protocol::{
     Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, TokenLogprobs, ToolCall,
 };
 
-use super::clock::Clock;
-use crate::thinking::{Piece, Splitter};
+use super::clock::RoundClock;
+use crate::thinking::{OutputPiece, Splitter};
 use crate::tool_calls::CallScanner;
 
 /// The answer so far, over all of its rounds.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerSoFar {
     pub(crate) text: String,
     pub(crate) thinking: String,
     /// The calls of the client's tools with which it ends.
@@ -36,7 +36,7 @@ pub(crate) struct Round {
     /// The log-probabilities of tokens whose text is not said yet, for a client that wants them.
     logprobs: Vec<TokenLogprobs>,
     logprobs_for: LogprobsFor,
-    clock: Clock,
+    clock: RoundClock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct LogprobsFor {
 
 /// The meaning of an event for the round.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum RoundStep {
     /// More may come.
     GoesOn,
     /// The answer is complete.
@@ -68,7 +68,7 @@ impl Round {
         scanner: Option<CallScanner>,
         is_raw: bool,
         logprobs_for: LogprobsFor,
-        answer: &Answer,
+        answer: &AnswerSoFar,
     ) -> Round {
         let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
         Round {
@@ -79,21 +79,26 @@ impl Round {
             text: String::new(),
             logprobs: Vec::new(),
             logprobs_for,
-            clock: Clock::started(Instant::now()),
+            clock: RoundClock::started(Instant::now()),
             has_begun: false,
         }
     }
 
     /// Adds an event to `answer`. Returns what is to be shown, and what the event means.
-    pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent, now: Instant) -> (Vec<Chunk>, Step) {
+    pub(crate) fn take(
+        &mut self,
+        answer: &mut AnswerSoFar,
+        event: GenerationEvent,
+        now: Instant,
+    ) -> (Vec<Chunk>, RoundStep) {
         self.clock.take(&event, now);
         match event {
             GenerationEvent::Started { reasoning, .. } => {
                 self.splitter.iter_mut().for_each(|splitter| *splitter = Splitter::new(reasoning));
-                (Vec::new(), Step::GoesOn)
+                (Vec::new(), RoundStep::GoesOn)
             }
-            GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], Step::GoesOn),
-            GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
+            GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], RoundStep::GoesOn),
+            GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], RoundStep::GoesOn),
             GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;
                 let was_inside = self.is_inside();
@@ -104,7 +109,7 @@ impl Round {
                 }
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
-                if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, Step::GoesOn) }
+                if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, RoundStep::GoesOn) }
             }
             GenerationEvent::Finished { reason, text, .. } => {
                 let mut pieces = self.split(text);
@@ -113,11 +118,11 @@ impl Round {
                 self.has_begun = true;
                 self.end(answer, chunks, reason)
             }
-            GenerationEvent::Failed(error) => (Vec::new(), Step::Failed(error)),
+            GenerationEvent::Failed(error) => (Vec::new(), RoundStep::Failed(error)),
         }
     }
 
-    fn take_logprobs(&mut self, answer: &mut Answer, logprobs: TokenLogprobs) {
+    fn take_logprobs(&mut self, answer: &mut AnswerSoFar, logprobs: TokenLogprobs) {
         if self.logprobs_for.judge {
             answer.logprobs.push(logprobs.logprob);
         }
@@ -132,35 +137,43 @@ impl Round {
     }
 
     /// Adds the cost of the finished round to that of its answer.
-    pub(crate) fn settle(self, answer: &mut Answer) {
+    pub(crate) fn settle(self, answer: &mut AnswerSoFar) {
         answer.timings.add(&self.clock.timings());
     }
 
-    fn split(&mut self, text: String) -> Vec<Piece> {
+    fn split(&mut self, text: String) -> Vec<OutputPiece> {
         match &mut self.splitter {
             Some(splitter) => splitter.push(&text),
-            None => vec![Piece::Text(text)],
+            None => vec![OutputPiece::Text(text)],
         }
     }
 
-    fn end(&mut self, answer: &mut Answer, mut chunks: Vec<Chunk>, reason: FinishReason) -> (Vec<Chunk>, Step) {
+    fn end(
+        &mut self,
+        answer: &mut AnswerSoFar,
+        mut chunks: Vec<Chunk>,
+        reason: FinishReason,
+    ) -> (Vec<Chunk>, RoundStep) {
         let (calls, held_back) = self.scanner.take().map(CallScanner::finish).unwrap_or_default();
         chunks.extend(self.say(answer, held_back));
-        let step =
-            if calls.is_empty() { Step::Answered(reason) } else { Step::Called(calls, std::mem::take(&mut self.text)) };
+        let step = if calls.is_empty() {
+            RoundStep::Answered(reason)
+        } else {
+            RoundStep::Called(calls, std::mem::take(&mut self.text))
+        };
         (chunks, step)
     }
 
-    fn show(&mut self, answer: &mut Answer, pieces: Vec<Piece>) -> Vec<Chunk> {
+    fn show(&mut self, answer: &mut AnswerSoFar, pieces: Vec<OutputPiece>) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Thinking(text) => {
+                OutputPiece::Thinking(text) => {
                     self.logprobs.clear();
                     answer.thinking.push_str(&text);
                     chunks.push(Chunk::Thinking(text));
                 }
-                Piece::Text(text) => {
+                OutputPiece::Text(text) => {
                     let certain = self.scanner.as_mut().map(|scanner| scanner.push(&text));
                     chunks.extend(self.say(answer, certain.unwrap_or(text)));
                 }
@@ -170,7 +183,7 @@ impl Round {
     }
 
     /// Passes on a piece of the answer, after the log-probabilities of its tokens.
-    fn say(&mut self, answer: &mut Answer, text: String) -> Vec<Chunk> {
+    fn say(&mut self, answer: &mut AnswerSoFar, text: String) -> Vec<Chunk> {
         if text.is_empty() {
             return Vec::new();
         }

@@ -9,7 +9,7 @@ use hone_protocol::{GenerationEvent, Timings};
 
 /// Watches the events of one round.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct RoundClock {
     asked: Instant,
     /// When the prompt's processing began.
     began: Option<Instant>,
@@ -24,10 +24,10 @@ pub(crate) struct Clock {
     told: Option<Timings>,
 }
 
-impl Clock {
+impl RoundClock {
     /// Starts the clock of a round that is requested now.
-    pub(crate) fn started(now: Instant) -> Clock {
-        Clock {
+    pub(crate) fn started(now: Instant) -> RoundClock {
+        RoundClock {
             asked: now,
             began: None,
             first_token: None,
@@ -96,7 +96,7 @@ mod tests {
     fn a_round_that_is_cut_off_has_cost_what_its_events_tell() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut clock = Clock::started(start);
+        let mut clock = RoundClock::started(start);
         let token = || GenerationEvent::Token { id: 1, text: String::new(), logprobs: None };
         clock.take(&GenerationEvent::Started { prompt_token_ids: vec![1; 100], reasoning: None }, at(1));
         for (seconds, done) in [(2, 60), (4, 90), (6, 100)] {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_the_generator_says_counts() {
         let timings = Timings { guessed_tokens: 7, ..Timings::default() };
-        let mut clock = Clock::started(Instant::now());
+        let mut clock = RoundClock::started(Instant::now());
         let reason = hone_protocol::FinishReason::Stop;
         clock.take(&GenerationEvent::Finished { reason, text: String::new(), timings }, Instant::now());
         assert_eq!(clock.timings(), timings);

@@ -2,11 +2,11 @@
 
 use hone_protocol::{FinishReason, Message, Query, Recall, Response, ToolCall};
 
-use super::answer::{Answer, Round};
+use super::answer::{AnswerSoFar, Round};
 use crate::topic::Topic;
 
 /// A question and its progress.
-pub(crate) struct Question {
+pub(crate) struct QuestionInProgress {
     pub(super) topic: Topic,
     /// As this respondent answers it.
     pub(super) query: Query,
@@ -16,7 +16,7 @@ pub(crate) struct Question {
     /// The model's calls and the tool's results.
     pub(super) tool_turns: Vec<Message>,
     pub(super) n_searches: usize,
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerSoFar,
 }
 
 /// How memory is used in an answer.
@@ -27,16 +27,16 @@ pub(super) enum Recollection {
     Nothing,
 }
 
-impl Question {
-    pub(super) fn new(topic: Topic, query: Query, recollection: Recollection) -> Question {
-        Question {
+impl QuestionInProgress {
+    pub(super) fn new(topic: Topic, query: Query, recollection: Recollection) -> QuestionInProgress {
+        QuestionInProgress {
             topic,
             query,
             recollection,
             recalled: Vec::new(),
             tool_turns: Vec::new(),
             n_searches: 0,
-            answer: Answer::default(),
+            answer: AnswerSoFar::default(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Question {
     }
 
     /// The question after a round, including the round's cost.
-    pub(super) fn after(mut self, round: Round) -> Question {
+    pub(super) fn after(mut self, round: Round) -> QuestionInProgress {
         round.settle(&mut self.answer);
         self
     }
@@ -59,7 +59,7 @@ impl Question {
 }
 
 /// The final message of an answer.
-pub(super) fn response(query: &Query, answer: Answer, finish_reason: Option<FinishReason>) -> Response {
+pub(super) fn response(query: &Query, answer: AnswerSoFar, finish_reason: Option<FinishReason>) -> Response {
     // After reasoning, or before a text that ends it, tokens are not those of the answer's text alone.
     let is_text_alone = answer.thinking.is_empty() && finish_reason != Some(FinishReason::StopText);
     Response {

@@ -1,23 +1,26 @@
 //! The states of the generator agent and the actions each allows. From generating, recalling is entered again when the
 //! model searches memory, or when the prompt has to be rebuilt.
 
-use hone_protocol::{GenerateError, Response};
-
 use super::answer::Round;
-use super::question::Question;
+use super::question::QuestionInProgress;
 use crate::machine::state_machine;
-use crate::topic::Topic;
+
+/// An answer that the model is writing.
+pub(crate) struct AnswerInProgress {
+    pub(crate) question: QuestionInProgress,
+    pub(crate) round: Round,
+}
 
 state_machine! {
     "generator";
     rests {
-        Idle: () = "IDLE",
-        Generating: Box<(Question, Round)> = "GENERATING",
+        Idle = "IDLE",
+        Generating(Box<AnswerInProgress>) = "GENERATING",
     }
     passes {
-        Recalling: Question = "RECALLING",
-        Publishing: (Topic, Response) = "PUBLISHING",
-        Error: (Topic, GenerateError) = "ERROR",
+        Recalling = "RECALLING",
+        Publishing = "PUBLISHING",
+        Error = "ERROR",
     }
     actions {
         Receive = "RECEIVE",

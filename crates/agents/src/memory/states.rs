@@ -5,16 +5,16 @@ use crate::machine::state_machine;
 state_machine! {
     "memory";
     rests {
-        Idle: () = "IDLE",
+        Idle = "IDLE",
     }
     passes {
-        Writing: () = "WRITING",
-        UpdatingScore: () = "UPDATING_SCORE",
-        AnnotatingPairwise: () = "ANNOTATING_PAIRWISE",
-        AnnotatingFeedback: () = "ANNOTATING_FEEDBACK",
-        Embedding: () = "EMBEDDING",
-        AddingFacts: () = "ADDING_FACTS",
-        Error: () = "ERROR",
+        Writing = "WRITING",
+        UpdatingScore = "UPDATING_SCORE",
+        AnnotatingPairwise = "ANNOTATING_PAIRWISE",
+        AnnotatingFeedback = "ANNOTATING_FEEDBACK",
+        Embedding = "EMBEDDING",
+        AddingFacts = "ADDING_FACTS",
+        Error = "ERROR",
     }
     actions {
         Write = "WRITE",

@@ -20,11 +20,11 @@ pub(super) struct Division {
 /// Clusters as they grow.
 pub(super) struct Clusters {
     division: Division,
-    open: Vec<Open>,
+    open: Vec<OpenCluster>,
     closed: Vec<Vec<QueryId>>,
 }
 
-struct Open {
+struct OpenCluster {
     members: Vec<QueryId>,
     /// The sum of the members' vectors, and its length.
     sum: Vec<f32>,
@@ -40,8 +40,9 @@ impl Clusters {
     /// Adds the next exchange. Its vector has length 1; one of other dimensions than a cluster's is not similar to it.
     pub(super) fn add(&mut self, id: QueryId, at: Timestamp, vector: &[f32]) {
         self.close_before(Timestamp(at.0.saturating_sub(self.division.gap)));
-        let similarity =
-            |open: &Open| if open.sum.len() == vector.len() { dot(&open.sum, vector) / open.length } else { -1.0 };
+        let similarity = |open: &OpenCluster| {
+            if open.sum.len() == vector.len() { dot(&open.sum, vector) / open.length } else { -1.0 }
+        };
         let nearest = self.open.iter().enumerate().map(|(index, open)| (index, similarity(open)));
         let nearest = nearest.max_by(|(_, a), (_, b)| a.total_cmp(b));
         match nearest {
@@ -56,7 +57,7 @@ impl Clusters {
                     self.closed.push(full.members);
                 }
             }
-            _ => self.open.push(Open { members: vec![id], sum: vector.to_vec(), length: 1.0, last: at }),
+            _ => self.open.push(OpenCluster { members: vec![id], sum: vector.to_vec(), length: 1.0, last: at }),
         }
     }
 

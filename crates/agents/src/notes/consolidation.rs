@@ -66,13 +66,13 @@ pub struct Consolidated {
 
 /// What the model says.
 #[derive(Deserialize)]
-struct Said {
+struct SaidNote {
     title: String,
     summary: String,
 }
 
 /// What is to be consolidated.
-struct Plan {
+struct ConsolidationPlan {
     exchanges: usize,
     clusters: Vec<Vec<QueryId>>,
     /// Facts by the exchange that they were stated in.
@@ -92,8 +92,10 @@ impl Consolidator<'_> {
         let total = plan.undecided.len() + plan.clusters.len();
         let mut consolidated =
             Consolidated { exchanges: plan.exchanges, clusters: plan.clusters.len(), ..Consolidated::default() };
-        let undecided = plan.undecided.iter().map(Work::Undecided);
-        for (done, work) in undecided.chain(plan.clusters.iter().map(|cluster| Work::Cluster(cluster))).enumerate() {
+        let undecided = plan.undecided.iter().map(ConsolidationStep::Undecided);
+        for (done, work) in
+            undecided.chain(plan.clusters.iter().map(|cluster| ConsolidationStep::Cluster(cluster))).enumerate()
+        {
             if !before_each(done, total) {
                 consolidated.stopped = Some(NoteError::Stopped.to_string());
                 break;
@@ -109,8 +111,8 @@ impl Consolidator<'_> {
     /// Works on one group; returns why no others should follow.
     fn work_on(
         &self,
-        work: &Work<'_>,
-        plan: &Plan,
+        work: &ConsolidationStep<'_>,
+        plan: &ConsolidationPlan,
         consolidated: &mut Consolidated,
     ) -> Result<Option<String>, NoteError> {
         let mode = self.gatekeeper.mode(ContentType::Consolidation)?;
@@ -120,8 +122,8 @@ impl Consolidator<'_> {
             return Ok(Some(refusal.reason));
         }
         let decided = match work {
-            Work::Undecided(id) => self.decide_again(**id)?,
-            Work::Cluster(cluster) => match self.consolidate(cluster, plan, consolidated) {
+            ConsolidationStep::Undecided(id) => self.decide_again(**id)?,
+            ConsolidationStep::Cluster(cluster) => match self.consolidate(cluster, plan, consolidated) {
                 Ok(decided) => decided,
                 Err(NoteError::Model { model, reason }) => {
                     tracing::warn!("a group is left: {model} has written no summary: {reason}");
@@ -151,7 +153,7 @@ impl Consolidator<'_> {
     }
 
     /// Groups what was not consolidated before. Memory is read a few engrams at a time; ids are kept.
-    fn plan(&self) -> Result<Plan, NoteError> {
+    fn plan(&self) -> Result<ConsolidationPlan, NoteError> {
         let (mut used, mut undecided) = (HashSet::new(), Vec::new());
         self.walk(|(engram, _)| {
             if engram.kind == EngramKind::Consolidation {
@@ -176,7 +178,7 @@ impl Consolidator<'_> {
             }
             _ => {}
         })?;
-        Ok(Plan { exchanges, clusters: clusters.finish(self.settings.cluster_least), facts, undecided })
+        Ok(ConsolidationPlan { exchanges, clusters: clusters.finish(self.settings.cluster_least), facts, undecided })
     }
 
     fn walk(&self, mut visit: impl FnMut(WithVector)) -> Result<(), MemoryError> {
@@ -199,7 +201,7 @@ impl Consolidator<'_> {
     fn consolidate(
         &self,
         cluster: &[QueryId],
-        plan: &Plan,
+        plan: &ConsolidationPlan,
         consolidated: &mut Consolidated,
     ) -> Result<Option<Decided>, NoteError> {
         let members = self.gatekeeper.store.these(cluster)?;
@@ -215,7 +217,7 @@ impl Consolidator<'_> {
         let places = [("memories", memories.as_str()), ("contradictions", named.as_str())];
         let prompt = fill(&self.settings.consolidation_prompt, &places);
         let completion = self.writer.write(&prompt, self.settings.consolidation_tokens, Some(self.form()))?;
-        let said: Said = serde_json::from_str(&completion.text).map_err(|_| NoteError::Model {
+        let said: SaidNote = serde_json::from_str(&completion.text).map_err(|_| NoteError::Model {
             model: self.writer.model.clone(),
             reason: "it did not come to an end within notes.consolidation_tokens".to_owned(),
         })?;
@@ -249,7 +251,7 @@ impl Consolidator<'_> {
 }
 
 /// A summary without a verdict, or exchanges without a summary.
-enum Work<'a> {
+enum ConsolidationStep<'a> {
     Undecided(&'a QueryId),
     Cluster(&'a [QueryId]),
 }

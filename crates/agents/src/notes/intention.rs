@@ -63,7 +63,7 @@ impl Intender<'_> {
         Ok(Intended { note, decided, first })
     }
 
-    fn attempt(&self, prompt: &str, today: &str, state: &State) -> Result<(Engram, Decided), NoteError> {
+    fn attempt(&self, prompt: &str, today: &str, state: &Observations) -> Result<(Engram, Decided), NoteError> {
         // At least one character, so that there is something to criticize.
         let constraint = Constraint::Regex("(?s)[^\\s].*".to_owned());
         let completion = self.writer.write(prompt, self.settings.intention_tokens, Some(constraint))?;
@@ -76,7 +76,7 @@ impl Intender<'_> {
     }
 
     /// What memory shows: figures, the latest answers with their grades, and the last intention.
-    fn state(&self) -> Result<State, NoteError> {
+    fn state(&self) -> Result<Observations, NoteError> {
         let store = self.gatekeeper.store;
         let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };
         let answers = store.list(&own, self.settings.intention_answers)?;
@@ -95,11 +95,11 @@ impl Intender<'_> {
         }
         lines.extend(answers.iter().map(described));
         let sources = answers.iter().chain(&last).map(|engram| engram.query_id).collect();
-        Ok(State { text: lines.join("\n"), sources })
+        Ok(Observations { text: lines.join("\n"), sources })
     }
 }
 
-struct State {
+struct Observations {
     text: String,
     sources: Vec<hone_protocol::QueryId>,
 }

@@ -52,7 +52,7 @@ pub enum AnswerError {
 
 /// An answer as the model gave it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Draft {
+pub(super) struct AnswerDraft {
     /// Its claims.
     pub(super) claims: Vec<Claim>,
     /// How many of the passages the model was shown: the first ones.
@@ -71,7 +71,7 @@ pub(super) struct Claim {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct SaidClaims {
     claims: Vec<Claim>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn draft(
     settings: &ResearchSettings,
     question: &str,
     passages: &[Passage],
-) -> Result<Draft, AnswerError> {
+) -> Result<AnswerDraft, AnswerError> {
     let mut n_shown = passages.len();
     let mut timings = Timings::default();
     loop {
@@ -100,8 +100,8 @@ pub(super) fn draft(
                 return Err(AnswerError::Cut { tokens: completion.timings.generation_tokens });
             }
             _ => {
-                let Said { claims } = serde_json::from_str(&completion.text)?;
-                return Ok(Draft { claims, n_shown, timings });
+                let SaidClaims { claims } = serde_json::from_str(&completion.text)?;
+                return Ok(AnswerDraft { claims, n_shown, timings });
             }
         }
     }

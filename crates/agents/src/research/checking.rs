@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::answering::Claim;
 use super::details::{missing_details, share_of_words};
-use super::document::{Passage, Place};
+use super::document::{Passage, PassagePlace};
 use super::settings::ResearchSettings;
 
 /// Gives a verdict on a claim.
@@ -20,7 +20,7 @@ pub struct CheckedClaim {
     /// The claim.
     pub text: String,
     /// The places of the passages that it cites.
-    pub citations: Vec<Place>,
+    pub citations: Vec<PassagePlace>,
     /// Whether they support it.
     pub support: Support,
     /// Why they do not, or what a judge says.
@@ -31,7 +31,7 @@ pub struct CheckedClaim {
 
 /// Checked claims.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Checked {
+pub(super) struct CheckedClaims {
     pub(super) claims: Vec<CheckedClaim>,
     /// Why a judge has not decided on a claim that words and figures speak for.
     pub(super) unjudged: Option<String>,
@@ -44,8 +44,8 @@ pub(super) fn check(
     settings: &ResearchSettings,
     judge: AskJudge<'_>,
     show: &mut dyn FnMut(usize) -> bool,
-) -> Checked {
-    let mut checked = Checked::default();
+) -> CheckedClaims {
+    let mut checked = CheckedClaims::default();
     for claim in claims {
         let cited = cited(claim, passages);
         let mut result = by_words(claim, &cited, settings.least_words);

@@ -272,7 +272,7 @@ mod tests {
 
     /// A claim about a passage, of 75 that were written by hand before the check was first run on them.
     #[derive(Deserialize)]
-    struct Pair {
+    struct ClaimAndPassage {
         claim: String,
         passage: String,
         supported: bool,
@@ -280,13 +280,13 @@ mod tests {
         kind: String,
     }
 
-    fn pairs() -> Vec<Pair> {
+    fn pairs() -> Vec<ClaimAndPassage> {
         let lines = include_str!("../../tests/data/claims.jsonl").lines();
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The share of the pairs that pass, and its 95 % interval.
-    fn passing(pairs: &[&Pair], passes: impl Fn(&Pair) -> bool) -> (f64, [f64; 2]) {
+    fn passing(pairs: &[&ClaimAndPassage], passes: impl Fn(&ClaimAndPassage) -> bool) -> (f64, [f64; 2]) {
         let n = pairs.iter().filter(|pair| passes(pair)).count();
         share_with_interval(n as u64, pairs.len() as u64).unwrap()
     }
@@ -295,20 +295,21 @@ mod tests {
     #[test]
     fn on_labelled_pairs_the_check_is_far_better_than_chance() {
         let pairs = pairs();
-        let (right, wrong): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.supported);
+        let (right, wrong): (Vec<&ClaimAndPassage>, Vec<&ClaimAndPassage>) =
+            pairs.iter().partition(|pair| pair.supported);
         assert!(right.len() >= 30 && wrong.len() >= 30);
-        let has_details = |pair: &Pair| missing_details(&pair.claim, &[&pair.passage]).is_empty();
+        let has_details = |pair: &ClaimAndPassage| missing_details(&pair.claim, &[&pair.passage]).is_empty();
         let least = super::super::settings::ResearchSettings::shipped().least_words;
-        let has_words = |pair: &Pair| share_of_words(&pair.claim, &[&pair.passage]) >= least;
-        let both = |pair: &Pair| has_details(pair) && has_words(pair);
+        let has_words = |pair: &ClaimAndPassage| share_of_words(&pair.claim, &[&pair.passage]) >= least;
+        let both = |pair: &ClaimAndPassage| has_details(pair) && has_words(pair);
         for (name, check) in
-            [("details", &has_details as &dyn Fn(&Pair) -> bool), ("words", &has_words), ("both", &both)]
+            [("details", &has_details as &dyn Fn(&ClaimAndPassage) -> bool), ("words", &has_words), ("both", &both)]
         {
             let (kept, passed) = (passing(&right, check), passing(&wrong, check));
             println!("{name}: passes {kept:.2?} of the right and {passed:.2?} of the wrong claims");
             assert!(kept.1[0] > passed.1[1], "{name} is no better than chance: {kept:.2?} and {passed:.2?}");
         }
-        let mut kinds: std::collections::BTreeMap<&str, Vec<&Pair>> = std::collections::BTreeMap::new();
+        let mut kinds: std::collections::BTreeMap<&str, Vec<&ClaimAndPassage>> = std::collections::BTreeMap::new();
         pairs.iter().for_each(|pair| kinds.entry(&pair.kind).or_default().push(pair));
         for (kind, pairs) in kinds {
             println!("{kind}: {} of {} pass", pairs.iter().filter(|pair| both(pair)).count(), pairs.len());

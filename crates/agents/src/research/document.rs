@@ -11,14 +11,14 @@ pub struct Document {
     /// The file as it is cited.
     pub name: String,
     /// What the numbers of its lines count.
-    pub unit: Unit,
+    pub unit: DocumentUnit,
     /// Its lines in order. Several may have the same number: those of a page, or blocks of HTML in one line of the source.
-    pub lines: Vec<Line>,
+    pub lines: Vec<DocumentLine>,
 }
 
 /// What is counted in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum DocumentUnit {
     /// Lines of the file, from 1.
     Line,
     /// Pages, from 1.
@@ -27,7 +27,7 @@ pub enum Unit {
 
 /// A line of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct DocumentLine {
     /// Its number, or that of its page.
     pub number: usize,
     /// Its text, without the end of the line.
@@ -37,17 +37,16 @@ pub struct Line {
 impl Document {
     /// A text with its lines.
     pub fn of_text(name: impl Into<String>, text: &str) -> Document {
-        let line = |(index, text): (usize, &str)| Line { number: index + 1, text: text.to_owned() };
-        Document { name: name.into(), unit: Unit::Line, lines: text.lines().enumerate().map(line).collect() }
+        let line = |(index, text): (usize, &str)| DocumentLine { number: index + 1, text: text.to_owned() };
+        Document { name: name.into(), unit: DocumentUnit::Line, lines: text.lines().enumerate().map(line).collect() }
     }
 
     /// The texts of pages.
     pub(super) fn of_pages(name: impl Into<String>, pages: &[String]) -> Document {
-        let lines = pages
-            .iter()
-            .enumerate()
-            .flat_map(|(index, page)| page.lines().map(move |text| Line { number: index + 1, text: text.to_owned() }));
-        Document { name: name.into(), unit: Unit::Page, lines: lines.collect() }
+        let lines = pages.iter().enumerate().flat_map(|(index, page)| {
+            page.lines().map(move |text| DocumentLine { number: index + 1, text: text.to_owned() })
+        });
+        Document { name: name.into(), unit: DocumentUnit::Page, lines: lines.collect() }
     }
 
     /// Whether it holds no text.
@@ -56,11 +55,11 @@ impl Document {
     }
 
     /// The place of the lines with these numbers.
-    pub(super) fn place(&self, first: usize, last: usize) -> Place {
+    pub(super) fn place(&self, first: usize, last: usize) -> PassagePlace {
         let file = self.name.clone();
         match self.unit {
-            Unit::Line => Place::Lines { file, first, last },
-            Unit::Page => Place::Page { file, page: first },
+            DocumentUnit::Line => PassagePlace::Lines { file, first, last },
+            DocumentUnit::Page => PassagePlace::Page { file, page: first },
         }
     }
 }
@@ -68,7 +67,7 @@ impl Document {
 /// Where a passage stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum PassagePlace {
     /// Lines of a file.
     Lines {
         /// The file.
@@ -92,13 +91,13 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PassagePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Lines { file, first, last } if first == last => write!(f, "{file}:{first}"),
-            Place::Lines { file, first, last } => write!(f, "{file}:{first}-{last}"),
-            Place::Page { file, page } => write!(f, "{file}, page {page}"),
-            Place::Memory { id } => write!(f, "memory {id}"),
+            PassagePlace::Lines { file, first, last } if first == last => write!(f, "{file}:{first}"),
+            PassagePlace::Lines { file, first, last } => write!(f, "{file}:{first}-{last}"),
+            PassagePlace::Page { file, page } => write!(f, "{file}, page {page}"),
+            PassagePlace::Memory { id } => write!(f, "memory {id}"),
         }
     }
 }
@@ -107,7 +106,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passage {
     /// Where it stands.
-    pub place: Place,
+    pub place: PassagePlace,
     /// Its text.
     pub text: String,
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::document::Document;
-use super::reading::{SourceReader, Unreadable};
+use super::reading::{SourceReader, UnreadableSource};
 
 /// A path among the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum SourceError {
         /// The file.
         file: PathBuf,
         /// Why.
-        reason: Unreadable,
+        reason: UnreadableSource,
     },
     /// There are too many files.
     #[error("the sources are more than {limit} files: name fewer, or raise research.most_files")]

@@ -8,7 +8,7 @@ use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 
-use super::document::{Document, Line, Unit};
+use super::document::{Document, DocumentLine, DocumentUnit};
 
 /// Elements that neither begin nor end a line of the text.
 const INLINE: [&str; 29] = [
@@ -18,7 +18,7 @@ const INLINE: [&str; 29] = [
 
 /// The text that a reader of the page sees, apart from what styles and scripts do to it.
 pub(super) fn read(name: &str, source: &str) -> Document {
-    let tokenizer = Tokenizer::new(Lines::default(), TokenizerOpts::default());
+    let tokenizer = Tokenizer::new(LineSink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(source));
     // It stops after a script, for a browser that would run it.
@@ -27,26 +27,26 @@ pub(super) fn read(name: &str, source: &str) -> Document {
     }
     tokenizer.end();
     let lines = tokenizer.sink.found.into_inner().lines;
-    let lines = lines.into_iter().map(|line| Line { text: with_single_spaces(&line.text), ..line });
+    let lines = lines.into_iter().map(|line| DocumentLine { text: with_single_spaces(&line.text), ..line });
     let lines = lines.filter(|line| !line.text.is_empty()).collect();
-    Document { name: name.to_owned(), unit: Unit::Line, lines }
+    Document { name: name.to_owned(), unit: DocumentUnit::Line, lines }
 }
 
 #[derive(Default)]
-struct Lines {
-    found: RefCell<Found>,
+struct LineSink {
+    found: RefCell<ReadLines>,
 }
 
 #[derive(Default)]
-struct Found {
-    lines: Vec<Line>,
+struct ReadLines {
+    lines: Vec<DocumentLine>,
     /// Whether the next text begins a line although it stands in the same one of the source.
     is_broken: bool,
     /// Whether a script or a style is open, whose text nobody reads.
     is_hidden: bool,
 }
 
-impl TokenSink for Lines {
+impl TokenSink for LineSink {
     type Handle = ();
 
     fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<()> {
@@ -60,14 +60,14 @@ impl TokenSink for Lines {
     }
 }
 
-impl Found {
+impl ReadLines {
     fn text(&mut self, text: &str, number: usize) {
         if self.is_hidden || text == "\n" {
             return;
         }
         match self.lines.last_mut() {
             Some(line) if line.number == number && !self.is_broken => line.text.push_str(text),
-            _ => self.lines.push(Line { number, text: text.to_owned() }),
+            _ => self.lines.push(DocumentLine { number, text: text.to_owned() }),
         }
         self.is_broken = false;
     }

@@ -2,15 +2,15 @@
 
 use hone_protocol::{Embed, EmbedError};
 
-use super::document::{Document, Line, Passage, Unit};
+use super::document::{Document, DocumentLine, DocumentUnit, Passage};
 
 /// How long passages are, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassageSize {
+pub(super) struct PassageSize {
     /// The most characters of one.
-    pub most: usize,
+    pub(super) most: usize,
     /// How many characters of the one before it begins with, at most, in whole lines.
-    pub overlap: usize,
+    pub(super) overlap: usize,
 }
 
 /// Passages this short are not divided further, although the embedder does not read all of one.
@@ -58,29 +58,29 @@ pub(super) fn passages_for(
 }
 
 /// The lines, those that are too long divided at white space.
-fn pieces(lines: &[Line], most: usize) -> Vec<Line> {
+fn pieces(lines: &[DocumentLine], most: usize) -> Vec<DocumentLine> {
     let mut pieces = Vec::new();
     for line in lines {
         let mut rest = line.text.trim_end();
         while let Some((limit, _)) = rest.char_indices().nth(most) {
             let end = rest[..limit].rfind(char::is_whitespace).filter(|end| *end > 0).unwrap_or(limit);
-            pieces.push(Line { number: line.number, text: rest[..end].trim_end().to_owned() });
+            pieces.push(DocumentLine { number: line.number, text: rest[..end].trim_end().to_owned() });
             rest = rest[end..].trim_start();
         }
-        pieces.push(Line { number: line.number, text: rest.to_owned() });
+        pieces.push(DocumentLine { number: line.number, text: rest.to_owned() });
     }
     pieces
 }
 
 /// Groups of lines, none of them blank at either end.
-fn chunks(unit: Unit, pieces: &[Line], size: PassageSize) -> Vec<Vec<Line>> {
+fn chunks(unit: DocumentUnit, pieces: &[DocumentLine], size: PassageSize) -> Vec<Vec<DocumentLine>> {
     let mut chunks = Vec::new();
-    let mut open: Vec<Line> = Vec::new();
+    let mut open: Vec<DocumentLine> = Vec::new();
     let mut n_new = 0;
     for piece in pieces {
         let length = length_of(&open);
         let is_full = length + piece.text.chars().count() > size.most;
-        let is_other_page = unit == Unit::Page && open.last().is_some_and(|last| last.number != piece.number);
+        let is_other_page = unit == DocumentUnit::Page && open.last().is_some_and(|last| last.number != piece.number);
         let ends_paragraph = piece.text.trim().is_empty() && length * 100 >= size.most * FULL_ENOUGH;
         if n_new > 0 && (is_full || is_other_page || ends_paragraph) {
             chunks.extend(without_blank_ends(&open));
@@ -101,9 +101,9 @@ fn chunks(unit: Unit, pieces: &[Line], size: PassageSize) -> Vec<Vec<Line>> {
 }
 
 /// The last lines that are together no longer than this.
-fn end_of(lines: &[Line], most: usize) -> Vec<Line> {
+fn end_of(lines: &[DocumentLine], most: usize) -> Vec<DocumentLine> {
     let mut length = 0;
-    let fits = |line: &&Line| {
+    let fits = |line: &&DocumentLine| {
         length += line.text.chars().count() + 1;
         length <= most
     };
@@ -111,23 +111,23 @@ fn end_of(lines: &[Line], most: usize) -> Vec<Line> {
     lines[lines.len() - n..].to_vec()
 }
 
-fn without_blank_ends(lines: &[Line]) -> Option<Vec<Line>> {
-    let is_text = |line: &Line| !line.text.trim().is_empty();
+fn without_blank_ends(lines: &[DocumentLine]) -> Option<Vec<DocumentLine>> {
+    let is_text = |line: &DocumentLine| !line.text.trim().is_empty();
     let (first, last) = (lines.iter().position(is_text)?, lines.iter().rposition(is_text)?);
     Some(lines[first..=last].to_vec())
 }
 
 /// Its characters, one for each end of a line among them.
-fn length_of(lines: &[Line]) -> usize {
+fn length_of(lines: &[DocumentLine]) -> usize {
     lines.iter().map(|line| line.text.chars().count() + 1).sum()
 }
 
-fn text_of(lines: &[Line]) -> String {
+fn text_of(lines: &[DocumentLine]) -> String {
     lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-fn passage(document: &Document, lines: &[Line]) -> Passage {
-    let number = |line: Option<&Line>| line.map_or(0, |line| line.number);
+fn passage(document: &Document, lines: &[DocumentLine]) -> Passage {
+    let number = |line: Option<&DocumentLine>| line.map_or(0, |line| line.number);
     Passage { place: document.place(number(lines.first()), number(lines.last())), text: text_of(lines) }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         for (index, line) in lines.iter().enumerate() {
             for word in line.split(' ').filter(|word| !word.is_empty()) {
                 let holds = |passage: &Passage| {
-                    let names = matches!(&passage.place, crate::research::Place::Lines { first, last, .. }
+                    let names = matches!(&passage.place, crate::research::PassagePlace::Lines { first, last, .. }
                         if (*first..=*last).contains(&(index + 1)));
                     names && passage.text.split_whitespace().any(|found| found == word)
                 };

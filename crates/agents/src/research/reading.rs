@@ -17,7 +17,7 @@ const PDF_MARK_WITHIN: usize = 1024;
 
 /// Why a file cannot be a source. Each follows the name of the file.
 #[derive(Debug, Error)]
-pub enum Unreadable {
+pub enum UnreadableSource {
     /// The system does not let it be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -78,47 +78,47 @@ impl SourceReader {
     ///
     /// # Errors
     /// Why it cannot be a source.
-    pub fn read(&self, path: &Path) -> Result<Document, Unreadable> {
+    pub fn read(&self, path: &Path) -> Result<Document, UnreadableSource> {
         let name = path.display().to_string();
         // A pipe would be waited for when it is opened.
         if !fs::metadata(path)?.is_file() {
-            return Err(Unreadable::NoFile);
+            return Err(UnreadableSource::NoFile);
         }
         let mut bytes = Vec::new();
         File::open(path)?.take(self.largest_file + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > self.largest_file {
-            return Err(Unreadable::TooLarge { limit: self.largest_file });
+            return Err(UnreadableSource::TooLarge { limit: self.largest_file });
         }
-        let document = match Format::of(path, &bytes) {
-            Format::Pdf => Document::of_pages(name, &self.pdf.pages(bytes).map_err(Unreadable::Broken)?),
-            Format::Html => {
+        let document = match SourceFormat::of(path, &bytes) {
+            SourceFormat::Pdf => Document::of_pages(name, &self.pdf.pages(bytes).map_err(UnreadableSource::Broken)?),
+            SourceFormat::Html => {
                 let source = decode_text(bytes)?;
                 let read = catch_unwind(|| html::read(&name, &source));
-                read.map_err(|_| Unreadable::Broken("is not HTML that can be read".to_owned()))?
+                read.map_err(|_| UnreadableSource::Broken("is not HTML that can be read".to_owned()))?
             }
-            Format::Text => Document::of_text(name, &decode_text(bytes)?),
+            SourceFormat::Text => Document::of_text(name, &decode_text(bytes)?),
         };
-        if document.is_empty() { Err(Unreadable::Empty) } else { Ok(document) }
+        if document.is_empty() { Err(UnreadableSource::Empty) } else { Ok(document) }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum SourceFormat {
     Text,
     Html,
     Pdf,
 }
 
-impl Format {
-    fn of(path: &Path, bytes: &[u8]) -> Format {
+impl SourceFormat {
+    fn of(path: &Path, bytes: &[u8]) -> SourceFormat {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let beginning = &bytes[..bytes.len().min(PDF_MARK_WITHIN)];
         match extension.as_str() {
-            "pdf" => Format::Pdf,
-            "html" | "htm" | "xhtml" => Format::Html,
+            "pdf" => SourceFormat::Pdf,
+            "html" | "htm" | "xhtml" => SourceFormat::Html,
             // Markdown and code may speak of a PDF's mark; a PDF holds it and is not text.
-            _ if beginning.starts_with(PDF_MARK) => Format::Pdf,
-            _ => Format::Text,
+            _ if beginning.starts_with(PDF_MARK) => SourceFormat::Pdf,
+            _ => SourceFormat::Text,
         }
     }
 }
@@ -126,7 +126,7 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::research::document::Unit;
+    use crate::research::document::DocumentUnit;
 
     fn reader() -> SourceReader {
         SourceReader { largest_file: 1000, pdf: PdfProcess::new("no-such-program".into(), "") }
@@ -140,7 +140,7 @@ mod tests {
         match (reader().read(&path), expected) {
             (Ok(document), Ok((number, text))) => {
                 let line = document.lines.last().unwrap();
-                assert_eq!((document.unit, line.number, line.text.as_str()), (Unit::Line, number, text));
+                assert_eq!((document.unit, line.number, line.text.as_str()), (DocumentUnit::Line, number, text));
             }
             (Err(error), Err(expected)) => assert!(error.to_string().starts_with(expected), "{error}"),
             (other, _) => panic!("{name}: {other:?}"),
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused_without_waiting_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(reader().read(folder.path()), Err(Unreadable::NoFile)));
-        assert!(matches!(reader().read(&folder.path().join("absent")), Err(Unreadable::Io(_))));
+        assert!(matches!(reader().read(folder.path()), Err(UnreadableSource::NoFile)));
+        assert!(matches!(reader().read(&folder.path().join("absent")), Err(UnreadableSource::Io(_))));
         if cfg!(unix) {
-            assert!(matches!(reader().read(Path::new("/dev/zero")), Err(Unreadable::NoFile)));
+            assert!(matches!(reader().read(Path::new("/dev/zero")), Err(UnreadableSource::NoFile)));
         }
     }
 }

@@ -4,7 +4,7 @@ use hone_memory::{Engram, EngramKind};
 use hone_protocol::{ContentType, CriticMode, QueryId};
 
 use super::Research;
-use super::document::Place;
+use super::document::PassagePlace;
 use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::notes::{NoteError, Writer};
 use crate::remembering::Rememberer;
@@ -38,7 +38,7 @@ impl Research {
     fn recalled(&self) -> Vec<QueryId> {
         let mut ids = Vec::new();
         for place in self.claims.iter().flat_map(|claim| &claim.citations) {
-            if let Place::Memory { id } = place
+            if let PassagePlace::Memory { id } = place
                 && !ids.contains(id)
             {
                 ids.push(*id);

@@ -13,7 +13,7 @@ const FUSION: f32 = 60.0;
 
 /// The vectors of a question and of passages; all have the length 1.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Vectors {
+pub struct PassageVectors {
     /// That of the question.
     pub question: Vec<f32>,
     /// That of each passage.
@@ -21,7 +21,7 @@ pub struct Vectors {
 }
 
 /// The `n` passages that fit the question best, best first, each text once. Without vectors, words alone decide.
-pub fn best_passages(question: &str, passages: &[Passage], vectors: Option<&Vectors>, n: usize) -> Vec<Passage> {
+pub fn best_passages(question: &str, passages: &[Passage], vectors: Option<&PassageVectors>, n: usize) -> Vec<Passage> {
     let mut fused: BTreeMap<usize, f32> = BTreeMap::new();
     let by_words = by_words(question, passages);
     let by_meaning = vectors.map(by_meaning).unwrap_or_default();
@@ -45,7 +45,7 @@ fn by_words(question: &str, passages: &[Passage]) -> Vec<usize> {
     index.best(question, passages.len()).into_iter().map(|found| found.sequence as usize).collect()
 }
 
-fn by_meaning(vectors: &Vectors) -> Vec<usize> {
+fn by_meaning(vectors: &PassageVectors) -> Vec<usize> {
     let similarity = |vector: &Vec<f32>| vector.iter().zip(&vectors.question).map(|(a, b)| a * b).sum::<f32>();
     let mut ranked: Vec<(usize, f32)> = vectors.passages.iter().map(similarity).enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -55,15 +55,15 @@ fn by_meaning(vectors: &Vectors) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::research::document::Place;
+    use crate::research::document::PassagePlace;
 
     fn passages(texts: &[&str]) -> Vec<Passage> {
-        let place = |line| Place::Lines { file: "a".to_owned(), first: line, last: line };
+        let place = |line| PassagePlace::Lines { file: "a".to_owned(), first: line, last: line };
         texts.iter().enumerate().map(|(line, text)| Passage { place: place(line), text: (*text).to_owned() }).collect()
     }
 
     #[track_caller]
-    fn check(texts: &[&str], vectors: Option<&Vectors>, expected: &[&str]) {
+    fn check(texts: &[&str], vectors: Option<&PassageVectors>, expected: &[&str]) {
         let found = best_passages("When was the mill built?", &passages(texts), vectors, 2);
         assert_eq!(found.iter().map(|passage| passage.text.as_str()).collect::<Vec<_>>(), expected);
     }
@@ -74,7 +74,7 @@ mod tests {
         check(&texts, None, &["The mill was built in 1792.", "The mill."]);
         check(&["The weather is fine."], None, &[]);
         let passages = [0.1, 0.9, 0.2].map(|value| vec![value, 0.0]).to_vec();
-        let vectors = Vectors { question: vec![1.0, 0.0], passages };
+        let vectors = PassageVectors { question: vec![1.0, 0.0], passages };
         let texts = ["It rains.", "Anna erected it.", "Stones."];
         check(&texts, Some(&vectors), &["Anna erected it.", "Stones."]);
     }

@@ -119,7 +119,7 @@ impl ResearchSettings {
     }
 
     /// How long passages are.
-    pub fn passage_size(&self) -> PassageSize {
+    pub(super) fn passage_size(&self) -> PassageSize {
         PassageSize { most: self.passage_characters, overlap: self.overlap_characters }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Statistic;
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// How often the items are drawn.
 const RESAMPLES: usize = 1000;
@@ -26,7 +26,7 @@ pub(super) fn interval<T>(
         clusters.entry(cluster(item)).or_default().push(item);
     }
     let clusters: Vec<Vec<&T>> = clusters.into_values().collect();
-    let mut random = Random::seeded(SEED);
+    let mut random = SplitMix::seeded(SEED);
     let mut resampled = || -> Option<f64> {
         let drawn = (0..clusters.len()).flat_map(|_| clusters[random.below(clusters.len())].iter().copied());
         statistic(&drawn.collect::<Vec<&T>>()).ok()

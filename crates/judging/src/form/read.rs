@@ -9,12 +9,12 @@ use hone_protocol::RespondentId;
 use regex::Regex;
 
 use super::json::{self, Layout};
-use super::{Kind, RESULT, VerdictForm, closing, opening};
+use super::{FormKind, RESULT, VerdictForm, closing, opening};
 use crate::verdict::{score_at_end, winner_of};
 
 /// A verdict that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadVerdict<'a> {
     /// The index of its label.
     pub(crate) label: usize,
     /// What the judge wrote besides, without its thoughts.
@@ -26,17 +26,17 @@ impl VerdictForm {
     ///
     /// # Errors
     /// What was expected, where there is no verdict, or more than one.
-    pub(crate) fn read<'a>(&self, text: &'a str) -> Result<Reading<'a>, String> {
+    pub(crate) fn read<'a>(&self, text: &'a str) -> Result<ReadVerdict<'a>, String> {
         let missing = || self.expected();
         let text = self.without_thoughts(text).ok_or_else(missing)?;
         let found = match self.kind {
-            Kind::Marker if self.place == RESULT => self.result(text),
-            Kind::Marker => self.after_marker(text),
-            Kind::Tag => self.tagged(text),
-            Kind::Json => self.member(text),
-            Kind::First => self.first(text),
+            FormKind::Marker if self.place == RESULT => self.result(text),
+            FormKind::Marker => self.after_marker(text),
+            FormKind::Tag => self.tagged(text),
+            FormKind::Json => self.member(text),
+            FormKind::First => self.first(text),
         };
-        found.map(|(label, reasons)| Reading { label, reasons }).ok_or_else(missing)
+        found.map(|(label, reasons)| ReadVerdict { label, reasons }).ok_or_else(missing)
     }
 
     /// What follows on the thoughts, whose end is in every text that was held to the form.

@@ -13,9 +13,9 @@ use crate::profile::JudgeProfiles;
 const N_OUTPUTS: usize = 1000;
 const FEEDBACK_TOKENS: usize = 40;
 
-struct Random(ChaCha8Rng);
+struct RandomText(ChaCha8Rng);
 
-impl Random {
+impl RandomText {
     fn below(&mut self, n: usize) -> usize {
         self.0.next_u32() as usize % n
     }
@@ -43,18 +43,18 @@ fn forms() -> Vec<(VerdictForm, usize)> {
             .chain([ten])
             .collect();
     let places = [
-        (Kind::Marker, "**Result:**", ""),
-        (Kind::Tag, "score", "feedback"),
-        (Kind::Tag, "score", ""),
-        (Kind::Json, "score", "explanation"),
-        (Kind::Json, "verdict.score", "verdict.reasons"),
-        (Kind::Json, "score", ""),
-        (Kind::First, "", ""),
+        (FormKind::Marker, "**Result:**", ""),
+        (FormKind::Tag, "score", "feedback"),
+        (FormKind::Tag, "score", ""),
+        (FormKind::Json, "score", "explanation"),
+        (FormKind::Json, "verdict.score", "verdict.reasons"),
+        (FormKind::Json, "score", ""),
+        (FormKind::First, "", ""),
     ];
     for names in &labels {
         for (kind, place, reason_place) in places {
             for tokens in [0, 32] {
-                let thinking = Thinking { tokens, end: "</think>".to_owned() };
+                let thinking = ThinkingForm { tokens, end: "</think>".to_owned() };
                 let (place, reason_place) = (place.to_owned(), reason_place.to_owned());
                 let labels = Labels::new(names.clone());
                 forms.push((VerdictForm { kind, place, reason_place, labels, thinking }, N_OUTPUTS / 8));
@@ -65,7 +65,7 @@ fn forms() -> Vec<(VerdictForm, usize)> {
 }
 
 /// A text that the expression matches as a whole.
-fn drawn(hir: &Hir, random: &mut Random, text: &mut String) {
+fn drawn(hir: &Hir, random: &mut RandomText, text: &mut String) {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => text.push_str(std::str::from_utf8(&literal.0).unwrap()),
@@ -162,12 +162,12 @@ const PIECES: &[&str] = &[
     "*",
 ];
 
-fn soup(random: &mut Random) -> String {
+fn soup(random: &mut RandomText) -> String {
     (0..random.below(12)).map(|_| random.pick(PIECES)).collect()
 }
 
 /// A text that the form's constraint allows, however odd: its free part and what follows on it.
-fn allowed(form: &VerdictForm, random: &mut Random) -> String {
+fn allowed(form: &VerdictForm, random: &mut RandomText) -> String {
     let (free, expression) = match form.constraint(FEEDBACK_TOKENS) {
         Constraint::FreeThenRegex { marker, regex, .. } => {
             // Where the marker is written the free text is over.
@@ -199,10 +199,10 @@ fn label_in(form: &VerdictForm, text: &str) -> usize {
         found.max_by_key(|(_, name)| name.len()).unwrap().0
     };
     match form.kind {
-        Kind::Marker => label_ends(verdict.to_owned()),
-        Kind::Tag => label_ends(bare(verdict.strip_suffix(&closing(&form.place)).unwrap())),
-        Kind::Json => label_ends(bare(verdict)),
-        Kind::First => {
+        FormKind::Marker => label_ends(verdict.to_owned()),
+        FormKind::Tag => label_ends(bare(verdict.strip_suffix(&closing(&form.place)).unwrap())),
+        FormKind::Json => label_ends(bare(verdict)),
+        FormKind::First => {
             let text = verdict.trim_start();
             let found = form.labels.names().iter().enumerate().filter(|(_, name)| text.starts_with(name.as_str()));
             found.max_by_key(|(_, name)| name.len()).unwrap().0
@@ -221,7 +221,7 @@ fn held<'a>(form: &VerdictForm, text: &'a str) -> (usize, &'a str) {
 #[test]
 fn what_a_constraint_allows_is_read_as_what_it_says() {
     for (form, n_outputs) in forms() {
-        let mut random = Random(ChaCha8Rng::seed_from_u64(7));
+        let mut random = RandomText(ChaCha8Rng::seed_from_u64(7));
         for _ in 0..n_outputs {
             let text = allowed(&form, &mut random);
             let reading = form.read(&text).unwrap_or_else(|expected| panic!("{form:?}: {text:?} is not {expected}"));
@@ -230,7 +230,11 @@ fn what_a_constraint_allows_is_read_as_what_it_says() {
             // it.
             let (free_tokens, held) = held(&form, &text);
             let room = form.max_tokens(FEEDBACK_TOKENS) - free_tokens;
-            assert!(form.kind == Kind::First || held.len() <= room, "{form:?}: {} of {room} in {text:?}", held.len());
+            assert!(
+                form.kind == FormKind::First || held.len() <= room,
+                "{form:?}: {} of {room} in {text:?}",
+                held.len()
+            );
         }
     }
 }
@@ -241,15 +245,15 @@ fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
     let place = regex::escape(form.place.rsplit('.').next().unwrap());
     let end = r#"[\s.!"'”’»。*_`)\]\u{200b}]*(?:(?:</s>|<\|im_end\|>)[\s.!"'*_`\u{200b}]*)*$"#;
     let verdict = match form.kind {
-        Kind::Marker if form.place == RESULT && form.labels.are(&["A", "B"]) => {
+        FormKind::Marker if form.place == RESULT && form.labels.are(&["A", "B"]) => {
             // Winners are also named by sentences, which `verdict` has tests of.
             format!(r"(?s)\b{name}\b")
         }
-        Kind::Marker if form.place == RESULT => format!(r"(?is)(?:result|score|rating|grade).{{0,24}}{name}{end}"),
-        Kind::Marker => format!(r"(?s){place}\s*{name}\s*$"),
-        Kind::Tag => format!(r"(?s)<{place}>\s*{name}\s*</{place}>\s*$"),
-        Kind::Json => format!(r#"(?s)"{place}"\s*:\s*"?{name}"?\s*\}}[\s}}]*$"#),
-        Kind::First => format!(r"(?s)\b{name}\b"),
+        FormKind::Marker if form.place == RESULT => format!(r"(?is)(?:result|score|rating|grade).{{0,24}}{name}{end}"),
+        FormKind::Marker => format!(r"(?s){place}\s*{name}\s*$"),
+        FormKind::Tag => format!(r"(?s)<{place}>\s*{name}\s*</{place}>\s*$"),
+        FormKind::Json => format!(r#"(?s)"{place}"\s*:\s*"?{name}"?\s*\}}[\s}}]*$"#),
+        FormKind::First => format!(r"(?s)\b{name}\b"),
     };
     Regex::new(&verdict).unwrap().is_match(text)
 }
@@ -257,7 +261,7 @@ fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
 #[test]
 fn what_a_constraint_does_not_allow_is_refused_or_read_as_nothing_else() {
     for (form, n_outputs) in forms() {
-        let mut random = Random(ChaCha8Rng::seed_from_u64(11));
+        let mut random = RandomText(ChaCha8Rng::seed_from_u64(11));
         let mut n_refused = 0;
         for _ in 0..n_outputs {
             let text = if random.below(3) == 0 { soup(&mut random) } else { damaged(&form, &mut random) };
@@ -274,7 +278,7 @@ fn what_a_constraint_does_not_allow_is_refused_or_read_as_nothing_else() {
 }
 
 /// A verdict that something has happened to: it is cut off, repeated, wrapped, or has a label that does not exist.
-fn damaged(form: &VerdictForm, random: &mut Random) -> String {
+fn damaged(form: &VerdictForm, random: &mut RandomText) -> String {
     let text = allowed(form, random);
     let at = text.char_indices().map(|(at, _)| at).nth(random.below(text.chars().count().max(1))).unwrap_or(0);
     match random.below(6) {

@@ -6,7 +6,7 @@ use super::{form, rules};
 
 /// What is known about an answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Evidence<'a> {
+pub(crate) struct AnswerEvidence<'a> {
     pub(super) query: &'a str,
     pub(super) answer: &'a str,
     pub(super) is_suspicious: bool,
@@ -25,7 +25,7 @@ pub(super) struct Feature {
     /// What it means if it speaks against it.
     speaks_against: &'static str,
     /// Its value.
-    pub(super) compute: fn(&Evidence<'_>) -> f64,
+    pub(super) compute: fn(&AnswerEvidence<'_>) -> f64,
 }
 
 /// All features. Log-probabilities are natural logarithms.
@@ -159,7 +159,7 @@ impl Feature {
     }
 }
 
-impl Evidence<'_> {
+impl AnswerEvidence<'_> {
     /// All features by their names.
     pub(super) fn features(&self) -> impl Iterator<Item = (&'static str, f64)> {
         FEATURES.iter().map(|feature| (feature.name, (feature.compute)(self)))
@@ -218,8 +218,13 @@ mod tests {
     fn log_probabilities_become_features() {
         let after = [token(-1.0, true), token(-5.0, false)];
         let alone = [token(-2.0, true), token(-8.0, false)];
-        let evidence =
-            Evidence { query: "How hot?", answer: "Very hot.", is_suspicious: true, after: &after, alone: &alone };
+        let evidence = AnswerEvidence {
+            query: "How hot?",
+            answer: "Very hot.",
+            is_suspicious: true,
+            after: &after,
+            alone: &alone,
+        };
         let value = |name: &str| (named(name).unwrap().compute)(&evidence);
         assert_eq!((value("mean_logprob"), value("lowest_logprob")), (-3.0, -5.0));
         assert_eq!((value("lowest_of_short"), value("hindered_share")), (-5.0, 0.0));
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_tokens_has_finite_features() {
-        let evidence = Evidence { query: "", answer: "", is_suspicious: false, after: &[], alone: &[] };
+        let evidence = AnswerEvidence { query: "", answer: "", is_suspicious: false, after: &[], alone: &[] };
         assert!(evidence.features().all(|(_, value)| value.is_finite()));
         let names: BTreeSet<&str> = FEATURES.iter().map(|feature| feature.name).collect();
         assert_eq!(names.len(), FEATURES.len());

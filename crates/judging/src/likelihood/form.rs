@@ -7,14 +7,14 @@ use regex::{Captures, Regex};
 use super::rules::{pattern, words};
 
 /// A form that a question may ask for.
-struct Form {
+struct FormAskedFor {
     /// How a question asks for it.
     asks: Regex,
     /// Whether an answer does not have it, given what the question says.
     is_missing: fn(&Captures<'_>, &str) -> bool,
 }
 
-static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
+static FORMS: LazyLock<Vec<FormAskedFor>> = LazyLock::new(|| {
     vec![
         form(r"\b(?:at most|no more than|up to|within|a maximum of) (\w+) words\b", |asked, answer| {
             number(asked).is_some_and(|most| n_words(answer) > most)
@@ -61,8 +61,8 @@ static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"["“]([^"”]+)["�
 /// What may follow the last mark of a sentence.
 const CLOSING: &[char] = &['"', '”', ')', ' ', '\n'];
 
-fn form(asks: &str, is_missing: fn(&Captures<'_>, &str) -> bool) -> Form {
-    Form { asks: pattern(&format!("(?i){asks}")), is_missing }
+fn form(asks: &str, is_missing: fn(&Captures<'_>, &str) -> bool) -> FormAskedFor {
+    FormAskedFor { asks: pattern(&format!("(?i){asks}")), is_missing }
 }
 
 /// Whether the answer does not have a form that the question asks for.

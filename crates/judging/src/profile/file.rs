@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::{InvalidProfile, JudgeProfile, JudgeProfiles, PLAIN, RubricForm};
-use crate::form::{Kind, Labels, Thinking, VerdictForm};
+use crate::form::{FormKind, Labels, ThinkingForm, VerdictForm};
 use crate::prompt::has_place;
 
 /// The key that names the profile from which one takes what it does not say.
@@ -76,11 +76,11 @@ struct ProfileFile {
     rubric_criterion: String,
     rubric_score: String,
     scores: Vec<String>,
-    score_form: Kind,
+    score_form: FormKind,
     score_place: String,
     score_reasons: String,
     choices: Vec<String>,
-    choice_form: Kind,
+    choice_form: FormKind,
     choice_place: String,
     choice_reasons: String,
     absolute_system: String,
@@ -98,9 +98,10 @@ impl ProfileFile {
         self.check_templates()?;
         let (temperature, context, grade_timeout) = (self.temperature()?, self.context()?, self.grade_timeout()?);
         let thinking = self.thinking()?;
-        let score = Form { form: "score", kind: self.score_form, place: self.score_place, reasons: self.score_reasons };
+        let score =
+            FormKeys { form: "score", kind: self.score_form, place: self.score_place, reasons: self.score_reasons };
         let choice =
-            Form { form: "choice", kind: self.choice_form, place: self.choice_place, reasons: self.choice_reasons };
+            FormKeys { form: "choice", kind: self.choice_form, place: self.choice_place, reasons: self.choice_reasons };
         Ok(JudgeProfile {
             name: name.to_owned(),
             about: self.about,
@@ -163,56 +164,56 @@ impl ProfileFile {
         }
     }
 
-    fn thinking(&self) -> Result<Thinking, String> {
+    fn thinking(&self) -> Result<ThinkingForm, String> {
         let invalid = |_| format!("thinking_tokens is {}: it must be 0 or more", self.thinking_tokens);
         let tokens = usize::try_from(self.thinking_tokens).map_err(invalid)?;
         match tokens > 0 && self.thinking_end.is_empty() {
             true => Err("thinking_end is empty: it must be the text that ends the judge's thoughts".to_owned()),
-            false => Ok(Thinking { tokens, end: self.thinking_end.clone() }),
+            false => Ok(ThinkingForm { tokens, end: self.thinking_end.clone() }),
         }
     }
 }
 
 /// The keys of a form, which begin with its name.
-struct Form {
+struct FormKeys {
     form: &'static str,
-    kind: Kind,
+    kind: FormKind,
     place: String,
     reasons: String,
 }
 
-impl Form {
-    fn check(self, labels: Labels, thinking: Thinking) -> Result<VerdictForm, String> {
+impl FormKeys {
+    fn check(self, labels: Labels, thinking: ThinkingForm) -> Result<VerdictForm, String> {
         self.check_place()?;
         self.check_reasons()?;
-        let Form { kind, place, reasons, .. } = self;
+        let FormKeys { kind, place, reasons, .. } = self;
         Ok(VerdictForm {
             kind,
-            place: if kind == Kind::First { String::new() } else { place },
-            reason_place: if matches!(kind, Kind::Tag | Kind::Json) { reasons } else { String::new() },
+            place: if kind == FormKind::First { String::new() } else { place },
+            reason_place: if matches!(kind, FormKind::Tag | FormKind::Json) { reasons } else { String::new() },
             labels,
             thinking,
         })
     }
 
     fn check_place(&self) -> Result<(), String> {
-        let Form { form, place, .. } = self;
+        let FormKeys { form, place, .. } = self;
         let expected = match self.kind {
-            Kind::Marker if place.trim().is_empty() => "a text such as [RESULT]",
-            Kind::Tag if !is_name(place) => "the name of a tag, of letters, digits and underscores",
-            Kind::Json if !is_path(place) => "a key, or keys with points between them",
+            FormKind::Marker if place.trim().is_empty() => "a text such as [RESULT]",
+            FormKind::Tag if !is_name(place) => "the name of a tag, of letters, digits and underscores",
+            FormKind::Json if !is_path(place) => "a key, or keys with points between them",
             _ => return Ok(()),
         };
         Err(format!("{form}_place is {place:?}: it must be {expected}"))
     }
 
     fn check_reasons(&self) -> Result<(), String> {
-        let Form { form, place, reasons, .. } = self;
+        let FormKeys { form, place, reasons, .. } = self;
         let is_sound = match self.kind {
-            Kind::Marker | Kind::First => true,
+            FormKind::Marker | FormKind::First => true,
             _ if reasons.is_empty() => true,
-            Kind::Tag => is_name(reasons) && reasons != place,
-            Kind::Json => is_path(reasons) && !is_inside(reasons, place) && !is_inside(place, reasons),
+            FormKind::Tag => is_name(reasons) && reasons != place,
+            FormKind::Json => is_path(reasons) && !is_inside(reasons, place) && !is_inside(place, reasons),
         };
         match is_sound {
             true => Ok(()),

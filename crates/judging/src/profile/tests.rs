@@ -1,5 +1,5 @@
 use super::*;
-use crate::form::Kind;
+use crate::form::FormKind;
 
 fn profiles() -> JudgeProfiles {
     JudgeProfiles::shipped()
@@ -23,12 +23,12 @@ fn every_shipped_profile_is_sound_and_says_where_it_comes_from() {
         let profile = profiles.get(name).unwrap();
         (profile.score.kind, profile.choice.kind, profile.thinking_tokens())
     };
-    assert_eq!(kinds("plain"), (Kind::Marker, Kind::Marker, 0));
-    assert_eq!(kinds("prometheus"), (Kind::Marker, Kind::Marker, 0));
-    assert_eq!(kinds("prometheus_letter_first"), (Kind::Marker, Kind::First, 0));
-    assert_eq!(kinds("mr3"), (Kind::Json, Kind::Json, 1024));
-    assert_eq!(kinds("selene"), (Kind::Marker, Kind::Marker, 0));
-    assert_eq!(kinds("flow_judge"), (Kind::Tag, Kind::Tag, 0));
+    assert_eq!(kinds("plain"), (FormKind::Marker, FormKind::Marker, 0));
+    assert_eq!(kinds("prometheus"), (FormKind::Marker, FormKind::Marker, 0));
+    assert_eq!(kinds("prometheus_letter_first"), (FormKind::Marker, FormKind::First, 0));
+    assert_eq!(kinds("mr3"), (FormKind::Json, FormKind::Json, 1024));
+    assert_eq!(kinds("selene"), (FormKind::Marker, FormKind::Marker, 0));
+    assert_eq!(kinds("flow_judge"), (FormKind::Tag, FormKind::Tag, 0));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Share;
 use super::pairs::PairRow;
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// The share of cases that may lie outside of an exact interval on each side.
 const TAIL: f64 = 0.025;
@@ -167,7 +167,7 @@ pub fn sample<T>(mut values: Vec<T>, key: impl Fn(&T) -> u128, seed: u64, n: usi
     values.sort_by_cached_key(|value| {
         let key = key(value);
         let folded = (key as u64) ^ ((key >> 64) as u64).rotate_left(32);
-        (Random::seeded(seed ^ folded).below(usize::MAX), key)
+        (SplitMix::seeded(seed ^ folded).below(usize::MAX), key)
     });
     values.truncate(n);
     values

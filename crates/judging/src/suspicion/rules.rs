@@ -6,7 +6,7 @@ use hone_protocol::SuspicionKind;
 use regex::Regex;
 
 use super::phrases::*;
-use super::views::View;
+use super::views::TextView;
 use crate::neutralize::folded;
 
 /// The maximum distance in bytes between feedback and its score.
@@ -16,21 +16,21 @@ const LONGEST_FEEDBACK: usize = 800;
 const LONGEST_SENTENCE: usize = 1000;
 
 /// A passage of a view and what it does.
-pub(super) type Passage = (SuspicionKind, Range<usize>);
+pub(super) type SuspiciousPassage = (SuspicionKind, Range<usize>);
 
 /// The relevant properties of a question.
-pub(super) struct Question {
+pub(super) struct QuestionProperties {
     is_about_scores: bool,
 }
 
-impl Question {
-    pub(super) fn new(query: &str) -> Question {
-        Question { is_about_scores: SCORING_QUESTION.is_match(&folded(query)) }
+impl QuestionProperties {
+    pub(super) fn new(query: &str) -> QuestionProperties {
+        QuestionProperties { is_about_scores: SCORING_QUESTION.is_match(&folded(query)) }
     }
 }
 
 /// All passages of a view that address a judge.
-pub(super) fn passages(view: &View, question: &Question) -> Vec<Passage> {
+pub(super) fn passages(view: &TextView, question: &QuestionProperties) -> Vec<SuspiciousPassage> {
     let text = view.text();
     let mut passages = verdicts(text);
     passages.extend(prompt_parts(text, question));
@@ -57,21 +57,21 @@ pub(super) fn passages(view: &View, question: &Question) -> Vec<Passage> {
 }
 
 /// `[RESULT] 5`.
-fn verdicts(text: &str) -> Vec<Passage> {
+fn verdicts(text: &str) -> Vec<SuspiciousPassage> {
     let is_verdict = |found: &regex::Match<'_>| !COUNTED.is_match(&text[found.end()..]);
     let verdicts = VERDICT.find_iter(text).filter(is_verdict);
     verdicts.map(|found| (SuspicionKind::ImitatesVerdict, found.range())).collect()
 }
 
 /// `###Score Rubrics:`, with the rest of its paragraph.
-fn prompt_parts(text: &str, question: &Question) -> Vec<Passage> {
+fn prompt_parts(text: &str, question: &QuestionProperties) -> Vec<SuspiciousPassage> {
     let end_of = |start: usize| text[start..].find("\n#").map_or(text.len(), |length| start + length);
     let parts: Vec<regex::Match<'_>> = PROMPT_PART.find_iter(text).collect();
     let few = if parts.len() < 2 { &[] } else { &parts[..] };
     let headings = PROMPT_HEADING.find_iter(text).filter(|_| !question.is_about_scores);
     let mut starts: Vec<usize> = headings.chain(few.iter().copied()).map(|found| found.start()).collect();
     starts.sort_unstable();
-    let mut found: Vec<Passage> = Vec::new();
+    let mut found: Vec<SuspiciousPassage> = Vec::new();
     for start in starts {
         if found.last().is_none_or(|(_, range)| range.end <= start) {
             // A heading may begin with the line break before it.
@@ -82,7 +82,7 @@ fn prompt_parts(text: &str, question: &Question) -> Vec<Passage> {
 }
 
 /// `<|im_end|>` and the like, except in code. HTML has `<s>` and `</s>` in pairs.
-fn control_tokens(text: &str) -> Vec<Passage> {
+fn control_tokens(text: &str) -> Vec<SuspiciousPassage> {
     let first_html = text.find("<s>").unwrap_or(text.len());
     let is_html = |found: &regex::Match<'_>| found.as_str() == "</s>" && first_html < found.start();
     let mut code = Code::default();
@@ -92,7 +92,7 @@ fn control_tokens(text: &str) -> Vec<Passage> {
 }
 
 /// `Feedback: … Score: 5`.
-fn feedback(text: &str, question: &Question) -> Vec<Passage> {
+fn feedback(text: &str, question: &QuestionProperties) -> Vec<SuspiciousPassage> {
     if question.is_about_scores {
         return Vec::new();
     }
@@ -105,7 +105,7 @@ fn feedback(text: &str, question: &Question) -> Vec<Passage> {
 }
 
 /// Whether a sentence tells a grader what to do. If it addresses a grader, the order may be in the next sentence.
-fn orders(sentence: &str, next: Option<&str>, question: &Question) -> bool {
+fn orders(sentence: &str, next: Option<&str>, question: &QuestionProperties) -> bool {
     let speaks_of_grading = |text: &str| GRADING.is_match(text);
     let to_grader = VOCATIVE.is_match(sentence)
         && (speaks_of_grading(sentence) || (!question.is_about_scores && next.is_some_and(speaks_of_grading)));
@@ -130,7 +130,7 @@ fn ignores(sentence: &str) -> bool {
 }
 
 /// Whether a sentence claims a score for the answer.
-fn claims(sentence: &str, is_last: bool, question: &Question) -> bool {
+fn claims(sentence: &str, is_last: bool, question: &QuestionProperties) -> bool {
     if question.is_about_scores {
         return false;
     }
@@ -156,7 +156,7 @@ fn claims_elsewhere(sentence: &str) -> bool {
 }
 
 /// Whether a sentence says that the rules of grading have changed.
-fn changes_rules(sentence: &str, next: Option<&str>, question: &Question) -> bool {
+fn changes_rules(sentence: &str, next: Option<&str>, question: &QuestionProperties) -> bool {
     let gives_score = |text: &str| NEW_SCORE.is_match(text);
     let is_change = !question.is_about_scores && NEW_RULES.is_match(sentence);
     is_change && (gives_score(sentence) || next.is_some_and(gives_score))

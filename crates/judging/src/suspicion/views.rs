@@ -15,17 +15,17 @@ const LEAST_BASE64: usize = 12;
 const LEAST_INVISIBLE: usize = 4;
 
 /// A view of a text.
-pub(super) struct View {
+pub(super) struct TextView {
     text: String,
     /// The start of each character, and the bytes of the original that it represents.
     origins: Vec<(usize, Range<usize>)>,
     is_disguise: bool,
 }
 
-impl View {
+impl TextView {
     /// The characters, with runs of white space reduced to one space or line break each, without emphasis.
-    fn new(signs: &[Sign], is_disguise: bool) -> View {
-        let mut view = View { text: String::new(), origins: Vec::with_capacity(signs.len()), is_disguise };
+    fn new(signs: &[Sign], is_disguise: bool) -> TextView {
+        let mut view = TextView { text: String::new(), origins: Vec::with_capacity(signs.len()), is_disguise };
         for sign in signs.iter().filter(|sign| !matches!(sign.looks_like, '*' | '~')) {
             let shown = match sign.looks_like {
                 _ if sign.ends_line => '\n',
@@ -71,17 +71,17 @@ impl View {
 }
 
 /// The text as it looks, followed by the views that differ from it.
-pub(super) fn views(text: &str) -> Vec<View> {
+pub(super) fn views(text: &str) -> Vec<TextView> {
     let plain = signs(text);
-    let mut views = vec![View::new(&plain, false)];
+    let mut views = vec![TextView::new(&plain, false)];
     views.extend(
         [joined, unescaped, without_digits_in_words]
             .iter()
-            .filter_map(|change| change(&plain).map(|changed| View::new(&changed, true))),
+            .filter_map(|change| change(&plain).map(|changed| TextView::new(&changed, true))),
     );
-    views.extend(base64(text, &plain).map(|decoded| View::new(&decoded, true)));
-    views.push(View::new(&rotated(&plain), true));
-    views.push(View::new(&plain.iter().rev().copied().collect::<Vec<Sign>>(), true));
+    views.extend(base64(text, &plain).map(|decoded| TextView::new(&decoded, true)));
+    views.push(TextView::new(&rotated(&plain), true));
+    views.push(TextView::new(&plain.iter().rev().copied().collect::<Vec<Sign>>(), true));
     views
 }
 

@@ -1,8 +1,8 @@
 //! The forms of a score.
 
-use super::Found;
+use super::FoundVerdict;
 use super::quoted::is_quoted;
-use super::tail::{Kind, Separator, Tail, Token};
+use super::tail::{Separator, Tail, TailToken, TailTokenKind};
 
 /// Words that a score can be labelled with.
 const LABELS: &[&str] = &["score", "rating", "grade", "result"];
@@ -10,7 +10,7 @@ const LABELS: &[&str] = &["score", "rating", "grade", "result"];
 const ADJECTIVES: &[&str] = &["final", "overall", "total", "the", "my"];
 
 /// The score at the end of `text`.
-pub(crate) fn score_at_end(text: &str) -> Option<Found<u8>> {
+pub(crate) fn score_at_end(text: &str) -> Option<FoundVerdict<u8>> {
     let mut tail = Tail::of(text);
     let mut brackets = tail.take_closing_brackets();
     let end = tail.peek().end;
@@ -22,12 +22,13 @@ pub(crate) fn score_at_end(text: &str) -> Option<Found<u8>> {
         [bracket] => place_of_bracketed(tail, bracket)?,
         _ => return None,
     };
-    let found = Found { verdict: score, place: start..end.max(value.end), value: value.start..value.end, is_marked };
+    let found =
+        FoundVerdict { verdict: score, place: start..end.max(value.end), value: value.start..value.end, is_marked };
     (!is_quoted(text, start, value.end)).then_some(found)
 }
 
 /// `[RESULT] 4`, `[RESULT] Score: 4`, `Score: 4`: where it starts, and whether `[RESULT]` marks it.
-fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: Token<'_>) -> Option<(usize, bool)> {
+fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: TailToken<'_>) -> Option<(usize, bool)> {
     let separator = tail.take_separator();
     if let Some(start) = tail.take_marker() {
         return Some((start, true));
@@ -53,11 +54,11 @@ fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: Token<
 fn place_of_bracketed(mut tail: Tail<'_>, bracket: char) -> Option<(usize, bool)> {
     tail.take_separator();
     let label = tail.take_word(LABELS)?;
-    let is_result = matches!(label.kind, Kind::Word(word) if word.eq_ignore_ascii_case("result"));
+    let is_result = matches!(label.kind, TailTokenKind::Word(word) if word.eq_ignore_ascii_case("result"));
     if is_result && bracket == '[' {
         return tail.take_marker_opening().map(|start| (start, true));
     }
-    let opening = tail.take_if(|token| token.kind == Kind::Mark(bracket))?;
+    let opening = tail.take_if(|token| token.kind == TailTokenKind::Mark(bracket))?;
     let mut before = tail;
     before.take_separator();
     if let Some(start) = before.take_marker() {
@@ -81,16 +82,16 @@ fn take_scale(tail: &mut Tail<'_>, brackets: &mut Vec<char>) -> bool {
     true
 }
 
-fn take_score<'a>(tail: &mut Tail<'a>) -> Option<(u8, Token<'a>)> {
+fn take_score<'a>(tail: &mut Tail<'a>) -> Option<(u8, TailToken<'a>)> {
     let token = tail.take_word(&["1", "2", "3", "4", "5"])?;
     match token.kind {
-        Kind::Word(word) => Some((word.parse().ok()?, token)),
+        TailTokenKind::Word(word) => Some((word.parse().ok()?, token)),
         _ => None,
     }
 }
 
 /// Takes the adjectives before a label; returns where they start.
-fn take_adjectives(tail: &mut Tail<'_>, label: Token<'_>) -> usize {
+fn take_adjectives(tail: &mut Tail<'_>, label: TailToken<'_>) -> usize {
     let mut start = label.start;
     while let Some(word) = tail.take_if(|token| !token.ends_line && is_adjective(token)) {
         start = word.start;
@@ -98,6 +99,6 @@ fn take_adjectives(tail: &mut Tail<'_>, label: Token<'_>) -> usize {
     start
 }
 
-fn is_adjective(token: &Token<'_>) -> bool {
-    matches!(token.kind, Kind::Word(word) if ADJECTIVES.iter().any(|wanted| wanted.eq_ignore_ascii_case(word)))
+fn is_adjective(token: &TailToken<'_>) -> bool {
+    matches!(token.kind, TailTokenKind::Word(word) if ADJECTIVES.iter().any(|wanted| wanted.eq_ignore_ascii_case(word)))
 }

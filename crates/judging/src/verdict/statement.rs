@@ -6,7 +6,7 @@
 
 use hone_protocol::RespondentId;
 
-use super::Found;
+use super::FoundVerdict;
 use super::letter::names_alone;
 use super::tail::is_emphasis;
 
@@ -25,7 +25,7 @@ const AFTER_COMMA: &[&str] = &["because", "since", "as", "while", "whereas", "an
 const COMPARED_WITH: &[&str] = &["than", "to", "over", "unlike", "of", "in", "by", "from", "not"];
 
 /// The decisions in the first and in the last sentence of `text`.
-pub(super) fn decisions(text: &str) -> impl Iterator<Item = Found<RespondentId>> {
+pub(super) fn decisions(text: &str) -> impl Iterator<Item = FoundVerdict<RespondentId>> {
     let opening =
         |character: char| is_emphasis(character) || "\"'“‘([#".contains(character) || character.is_whitespace();
     let first = text.len() - text.trim_start_matches(opening).len();
@@ -33,7 +33,7 @@ pub(super) fn decisions(text: &str) -> impl Iterator<Item = Found<RespondentId>>
 }
 
 /// Whether the text after a decision leaves it unchanged.
-pub(super) fn is_left_standing(text: &str, decision: &Found<RespondentId>) -> bool {
+pub(super) fn is_left_standing(text: &str, decision: &FoundVerdict<RespondentId>) -> bool {
     let rest = &text[decision.place.end..];
     !rest.contains('?') && !decides_otherwise(rest, decision.verdict)
 }
@@ -51,17 +51,17 @@ fn start_of_last_sentence(text: &str) -> usize {
 }
 
 /// The decision that begins at the byte `start`.
-fn decision_at(text: &str, start: usize) -> Option<Found<RespondentId>> {
+fn decision_at(text: &str, start: usize) -> Option<FoundVerdict<RespondentId>> {
     text[start..].starts_with(char::is_alphanumeric).then_some(())?;
     let (verdict, value, end) =
-        winner_first(Words::new(text, start)).or_else(|| winner_last(Words::new(text, start)))?;
-    Some(Found { verdict, place: start..end, value: value..value + 1, is_marked: false })
+        winner_first(StatementWords::new(text, start)).or_else(|| winner_last(StatementWords::new(text, start)))?;
+    Some(FoundVerdict { verdict, place: start..end, value: value..value + 1, is_marked: false })
 }
 
 type Decision = (RespondentId, usize, usize);
 
 /// `Response B is clearly the better answer`, `B wins`.
-fn winner_first(mut words: Words<'_>) -> Option<Decision> {
+fn winner_first(mut words: StatementWords<'_>) -> Option<Decision> {
     words.take(&["the"]);
     words.take(NOUNS);
     let (winner, value) = words.take_letter()?;
@@ -84,7 +84,7 @@ fn winner_first(mut words: Words<'_>) -> Option<Decision> {
 }
 
 /// `The winner is B`, `The better response is Response B`.
-fn winner_last(mut words: Words<'_>) -> Option<Decision> {
+fn winner_last(mut words: StatementWords<'_>) -> Option<Decision> {
     words.take(&["the"]);
     if !words.take(&["winner"]) {
         words.take(BETTER).then_some(())?;
@@ -104,7 +104,7 @@ fn decides_otherwise(text: &str, winner: RespondentId) -> bool {
     if names_alone(text, other) {
         return true;
     }
-    let mut words = Words::new(text, 0);
+    let mut words = StatementWords::new(text, 0);
     let mut previous = "";
     loop {
         let start = words.at;
@@ -124,14 +124,14 @@ fn decides_otherwise(text: &str, winner: RespondentId) -> bool {
 
 /// The words of a text from a byte on.
 #[derive(Clone, Copy)]
-struct Words<'a> {
+struct StatementWords<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Words<'a> {
-    fn new(text: &'a str, at: usize) -> Words<'a> {
-        Words { text, at }
+impl<'a> StatementWords<'a> {
+    fn new(text: &'a str, at: usize) -> StatementWords<'a> {
+        StatementWords { text, at }
     }
 
     /// The next word, whatever precedes it, and where it starts.
@@ -149,7 +149,7 @@ impl<'a> Words<'a> {
     }
 
     /// The next word, if only spaces and emphasis precede it.
-    fn peek(&self) -> Option<(&'a str, Words<'a>)> {
+    fn peek(&self) -> Option<(&'a str, StatementWords<'a>)> {
         let rest = &self.text[self.at..];
         let passes_over =
             |character: char| character == ' ' || is_emphasis(character) || "\"'“”[]()".contains(character);
@@ -180,7 +180,7 @@ impl<'a> Words<'a> {
         let goes_on_with = |words: &[&str]| self.peek().is_some_and(|(word, _)| is_one_of(word, words));
         let after_comma = || {
             let comma = self.text.len() - rest.len() + 1;
-            Words::new(self.text, comma).peek().is_some_and(|(word, _)| is_one_of(word, AFTER_COMMA))
+            StatementWords::new(self.text, comma).peek().is_some_and(|(word, _)| is_one_of(word, AFTER_COMMA))
         };
         self.ends_sentence()
             || goes_on_with(REASONS)

@@ -17,8 +17,8 @@ pub(super) struct Tail<'a> {
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Token<'a> {
-    pub(super) kind: Kind<'a>,
+pub(super) struct TailToken<'a> {
+    pub(super) kind: TailTokenKind<'a>,
     /// Its first byte.
     pub(super) start: usize,
     /// Its end.
@@ -31,7 +31,7 @@ pub(super) struct Token<'a> {
 
 /// Its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind<'a> {
+pub(super) enum TailTokenKind<'a> {
     /// Letters and digits.
     Word(&'a str),
     /// Any other character.
@@ -60,7 +60,7 @@ impl<'a> Tail<'a> {
     }
 
     /// Takes the last token. Emphasis (`**`) and zero-width characters are skipped.
-    pub(super) fn pop(&mut self) -> Token<'a> {
+    pub(super) fn pop(&mut self) -> TailToken<'a> {
         let rest = self.text.trim_end_matches(is_filler);
         let passed = &self.text[rest.len()..];
         let start = match rest.chars().next_back() {
@@ -71,33 +71,33 @@ impl<'a> Tail<'a> {
         self.text = &rest[..start];
         let token = &rest[start..];
         let kind = match token.chars().next() {
-            None => Kind::Start,
-            Some(first) if first.is_alphanumeric() => Kind::Word(token),
-            Some(first) => Kind::Mark(first),
+            None => TailTokenKind::Start,
+            Some(first) if first.is_alphanumeric() => TailTokenKind::Word(token),
+            Some(first) => TailTokenKind::Mark(first),
         };
         let is_spaced = passed.contains(char::is_whitespace);
-        Token { kind, start, end: rest.len(), is_spaced, ends_line: passed.contains(['\n', '\r']) }
+        TailToken { kind, start, end: rest.len(), is_spaced, ends_line: passed.contains(['\n', '\r']) }
     }
 
     /// The last token, without taking it.
-    pub(super) fn peek(&self) -> Token<'a> {
+    pub(super) fn peek(&self) -> TailToken<'a> {
         let mut copy = *self;
         copy.pop()
     }
 
     /// Takes the last token if it is this mark.
     pub(super) fn take_mark(&mut self, mark: char) -> bool {
-        self.take_if(|token| token.kind == Kind::Mark(mark)).is_some()
+        self.take_if(|token| token.kind == TailTokenKind::Mark(mark)).is_some()
     }
 
     /// Takes the last token if it is one of these words, in any case.
-    pub(super) fn take_word(&mut self, words: &[&str]) -> Option<Token<'a>> {
+    pub(super) fn take_word(&mut self, words: &[&str]) -> Option<TailToken<'a>> {
         let is_one = |word: &str| words.iter().any(|wanted| wanted.eq_ignore_ascii_case(word));
-        self.take_if(|token| matches!(token.kind, Kind::Word(word) if is_one(word)))
+        self.take_if(|token| matches!(token.kind, TailTokenKind::Word(word) if is_one(word)))
     }
 
     /// Takes the last token if `is_wanted` accepts it.
-    pub(super) fn take_if(&mut self, is_wanted: impl Fn(&Token<'a>) -> bool) -> Option<Token<'a>> {
+    pub(super) fn take_if(&mut self, is_wanted: impl Fn(&TailToken<'a>) -> bool) -> Option<TailToken<'a>> {
         let token = self.peek();
         is_wanted(&token).then(|| self.pop())
     }
@@ -106,9 +106,9 @@ impl<'a> Tail<'a> {
     pub(super) fn take_closing_brackets(&mut self) -> Vec<char> {
         let mut brackets = Vec::new();
         while brackets.len() < 2
-            && let Some(token) = self.take_if(|token| matches!(token.kind, Kind::Mark(')' | ']')))
+            && let Some(token) = self.take_if(|token| matches!(token.kind, TailTokenKind::Mark(')' | ']')))
         {
-            brackets.push(if token.kind == Kind::Mark(')') { '(' } else { '[' });
+            brackets.push(if token.kind == TailTokenKind::Mark(')') { '(' } else { '[' });
         }
         brackets
     }
@@ -125,7 +125,7 @@ impl<'a> Tail<'a> {
     /// Takes the separator between a verdict and its label. A dash without spaces around it is not a separator: it
     /// makes the verdict a range or a negative number.
     pub(super) fn take_separator(&mut self) -> Separator {
-        let is_dash = |token: &Token<'a>| matches!(token.kind, Kind::Mark(mark) if DASHES.contains(&mark));
+        let is_dash = |token: &TailToken<'a>| matches!(token.kind, TailTokenKind::Mark(mark) if DASHES.contains(&mark));
         if self.take_mark(':') || self.take_mark('=') {
             Separator::Colon
         } else if self.take_if(|token| is_dash(token) && token.is_spaced).is_some() {
@@ -148,7 +148,8 @@ impl<'a> Tail<'a> {
 
     /// Takes the `[` of a marker; returns where it starts, including adjacent emphasis.
     pub(super) fn take_marker_opening(&mut self) -> Option<usize> {
-        self.take_if(|token| token.kind == Kind::Mark('[')).map(|_| self.text.trim_end_matches(is_emphasis).len())
+        self.take_if(|token| token.kind == TailTokenKind::Mark('['))
+            .map(|_| self.text.trim_end_matches(is_emphasis).len())
     }
 
     /// Whether a sentence can begin here: at the start of a line, or after a mark that ends a sentence or opens an
@@ -156,8 +157,8 @@ impl<'a> Tail<'a> {
     pub(super) fn is_at_boundary(&self) -> bool {
         let before = self.peek();
         match before.kind {
-            Kind::Start => true,
-            Kind::Mark(mark) if ".!?:;)]>#|•".contains(mark) || DASHES.contains(&mark) => true,
+            TailTokenKind::Start => true,
+            TailTokenKind::Mark(mark) if ".!?:;)]>#|•".contains(mark) || DASHES.contains(&mark) => true,
             _ => before.ends_line,
         }
     }

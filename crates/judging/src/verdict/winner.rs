@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use hone_protocol::RespondentId;
 
-use super::Found;
+use super::FoundVerdict;
 use super::letter::{is_wrapping, names_alone, stands_alone};
 use super::quoted::is_quoted;
 use super::statement::{decisions, is_left_standing};
-use super::tail::{Kind, Separator, Tail, Token};
+use super::tail::{Separator, Tail, TailToken, TailTokenKind};
 
 /// Words that a winner can be labelled with.
 const LABELS: &[&str] = &["winner", "verdict", "result"];
@@ -20,7 +20,7 @@ const LABELS: &[&str] = &["winner", "verdict", "result"];
 const NOUNS: &[&str] = &["response", "answer"];
 
 /// The winner that `text` names at its end, at its start, or in a deciding sentence.
-pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
+pub(crate) fn winner_of(text: &str) -> Option<FoundVerdict<RespondentId>> {
     let at_end = winner_at_end(text);
     if at_end.as_ref().is_some_and(|found| found.is_marked) {
         return at_end;
@@ -28,8 +28,8 @@ pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
     if holds_marker(text) {
         return None;
     }
-    let in_form: Vec<Found<RespondentId>> = [at_end, winner_at_start(text)].into_iter().flatten().collect();
-    let in_sentences: Vec<Found<RespondentId>> = decisions(text).collect();
+    let in_form: Vec<FoundVerdict<RespondentId>> = [at_end, winner_at_start(text)].into_iter().flatten().collect();
+    let in_sentences: Vec<FoundVerdict<RespondentId>> = decisions(text).collect();
     let first = in_form.first().or(in_sentences.first())?;
     let is_one = in_form.iter().chain(&in_sentences).all(|other| other.verdict == first.verdict);
     let stands = !in_form.is_empty() || is_left_standing(text, first);
@@ -37,7 +37,7 @@ pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
 }
 
 /// The winner named at the end of `text`.
-pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
+pub(crate) fn winner_at_end(text: &str) -> Option<FoundVerdict<RespondentId>> {
     let mut tail = Tail::of(text);
     let mut brackets = tail.take_closing_brackets();
     let value = tail.take_word(&["a", "b"])?;
@@ -49,12 +49,12 @@ pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
         [bracket] => place_of_bracketed(tail, bracket, noun.is_some())?,
         _ => return None,
     };
-    let found = Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked };
+    let found = FoundVerdict { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked };
     (!is_quoted(text, start, value.end)).then_some(found)
 }
 
 /// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: where it starts, and whether `[RESULT]` marks it.
-fn place_of_plain(text: &str, mut tail: Tail<'_>, value: Token<'_>) -> Option<(usize, bool)> {
+fn place_of_plain(text: &str, mut tail: Tail<'_>, value: TailToken<'_>) -> Option<(usize, bool)> {
     let separator = tail.take_separator();
     if let Some(start) = tail.take_marker() {
         return Some((start, true));
@@ -67,7 +67,7 @@ fn place_of_plain(text: &str, mut tail: Tail<'_>, value: Token<'_>) -> Option<(u
 
 /// `[RESULT: A]`, `[Response A]`: where it starts, and whether `[RESULT]` marks it.
 fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Option<(usize, bool)> {
-    if has_noun && let Some(opening) = tail.take_if(|token| token.kind == Kind::Mark(bracket)) {
+    if has_noun && let Some(opening) = tail.take_if(|token| token.kind == TailTokenKind::Mark(bracket)) {
         return tail.is_at_boundary().then_some((opening.start, false));
     }
     tail.take_separator();
@@ -76,7 +76,7 @@ fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Opti
 }
 
 /// The winner named at the beginning of `text`, in the form that the pairwise prompt asks for.
-fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
+fn winner_at_start(text: &str) -> Option<FoundVerdict<RespondentId>> {
     let letter = text.len() - without_opening(text).len();
     let (winner, other) = match text[letter..].chars().next()? {
         'A' => (RespondentId::A, 'B'),
@@ -88,7 +88,7 @@ fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
         return None;
     }
     let value: Range<usize> = letter..letter + 1;
-    Some(Found { verdict: winner, place: 0..value.end, value, is_marked: false })
+    Some(FoundVerdict { verdict: winner, place: 0..value.end, value, is_marked: false })
 }
 
 /// The text without white space and quotation marks before its first letter, and without a leading label (`Verdict:`).
@@ -110,10 +110,10 @@ fn holds_marker(text: &str) -> bool {
     })
 }
 
-fn letter_of(token: &Token<'_>) -> Option<RespondentId> {
+fn letter_of(token: &TailToken<'_>) -> Option<RespondentId> {
     match token.kind {
-        Kind::Word("A" | "a") => Some(RespondentId::A),
-        Kind::Word("B" | "b") => Some(RespondentId::B),
+        TailTokenKind::Word("A" | "a") => Some(RespondentId::A),
+        TailTokenKind::Word("B" | "b") => Some(RespondentId::B),
         _ => None,
     }
 }

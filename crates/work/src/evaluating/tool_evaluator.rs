@@ -1,10 +1,10 @@
 //! An evaluator that runs a tool.
 
-use crate::{EvaluationContext, Evaluator, EvaluatorTool, ToolEnd, ToolRun};
 use hone_containment::{ContainedCommand, Ending, Limits, Ran};
 use hone_protocol::{Category, EvaluationResult};
 
 use super::{ToolSettings, programs};
+use crate::{EvaluationContext, Evaluator, EvaluatorTool, ToolEnd, ToolRun};
 
 /// Variables of the caller that every tool gets.
 const PASSED_ON: [&str; 3] = ["LANG", "LC_ALL", "TZ"];

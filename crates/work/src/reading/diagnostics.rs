@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Findings, diagnostic, json_in, json_lines};
+use super::{ToolFindings, diagnostic, json_in, json_lines};
 
 /// An array of objects with `filename`, `location.row`, `code` and `message`.
-pub(super) fn ruff(text: &str) -> Result<Findings, String> {
+pub(super) fn ruff(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let errors = array(&value)?
         .iter()
@@ -14,13 +14,13 @@ pub(super) fn ruff(text: &str) -> Result<Findings, String> {
             diagnostic(text_of(&one["filename"]), line, one["code"].as_str(), text_of(&one["message"]))
         })
         .collect();
-    Ok(Findings { errors, ..Findings::default() })
+    Ok(ToolFindings { errors, ..ToolFindings::default() })
 }
 
 /// An object with `generalDiagnostics`, whose lines count from 0.
-pub(super) fn pyright(text: &str) -> Result<Findings, String> {
+pub(super) fn pyright(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
-    let mut findings = Findings::default();
+    let mut findings = ToolFindings::default();
     for one in array(&value["generalDiagnostics"])? {
         let line = one["range"]["start"]["line"].as_u64().map(|line| line + 1);
         let found = diagnostic(text_of(&one["file"]), line, one["rule"].as_str(), text_of(&one["message"]));
@@ -30,8 +30,8 @@ pub(super) fn pyright(text: &str) -> Result<Findings, String> {
 }
 
 /// An object a line with `file`, `line`, `code`, `message` and `severity`; nothing if there is nothing to say.
-pub(super) fn mypy(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::default();
+pub(super) fn mypy(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Success")) {
         let Ok(one) = serde_json::from_str::<Value>(line) else { continue };
         let found =
@@ -42,8 +42,8 @@ pub(super) fn mypy(text: &str) -> Result<Findings, String> {
 }
 
 /// An object a line; those with the reason `compiler-message` hold a message of the compiler.
-pub(super) fn cargo(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::default();
+pub(super) fn cargo(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::default();
     for line in json_lines(text).iter().filter(|line| line["reason"] == "compiler-message") {
         let message = &line["message"];
         let spans = message["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -67,9 +67,9 @@ pub(super) fn cargo(text: &str) -> Result<Findings, String> {
 }
 
 /// An array of files, each with `messages`, in which severity 2 is an error.
-pub(super) fn eslint(text: &str) -> Result<Findings, String> {
+pub(super) fn eslint(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
-    let mut findings = Findings::default();
+    let mut findings = ToolFindings::default();
     for file in array(&value)? {
         for one in array(&file["messages"])? {
             let (line, rule) = (one["line"].as_u64(), one["ruleId"].as_str());
@@ -81,8 +81,8 @@ pub(super) fn eslint(text: &str) -> Result<Findings, String> {
 }
 
 /// Lines such as `src/a.ts(3,5): error TS2322: message`, or `error TS18003: message`.
-pub(super) fn tsc(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::default();
+pub(super) fn tsc(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::default();
     for line in text.lines() {
         let Some((place, rest)) = line.split_once("error TS") else { continue };
         let Some((code, message)) = rest.split_once(':') else { continue };
@@ -98,9 +98,9 @@ pub(super) fn tsc(text: &str) -> Result<Findings, String> {
 }
 
 /// `runs`, each with `results`, whose level is `warning` where none is given.
-pub(super) fn sarif(text: &str) -> Result<Findings, String> {
+pub(super) fn sarif(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
-    let mut findings = Findings::default();
+    let mut findings = ToolFindings::default();
     for run in array(&value["runs"])? {
         for one in run["results"].as_array().map(Vec::as_slice).unwrap_or_default() {
             let place = &one["locations"][0]["physicalLocation"];
@@ -112,7 +112,7 @@ pub(super) fn sarif(text: &str) -> Result<Findings, String> {
     Ok(findings)
 }
 
-fn sort(findings: &mut Findings, is_error: bool, found: String) {
+fn sort(findings: &mut ToolFindings, is_error: bool, found: String) {
     if is_error { findings.errors.push(found) } else { findings.warnings.push(found) }
 }
 

@@ -2,15 +2,15 @@
 
 use roxmltree::{Document, Node};
 
-use super::Findings;
+use super::ToolFindings;
 
 /// The elements `testcase`, wherever they stand, with `failure`, `error` or `skipped` in them.
-pub(super) fn junit(text: &str) -> Result<Findings, String> {
+pub(super) fn junit(text: &str) -> Result<ToolFindings, String> {
     let document = Document::parse(text).map_err(|error| format!("its report is not XML: {error}"))?;
     if !["testsuites", "testsuite"].contains(&document.root_element().tag_name().name()) {
         return Err("its report is XML, but not of JUnit's form".to_owned());
     }
-    let mut findings = Findings::of_tests();
+    let mut findings = ToolFindings::of_tests();
     for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
         let child = |name: &str| case.children().find(|node| node.has_tag_name(name));
         if let Some(failure) = child("failure").or_else(|| child("error")) {

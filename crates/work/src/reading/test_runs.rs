@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use hone_protocol::TestCounts;
 
 use super::diagnostics;
-use super::{FailedTest, Findings, json_in, json_lines};
+use super::{FailedTest, ToolFindings, json_in, json_lines};
 
 /// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, and the lines `FAILED test - message`.
-pub(super) fn pytest(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::of_tests();
+pub(super) fn pytest(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::of_tests();
     let summary = text.lines().rev().map(|line| line.trim_matches([' ', '='])).find(|line| {
         line.contains(" in ") && (line.starts_with("no tests ran") || line.starts_with(|c: char| c.is_ascii_digit()))
     });
@@ -34,8 +34,8 @@ pub(super) fn pytest(text: &str) -> Result<Findings, String> {
 }
 
 /// libtest's lines `test name ... FAILED` and `test result: ...`; errors of the compiler, as JSON or as text on stderr.
-pub(super) fn cargo(text: &str, stderr: &str) -> Result<Findings, String> {
-    let mut findings = Findings { tests: Some(TestCounts::default()), ..diagnostics::cargo(text)? };
+pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings { tests: Some(TestCounts::default()), ..diagnostics::cargo(text)? };
     let mut has_result = false;
     for line in text.lines() {
         if let Some(result) = line.strip_prefix("test result: ") {
@@ -80,8 +80,8 @@ fn libtest_message(text: &str, name: &str) -> String {
 
 /// The Test Anything Protocol: lines `ok 1 - name` and `not ok 2 - name`, those of subtests indented. A test with
 /// subtests does not count itself.
-pub(super) fn tap(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::of_tests();
+pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::of_tests();
     if !text.lines().any(|line| line.trim_start().starts_with("TAP version") || is_plan(line.trim())) {
         return Err("it is not TAP: it has neither a version nor a plan".to_owned());
     }
@@ -131,9 +131,9 @@ fn is_plan(line: &str) -> bool {
 }
 
 /// `testResults`, each a file with `assertionResults`; a file that cannot be loaded has a message of its own.
-pub(super) fn vitest(text: &str) -> Result<Findings, String> {
+pub(super) fn vitest(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
-    let mut findings = Findings::of_tests();
+    let mut findings = ToolFindings::of_tests();
     let files = value["testResults"].as_array().ok_or("its output is JSON, but not of the expected form")?;
     for file in files {
         let tests = file["assertionResults"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -156,8 +156,8 @@ pub(super) fn vitest(text: &str) -> Result<Findings, String> {
 }
 
 /// Lines `(pass) name [1.00ms]`, `(fail) name` and `(skip) name`, or the summary alone: ` 3 pass`, ` 1 fail`.
-pub(super) fn bun(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::of_tests();
+pub(super) fn bun(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::of_tests();
     let mut summary = BTreeMap::new();
     let mut has_summary = false;
     for line in text.lines().map(str::trim) {
@@ -194,8 +194,8 @@ pub(super) fn bun(text: &str) -> Result<Findings, String> {
 }
 
 /// An object a line with `Action`, `Package` and `Test`. A test with subtests does not count itself.
-pub(super) fn go(text: &str) -> Result<Findings, String> {
-    let mut findings = Findings::of_tests();
+pub(super) fn go(text: &str) -> Result<ToolFindings, String> {
+    let mut findings = ToolFindings::of_tests();
     let lines = json_lines(text);
     if lines.is_empty() {
         return Err("its output has no line of JSON".to_owned());

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{
-    FileChange, PastAttempt, Phase, WORK_FORM, WorkspaceFiles, changed_text, optimized_prompt, parse_work, quoted_file,
-    work_regex,
-};
 use crossbeam_channel::RecvTimeoutError;
 use hone_protocol::{
     Completion, Constraint, GenerateError, GenerateRequest, Generation, Message, Payload, Prompt, Role, SamplingOptions,
 };
 
 use super::record::{TaskError, TaskRecord, WorkAttempt, WorkCandidate};
-use super::runner::{Run, step};
+use super::runner::{TaskRun, step};
 use crate::evaluating::{DirectoryFiles, is_work};
+use crate::feedback_memory::{PastAttempt, optimized_prompt};
+use crate::work_format::{WORK_FORM, work_regex};
+use crate::{FileChange, Phase, WorkspaceFiles, changed_text, parse_work, quoted_file};
 
 /// How many bytes of files a prompt shows.
 const SHOWN_BYTES: usize = 12_000;
@@ -26,7 +25,7 @@ const CANDIDATE_TEMPERATURE: f32 = 0.8;
 /// The changed files, by path: their texts, or nothing where they are deleted.
 pub(super) type Changed = BTreeMap<String, Option<String>>;
 
-impl Run<'_> {
+impl TaskRun<'_> {
     /// Has the agent write. A single answer is taken; several become candidates.
     pub(super) fn answer(&self, record: &mut TaskRecord, phase: &Phase) -> Result<(), TaskError> {
         self.staging.apply(&record.files)?;

@@ -2,35 +2,35 @@
 
 use std::cmp::Ordering;
 
-use crate::{EvaluationContext, Phase, criticize, decide};
 use hone_protocol::{Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, GateAction, Payload};
 
 use super::answering::Changed;
 use super::record::{CandidateEvaluation, TaskError, TaskRecord};
-use super::runner::{Heard, Run, TaskProgress, step};
+use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::DirectoryFiles;
+use crate::{EvaluationContext, Phase, criticize, decide};
 
 /// Work that is evaluated.
-struct Work<'a> {
+struct WorkToEvaluate<'a> {
     answer: &'a str,
     /// The changed files, or why the answer cannot be applied.
     changed: Result<&'a Changed, &'a str>,
 }
 
-impl Run<'_> {
+impl TaskRun<'_> {
     /// Evaluates the answer of the latest attempt, unless that was done when it was chosen.
     pub(super) fn evaluate(
         &self,
         record: &mut TaskRecord,
         phase: &Phase,
-        heard: &mut Heard<'_>,
+        heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         if !attempt.results.is_empty() {
             return Ok(());
         }
         self.runner.publish(record, Payload::EvaluationStarted(step(record)));
-        let work = Work {
+        let work = WorkToEvaluate {
             answer: attempt.answer.as_deref().unwrap_or_default(),
             changed: match &attempt.form_error {
                 Some(error) => Err(error),
@@ -49,7 +49,7 @@ impl Run<'_> {
         &self,
         record: &mut TaskRecord,
         phase: &Phase,
-        heard: &mut Heard<'_>,
+        heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         let next = attempt.candidates.iter().position(|candidate| candidate.evaluation.is_none());
@@ -65,7 +65,7 @@ impl Run<'_> {
         record: &mut TaskRecord,
         phase: &Phase,
         index: usize,
-        heard: &mut Heard<'_>,
+        heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         let candidates = &attempt.candidates;
@@ -79,7 +79,7 @@ impl Run<'_> {
             Some(evaluation) => evaluation,
             None => {
                 let changed = self.changed_by(record, answer);
-                let work = Work { answer, changed: changed.as_ref().map_err(String::as_str) };
+                let work = WorkToEvaluate { answer, changed: changed.as_ref().map_err(String::as_str) };
                 let (results, critics) = self.findings(record, phase, &work, heard)?;
                 let agent = attempt.agent.as_str();
                 let decision = decide(&self.runner.gate, &results, &critics, &[agent]);
@@ -111,8 +111,8 @@ impl Run<'_> {
         &self,
         record: &TaskRecord,
         phase: &Phase,
-        work: &Work<'_>,
-        heard: &mut Heard<'_>,
+        work: &WorkToEvaluate<'_>,
+        heard: &mut ProgressSink<'_>,
     ) -> Result<(Vec<EvaluationResult>, Vec<CriticScore>), TaskError> {
         let files = work.changed.unwrap_or(&record.files);
         self.staging.apply(files)?;

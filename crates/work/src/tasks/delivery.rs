@@ -5,9 +5,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{WorkspaceFiles, is_inside};
-
 use crate::evaluating::DirectoryFiles;
+use crate::{WorkspaceFiles, is_inside};
 
 /// The file that would be lost if these were written, because it was changed since the work began; `None` if none would.
 pub(super) fn conflict(

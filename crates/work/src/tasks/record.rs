@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{Assignment, Phase};
 use hone_files::{create_private_folder, staged_file, sync_folder};
 use hone_protocol::{CriticScore, EvaluationResult, GateDecision, GenerateError, TaskId, TestCounts, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::{Assignment, Phase};
 
 /// The file of a task in its folder.
 const FILE: &str = "task.json";

@@ -1,10 +1,9 @@
 //! What a person decides about a task that waits for them.
 
-use crate::Phase;
-
 use super::delivery;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, file_error};
 use super::staging::Staging;
+use crate::Phase;
 
 /// A person's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{EvaluationContext, EvaluatorTool, GateConfig, Phase, Reviewers, decide};
 use hone_protocol::{
     Envelope, EvaluationResult, GateAction, GateDecision, Generate, Payload, SamplingOptions, SessionId, Timestamp,
     WorkDecided, WorkEvaluated, WorkStep,
@@ -13,6 +12,7 @@ use super::delivery;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
 use super::staging::Staging;
 use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
+use crate::{EvaluationContext, EvaluatorTool, GateConfig, Phase, Reviewers, decide};
 
 /// The sender of the events.
 const NAME: &str = "tasks";
@@ -60,19 +60,19 @@ pub struct TaskRunner {
 }
 
 /// Hears what happens.
-pub(super) type Heard<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
+pub(super) type ProgressSink<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
 
 impl TaskRunner {
     /// Works on a task until it is accepted, or waits for a person. A run that ends early can be repeated.
     ///
     /// # Errors
     /// When another process works on it, a file cannot be used, a model fails, or it is stopped.
-    pub fn run(&self, mut record: TaskRecord, heard: &mut Heard<'_>) -> Result<TaskRecord, TaskError> {
+    pub fn run(&self, mut record: TaskRecord, heard: &mut ProgressSink<'_>) -> Result<TaskRecord, TaskError> {
         let _lock = self.store.lock(record.id)?;
         let staging = Staging::open(self.store.folder_of(record.id), &record.workspace)?;
         let settings = ToolSettings { workspace: staging.work(), ..self.tool_settings.clone() };
         let evaluators = EvaluatorSet::new(self.tools.clone(), &settings, self.reviewers.clone());
-        let run = Run { runner: self, staging, evaluators };
+        let run = TaskRun { runner: self, staging, evaluators };
         loop {
             match record.state {
                 TaskState::Working if (self.tool_settings.is_cancelled)() => return Err(TaskError::Stopped(record.id)),
@@ -96,15 +96,15 @@ impl TaskRunner {
 }
 
 /// A task's run.
-pub(super) struct Run<'a> {
+pub(super) struct TaskRun<'a> {
     pub(super) runner: &'a TaskRunner,
     pub(super) staging: Staging,
     pub(super) evaluators: EvaluatorSet,
 }
 
-impl Run<'_> {
+impl TaskRun<'_> {
     /// One step: counts the tests, has an answer written and applied, or evaluates it and decides.
-    fn step(&self, record: &mut TaskRecord, heard: &mut Heard<'_>) -> Result<(), TaskError> {
+    fn step(&self, record: &mut TaskRecord, heard: &mut ProgressSink<'_>) -> Result<(), TaskError> {
         let phases = self.runner.phases_of(record);
         let Some(phase) = phases.get(record.phase).copied() else {
             return self.finish(record);
@@ -181,7 +181,7 @@ impl Run<'_> {
         record.attempts.push(attempt);
     }
 
-    fn decide(&self, record: &mut TaskRecord, n_phases: usize, heard: &mut Heard<'_>) -> Result<(), TaskError> {
+    fn decide(&self, record: &mut TaskRecord, n_phases: usize, heard: &mut ProgressSink<'_>) -> Result<(), TaskError> {
         let round = record.attempts.get(record.round..).unwrap_or_default();
         let agents: Vec<&str> = round.iter().map(|attempt| attempt.agent.as_str()).collect();
         let Some(attempt) = round.last() else { return Ok(()) };

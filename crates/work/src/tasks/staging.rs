@@ -5,11 +5,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::WorkspaceFiles;
 use similar::TextDiff;
 
 use super::delivery::{remove, write};
 use super::record::{DIFF, TaskError, file_error};
+use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
 /// Installed packages of a workspace, which tools of the copy use where they are.

@@ -57,7 +57,7 @@ fn damaged(text: &str, random: &mut ChaCha8Rng) -> String {
 
 #[test]
 fn damaged_output_of_tools_is_read_or_refused_in_every_format() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/reading");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/reading");
     let samples: Vec<String> =
         fs::read_dir(folder).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
     assert!(samples.len() >= OutputFormat::ALL.len());

@@ -1,9 +1,9 @@
 //! What tools write, read: the samples in `data/reading` are the outputs of the tools themselves, or of their form.
 
 use hone_protocol::{EvaluationStatus, TestCounts};
-use hone_work::{EvaluatorTool, Findings, OutputFormat, ToolEnd, ToolRun};
+use hone_work::{EvaluatorTool, OutputFormat, ToolEnd, ToolFindings, ToolRun};
 
-fn read(format: OutputFormat, text: &str) -> Findings {
+fn read(format: OutputFormat, text: &str) -> ToolFindings {
     format.read(text, "", None).unwrap()
 }
 
