@@ -1,9 +1,10 @@
-//! With the feature `cuda`, on Linux: what the program is linked to instead of CUDA's libraries, so that it starts without them.
+//! With the feature `cuda`, on x86-64 Linux: what the program is linked to in place of CUDA's libraries, so that it starts without
+//! them. Elsewhere it is linked to the toolkit's own.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     #[cfg(feature = "cuda")]
-    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
+    if std::env::var("TARGET").is_ok_and(|target| target.starts_with("x86_64") && target.contains("-linux-")) {
         cuda::stand_for_libraries();
     }
 }
@@ -16,7 +17,7 @@ mod cuda {
     /// The other libraries that cudarc names to the linker, besides the driver's.
     const LIBRARIES: [&str; 4] = ["cublas", "cublasLt", "curand", "nvrtc"];
     /// Where a toolkit keeps its libraries.
-    const FOLDERS: [&str; 4] = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+    const FOLDERS: [&str; 3] = ["lib64", "lib", "targets/x86_64-linux/lib"];
     /// The variables by which cudarc finds the toolkit.
     const TOOLKIT: [&str; 4] = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"];
 

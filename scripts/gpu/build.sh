@@ -9,7 +9,8 @@
 #   scripts/gpu/build.sh --llama-cpp [--capability N]
 #     llama-bench with CUDA for the same card, in target/gpu/llama-cpp, for a call of its own
 #
-# target/gpu/1 is carried with the first call, target/gpu/2 with the second. It fails if one of them is too large.
+# target/gpu/program and target/gpu/model-1 are carried with the first call, target/gpu/model-2 with the second. It fails if either
+# would be too large.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -46,39 +47,45 @@ repository_bytes() {
 }
 
 pack() {
-    local models model work
+    local models model program=$output/unpacked
     models=$(scripts/fetch-test-models.sh)
     model=$models/SmolLM2-135M-Instruct.Q4_1.gguf
-    rm -rf $output/1 $output/2
-    mkdir -p $output/1 $output/2 $output/program
-    strip -o $output/program/hone "$hone"
-    cp "$models/vocab-llama-spm.gguf" "$models/vocab-qwen2.gguf" $output/program
-    cp /usr/share/common-licenses/GPL-3 $output/program/text.txt
+    rm -rf $output/program $output/model-1 $output/model-2 $program
+    mkdir -p $output/program $output/model-1 $output/model-2 $program
+    strip -o $program/hone "$hone"
+    cp "$models/vocab-llama-spm.gguf" "$models/vocab-qwen2.gguf" $program
+    cp /usr/share/common-licenses/GPL-3 $program/text.txt
     say 'packing the program'
-    XZ_OPT=-9 tar --owner=0 --group=0 -cJf $output/1/program.tar.xz -C $output/program .
+    XZ_OPT=-9 tar --owner=0 --group=0 -cJf $output/program/program.tar.xz -C $program .
+    manifest "$model" $program/hone >$output/program/manifest.txt
     if [ ! -e $output/model.xz ] || [ "$model" -nt $output/model.xz ]; then
         say 'packing the model'
         xz -6 --stdout "$model" >$output/model.xz
     fi
-    work=$((limit * 1048576 - $(repository_bytes)))
-    local first=$((work - $(stat -c %s $output/1/program.tar.xz) - 65536))
-    head -c $first $output/model.xz >$output/1/model.1
-    tail -c +$((first + 1)) $output/model.xz >$output/2/model.2
-    manifest "$model" >$output/1/manifest.txt
-    local part bytes
-    for part in 1 2; do
-        bytes=$(cat $output/$part/* | wc -c)
-        say "$output/$part: $(mebibytes "$bytes"), with the repository $(mebibytes $((bytes + limit * 1048576 - work))) of $limit MiB"
-        [ "$bytes" -le $work ] || { say 'that is too large' && return 1; }
-    done
+    divide
 }
 
-manifest() { # MODEL
+# Divides the model, so that the first call is full.
+divide() {
+    local room first
+    room=$((limit * 1048576 - $(repository_bytes)))
+    first=$((room - $(bytes_of program)))
+    head -c $first $output/model.xz >$output/model-1/model.1
+    tail -c +$((first + 1)) $output/model.xz >$output/model-2/model.2
+    say "first call: $output/program $(mebibytes "$(bytes_of program)"), $output/model-1 $(mebibytes "$(bytes_of model-1)")"
+    say "second call: $output/model-2 $(mebibytes "$(bytes_of model-2)")"
+    say "a call has room for $(mebibytes $room) beside the repository's own files"
+    [ "$(bytes_of model-2)" -le $room ] || { say 'the second call is too large' && return 1; }
+}
+
+bytes_of() { cat $output/"$1"/* | wc -c; }
+
+manifest() { # MODEL PROGRAM
     echo "commit: $(git rev-parse HEAD)$(git diff --quiet HEAD || echo ', with changes')"
     echo "built: $(date -u +%FT%TZ)"
     echo "features: $features"
     echo "capability: $capability"
-    echo "program sha256: $(sha256sum <$output/program/hone | cut -d ' ' -f 1)"
+    echo "program sha256: $(sha256sum <"$2" | cut -d ' ' -f 1)"
     echo "model sha256: $(sha256sum <"$1" | cut -d ' ' -f 1)"
     echo "model parts: 2"
 }
@@ -95,8 +102,8 @@ build_llama_bench() {
         -DCUDAToolkit_ROOT="$CUDA_HOME" "${cublas_options[@]}" -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_CUDA_FA_ALL_QUANTS=OFF \
         -DGGML_CUDA_NCCL=OFF -DGGML_OPENMP=OFF
     mkdir -p $output/llama-cpp
-    strip -o $output/program/llama-bench "$cache/llama.cpp-cuda-$capability/bin/llama-bench"
-    xz -9 --stdout $output/program/llama-bench >$output/llama-cpp/llama-bench.xz
+    strip -o $output/llama-bench "$cache/llama.cpp-cuda-$capability/bin/llama-bench"
+    xz -9 --stdout $output/llama-bench >$output/llama-cpp/llama-bench.xz
     say "$output/llama-cpp: $(mebibytes "$(stat -c %s $output/llama-cpp/llama-bench.xz)")"
 }
 

@@ -10,18 +10,19 @@
 #     --steps A,B      these steps only, also where an earlier call did them
 #     --hone FILE      this binary in place of the packed one
 #     --model FILE     the built-in model, in place of the packed one
+#     --llama-cpp      measure llama.cpp on the same models instead
 #     --dry-run        print the plan
 #
 # A call does what it has the models for and no earlier call on this machine did: the model comes in two parts, with two calls.
-# It ends with 0 if everything that was due is done and right; 1 if a step failed; 2 if it was not started rightly; 3 if time ran
-# out before a step, or if a step waits for the model's other part.
+# It ends with 0 if every step that was due passed; 1 if one failed; 2 if it was not started rightly; 3 if time ran out before a
+# step, or a step waits for the model's other part.
 # The steps are called by their names.
 # shellcheck disable=SC2317
 set -uo pipefail
 
 cd "$(dirname "$0")/../.."
 began=$SECONDS
-output=${OUT:-target/gpu/results} minutes=8 device=cuda quick='' only='' hone='' built_in='' dry_run=''
+output=${OUT:-target/gpu/results} minutes=8 device=cuda quick='' only='' hone='' built_in='' llama_cpp='' dry_run=''
 while [ $# -gt 0 ]; do
     case $1 in
     --output) output=$2 && shift ;;
@@ -31,6 +32,7 @@ while [ $# -gt 0 ]; do
     --hone) hone=$(realpath "$2") && shift ;;
     --model) built_in=$(realpath "$2") && shift ;;
     --quick) quick=1 ;;
+    --llama-cpp) llama_cpp=1 ;;
     --dry-run) dry_run=1 ;;
     *) echo "unknown option $1: see the top of $0" >&2 && exit 2 ;;
     esac
@@ -62,6 +64,10 @@ bench-7b 130 -
 bench-experts 150 -
 contention 60 built-in
 clients 120 built-in'
+
+[ -z "$llama_cpp" ] || plan='llama-built-in 60 built-in
+llama-7b 150 -
+llama-experts 180 -'
 
 say() { printf '%s %s\n' "$(date +%T)" "$*"; }
 left() { echo $((minutes * 60 - (SECONDS - began))); }
@@ -107,7 +113,7 @@ step_facts() {
     nproc
     free -g | head -2
     df -h /tmp /dev/shm
-    [ ! -e "$package/1/manifest.txt" ] || cat "$package/1/manifest.txt"
+    [ ! -e "$package/program/manifest.txt" ] || cat "$package/program/manifest.txt"
     [ "$device" = cuda ] || return 0
     attempt nvidia-smi limited nvidia-smi
     nvidia-smi --query-gpu=name,driver_version,memory.total,memory.free,clocks.max.sm,clocks.max.mem,power.limit,compute_cap \
@@ -245,6 +251,25 @@ serve_clients() {
         figures clients --file "$file" --model built-in --clients "$1"
 }
 
+step_llama-built-in() { llama_bench built-in "$built_in" "$depth_built_in"; }
+step_llama-7b() { await "$models/7b.gguf" && llama_bench "$seven q4_k_m" "$models/7b.gguf" "$depth"; }
+step_llama-experts() { await "$models/experts.gguf" && llama_bench "$experts q4_k_m" "$models/experts.gguf" "$depth"; }
+
+# llama_bench NAME FILE DEPTH
+llama_bench() {
+    attempt 'without depth' llama_bench_one "$1" "$2" -p "${prompts[0]},${prompts[1]}" -n "$generated"
+    attempt "depth $3" llama_bench_one "$1" "$2" -p 0 -n $((generated / 4)) -d "$3"
+    [ ! -e "$step_failed" ]
+}
+
+llama_bench_one() {
+    local name=$1 file=$2 json
+    shift 2
+    json="$results/llama-bench-$name-$(tr -d ' ' <<<"$*").json"
+    limited "$work/llama-bench" -m "$file" -ngl 99 -fa 1 -r 3 -o json "$@" >"$json" &&
+        figures llama-bench --file "$json" --model "$name"
+}
+
 # The folders of CUDA's libraries that the binary loads when it opens the card.
 library_folders() {
     python3 - <<'PYTHON'
@@ -260,14 +285,17 @@ unpack() {
     local part
     mkdir -p "$work/program" "$work/done" "$results" "$models" "$output"
     for part in 1 2; do
-        [ ! -e "$package/$part/model.$part" ] || cp -u "$package/$part/model.$part" "$work/"
+        [ ! -e "$package/model-$part/model.$part" ] || cp -u "$package/model-$part/model.$part" "$work/"
     done
-    if [ -e "$package/1/manifest.txt" ] && ! cmp -s "$package/1/manifest.txt" "$work/manifest.txt"; then
+    if [ -e "$package/program/manifest.txt" ] && ! cmp -s "$package/program/manifest.txt" "$work/manifest.txt"; then
         rm -rf "$work/done" "$results" && mkdir -p "$work/done" "$results"
-        python3 -m tarfile -e $package/1/program.tar.xz "$work/program" && cp "$package/1/manifest.txt" "$work/"
+        python3 -m tarfile -e $package/program/program.tar.xz "$work/program" && cp "$package/program/manifest.txt" "$work/"
+    fi
+    if [ -e "$package/llama-cpp/llama-bench.xz" ]; then
+        xz --decompress --stdout "$package/llama-cpp/llama-bench.xz" >"$work/llama-bench" && chmod +x "$work/llama-bench"
     fi
     [ -n "$hone" ] || hone=$work/program/hone
-    [ -x "$hone" ] || { echo "there is no program: build.sh packs it, and the first call carries $package/1" >&2 && exit 2; }
+    [ -x "$hone" ] || { echo "there is no program: build.sh packs it, and the first call carries $package/program" >&2 && exit 2; }
     if [ -z "$built_in" ]; then
         built_in=$work/built-in.gguf
         [ -e "$built_in" ] || [ ! -e "$work/manifest.txt" ] ||
@@ -311,8 +339,8 @@ run_step() { # NAME SECONDS NEED
         "step_$1"
     ) 2>&1 | tee "$results/$1.log"
     status=${PIPESTATUS[0]}
+    touch "$work/done/$1"
     if [ "$status" = 0 ]; then
-        touch "$work/done/$1"
         say "   $1: passed"
     else
         say "   $1: FAILED ($status)"

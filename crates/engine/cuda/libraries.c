@@ -57,8 +57,6 @@ __attribute__((visibility("hidden"), used)) void *hone_cuda_find(struct function
     return address;
 }
 
-#if defined(__x86_64__)
-
 __asm__(".pushsection .text\n"
         "hone_cuda_call:\n"
         "    movq (%r11), %rax\n"
@@ -103,45 +101,6 @@ __asm__(".pushsection .text\n"
         ".popsection\n");
 
 #define ENTER(name) "    leaq hone_cuda_" #name "(%rip), %r11\n    jmp hone_cuda_call\n"
-
-#elif defined(__aarch64__)
-
-__asm__(".pushsection .text\n"
-        "hone_cuda_call:\n"
-        "    ldr x17, [x16]\n"
-        "    cbz x17, 1f\n"
-        "    br x17\n"
-        "1:  stp x29, x30, [sp, #-224]!\n"
-        "    mov x29, sp\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    stp x2, x3, [sp, #32]\n"
-        "    stp x4, x5, [sp, #48]\n"
-        "    stp x6, x7, [sp, #64]\n"
-        "    str x8, [sp, #80]\n"
-        "    stp q0, q1, [sp, #96]\n"
-        "    stp q2, q3, [sp, #128]\n"
-        "    stp q4, q5, [sp, #160]\n"
-        "    stp q6, q7, [sp, #192]\n"
-        "    mov x0, x16\n"
-        "    bl hone_cuda_find\n"
-        "    mov x17, x0\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "    ldp x2, x3, [sp, #32]\n"
-        "    ldp x4, x5, [sp, #48]\n"
-        "    ldp x6, x7, [sp, #64]\n"
-        "    ldr x8, [sp, #80]\n"
-        "    ldp q0, q1, [sp, #96]\n"
-        "    ldp q2, q3, [sp, #128]\n"
-        "    ldp q4, q5, [sp, #160]\n"
-        "    ldp q6, q7, [sp, #192]\n"
-        "    ldp x29, x30, [sp], #224\n"
-        "    br x17\n"
-        ".popsection\n");
-
-#define ENTER(name)                                                                                                            \
-    "    adrp x16, hone_cuda_" #name "\n    add x16, x16, :lo12:hone_cuda_" #name "\n    b hone_cuda_call\n"
-
-#endif
 
 #define FUNCTION(library, name)                                                                                                \
     __attribute__((visibility("hidden"), used)) struct function hone_cuda_##name = {NULL, #name, &library};                    \
