@@ -5,8 +5,8 @@
     /tmp/venv/bin/python scripts/check-agreement.py            # checks the recorded figures
     /tmp/venv/bin/python scripts/check-agreement.py --write    # records them anew
 
-They are recorded in crates/quality/tests/data/agreement.json, next to the made-up verdicts that they are about, and
-crates/quality/tests/agreement.rs compares hone's own figures with them.
+They are recorded in crates/judging/tests/it/data/agreement.json, next to the made-up verdicts that they are about, and
+crates/judging/tests/it/agreement.rs compares hone's own figures with them.
 """
 
 import json
@@ -19,7 +19,7 @@ import numpy
 import scipy.stats
 from sklearn.isotonic import IsotonicRegression
 
-RECORDED = Path(__file__).parent.parent / "crates/quality/tests/data/agreement.json"
+RECORDED = Path(__file__).parent.parent / "crates/judging/tests/it/data/agreement.json"
 SEED = 20240917
 RESAMPLES = 5000
 

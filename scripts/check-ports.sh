@@ -27,7 +27,7 @@ check_macos() {
 # The crates without C and C++: what depends on the processor and the system is in them, but for the terminal and sockets.
 check_rust() {
     local crates=() crate target
-    for crate in bus containment engine files kernels protocol quality; do crates+=(--package "hone-$crate"); done
+    for crate in bus containment engine files kernels protocol judging work; do crates+=(--package "hone-$crate"); done
     for target in aarch64-apple-darwin x86_64-pc-windows-gnu; do
         rustup target list --installed | grep -qx "$target" || rustup target add "$target"
         cargo check "${crates[@]}" --tests --locked --target "$target"

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "crates/quality/tests/data"
+DATA = pathlib.Path(__file__).resolve().parent.parent / "crates/judging/tests/it/data"
 
 
 def read(path):

@@ -15,7 +15,7 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
     ("hone-containment", &[]),
@@ -24,9 +24,10 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels"]),
     ("hone-models", &["hone-protocol", "hone-files"]),
     ("hone-memory", &["hone-protocol", "hone-files"]),
-    ("hone-quality", &["hone-protocol"]),
-    ("hone-agents", &["hone-protocol", "hone-files", "hone-containment", "hone-bus", "hone-quality", "hone-memory"]),
-    ("hone-server", &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-quality", "hone-agents"]),
+    ("hone-judging", &["hone-protocol"]),
+    ("hone-work", &["hone-protocol", "hone-files", "hone-containment", "hone-judging"]),
+    ("hone-agents", &["hone-protocol", "hone-bus", "hone-judging", "hone-memory"]),
+    ("hone-server", &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-judging", "hone-agents"]),
     (
         "hone",
         &[
@@ -37,7 +38,8 @@ const LAYERS: [(&str, &[&str]); 12] = [
             "hone-engine",
             "hone-models",
             "hone-memory",
-            "hone-quality",
+            "hone-judging",
+            "hone-work",
             "hone-agents",
             "hone-server",
         ],

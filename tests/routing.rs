@@ -1,9 +1,9 @@
 //! `best:TYPE` in place of a model, over a history in which one of two installed models is clearly better.
 
 use crate::support::{Home, smollm2};
-use hone_agents::{TaskStore, WorkAttempt};
+use hone_judging::{Arm, choose};
 use hone_protocol::{GateAction, GateDecision, Timestamp};
-use hone_quality::{Arm, Assignment, choose};
+use hone_work::{Assignment, TaskStore, WorkAttempt};
 use serde_json::{Value, json};
 
 /// The same weights under two names.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt};
-use hone_quality::{CriticSettings, FenceKey, GradeTask, Judge, JudgeProfile, Rubric, neutralized, suspicion};
+use hone_judging::{CriticSettings, FenceKey, GradeTask, Judge, JudgeProfile, Rubric, neutralized, suspicion};
 use libfuzzer_sys::fuzz_target;
 
 /// Begins the line before a judged text.

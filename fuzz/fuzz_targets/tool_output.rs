@@ -2,7 +2,7 @@
 //! chooses the format, the second one where stdout ends and stderr begins.
 #![no_main]
 
-use hone_quality::OutputFormat;
+use hone_work::OutputFormat;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, u8, &str)| {

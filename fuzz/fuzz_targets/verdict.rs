@@ -1,7 +1,7 @@
 //! Looks for a verdict in any text, and for one that survives being neutralized: `cargo +nightly fuzz run verdict`.
 #![no_main]
 
-use hone_quality::{neutralized, parse_score, parse_winner};
+use hone_judging::{neutralized, parse_score, parse_winner};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -1,7 +1,7 @@
 //! What an agent writes is read or refused; no path leads out of the workspace, and a quoted file is read as it was.
 #![no_main]
 
-use hone_quality::{FileChange, changed_text, is_inside, parse_work, quoted_file};
+use hone_work::{FileChange, changed_text, is_inside, parse_work, quoted_file};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hone_agents::{TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings};
-use hone_bus::Bus;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, SamplingOptions};
-use hone_quality::{EvaluatorTool, GateConfig, Phase, Reviewers};
+use hone_work::{
+    EvaluatorTool, GateConfig, Phase, Reviewers, TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -74,7 +74,7 @@ fn runner(tasks: &Path) -> TaskRunner {
         },
         reviewers: Reviewers::default(),
         gate,
-        bus: Bus::new(),
+        publish: Box::new(|_| ()),
         store: TaskStore::new(tasks),
     }
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hone_agents::{TaskRecord, TaskState};
 use hone_protocol::{EvaluationResult, GateAction};
+use hone_work::{TaskRecord, TaskState};
 use serde_json::Value;
 
 use crate::task_stories::stage::{Stage, actions, answering, prompt_of};

@@ -4,10 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hone_agents::{Resolution, TaskError, TaskState};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateError};
-use hone_quality::Phase;
+use hone_work::{Phase, Resolution, TaskError, TaskState};
 
 use crate::task_stories::stage::{PLAN, Stage, actions, answering, prompt_of};
 
@@ -253,7 +252,7 @@ fn a_run_that_is_stopped_between_candidates_asks_for_none_of_them_again() {
     runner.tool_settings.is_cancelled = Arc::new(move || counted.load(Ordering::SeqCst) > 1);
     let counted = Arc::clone(&n_evaluated);
     let stopped = runner.run(record.clone(), &mut |progress| {
-        if matches!(progress, hone_agents::TaskProgress::Candidate { .. }) {
+        if matches!(progress, hone_work::TaskProgress::Candidate { .. }) {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     });
@@ -281,18 +280,18 @@ fn a_model_that_finds_a_critical_issue_has_the_work_tried_again() {
     };
     let answers = [said("it is not documented", 0.4), said("", 0.9)];
     let next = AtomicUsize::new(0);
-    let critic = hone_quality::CriticSettings {
+    let critic = hone_judging::CriticSettings {
         model: "reviewer".into(),
-        fallback: hone_quality::Fallback::None,
-        ..hone_quality::CriticSettings::shipped()
+        fallback: hone_judging::Fallback::None,
+        ..hone_judging::CriticSettings::shipped()
     };
-    let (judge, reviewer) = hone_quality::scripted::judge(critic, move |_| {
+    let (judge, reviewer) = hone_judging::scripted::judge(critic, move |_| {
         Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst).min(1)]])
     });
     let mut stage = node_stage();
     let settings: toml::Table = include_str!("../../config/review.toml").parse().unwrap();
     let (reviewing, grading) = (judge.clone(), judge);
-    stage.reviewers = hone_quality::Reviewers::new(
+    stage.reviewers = hone_work::Reviewers::new(
         settings.try_into().unwrap(),
         0.7,
         Arc::new(move |task| reviewing.judge(task.clone(), "")),

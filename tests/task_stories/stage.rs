@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hone_agents::{TaskRecord, TaskRunner, TaskStore, ToolSettings};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_containment::Launcher;
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateRequest, Prompt, SamplingOptions, Subject};
-use hone_quality::{Assignment, EvaluatorTool, Phase, Reviewers};
+use hone_work::{Assignment, EvaluatorTool, Phase, Reviewers, TaskRecord, TaskRunner, TaskStore, ToolSettings};
 
 use crate::support::Home;
 
@@ -38,7 +37,7 @@ pub(crate) fn answering(answers: Vec<String>) -> Arc<Scripted> {
 
 /// The phase, the agent and the decision of every attempt.
 pub(crate) fn actions(record: &TaskRecord) -> Vec<(&str, &str, GateAction)> {
-    let of = |attempt: &'_ hone_agents::WorkAttempt| attempt.decision.as_ref().unwrap().action;
+    let of = |attempt: &'_ hone_work::WorkAttempt| attempt.decision.as_ref().unwrap().action;
     record.attempts.iter().map(|attempt| (attempt.phase.as_str(), attempt.agent.as_str(), of(attempt))).collect()
 }
 
@@ -88,6 +87,7 @@ impl Stage {
     pub(crate) fn runner(&self, ladder: &[&str], generator: Arc<Scripted>) -> TaskRunner {
         let mut gate: toml::Table = include_str!("../../config/gate.toml").parse().unwrap();
         gate.insert("ladder".into(), ladder.iter().map(|agent| (*agent).to_owned()).collect::<Vec<_>>().into());
+        let bus = self.bus.clone();
         TaskRunner {
             generator,
             sampling: SamplingOptions::default(),
@@ -102,7 +102,7 @@ impl Stage {
             },
             reviewers: self.reviewers.clone(),
             gate: gate.try_into().unwrap(),
-            bus: self.bus.clone(),
+            publish: Box::new(move |event| bus.publish(event).unwrap()),
             store: self.store(),
         }
     }

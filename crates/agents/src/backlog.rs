@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvError, after, select_biased};
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
+use hone_judging::{GradeTask, Jury, Standings};
 use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
     ComparedAnswer, Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Lane, Payload, Preference,
     Prospect, Subject, with_causes,
 };
-use hone_quality::{GradeTask, Jury, Standings};
 
 use self::open_questions::OpenQuestions;
 use self::states::{

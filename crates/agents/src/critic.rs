@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
+use hone_judging::{GradeTask, Jury};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
 use hone_protocol::{Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject};
-use hone_quality::{GradeTask, Jury};
 
 use self::pairs::{Graded, NextPair, Pair, SharedPairs};
 use self::states::{

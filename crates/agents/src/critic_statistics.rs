@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use hone_judging::Share;
 use hone_memory::{CritiqueRecord, Engram, MemoryError, MemoryStore, Whose};
 use hone_protocol::{CriticMode, CritiqueResult, QueryId, Timestamp, VettingState};
-use hone_quality::Share;
 use serde::Serialize;
 
 /// The share of blocks above which the writer needs mending rather than the critic.

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Inbox, Wakeup};
+use hone_judging::fill;
 use hone_memory::{Engram, Filters, MemoryStore};
 use hone_protocol::{
     Completion, Constraint, Envelope, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
     Message, Payload, Prompt, QueryId, Role, SamplingOptions, Subject, with_causes,
 };
-use hone_quality::fill;
 
 use self::extract::{parse, schema};
 use self::jobs::Jobs;

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use hone_judging::CritiqueSettings;
 use hone_memory::{Criticized, CritiqueRecord, Engram, MemoryError, MemoryStore, Vetting};
 use hone_protocol::{
     ContentType, CriticDecision, CriticMode, CritiqueLevel, CritiqueResult, Prospect, Timestamp, VettingState,
 };
-use hone_quality::CritiqueSettings;
 
 /// An hour, in milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
+use hone_judging::Jury;
 use hone_protocol::{
     Envelope, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
     LogprobOptions, Message, Payload, Prompt, Query, QueryId, RecallMode, RespondentId, Role, SecondAnswer, Subject,
     ToolCall,
 };
-use hone_quality::Jury;
 
 use self::answer::{Answer, LogprobsFor, Round, Step};
 use self::question::{Question, Recollection, response};

@@ -20,7 +20,6 @@ mod asker;
 mod backlog;
 mod critic;
 mod critic_statistics;
-mod evaluating;
 mod exchange;
 mod extraction;
 mod gatekeeping;
@@ -34,7 +33,6 @@ mod remembering;
 pub mod research;
 mod settings;
 mod statements;
-mod tasks;
 mod team;
 mod thinking;
 mod tool_calls;
@@ -43,7 +41,6 @@ mod topic;
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
-pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};
 pub use gatekeeping::{Criticize, Decided, Gatekeeper, Refusal};
 pub use machine::StateTable;
@@ -54,10 +51,6 @@ pub use notes::{
 pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings, RecallPolicy};
-pub use tasks::{
-    CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore,
-    WorkAttempt, WorkCandidate,
-};
 pub use team::{Load, MemoryParts, RespondentB, Team, TeamParts};
 
 /// The state tables of all agents.

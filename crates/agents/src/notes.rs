@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
+use hone_judging::has_place;
 use hone_memory::{Engram, EngramKind, MemoryError};
 use hone_protocol::{
     Completion, Constraint, Generate, GenerateError, GenerateRequest, Generation, Lane, Message, Prompt, QueryId,
     Response, Role, SamplingOptions, SessionId, Timings,
 };
-use hone_quality::has_place;
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use hone_judging::fill;
 use hone_memory::{Filters, MemoryStore, RecallQuestion, Whose};
 use hone_protocol::{Embed, Message, OwnerId, RecalledEngram, Role, Tool, ToolCall, with_causes};
-use hone_quality::fill;
 use serde_json::json;
 
 use crate::notes::quoted;

@@ -1,7 +1,7 @@
 //! How memory is used: what is recalled, and the texts around it.
 
+use hone_judging::has_place;
 use hone_memory::Matching;
-use hone_quality::has_place;
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -7,9 +7,9 @@ use std::io;
 use std::sync::Arc;
 
 use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
+use hone_judging::Jury;
 use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
-use hone_quality::Jury;
 
 use crate::backlog::{self, BacklogAgent, BacklogParts};
 use crate::critic::pairs::SharedPairs;

@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{Load, MemoryParts, RespondentB, TaskStore, TeamParts};
+use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
 use hone_engine::embedder::Prefixes;
 use hone_engine::engine::EngineOptions;
 use hone_engine::model::{Model, ModelOptions, check_file};
+use hone_judging::examination::Marks;
+use hone_judging::{FenceKey, Jury, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
-use hone_quality::examination::Marks;
-use hone_quality::{FenceKey, Jury, Rubric};
 use hone_server::ServedMemory;
+use hone_work::TaskStore;
 use serde_json::{Value, json};
 
 use sysinfo::System;

@@ -16,8 +16,9 @@ use std::path::PathBuf;
 
 use hone_agents::NoteSettings;
 use hone_agents::research::ResearchSettings;
-use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
+use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
 use hone_server::ServerSettings;
+use hone_work::{GateConfig, ReviewSettings};
 use serde::Serialize;
 use toml::Value;
 

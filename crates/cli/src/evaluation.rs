@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{EvaluatorSet, ToolSettings};
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision};
-use hone_quality::{Assignment, EvaluatorTool, Reviewers};
+use hone_work::{Assignment, EvaluatorSet, EvaluatorTool, Reviewers, ToolSettings};
 use nu_ansi_term::Color;
 
 use crate::arguments::WorkspaceFlags;

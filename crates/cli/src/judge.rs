@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_models::{Catalog, Store};
-use hone_protocol::Generate;
-use hone_quality::{
+use hone_judging::{
     CriticSettings, Fallback, FenceKey, Judge, JudgeProfile, Jury, LIKELIHOOD, Rubric, Standing, Standings,
 };
+use hone_models::{Catalog, Store};
+use hone_protocol::Generate;
 
 use self::marks::{Asked, Examined, MarksStore};
 use crate::config::{Config, Places, Source};

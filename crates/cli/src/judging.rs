@@ -19,9 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
+use hone_judging::examination::{Marks, Question, Set};
+use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
 use hone_protocol::{Generate, Lane};
-use hone_quality::examination::{Marks, Question, Set};
-use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
 
 use crate::app::App;
 use crate::arguments::{BatchFlags, is_pipe};

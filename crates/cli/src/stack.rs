@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use hone_agents::{Asker, Expected, MemoryParts, Recaller, Team, TeamParts};
 use hone_bus::Bus;
+use hone_judging::Jury;
 use hone_memory::MemoryStore;
 use hone_protocol::Generate;
-use hone_quality::Jury;
 
 /// How many messages a terminal may leave unread: more than two answers have pieces.
 const UNREAD: usize = 32_768;

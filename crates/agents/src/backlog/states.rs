@@ -1,8 +1,8 @@
 //! What the backlog agent may do in which state.
 
+use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_memory::Engram;
 use hone_protocol::Grade;
-use hone_quality::{CompareTask, GradeTask, JuryRun};
 
 use crate::critic::pairs::Pair;
 use crate::machine::state_machine;

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hone_judging::{Author, CompareTask};
 use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
-use hone_quality::{Author, CompareTask};
 
 use crate::topic::{Topic, Withdrawal};
 

@@ -1,8 +1,8 @@
 //! The states of the critic agent and the actions each allows. Unwanted answers are published ungraded, without the
 //! judge.
 
+use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_protocol::Grade;
-use hone_quality::{CompareTask, GradeTask, JuryRun};
 
 use super::pairs::{Graded, Pair};
 use crate::machine::state_machine;

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use hone_judging::fill;
 use hone_memory::{Engram, EngramKind, MemoryError, WithVector};
 use hone_protocol::{Constraint, ContentType, CriticMode, QueryId, VettingState};
-use hone_quality::fill;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! The intention of a day: what is worth doing, given what memory shows.
 
+use hone_judging::fill;
 use hone_memory::{Engram, EngramKind, Filters, Whose};
 use hone_protocol::{Constraint, ContentType, CriticMode, Rating, VettingState};
-use hone_quality::fill;
 
 use super::{NoteError, NoteSettings, Writer, day, quoted};
 use crate::gatekeeping::{Decided, Gatekeeper};

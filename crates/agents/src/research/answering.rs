@@ -1,9 +1,9 @@
 //! Asks a model for an answer in claims that cite numbered passages.
 
+use hone_judging::{FenceKey, fill, neutralized};
 use hone_protocol::{
     Constraint, FinishReason, GenerateError, GenerateRequest, Message, Prompt, Role, ThinkingOptions, Timings,
 };
-use hone_quality::{FenceKey, fill, neutralized};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;

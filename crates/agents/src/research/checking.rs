@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use hone_judging::{Review, ReviewTask, SupportTask, support_of};
 use hone_protocol::Support;
-use hone_quality::{Review, ReviewTask, SupportTask, support_of};
 use serde::Serialize;
 
 use super::answering::Claim;

@@ -229,7 +229,7 @@ fn with_single_spaces(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hone_quality::share_with_interval;
+    use hone_judging::share_with_interval;
     use serde::Deserialize;
 
     use super::*;

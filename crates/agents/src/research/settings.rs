@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use hone_judging::has_place;
 use hone_protocol::SamplingOptions;
-use hone_quality::has_place;
 use serde::Deserialize;
 
 use super::passages::PassageSize;

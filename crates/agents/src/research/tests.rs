@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use hone_judging::scripted::{KEY, judge_over};
+use hone_judging::{CriticSettings, Review, ReviewTask};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest, Lane, Prompt, QueryId};
-use hone_quality::scripted::{KEY, judge_over};
-use hone_quality::{CriticSettings, Review, ReviewTask};
 
 use super::*;
 use crate::notes::Writer;

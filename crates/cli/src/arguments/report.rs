@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use hone_judging::Period;
 use hone_protocol::{RespondentId, Timestamp};
-use hone_quality::Period;
 
 use super::memory::{moment, respondent};
 

@@ -1,7 +1,7 @@
 //! `hone compare`: the judge's choice between two answers, or between the pairs in a file.
 
+use hone_judging::CompareTask;
 use hone_protocol::Preference;
-use hone_quality::CompareTask;
 
 use super::grade::{counts, tell_failure, tell_summary};
 use crate::app::App;

@@ -4,8 +4,8 @@ mod due;
 
 use std::path::Path;
 
+use hone_judging::GradeTask;
 use hone_protocol::Grade;
-use hone_quality::GradeTask;
 
 use crate::app::App;
 use crate::arguments::{BatchFlags, GradeArguments};

@@ -6,10 +6,10 @@ mod eval;
 use std::io::{BufRead, BufReader};
 
 use anyhow::Context;
+use hone_judging::examination::Marks;
+use hone_judging::{Auc, Features, LIKELIHOOD, Likelihood, Rubric, features_of};
 use hone_models::Role;
 use hone_protocol::Message;
-use hone_quality::examination::Marks;
-use hone_quality::{Auc, Features, LIKELIHOOD, Likelihood, Rubric, features_of};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

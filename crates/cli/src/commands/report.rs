@@ -6,9 +6,9 @@ mod regression;
 mod rows;
 
 use anyhow::Context;
+use hone_judging::{Figures, PairReport, QualityReport, ReportRow, ScaleReport, Share, Strength};
 use hone_memory::Whose;
 use hone_protocol::Timestamp;
-use hone_quality::{Figures, PairReport, QualityReport, ReportRow, ScaleReport, Share, Strength};
 use serde::Serialize;
 
 use self::feedback::{CommonFeedback, Grouping, commonest};

@@ -9,8 +9,8 @@ use hone_agents::research::{
     SourceReader, Sources,
 };
 use hone_agents::{NoteError, Recaller, Writer};
+use hone_judging::{FenceKey, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
-use hone_quality::{FenceKey, ReviewTask};
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use hone_agents::TaskRecord;
+use hone_judging::{Arm, choose};
 use hone_memory::{GradeOutline, Whose};
 use hone_models::Role;
 use hone_protocol::JudgingMethod;
-use hone_quality::{Arm, choose};
+use hone_work::TaskRecord;
 
 use super::memory::open_to_read;
 use crate::app::App;

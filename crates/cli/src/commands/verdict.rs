@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use anyhow::Context;
+use hone_judging::{parse_score, parse_winner};
 use hone_protocol::RespondentId;
-use hone_quality::{parse_score, parse_winner};
 use serde::Serialize;
 
 use crate::arguments::{VerdictArguments, VerdictMode};

@@ -3,13 +3,14 @@
 use hone_agents::research::ResearchSettings;
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
+use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{
     DryOptions, DynamicTemperature, Effort, Message, MirostatOptions, Role, SamplingOptions, ThinkingOptions,
     XtcOptions,
 };
-use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
+use hone_work::{GateConfig, ReviewSettings};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use hone_judging::calibration::{Calibration, HeldOut};
 use hone_models::Store;
 use hone_protocol::{Grade, JudgingMethod};
-use hone_quality::calibration::{Calibration, HeldOut};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -67,8 +67,8 @@ fn path_of(data_folder: &Path, store: &Store, asked: &Asked<'_>) -> Option<PathB
 
 #[cfg(test)]
 mod tests {
+    use hone_judging::calibration::RatedAnswer;
     use hone_protocol::Judging;
-    use hone_quality::calibration::RatedAnswer;
 
     use super::*;
 

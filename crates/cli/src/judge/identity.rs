@@ -2,8 +2,8 @@
 
 use std::time::UNIX_EPOCH;
 
+use hone_judging::{CriticSettings, JudgeProfile, Rubric};
 use hone_models::{InstalledFile, InstalledModel};
-use hone_quality::{CriticSettings, JudgeProfile, Rubric};
 use serde_json::{Value, json};
 
 /// Identifies a model among others of the same name: by its hash, or if that is unknown by its path, length and date.

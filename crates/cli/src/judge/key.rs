@@ -5,7 +5,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use hone_quality::FenceKey;
+use hone_judging::FenceKey;
 
 /// Its file in the data folder.
 const NAME: &str = "judge.key";

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use hone_judging::examination::{Marks, Set};
+use hone_judging::{CriticSettings, JudgeProfile, Rubric};
 use hone_models::Store;
 use hone_protocol::hexadecimal;
-use hone_quality::examination::{Marks, Set};
-use hone_quality::{CriticSettings, JudgeProfile, Rubric};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

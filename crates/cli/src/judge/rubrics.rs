@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_quality::Rubric;
+use hone_judging::Rubric;
 
 use crate::failure::usage;
 

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hone_quality::Verdict;
+use hone_judging::Verdict;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -11,8 +11,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hone_judging::{CompareTask, GradeTask, JointVerdict, OwnRubric, ReviewTask, Task, Verdict};
 use hone_protocol::{JudgingMethod, hexadecimal};
-use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric, ReviewTask, Task, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

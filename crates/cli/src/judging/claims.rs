@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use hone_judging::{Review, ReviewTask};
 use hone_protocol::{Generate, Lane};
-use hone_quality::{Review, ReviewTask};
 
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hone_agents::Criticize;
+use hone_judging::{CritiqueSettings, Review, critique_result};
 use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
-use hone_quality::{CritiqueSettings, Review, critique_result};
 
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use hone_judging::examination::Set;
+use hone_judging::{CompareTask, GradeTask, OwnRubric};
 use hone_protocol::RespondentId;
-use hone_quality::examination::Set;
-use hone_quality::{CompareTask, GradeTask, OwnRubric};
 use serde_json::{Map, Value};
 
 use super::lines;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crossbeam_channel::{Receiver, RecvError, Select};
+use hone_judging::{JointVerdict, Jury, JuryRun, Task};
 use hone_protocol::GenerationEvent;
-use hone_quality::{JointVerdict, Jury, JuryRun, Task};
 use indicatif::ProgressBar;
 
 use super::cache::VerdictCache;
@@ -131,8 +131,8 @@ mod tests {
     use std::time::Duration;
 
     use crossbeam_channel::bounded;
+    use hone_judging::{CompareTask, CriticSettings, GradeTask, scripted};
     use hone_protocol::scripted::{Script, Scripted};
-    use hone_quality::{CompareTask, CriticSettings, GradeTask, scripted};
 
     use super::*;
 

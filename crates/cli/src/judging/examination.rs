@@ -1,9 +1,9 @@
 //! A judge takes its examination.
 
 use anyhow::bail;
+use hone_judging::examination::{Marks, Question, QuestionGrades, Set, stages};
+use hone_judging::{CompareTask, GradeTask, LIKELIHOOD};
 use hone_protocol::Grade;
-use hone_quality::examination::{Marks, Question, QuestionGrades, Set, stages};
-use hone_quality::{CompareTask, GradeTask, LIKELIHOOD};
 
 use super::driver::{Completed, Driver, Judged};
 

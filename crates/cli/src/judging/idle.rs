@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
 use hone_agents::{Asker, Exchange, Expected};
 use hone_bus::Mailbox;
+use hone_judging::examination::Marks;
+use hone_judging::{Judge, Jury, Standing, Standings};
 use hone_protocol::{Envelope, Generate, QueryId, Subject};
-use hone_quality::examination::Marks;
-use hone_quality::{Judge, Jury, Standing, Standings};
 
 use super::JudgeSession;
 use crate::app::App;
@@ -240,8 +240,8 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use hone_agents::Expected;
+    use hone_judging::examination::QuestionGrades;
     use hone_protocol::{GenerateError, Payload, Query, RespondentId, SessionId};
-    use hone_quality::examination::QuestionGrades;
 
     use super::*;
 

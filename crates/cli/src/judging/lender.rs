@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use hone_judging::{Fallback, GradeTask, Jury, Review, ReviewTask, Standing, Standings};
 use hone_protocol::{Generate, Grade, Judging, Lane};
-use hone_quality::{Fallback, GradeTask, Jury, Review, ReviewTask, Standing, Standings};
 
 use super::cache::{CachedTask, VerdictCache};
 use super::setting;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use hone_judging::{GradeTask, ReviewTask};
 use hone_protocol::Generate;
-use hone_quality::{GradeTask, ReviewTask, Reviewers};
+use hone_work::Reviewers;
 
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;

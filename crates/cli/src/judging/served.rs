@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
+use hone_judging::{CompareTask, GradeTask};
 use hone_protocol::{Generate, Grade, Preference};
-use hone_quality::{CompareTask, GradeTask};
 use hone_server::Judges;
 
 use super::JudgeSession;

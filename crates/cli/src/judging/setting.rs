@@ -3,8 +3,8 @@
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
 
+use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD};
 use hone_protocol::{JudgingMethod, hexadecimal};
-use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 

@@ -1,7 +1,7 @@
 //! The tasks for a judge on the command line, and the columns that they add to a line.
 
+use hone_judging::{CompareTask, GradeTask, JointVerdict, OwnRubric};
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, RespondentId, Suspicion, SuspicionKind};
-use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

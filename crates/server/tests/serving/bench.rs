@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::Receiver;
+use hone_judging::{CompareTask, GradeTask, Jury};
 use hone_protocol::{Grade, Preference};
-use hone_quality::{CompareTask, GradeTask, Jury};
 use hone_server::Judges;
 
 /// A judge that works at the answer `endless` until it is withdrawn.

@@ -29,7 +29,7 @@ fn an_answer_is_graded_for_a_client_and_not_remembered() {
 #[test]
 fn two_answers_are_compared_for_a_client() {
     let judge = Scripted::new(|request| {
-        let turn = hone_quality::scripted::turn(request);
+        let turn = hone_judging::scripted::turn(request);
         let is_good_first = turn.find("the good one") < turn.find("the bad one");
         Script::saying(if is_good_first { &["A. It is good."] } else { &["B. It is good."] })
     });

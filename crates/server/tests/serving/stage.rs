@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use hone_agents::{Expected, Load, MemoryParts, RespondentB, Team, TeamParts};
 use hone_bus::Bus;
+use hone_judging::{CriticSettings, Jury, scripted};
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt, SamplingOptions};
-use hone_quality::{CriticSettings, Jury, scripted};
 use hone_server::{ServedMemory, Server, ServerParts, ServerSettings};
 use serde_json::{Value, json};
 use tempfile::TempDir;

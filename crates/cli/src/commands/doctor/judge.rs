@@ -1,7 +1,7 @@
 //! The judge: whether it is here, and which one of the catalog suits this machine.
 
+use hone_judging::LIKELIHOOD;
 use hone_models::{Bundle, Catalog, CatalogModel, Role, Store, data_folder};
-use hone_quality::LIKELIHOOD;
 use serde::Serialize;
 
 use super::Problem;
@@ -191,7 +191,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use hone_quality::JudgeProfiles;
+    use hone_judging::JudgeProfiles;
 
     use super::*;
 

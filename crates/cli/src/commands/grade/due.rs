@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
+use hone_judging::{CompareTask, GradeTask};
 use hone_memory::{BacklogEntry, Engram, Filters, Holder, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
     ComparedAnswer, Comparison, Critique, Envelope, Grade, Judging, Payload, Preference, Prospect, QueryId,
     RespondentId,
 };
-use hone_quality::{CompareTask, GradeTask};
 use serde::Serialize;
 
 use super::outcome;

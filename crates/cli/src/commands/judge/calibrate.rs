@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use anyhow::bail;
-use hone_memory::{Engram, Filters};
-use hone_protocol::{Grade, Rating};
-use hone_quality::calibration::{
+use hone_judging::calibration::{
     Calibration, HeldOut, LEAST_OF_EACH_KIND, LEAST_RATINGS, RatedAnswer, TooFew, check_number, cross_validated,
 };
-use hone_quality::{GradeTask, LIKELIHOOD};
+use hone_judging::{GradeTask, LIKELIHOOD};
+use hone_memory::{Engram, Filters};
+use hone_protocol::{Grade, Rating};
 use serde::Serialize;
 
 use crate::app::App;

@@ -4,8 +4,8 @@ mod evaluation;
 mod report;
 
 use anyhow::Context;
+use hone_judging::LIKELIHOOD;
 use hone_protocol::{Grade, Preference};
-use hone_quality::LIKELIHOOD;
 
 use self::evaluation::{Evaluation, Verdicts};
 use self::report::Report;

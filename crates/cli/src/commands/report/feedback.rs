@@ -1,6 +1,6 @@
 //! The commonest feedback: what tools and critics suggested, and what judges said of answers that were not good.
 
-use hone_quality::{ReportRow, clustered, counted};
+use hone_judging::{ReportRow, clustered, counted};
 use serde::Serialize;
 
 use crate::app::App;

@@ -1,6 +1,6 @@
 //! The report as one file of HTML, with its graphs as SVG in it.
 
-use hone_quality::{Figures, PairReport};
+use hone_judging::{Figures, PairReport};
 
 use super::{CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading, named_figures};
 
@@ -86,7 +86,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hone_quality::{QualityReport, ReportRow};
+    use hone_judging::{QualityReport, ReportRow};
 
     use super::*;
 

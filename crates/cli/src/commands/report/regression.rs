@@ -9,9 +9,9 @@ mod replay;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use hone_judging::{CompareTask, Conclusion, Contender, PairOutcome, PairRow, Regression, sample};
 use hone_memory::Engram;
 use hone_protocol::{Judging, Lane, Preference, QueryId};
-use hone_quality::{CompareTask, Conclusion, Contender, PairOutcome, PairRow, Regression, sample};
 use serde::Serialize;
 
 use self::history::{History, Reason};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hone_judging::{Contender, PairRow, ReportRow};
 use hone_memory::{GradeOutline, Outline};
-use hone_quality::{Contender, PairRow, ReportRow};
 
 use crate::app::App;
 use crate::arguments::ReportArguments;

@@ -1,8 +1,7 @@
 //! `hone task check`: evaluates a workspace as it is.
 
-use hone_agents::DirectoryFiles;
 use hone_protocol::{CriticScore, EvaluationResult, GateAction, GateDecision};
-use hone_quality::{Assignment, EvaluationContext, Reviewers, criticize, decide};
+use hone_work::{Assignment, DirectoryFiles, EvaluationContext, Reviewers, criticize, decide};
 use serde::Serialize;
 
 use crate::app::App;

@@ -1,6 +1,6 @@
 //! `hone task list`, `inbox` and `show`.
 
-use hone_agents::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
+use hone_work::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
 use serde::Serialize;
 
 use crate::app::App;

@@ -1,7 +1,6 @@
 //! `hone task resolve`: a person's decision about a task.
 
-use hone_agents::{Resolution, TaskState};
-use hone_quality::Phase;
+use hone_work::{Phase, Resolution, TaskState};
 
 use super::list;
 use crate::app::App;

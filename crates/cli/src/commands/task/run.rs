@@ -1,8 +1,10 @@
 //! `hone task run`: has models work on a task.
 
 use anyhow::Context;
-use hone_agents::{Load, TaskProgress, TaskRecord, TaskRunner, TaskState};
-use hone_quality::Phase;
+use hone_agents::Load;
+use hone_bus::Bus;
+use hone_protocol::Envelope;
+use hone_work::{Phase, TaskProgress, TaskRecord, TaskRunner, TaskState};
 
 use super::list;
 use crate::app::{App, StackOptions};
@@ -55,7 +57,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         tool_settings: settings,
         reviewers: reviews::reviewers(app, Some(stack.generator())),
         gate: app.config.gate.clone(),
-        bus: stack.bus().clone(),
+        publish: publishing(stack.bus().clone()),
         store,
     };
     app.output.note(&format!("task {}", record.id));
@@ -79,6 +81,15 @@ fn print_progress(app: &App, progress: TaskProgress<'_>) -> anyhow::Result<()> {
         TaskProgress::Evaluated(result) => print_result(app.output, result),
         TaskProgress::Decided(decision) => app.output.print_marked_line(&decision_line(decision)),
     }
+}
+
+/// Publishes the events of tasks. Messages lost by other mailboxes are only logged.
+fn publishing(bus: Bus) -> Box<dyn Fn(Envelope) + Send + Sync> {
+    Box::new(move |event| {
+        if let Err(overloaded) = bus.publish(event) {
+            tracing::warn!("{overloaded}");
+        }
+    })
 }
 
 /// Says what came of the task.

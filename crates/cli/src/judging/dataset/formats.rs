@@ -1,7 +1,7 @@
 //! The formats in which judged data sets come, a row each.
 
+use hone_judging::{CompareTask, GradeTask, OwnRubric, Rubric};
 use hone_protocol::RespondentId;
-use hone_quality::{CompareTask, GradeTask, OwnRubric, Rubric};
 use serde_json::{Map, Value};
 
 use super::Entry;

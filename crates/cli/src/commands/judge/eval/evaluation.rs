@@ -1,10 +1,10 @@
 //! The figures of one judge, and the agreement of several.
 
-use hone_protocol::prospect::NO_VERDICT;
-use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
-use hone_quality::agreement::{
+use hone_judging::agreement::{
     ComparedPair, Distribution, Figure, GradedAnswer, Level, PAIR_MEASURES, RatedUnit, SCORE_MEASURES, Unit, alpha,
 };
+use hone_protocol::prospect::NO_VERDICT;
+use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
 use serde::{Serialize, Serializer};
 
 use crate::judging::JudgeSession;

@@ -1,6 +1,6 @@
 //! Figures as a table, as JSON and as CSV.
 
-use hone_quality::agreement::{Distribution, Figure, Unit};
+use hone_judging::agreement::{Distribution, Figure, Unit};
 use serde::Serialize;
 
 use super::evaluation::{Evaluation, JudgesAgreement, NamedFigure};

@@ -1,0 +1,81 @@
+//! How answers are graded and compared: rubrics, the judge's prompts, and the parsing of what the judge writes.
+//!
+//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric.
+//! What it can be asked is a [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a
+//! [`Grade`](hone_protocol::Grade); a [`CompareTask`] two requests, one for each order, and a
+//! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread
+//! here: its holder takes the events from channels and hands them on, and can so wait for other things at the same
+//! time. Several judges are a [`Jury`], which is asked as a single one is.
+//!
+//! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
+
+pub mod agreement;
+mod attempt;
+mod auc;
+mod author;
+mod bradley_terry;
+pub mod calibration;
+mod clustering;
+mod comparing;
+mod critique;
+pub mod examination;
+mod fallback;
+mod fence;
+mod form;
+mod grading;
+mod joint;
+mod judge;
+mod judge_run;
+mod jury;
+mod likelihood;
+mod neutralize;
+mod own_rubric;
+mod probabilities;
+mod profile;
+mod prompt;
+mod random;
+mod report;
+mod request;
+mod review;
+mod router;
+mod rubric;
+#[cfg(feature = "scripted")]
+pub mod scripted;
+mod settings;
+mod shorten;
+mod standing;
+mod support;
+mod suspicion;
+mod task;
+mod verdict;
+
+pub use auc::{Auc, area_under_curve};
+pub use author::Author;
+pub use bradley_terry::{Strength, Tournament};
+pub use clustering::clustered;
+pub use comparing::CompareTask;
+pub use critique::{CritiqueSettings, critique_result};
+pub use fence::FenceKey;
+pub use grading::GradeTask;
+pub use joint::JointVerdict;
+pub use judge::Judge;
+pub use judge_run::JudgeRun;
+pub use jury::{Jury, JuryRun};
+pub use likelihood::{Features, Fit, LIKELIHOOD, Likelihood, features_of};
+pub use neutralize::neutralized;
+pub use own_rubric::OwnRubric;
+pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
+pub use prompt::{fill, has_place};
+pub use report::{
+    Conclusion, Contender, Decisions, Figures, PairOutcome, PairReport, PairRow, Period, QualityReport, Regression,
+    ReportRow, ScaleReport, Share, counted, sample, share_with_interval,
+};
+pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
+pub use router::{Arm, Choice, EXPLORATION, choose};
+pub use rubric::{InvalidRubric, Rubric};
+pub use settings::{CriticSettings, Fallback, InvalidSettings};
+pub use standing::{Standing, Standings};
+pub use support::{SupportTask, support_of};
+pub use suspicion::suspicion;
+pub use task::{Task, Verdict};
+pub use verdict::{parse_score, parse_winner};

@@ -1,0 +1,133 @@
+//! Which judge grades: the configured one only if it has passed, and else the likelihood judge where it knows better
+//! than chance.
+
+use crate::support::{ANSWERER, settings};
+use hone_judging::{Author, CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
+use hone_protocol::scripted::Script;
+use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, TokenLogprob, TokenLogprobs};
+
+/// Finds answers with the word "right" likely, and says 2 if it is asked.
+fn respond(request: &GenerateRequest) -> Script {
+    if request.model == "missing" {
+        return Script::failing(GenerateError::Model { model: "missing".into(), reason: "it is not here".into() });
+    }
+    let Some(answer) = &request.forced_answer else { return Script::saying(&["Well. [RESULT] 2"]) };
+    let logprob = if answer.contains("right") { -0.1 } else { -3.0 };
+    let token = |_| TokenLogprobs {
+        id: 0,
+        text: String::new(),
+        logprob,
+        top: vec![TokenLogprob { id: 0, logprob, text: String::new() }],
+        named: Vec::new(),
+        state: Vec::new(),
+    };
+    Script { logprobs: (0..6).map(token).collect(), ..Script::saying(&["a", "b", "c", "d", "e", "f"]) }
+}
+
+/// The bar that shipped coefficients are above.
+const LOW_BAR: f64 = 0.65;
+/// One that nothing is above.
+const HIGH_BAR: f64 = 0.99;
+
+fn judge(model: &str, fallback: Fallback, standings: Standings) -> Judge {
+    judge_with_bar(LOW_BAR, model, fallback, standings)
+}
+
+fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: Standings) -> Judge {
+    let change = |settings: &mut hone_judging::CriticSettings| {
+        settings.model = model.to_owned();
+        settings.fallback = fallback;
+        settings.least_auc = least_auc;
+    };
+    let (judge, _) = hone_judging::scripted::judge(settings(change), respond);
+    judge.set_standings(standings);
+    judge
+}
+
+#[test]
+fn an_answer_whose_likelihood_is_known_needs_no_request() {
+    for (model, n_asked) in [(LIKELIHOOD, 0), ("missing", 1)] {
+        let change = |settings: &mut hone_judging::CriticSettings| {
+            settings.model = model.to_owned();
+            settings.fallback = Fallback::Likelihood;
+        };
+        let (judge, scripted) = hone_judging::scripted::judge(settings(change), respond);
+        let author = Author { model: ANSWERER.to_owned(), logprobs: vec![vec![-0.1; 6]] };
+        let known = judge.judge(task("That is right."), author);
+        assert_eq!(scripted.requests().len(), n_asked, "only the missing judge is asked");
+        let read = judge.judge(task("That is right."), ANSWERER);
+        assert_eq!((known.expected_score, &known.feedback), (read.expected_score, &read.feedback));
+        assert_eq!((known.judging.tokens, known.judging.self_graded), (0, true));
+        let unlikely = Author { model: "another:7b".to_owned(), logprobs: vec![vec![-9.0; 6]] };
+        let n_asked = scripted.requests().len();
+        judge.judge(task("That is right."), unlikely);
+        assert!(scripted.requests().len() > n_asked, "what another model found likely says nothing");
+    }
+}
+
+fn task(answer: &str) -> GradeTask {
+    GradeTask { query: "Is it so?".into(), answer: answer.into(), reference: None }
+}
+
+fn examined(judge: Standing) -> Standings {
+    Standings { judge, generator: Standing::Barred("it guesses".into()), likelihood: Standing::Passed }
+}
+
+#[test]
+fn the_likelihood_judge_prefers_what_its_model_finds_likely() {
+    let judge = judge(LIKELIHOOD, Fallback::None, Standings::default());
+    let (right, wrong) = (judge.judge(task("That is right."), ANSWERER), judge.judge(task("That is it."), ANSWERER));
+    assert!(right.expected_score > wrong.expected_score, "{right:?} {wrong:?}");
+    assert_eq!((right.judging.method, right.judging.judge.as_str()), (JudgingMethod::Likelihood, ANSWERER));
+    assert!(wrong.feedback.contains("the model finds its words unlikely"), "{}", wrong.feedback);
+    let pair = CompareTask { query: "Is it so?".into(), answer_a: "No.".into(), answer_b: "That is right.".into() };
+    let preference = judge.judge(pair, ANSWERER);
+    assert_eq!(preference.winner, Some(hone_protocol::RespondentId::B));
+    assert!(preference.consistent && preference.log_odds < 0.0);
+}
+
+#[test]
+fn a_judge_that_has_passed_grades() {
+    let judge = judge("able", Fallback::Likelihood, examined(Standing::Passed));
+    assert_eq!(judge.refusal(ANSWERER), None);
+    let grade = judge.judge(task("That is right."), ANSWERER);
+    assert_eq!((grade.score, grade.judging.method), (Some(2), JudgingMethod::Prompted));
+}
+
+#[test]
+fn the_likelihood_judge_grades_for_one_that_is_barred_or_missing() {
+    for (model, standing) in [("able", Standing::Barred("it guesses".into())), ("missing", Standing::Unchecked)] {
+        let judge = judge(model, Fallback::Likelihood, examined(standing));
+        assert_eq!(judge.refusal(ANSWERER), None);
+        let grade = judge.judge(task("That is right."), ANSWERER);
+        assert_eq!(grade.judging.method, JudgingMethod::Likelihood, "{grade:?}");
+    }
+}
+
+#[test]
+fn the_model_that_answered_grades_for_a_barred_judge_only_if_it_has_passed() {
+    let barred = || Standing::Barred("able guesses".into());
+    let passed = Standings { generator: Standing::Passed, ..examined(barred()) };
+    let able = judge("able", Fallback::Generator, passed);
+    assert_eq!(able.refusal(ANSWERER), None);
+    let grade = able.judge(task("That is right."), ANSWERER);
+    assert_eq!((grade.score, grade.judging.judge.as_str(), grade.judging.self_graded), (Some(2), ANSWERER, true));
+    assert!(judge("able", Fallback::Generator, examined(barred())).refusal(ANSWERER).is_some());
+}
+
+#[test]
+fn nobody_grades_answers_that_no_judge_can_tell_apart() {
+    let barred = || examined(Standing::Barred("able guesses".into()));
+    let unable = || judge_with_bar(HIGH_BAR, "able", Fallback::Likelihood, barred());
+    let refusal = unable().refusal("another:7b").unwrap();
+    assert!(refusal.starts_with("able guesses; ") && refusal.contains("answers of others"), "{refusal}");
+    let grade = unable().judge(task("That is right."), "another:7b");
+    assert_eq!((grade.score, grade.judging.failure), (None, Some(refusal)));
+    assert_eq!(judge("able", Fallback::None, barred()).refusal(ANSWERER).as_deref(), Some("able guesses"));
+    let missing = judge("missing", Fallback::Generator, examined(Standing::Unchecked));
+    let grade = missing.judge(task("That is right."), ANSWERER);
+    assert_eq!(grade.score, None);
+    assert!(grade.judging.failure.unwrap().ends_with("; it guesses"));
+    let unknown = unable().of_unknown_authors();
+    assert!(unknown.refusal(ANSWERER).unwrap().contains("answers of others"));
+}

@@ -1,0 +1,95 @@
+//! Evaluates the work on a task: runs the configured tools, contained, and the rules about files.
+
+mod directory;
+mod programs;
+mod tool_evaluator;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::{EvaluationContext, Evaluator, EvaluatorTool, Reviewers, rules, spared, tests_kept};
+use hone_containment::Launcher;
+use hone_protocol::{EvaluationResult, TestCounts};
+
+pub use directory::DirectoryFiles;
+pub(crate) use directory::is_work;
+use tool_evaluator::ToolEvaluator;
+
+/// Whether the evaluation is no longer wanted.
+type IsCancelled = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What tools run with.
+#[derive(Clone)]
+pub struct ToolSettings {
+    /// Runs their commands.
+    pub launcher: Launcher,
+    /// The folder that they evaluate, as an absolute path.
+    pub workspace: PathBuf,
+    /// The variables of the caller, of which tools get those that they need.
+    pub environment: Vec<(String, String)>,
+    /// Ends them early.
+    pub is_cancelled: IsCancelled,
+}
+
+/// The evaluators of every phase.
+pub struct EvaluatorSet {
+    tools: Vec<ToolEvaluator>,
+    rules: Vec<Box<dyn Evaluator>>,
+    reviewers: Reviewers,
+}
+
+impl EvaluatorSet {
+    /// These tools, all rules, and what asks models.
+    pub fn new(tools: Vec<EvaluatorTool>, settings: &ToolSettings, reviewers: Reviewers) -> EvaluatorSet {
+        let tools = tools.into_iter().map(|tool| ToolEvaluator::new(tool, settings.clone())).collect();
+        EvaluatorSet { tools, rules: rules(), reviewers }
+    }
+
+    /// The evaluators of a phase that ask no model, in the order in which they run.
+    fn deterministic<'a>(&'a self, phase: &'a str) -> impl Iterator<Item = &'a dyn Evaluator> {
+        let tools = self.tools.iter().filter(move |tool| tool.is_for_phase(phase)).map(|tool| tool as &dyn Evaluator);
+        tools.chain(self.rules.iter().map(|rule| rule.as_ref()))
+    }
+
+    /// What asks models.
+    pub fn reviewers(&self) -> &Reviewers {
+        &self.reviewers
+    }
+
+    /// Evaluates with every evaluator of the phase, and hands on each result as it comes. `before` is what
+    /// [`tests_in`](EvaluatorSet::tests_in) counted before the work; `None` if there was nothing before. A model is only
+    /// asked where nothing blocks the work.
+    pub fn evaluate(
+        &self,
+        context: &EvaluationContext<'_>,
+        before: Option<&[(String, TestCounts)]>,
+        heard: &mut dyn FnMut(&EvaluationResult),
+    ) -> Vec<EvaluationResult> {
+        let mut results: Vec<EvaluationResult> = Vec::new();
+        for evaluator in self.deterministic(context.phase) {
+            let result = evaluator.evaluate(context);
+            heard(&result);
+            results.push(result);
+        }
+        if let Some(before) = before {
+            let result = tests_kept(before, &results);
+            heard(&result);
+            results.push(result);
+        }
+        for evaluator in self.reviewers.of_phase(context.phase) {
+            let began = Instant::now();
+            let mut result = spared(evaluator, &results).unwrap_or_else(|| evaluator.evaluate(context));
+            result.seconds = began.elapsed().as_secs_f64();
+            heard(&result);
+            results.push(result);
+        }
+        results
+    }
+
+    /// The tests that the tools of a phase count in the workspace as it is.
+    pub fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
+        let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
+        tools.filter_map(|tool| Some((tool.name().to_owned(), tool.evaluate(context).tests?))).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! An evaluator that runs a tool.
+
+use crate::{EvaluationContext, Evaluator, EvaluatorTool, ToolEnd, ToolRun};
+use hone_containment::{ContainedCommand, Ending, Limits, Ran};
+use hone_protocol::{Category, EvaluationResult};
+
+use super::{ToolSettings, programs};
+
+/// Variables of the caller that every tool gets.
+const PASSED_ON: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
+
+/// Packages of a workspace, which may be links.
+const INSTALLED: [&str; 3] = [".venv", "venv", "node_modules"];
+
+/// A tool, and what it runs with.
+pub(super) struct ToolEvaluator {
+    tool: EvaluatorTool,
+    settings: ToolSettings,
+}
+
+impl ToolEvaluator {
+    pub(super) fn new(tool: EvaluatorTool, settings: ToolSettings) -> Self {
+        ToolEvaluator { tool, settings }
+    }
+
+    pub(super) fn is_for_phase(&self, phase: &str) -> bool {
+        self.tool.is_for_phase(phase)
+    }
+
+    pub(super) fn counts_tests(&self) -> bool {
+        self.tool.reads.is_of_tests()
+    }
+
+    fn run(&self) -> ToolRun {
+        let command = match self.command() {
+            Some(command) => command,
+            None => return not_run(ToolEnd::NotInstalled),
+        };
+        match self.settings.launcher.run(&command, &*self.settings.is_cancelled) {
+            Ok(ran) => tool_run(ran),
+            Err(error) => not_run(ToolEnd::NotRun(hone_protocol::with_causes(&error))),
+        }
+    }
+
+    /// The command to run; `None` if its program is not installed.
+    fn command(&self) -> Option<ContainedCommand> {
+        let ToolSettings { workspace, .. } = &self.settings;
+        let home = self.variable("HOME").map(std::path::Path::new);
+        let folders = programs::search_path(workspace, self.variable("PATH").unwrap_or_default());
+        let (program, arguments) = self.tool.command.split_first()?;
+        let program = programs::find(program, &folders)?;
+        let mut readable = programs::readable(&program, &folders, home);
+        readable.extend(self.tool.readable.iter().filter_map(|path| programs::with_home(path, home)));
+        readable.extend(INSTALLED.iter().map(|name| workspace.join(name)));
+        let path = std::env::join_paths(&folders).ok()?.to_string_lossy().into_owned();
+        let mut environment = vec![("PATH".to_owned(), path)];
+        let passed_on = PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), self.variable(name)?.to_owned())));
+        environment.extend(passed_on);
+        for (name, value) in &self.tool.environment {
+            let own = self.variable(name).map(str::to_owned);
+            let value = own.or_else(|| Some(programs::with_home(value, home)?.to_string_lossy().into_owned()));
+            environment.extend(value.map(|value| (name.clone(), value)));
+        }
+        let argv = std::iter::once(program.to_string_lossy().into_owned()).chain(arguments.iter().cloned()).collect();
+        Some(ContainedCommand { argv, workspace: workspace.clone(), environment, readable, limits: self.limits() })
+    }
+
+    fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            seconds: self.tool.seconds,
+            memory_bytes: self.tool.memory.unwrap_or(default.memory_bytes),
+            disk_bytes: self.tool.disk.unwrap_or(default.disk_bytes),
+            processes: self.tool.processes.unwrap_or(default.processes),
+            ..default
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.settings.environment.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+impl Evaluator for ToolEvaluator {
+    fn name(&self) -> &str {
+        &self.tool.name
+    }
+
+    fn category(&self) -> Category {
+        self.tool.category
+    }
+
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
+        match self.tool.is_for_files(&context.workspace.paths()) {
+            true => self.tool.result(&self.run()),
+            false => self.tool.nothing_to_evaluate(),
+        }
+    }
+}
+
+fn tool_run(ran: Ran) -> ToolRun {
+    let end = match ran.ending {
+        Ending::Exited(code) => ToolEnd::Exited(code),
+        Ending::NotStarted(_) | Ending::Cancelled => ToolEnd::NotRun(ran.ending.to_string()),
+        limit => ToolEnd::Ended(limit.to_string()),
+    };
+    ToolRun {
+        end,
+        stdout: ran.stdout,
+        stderr: ran.stderr,
+        report: ran.report,
+        not_contained: ran.containment.missing,
+        seconds: ran.seconds,
+    }
+}
+
+fn not_run(end: ToolEnd) -> ToolRun {
+    let (stdout, stderr) = (String::new(), String::new());
+    ToolRun { end, stdout, stderr, report: None, not_contained: Vec::new(), seconds: 0.0 }
+}

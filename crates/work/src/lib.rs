@@ -1,0 +1,39 @@
+//! Work on tasks: an agent writes files, evaluators and critics look at them, and a gate decides what happens next.
+//!
+//! An [`Assignment`] says what is wanted. An [`Evaluator`] finds what is wrong with the work on it, an [`EvaluatorTool`]
+//! reads what linters and tests found, [`rule_critic()`] weighs the results, [`Reviewers`] ask models, and the gate
+//! ([`decide`]) accepts the work, has it tried again, gives it to another agent, or asks a person. All of these are pure.
+//! A [`TaskRunner`] carries a task through its [`Phase`]s: it has the tools run, contained, over a copy of the workspace.
+
+mod assignment;
+mod evaluating;
+mod evaluator;
+mod feedback_memory;
+mod gate;
+mod phase;
+mod reading;
+mod review;
+mod reviewers;
+mod rule_critic;
+mod rules;
+mod tasks;
+mod tool;
+mod work_format;
+
+pub use assignment::{Assignment, InvalidAssignment, Requirement, is_inside};
+pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
+pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
+pub use feedback_memory::{PastAttempt, optimized_prompt, recurring_issues};
+pub use gate::{Counts, GateConfig, criticize, decide};
+pub use phase::Phase;
+pub use reading::{FailedTest, Findings, OutputFormat};
+pub use review::ReviewSettings;
+pub use reviewers::{Ask, Reviewers, spared};
+pub use rule_critic::rule_critic;
+pub use rules::{rules, tests_kept};
+pub use tasks::{
+    CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore,
+    WorkAttempt, WorkCandidate,
+};
+pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
+pub use work_format::{FileChange, WORK_FORM, changed_text, parse_work, quoted_file, work_regex};

@@ -1,0 +1,322 @@
+//! What is known of a task, and where it is kept.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{Assignment, Phase};
+use hone_files::{create_private_folder, staged_file, sync_folder};
+use hone_protocol::{CriticScore, EvaluationResult, GateDecision, GenerateError, TaskId, TestCounts, Timestamp};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The file of a task in its folder.
+const FILE: &str = "task.json";
+/// The file with the latest difference.
+pub(super) const DIFF: &str = "diff.patch";
+
+/// A task, and all that came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// Its id.
+    pub id: TaskId,
+    /// What is to be done.
+    pub assignment: Assignment,
+    /// The folder that it is about.
+    pub workspace: PathBuf,
+    /// When it was created.
+    pub created: Timestamp,
+    /// How far it is.
+    pub state: TaskState,
+    /// The phase that it is in, by its place in the order.
+    pub phase: usize,
+    /// Every attempt, of all phases.
+    pub attempts: Vec<WorkAttempt>,
+    /// The first attempt that counts for the gate: that of this phase, or the first after a person's decision.
+    pub round: usize,
+    /// The files that the attempts have changed: their texts, or nothing where they were deleted.
+    pub files: BTreeMap<String, Option<String>>,
+    /// The tests before the work; `None` until they are counted.
+    pub tests_before: Option<Vec<(String, TestCounts)>>,
+    /// What people said about it.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl TaskRecord {
+    /// The files that are part of the result: all but those that only phases need.
+    pub(super) fn delivered(&self, phases: &[Phase]) -> BTreeMap<String, Option<String>> {
+        let is_internal = |path: &String| phases.iter().any(|phase| !phase.delivers && phase.files.contains(path));
+        let delivered = self.files.iter().filter(|(path, _)| !is_internal(path));
+        delivered.map(|(path, text)| (path.clone(), text.clone())).collect()
+    }
+}
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Agents work on it.
+    Working,
+    /// It waits for a person.
+    Waiting,
+    /// It is accepted, and its files are being written to the workspace.
+    Delivering,
+    /// It is accepted, and its files are in the workspace.
+    Accepted,
+    /// A person rejected it.
+    Rejected,
+}
+
+impl TaskState {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Working => "working",
+            TaskState::Waiting => "waiting",
+            TaskState::Delivering => "delivering",
+            TaskState::Accepted => "accepted",
+            TaskState::Rejected => "rejected",
+        }
+    }
+}
+
+/// An attempt at a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkAttempt {
+    /// The phase.
+    pub phase: String,
+    /// Its number in this round, from 1.
+    pub number: usize,
+    /// The model that makes it.
+    pub agent: String,
+    /// When it began.
+    pub started: Timestamp,
+    /// The answers of which the best is taken; empty if the agent gives a single one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<WorkCandidate>,
+    /// The number of the candidate that was taken, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<usize>,
+    /// What the agent wrote; `None` until it has, and until the best candidate is chosen. Empty where the work is
+    /// evaluated first.
+    pub answer: Option<String>,
+    /// What is wrong with the answer's form; `None` if it was applied.
+    pub form_error: Option<String>,
+    /// What the evaluators found.
+    pub results: Vec<EvaluationResult>,
+    /// What the critics think.
+    pub critics: Vec<CriticScore>,
+    /// The gate's decision; `None` until there is one.
+    pub decision: Option<GateDecision>,
+}
+
+/// One of several answers to the same prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkCandidate {
+    /// What the agent wrote.
+    pub answer: String,
+    /// What was found about it; `None` until it is evaluated.
+    pub evaluation: Option<CandidateEvaluation>,
+}
+
+impl WorkCandidate {
+    /// One that is not evaluated yet.
+    pub(super) fn new(answer: String) -> WorkCandidate {
+        WorkCandidate { answer, evaluation: None }
+    }
+}
+
+/// What was found about a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateEvaluation {
+    /// Whether the gate would accept it.
+    pub is_accepted: bool,
+    /// The mean of all scores, 0 to 1; `None` before anything was scored.
+    pub score: Option<f64>,
+    /// What the evaluators found.
+    pub results: Vec<EvaluationResult>,
+    /// What the critics think.
+    pub critics: Vec<CriticScore>,
+}
+
+/// Why work on a task cannot go on.
+#[derive(Debug, Error)]
+pub enum TaskError {
+    /// A file cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// A task's file is not one of this version.
+    #[error("the task in {path} cannot be read: {reason}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no such task.
+    #[error("there is no task {0}: `hone task list` lists them")]
+    Unknown(String),
+    /// Another process works on it.
+    #[error("another process works on task {0}")]
+    InUse(TaskId),
+    /// Somebody has changed a file that the task changes, too.
+    #[error(
+        "{0} was changed in the workspace since the work began, and would be overwritten: apply what you want of \
+         `hone task show` yourself"
+    )]
+    Conflict(String),
+    /// The workspace cannot be copied.
+    #[error("the workspace cannot be copied: {0}")]
+    Workspace(String),
+    /// The agent's model failed; the attempt does not count.
+    #[error("the agent {agent} failed, and its attempt does not count: {error}")]
+    Agent {
+        /// The agent.
+        agent: String,
+        /// What is wrong.
+        error: GenerateError,
+    },
+    /// It was stopped; the next run resumes it.
+    #[error("stopped; `hone task run --resume {0}` resumes it")]
+    Stopped(TaskId),
+}
+
+/// An error of a file.
+pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> TaskError + '_ {
+    move |source| TaskError::File { path: path.to_owned(), source }
+}
+
+/// The folder of all tasks.
+#[derive(Clone, Debug)]
+pub struct TaskStore {
+    folder: PathBuf,
+}
+
+/// The right to work on a task, until it is dropped.
+#[derive(Debug)]
+pub struct TaskLock {
+    _file: File,
+}
+
+impl TaskStore {
+    /// The tasks in a folder, which need not exist yet.
+    pub fn new(folder: impl Into<PathBuf>) -> TaskStore {
+        TaskStore { folder: folder.into() }
+    }
+
+    /// A new task, which is kept from now on.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn create(&self, assignment: Assignment, workspace: PathBuf) -> Result<TaskRecord, TaskError> {
+        let record = TaskRecord {
+            id: TaskId::fresh(),
+            assignment,
+            workspace,
+            created: Timestamp::now(),
+            state: TaskState::Working,
+            phase: 0,
+            attempts: Vec::new(),
+            round: 0,
+            files: BTreeMap::new(),
+            tests_before: None,
+            notes: Vec::new(),
+        };
+        let folder = self.folder_of(record.id);
+        create_private_folder(&folder).map_err(file_error(&folder))?;
+        self.save(&record)?;
+        Ok(record)
+    }
+
+    /// Replaces a task's file.
+    ///
+    /// # Errors
+    /// When it cannot be written; the file is then as it was.
+    pub fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
+        let folder = self.folder_of(record.id);
+        let path = folder.join(FILE);
+        let write = || -> io::Result<()> {
+            let mut file = staged_file(&folder, "task")?;
+            serde_json::to_writer(io::BufWriter::new(&mut file), record)?;
+            file.flush()?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)?;
+            sync_folder(&folder)
+        };
+        write().map_err(file_error(&path))
+    }
+
+    /// The task with this id, or the only one whose id begins or ends so.
+    ///
+    /// # Errors
+    /// When no task has this id, or its file cannot be read.
+    pub fn find(&self, name: &str) -> Result<TaskRecord, TaskError> {
+        let names = self.names();
+        let matching: Vec<&String> =
+            names.iter().filter(|id| !name.is_empty() && (id.starts_with(name) || id.ends_with(name))).collect();
+        match matching[..] {
+            [id] => self.read(id),
+            _ => Err(TaskError::Unknown(name.to_owned())),
+        }
+    }
+
+    /// Every task, the latest first, and what is wrong with those that cannot be read.
+    pub fn list(&self) -> (Vec<TaskRecord>, Vec<TaskError>) {
+        let mut names = self.names();
+        names.reverse();
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.read(&name) {
+                Ok(record) => records.push(record),
+                Err(error) => errors.push(error),
+            }
+        }
+        (records, errors)
+    }
+
+    /// Takes the right to work on a task.
+    ///
+    /// # Errors
+    /// When another process has it.
+    pub fn lock(&self, id: TaskId) -> Result<TaskLock, TaskError> {
+        let path = self.folder_of(id).join("lock");
+        let mut options = File::options();
+        let file = hone_files::open_private(&path, options.write(true).create(true)).map_err(file_error(&path))?;
+        file.try_lock().map_err(|_| TaskError::InUse(id))?;
+        Ok(TaskLock { _file: file })
+    }
+
+    /// The folder of a task.
+    pub(super) fn folder_of(&self, id: TaskId) -> PathBuf {
+        self.folder.join(id.to_string())
+    }
+
+    /// The latest difference that an attempt made, as a unified diff; empty before the first one.
+    pub fn diff(&self, id: TaskId) -> String {
+        fs::read_to_string(self.folder_of(id).join(DIFF)).unwrap_or_default()
+    }
+
+    /// The ids of all tasks, the oldest first.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.parse::<TaskId>().is_ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn read(&self, name: &str) -> Result<TaskRecord, TaskError> {
+        let path = self.folder.join(name).join(FILE);
+        let bytes = fs::read(&path).map_err(file_error(&path))?;
+        serde_json::from_slice(&bytes).map_err(|error| TaskError::Damaged { path, reason: error.to_string() })
+    }
+}

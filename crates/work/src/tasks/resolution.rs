@@ -1,0 +1,55 @@
+//! What a person decides about a task that waits for them.
+
+use crate::Phase;
+
+use super::delivery;
+use super::record::{TaskError, TaskRecord, TaskState, TaskStore, file_error};
+use super::staging::Staging;
+
+/// A person's decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// The changes go to the workspace as they are.
+    Accept,
+    /// The workspace stays as it is.
+    Reject,
+    /// The agents try again.
+    Retry,
+}
+
+impl TaskStore {
+    /// Carries out a person's decision, with a note, which the agent of a retry is told.
+    ///
+    /// # Errors
+    /// When another process works on the task, its changes would overwrite others, or a file cannot be written.
+    pub fn resolve(
+        &self,
+        mut record: TaskRecord,
+        resolution: Resolution,
+        note: Option<&str>,
+        phases: &[Phase],
+    ) -> Result<TaskRecord, TaskError> {
+        let _lock = self.lock(record.id)?;
+        record.notes.extend(note.map(str::to_owned));
+        match resolution {
+            Resolution::Reject => record.state = TaskState::Rejected,
+            Resolution::Retry => {
+                record.state = TaskState::Working;
+                record.round = record.attempts.len();
+            }
+            Resolution::Accept => {
+                let files = record.delivered(phases);
+                let staging = Staging::open(self.folder_of(record.id), &record.workspace)?;
+                if let Some(path) = delivery::conflict(&record.workspace, &staging.before(), &files) {
+                    return Err(TaskError::Conflict(path));
+                }
+                record.state = TaskState::Delivering;
+                self.save(&record)?;
+                delivery::deliver(&record.workspace, &files).map_err(file_error(&record.workspace))?;
+                record.state = TaskState::Accepted;
+            }
+        }
+        self.save(&record)?;
+        Ok(record)
+    }
+}

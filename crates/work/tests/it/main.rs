@@ -1,0 +1,7 @@
+//! The work on tasks from outside: the gate, the rules, the output of tools, and reviews by scripted models.
+#![allow(clippy::unwrap_used)]
+
+mod gate;
+mod mutations;
+mod reading;
+mod reviewing;
