@@ -4,6 +4,7 @@
 #
 #   scripts/gpu/run.sh [OPTION...]
 #     --output DIR     where the results go ($OUT, or target/gpu/results): a CSV, the log, and what every program wrote
+#     --work DIR       what stays for the next call, outside of the repository (/tmp/hone-gpu)
 #     --minutes N      all steps together (8)
 #     --device NAME    cuda, or cpu: the candle backend on the processor, to try this script (cuda)
 #     --quick          tiny models and few tokens in place of large ones
@@ -22,10 +23,11 @@ set -uo pipefail
 
 cd "$(dirname "$0")/../.."
 began=$SECONDS
-output=${OUT:-target/gpu/results} minutes=8 device=cuda quick='' only='' hone='' built_in='' llama_cpp='' dry_run=''
+output=${OUT:-target/gpu/results} work=/tmp/hone-gpu minutes=8 device=cuda quick='' only='' hone='' built_in='' llama_cpp='' dry_run=''
 while [ $# -gt 0 ]; do
     case $1 in
     --output) output=$2 && shift ;;
+    --work) work=$2 && shift ;;
     --minutes) minutes=$2 && shift ;;
     --device) device=$2 && shift ;;
     --steps) only=$2 && shift ;;
@@ -41,11 +43,9 @@ done
 case $device in cuda | cpu) ;; *) echo "--device is cuda or cpu" >&2 && exit 2 ;; esac
 
 package=target/gpu
-# Outside of the repository: what is there stays for the next call, as long as the machine does.
-work=${HONE_GPU_WORK:-/tmp/hone-gpu}
 models=$work/models
 # Large ones lie in memory where there is enough of it.
-[ "$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -1)" -lt 40 ] || models=/dev/shm/hone-gpu-models
+[ -n "$quick" ] || [ "$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -1)" -lt 40 ] || models=/dev/shm/hone-gpu-models
 results=$work/results
 figures=$PWD/scripts/gpu/figures.py
 server=scripts/bench-server.py
