@@ -147,8 +147,8 @@ def start_llama(arguments, port):
 
 def crowd(arguments):
     """How long live clients wait beside slow and vanishing ones, compared with alone."""
-    test = ["--test", "serving", "--", "--ignored", "--nocapture", "--exact", "crowd::live_clients_beside_slow_and_vanishing_ones"]
-    command = ["cargo", "test", "--locked", "--quiet", "--workspace", *test]
+    test = ["--test", "it", "--", "--ignored", "--nocapture", "--exact", "crowd::live_clients_beside_slow_and_vanishing_ones"]
+    command = ["cargo", "test", "--locked", "--quiet", "-p", "hone-server", *test]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     figures = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     if arguments.json:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tries for an hour to make hone lose, double or corrupt what it keeps, or end otherwise than by itself: the ordeals of
-# tests/torture on a release build, the crowd of crates/memory/tests/torture.rs in full, a hundred kills of tests/task_stories,
+# tests/torture on a release build, the crowd of crates/memory/tests/it/torture.rs in full, a hundred kills of tests/task_stories,
 # and every fuzz target. The figures of the run go into tests/torture/README.md. The gate runs the same ordeals for 20 seconds
 # each.
 #
@@ -21,7 +21,7 @@ export HONE_TORTURE_REPORT HONE_TEST_MODELS
 trap 'rm -f "$HONE_TORTURE_REPORT"' EXIT
 
 cargo test --release --locked -p hone --test program torture:: -- --test-threads 1 --nocapture
-HONE_TORTURE=1 cargo test --release --locked -p hone-memory --test torture -- --nocapture
+HONE_TORTURE=1 cargo test --release --locked -p hone-memory --test it torture:: -- --nocapture
 HONE_TORTURE=1 cargo test --release --locked -p hone --test program task_stories::kills:: -- --nocapture
 
 fuzz_seconds=${HONE_FUZZ_SECONDS:-60}

@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use crate::support::{Home, smollm2};
-use hone_engine::engine::EngineHandle;
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::model::ModelOptions;
 use hone_engine::synth::{self, Quantization, Shape};
-use hone_engine::template::TemplateHost;
+use hone_engine::{EngineHandle, ModelOptions, TemplateHost};
 use hone_protocol::{
     Generate, GenerateRequest, Generation, LocateError, LocateModel, Message, ModelFile, Prompt, Role,
 };

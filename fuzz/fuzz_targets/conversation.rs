@@ -5,8 +5,7 @@
 use std::sync::LazyLock;
 
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
-use hone_engine::tokenizer::Tokenizer;
+use hone_engine::{Chat, ChatTemplate, TemplateHost, Tokenizer};
 use hone_protocol::{Message, Role};
 use libfuzzer_sys::fuzz_target;
 

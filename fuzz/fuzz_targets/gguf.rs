@@ -1,10 +1,8 @@
 //! Opens any bytes as a GGUF file and reads all that it gives access to: `cargo +nightly fuzz run gguf`.
 #![no_main]
 
-use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{ChatTemplate, TemplateHost};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{ChatTemplate, DecoderSpec, EncodeOptions, TemplateHost, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

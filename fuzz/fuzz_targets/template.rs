@@ -6,7 +6,7 @@
 //! tests.
 #![no_main]
 
-use hone_engine::template::worker;
+use hone_engine::template_worker;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fuzz_target!(|input: (&str, &str, &str)| {
     let frame = frame.replace('\n', " ");
     let mut answers = Vec::new();
     let requests = format!("{load}\n{render}\n{frame}\n{render}\n");
-    worker::run(requests.as_bytes(), &mut answers).expect("memory takes and gives every byte");
+    template_worker::run(requests.as_bytes(), &mut answers).expect("memory takes and gives every byte");
     let answers: Vec<Value> = answers
         .split_inclusive(|byte| *byte == b'\n')
         .map(|line| serde_json::from_slice(line).expect("an answer is a line of JSON"))

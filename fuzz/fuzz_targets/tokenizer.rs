@@ -2,7 +2,7 @@
 #![no_main]
 
 use hone_engine::gguf::{Gguf, WriteError, WriteValue, Writer};
-use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_engine::{EncodeOptions, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 /// Whether it is byte-level, the tokens with their types between zeros, the merges likewise, and a text.

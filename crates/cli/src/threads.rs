@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use anyhow::Context;
-use hone_engine::model::{BackendChoice, ModelOptions};
+use hone_engine::{BackendChoice, ModelOptions};
 
 /// The variable that candle and its matrix products read.
 const VARIABLE: &str = "RAYON_NUM_THREADS";

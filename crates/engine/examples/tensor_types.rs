@@ -21,14 +21,11 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use candle_core::quantized::QTensor;
+use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
-use hone_engine::backend::DeviceChoice;
-use hone_engine::backend::candle::candle_type;
 use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer, dequantize};
-use hone_engine::model::{BackendChoice, Model, ModelOptions};
-use hone_engine::perplexity::perplexity;
+use hone_engine::{BackendChoice, DeviceChoice, Model, ModelOptions, perplexity};
 use hone_protocol::ModelFile;
 
 /// Tokens per chunk.
@@ -231,4 +228,24 @@ fn iq4_nl(values: &[f32]) -> [u8; 18] {
         *byte = quant(values[idx]) | quant(values[idx + 16]) << 4;
     }
     block
+}
+
+/// candle's name for a type that it can encode.
+fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
+    Some(match tensor_type {
+        TensorType::F32 => GgmlDType::F32,
+        TensorType::F16 => GgmlDType::F16,
+        TensorType::BF16 => GgmlDType::BF16,
+        TensorType::Q4_0 => GgmlDType::Q4_0,
+        TensorType::Q4_1 => GgmlDType::Q4_1,
+        TensorType::Q5_0 => GgmlDType::Q5_0,
+        TensorType::Q5_1 => GgmlDType::Q5_1,
+        TensorType::Q8_0 => GgmlDType::Q8_0,
+        TensorType::Q2_K => GgmlDType::Q2K,
+        TensorType::Q3_K => GgmlDType::Q3K,
+        TensorType::Q4_K => GgmlDType::Q4K,
+        TensorType::Q5_K => GgmlDType::Q5K,
+        TensorType::Q6_K => GgmlDType::Q6K,
+        _ => return None,
+    })
 }

@@ -4,10 +4,12 @@
 //! ragged batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to
 //! which sequence is decided above it, by [`crate::kv_cache`].
 
-pub mod candle;
-pub mod native;
+pub(crate) mod candle;
+pub(crate) mod native;
 mod progress;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,12 +20,12 @@ use thiserror::Error;
 use crate::kv_cache::{BlockId, StateId};
 
 pub use hone_kernels::ActivationBits;
-pub use hone_kernels::step::SequenceStates;
+pub(crate) use hone_kernels::step::SequenceStates;
 pub use progress::LoadProgress;
 
 /// What one sequence contributes to a step.
 #[derive(Clone, Debug)]
-pub struct BatchEntry<'a> {
+pub(crate) struct BatchEntry<'a> {
     /// Tokens to process: a part of a prompt, or the token sampled last.
     pub tokens: &'a [u32],
     /// Position of the first of them in the sequence; the cache holds everything before it.
@@ -53,23 +55,22 @@ pub struct Logits<'a> {
 pub struct Row<'a> {
     /// The logits of every token of the vocabulary.
     pub logits: &'a [f32],
-    /// The residual stream after the layer that [`DecoderSpec::state_layer`](crate::decoder::DecoderSpec::state_layer)
-    /// names.
+    /// The residual stream after the layer that the decoder's specification names.
     pub state: &'a [f32],
-    /// What the model's head reads of this position ([`Backend::predict`]); empty if the model has none.
+    /// What the model's head reads of this position; empty if the model has none.
     pub hidden: &'a [f32],
 }
 
 impl<'a> Logits<'a> {
     /// Rows of `vocab_size` logits, one after the other, and as many of `state_size` values of the residual stream.
-    pub fn new(values: &'a [f32], vocab_size: usize, states: &'a [f32], state_size: usize) -> Self {
+    pub(crate) fn new(values: &'a [f32], vocab_size: usize, states: &'a [f32], state_size: usize) -> Self {
         assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
         assert_eq!(values.len() / vocab_size * state_size, states.len(), "a state for each row of logits");
         Logits { values, vocab_size, states, state_size, hidden: &[] }
     }
 
     /// The same with what the model's head reads, as wide as the states.
-    pub fn with_hidden(self, hidden: &'a [f32]) -> Self {
+    pub(crate) fn with_hidden(self, hidden: &'a [f32]) -> Self {
         assert_eq!(hidden.len(), self.states.len(), "a row for each row of logits");
         Logits { hidden, ..self }
     }
@@ -91,7 +92,7 @@ impl<'a> Logits<'a> {
 }
 
 /// Runs one decoder on one device.
-pub trait Backend: Send {
+pub(crate) trait Backend: Send {
     /// The backend's name, as accepted by `--backend`.
     fn name(&self) -> &'static str;
 

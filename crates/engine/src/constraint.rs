@@ -13,6 +13,8 @@
 
 mod free_text;
 mod references;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -67,7 +69,7 @@ pub enum ConstraintError {
 }
 
 /// Makes constraints for one vocabulary.
-pub struct ConstraintFactory {
+pub(crate) struct ConstraintFactory {
     parsers: ParserFactory,
     n_tokens: usize,
 }
@@ -77,7 +79,7 @@ impl ConstraintFactory {
     ///
     /// # Errors
     /// When the vocabulary is too large.
-    pub fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
+    pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
         let trie = token_trie(tokenizer)?;
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let slices = SlicedBiasComputer::general_slices();
@@ -92,7 +94,7 @@ impl ConstraintFactory {
     ///
     /// # Errors
     /// When the form is invalid, uses an unsupported feature, or is too complex.
-    pub fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
+    pub(crate) fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
         let state = self.parsing(form_name(constraint), grammar(constraint))?;
         match constraint {
             Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
@@ -105,7 +107,7 @@ impl ConstraintFactory {
     ///
     /// # Errors
     /// When the form is invalid, uses an unsupported feature, or is too complex.
-    pub fn start_after(
+    pub(crate) fn start_after(
         &self,
         marker: &str,
         free_tokens: usize,
@@ -151,7 +153,7 @@ impl ConstraintFactory {
 
 /// The state of a constrained text that is being written.
 #[derive(Clone)]
-pub struct ConstraintState {
+pub(crate) struct ConstraintState {
     matcher: Matcher,
     tokens: TokEnv,
     mask: TokenMask,
@@ -177,7 +179,7 @@ struct FreeText {
 
 /// What happened to a chosen token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// It was appended to the text.
     Appended,
     /// It was not appended, and the allowed tokens have changed: choose another. Either the model wanted to end the
@@ -192,7 +194,7 @@ impl ConstraintState {
     ///
     /// # Errors
     /// When the form takes too much work.
-    pub fn allowed(&mut self) -> Result<Option<&TokenMask>, ConstraintError> {
+    pub(crate) fn allowed(&mut self) -> Result<Option<&TokenMask>, ConstraintError> {
         if !self.mask_is_current {
             if self.free.is_some() || self.is_released {
                 return Ok(None);
@@ -207,7 +209,7 @@ impl ConstraintState {
     ///
     /// # Errors
     /// When the token is not allowed, which leaves the text as it was, or when the form takes too much work.
-    pub fn accept(&mut self, token: u32) -> Result<Taken, ConstraintError> {
+    pub(crate) fn accept(&mut self, token: u32) -> Result<Taken, ConstraintError> {
         if self.mask_is_current && !self.mask.allows(token) {
             return Err(ConstraintError::Refused { token });
         }
@@ -228,7 +230,7 @@ impl ConstraintState {
 
     /// How many of these tokens, from the first on, are allowed one after the other, as far as that is cheap to tell:
     /// in free text, where it is not, all are assumed to be.
-    pub fn n_allowed(&mut self, tokens: &[u32]) -> usize {
+    pub(crate) fn n_allowed(&mut self, tokens: &[u32]) -> usize {
         match &self.free {
             Some(_) => tokens.len(),
             None if self.is_released => tokens.len(),
@@ -237,7 +239,7 @@ impl ConstraintState {
     }
 
     /// Whether the text is complete: nothing may follow.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.free.is_none() && !self.is_released && self.matcher.is_stopped()
     }
 
@@ -245,7 +247,8 @@ impl ConstraintState {
     ///
     /// # Errors
     /// When the form takes too much work.
-    pub fn may_end(&mut self) -> Result<bool, ConstraintError> {
+    #[cfg(test)]
+    pub(crate) fn may_end(&mut self) -> Result<bool, ConstraintError> {
         if self.free.is_some() {
             return Ok(false);
         }
@@ -255,7 +258,7 @@ impl ConstraintState {
     }
 
     /// Ends the free text at the end of a sentence, and after at most `most_tokens` more tokens.
-    pub fn conclude(&mut self, most_tokens: usize) {
+    pub(crate) fn conclude(&mut self, most_tokens: usize) {
         if let Some(free) = &mut self.free {
             free.n_left = free.n_left.min(most_tokens.max(1));
             free.is_concluding = true;
@@ -263,7 +266,7 @@ impl ConstraintState {
     }
 
     /// Whether the free text was ended by [`conclude`](ConstraintState::conclude).
-    pub fn was_concluded(&self) -> bool {
+    pub(crate) fn was_concluded(&self) -> bool {
         self.was_concluded
     }
 
@@ -369,25 +372,26 @@ fn text_of(tokens: &TokEnv, token: u32) -> &[u8] {
 
 /// A set of tokens.
 #[derive(Clone)]
-pub struct TokenMask {
+pub(crate) struct TokenMask {
     allowed: SimpleVob,
     n_tokens: usize,
 }
 
 impl TokenMask {
     /// Whether the token is in the set.
-    pub fn allows(&self, token: u32) -> bool {
+    pub(crate) fn allows(&self, token: u32) -> bool {
         let token = token as usize;
         token < self.n_tokens.min(self.allowed.len()) && self.allowed.get(token)
     }
 
     /// The tokens in the set, in ascending order.
-    pub fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
+    #[cfg(test)]
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.n_tokens as u32).filter(|token| self.allows(*token))
     }
 
     /// Sets the logits of all tokens outside the set to minus infinity; those past the vocabulary too.
-    pub fn apply(&self, logits: &mut [f32]) {
+    pub(crate) fn apply(&self, logits: &mut [f32]) {
         for (token, logit) in (0u32..).zip(logits) {
             if !self.allows(token) {
                 *logit = f32::NEG_INFINITY;

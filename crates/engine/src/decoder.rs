@@ -11,15 +11,17 @@ mod architecture;
 pub(crate) mod keys;
 mod layers;
 mod rope;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::KvFormat;
-pub use hone_kernels::step::{Gating, RopePairs, StateShape};
-pub use hone_kernels::{Activation, Window};
+pub(crate) use hone_kernels::step::{Gating, RopePairs, StateShape};
+pub(crate) use hone_kernels::{Activation, Window};
 use keys::Keys;
-pub use rope::RopeTable;
+pub(crate) use rope::RopeTable;
 
 /// Why a file's metadata does not describe a decoder that can be run.
 #[derive(Debug, Error)]
@@ -34,7 +36,7 @@ pub enum SpecError {
 
 /// Where RMS norms stand around attention and feed-forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NormPlacement {
+pub(crate) enum NormPlacement {
     /// Before each of the two.
     Before,
     /// Before each of the two, and after each before it is added to the residual stream.
@@ -45,19 +47,19 @@ pub enum NormPlacement {
 
 impl NormPlacement {
     /// Whether attention and feed-forward read the normed residual stream.
-    pub fn is_before(self) -> bool {
+    pub(crate) fn is_before(self) -> bool {
         matches!(self, NormPlacement::Before | NormPlacement::BeforeAndAfter)
     }
 
     /// Whether what attention and feed-forward compute is normed.
-    pub fn is_after(self) -> bool {
+    pub(crate) fn is_after(self) -> bool {
         matches!(self, NormPlacement::BeforeAndAfter | NormPlacement::After)
     }
 }
 
 /// How queries and keys are normed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QkNorm {
+pub(crate) enum QkNorm {
     /// Each head by itself, all with the same weights, before they are rotated.
     PerHead,
     /// All heads together, before they are rotated.
@@ -69,7 +71,7 @@ pub enum QkNorm {
 /// Queries are multiplied by 1 + rate · ln(1 + ⌊(position + offset) / interval⌋), so that attention stays sharp over
 /// long contexts (<https://arxiv.org/abs/2501.19399>).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sharpening {
+pub(crate) struct Sharpening {
     /// How fast the factor grows.
     pub rate: f32,
     /// Positions over which it stays the same.
@@ -80,7 +82,7 @@ pub struct Sharpening {
 
 /// Where a layer's attention takes keys and values from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeysAndValues {
+pub(crate) enum KeysAndValues {
     /// It computes both.
     Own,
     /// It computes keys, and values are the keys before they are normed and rotated.
@@ -91,7 +93,7 @@ pub enum KeysAndValues {
 
 /// The attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionSpec {
+pub(crate) struct AttentionSpec {
     /// Query heads.
     pub n_heads: usize,
     /// Key and value heads; `n_heads` is a multiple.
@@ -112,17 +114,17 @@ pub struct AttentionSpec {
 
 impl AttentionSpec {
     /// Width of all queries.
-    pub fn query_width(&self) -> usize {
+    pub(crate) fn query_width(&self) -> usize {
         self.n_heads * self.head_dim
     }
 
     /// Width of all keys, and of all values.
-    pub fn kv_width(&self) -> usize {
+    pub(crate) fn kv_width(&self) -> usize {
         self.n_kv_heads * self.head_dim
     }
 
     /// Whether the layer writes keys and values into the cache.
-    pub fn has_cache(&self) -> bool {
+    pub(crate) fn has_cache(&self) -> bool {
         !matches!(self.keys_and_values, KeysAndValues::OfLayer(_))
     }
 }
@@ -163,7 +165,7 @@ pub enum RecurrentSpec {
 
 impl RecurrentSpec {
     /// What the layer keeps of the tokens so far, in a model of this hidden size.
-    pub fn state(&self, hidden_size: usize) -> StateShape {
+    pub(crate) fn state(&self, hidden_size: usize) -> StateShape {
         match *self {
             RecurrentSpec::ShortConvolution { n_taps } => {
                 StateShape { n_channels: hidden_size, n_taps, n_heads: 0, key_dim: 0, value_dim: 0 }
@@ -188,7 +190,7 @@ impl RecurrentSpec {
 
 /// What exchanges information between positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mixer {
+pub(crate) enum Mixer {
     /// Attention over a cache of keys and values.
     Attention(AttentionSpec),
     /// A state that every token changes.
@@ -197,7 +199,7 @@ pub enum Mixer {
 
 /// The feed-forward part that every token passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DenseSpec {
+pub(crate) struct DenseSpec {
     /// Width between its two products.
     pub width: usize,
     /// Whether it is the shared expert of a mixture, and its tensors are named so.
@@ -206,7 +208,7 @@ pub struct DenseSpec {
 
 /// One layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerSpec {
+pub(crate) struct LayerSpec {
     /// What comes first.
     pub mixer: Mixer,
     /// The dense feed-forward part, if there is one.
@@ -217,7 +219,7 @@ pub struct LayerSpec {
 
 impl LayerSpec {
     /// The layer's attention, if it has one.
-    pub fn attention(&self) -> Option<&AttentionSpec> {
+    pub(crate) fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
             Mixer::Recurrent(_) => None,
@@ -225,7 +227,7 @@ impl LayerSpec {
     }
 
     /// The layer's state, if it keeps one.
-    pub fn recurrence(&self) -> Option<&RecurrentSpec> {
+    pub(crate) fn recurrence(&self) -> Option<&RecurrentSpec> {
         match &self.mixer {
             Mixer::Attention(_) => None,
             Mixer::Recurrent(recurrent) => Some(recurrent),
@@ -235,7 +237,7 @@ impl LayerSpec {
 
 /// The experts of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ExpertsSpec {
+pub(crate) struct ExpertsSpec {
     /// Experts of a layer.
     pub n_experts: usize,
     /// Experts that a token chooses.
@@ -256,72 +258,77 @@ pub struct ExpertsSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
     /// Name of the architecture, as in `general.architecture`.
-    pub architecture: &'static str,
+    pub(crate) architecture: &'static str,
     /// One entry per layer.
-    pub layers: Vec<LayerSpec>,
+    pub(crate) layers: Vec<LayerSpec>,
     /// The head that predicts the token after the next one, if the file has one: a block with attention that reads what
     /// the model gives for a position, together with the token after it.
-    pub head: Option<LayerSpec>,
+    pub(crate) head: Option<LayerSpec>,
     /// Width of the residual stream.
-    pub hidden_size: usize,
+    pub(crate) hidden_size: usize,
     /// Tokens of the vocabulary.
-    pub vocab_size: usize,
+    pub(crate) vocab_size: usize,
     /// Positions that the model was trained for.
-    pub context_length: usize,
+    pub(crate) context_length: usize,
     /// Added to the mean square in RMS norms.
-    pub norm_epsilon: f32,
+    pub(crate) norm_epsilon: f32,
     /// Where norms are placed.
-    pub norm_placement: NormPlacement,
+    pub(crate) norm_placement: NormPlacement,
     /// Name of the tensors with the norms before feed-forward parts.
-    pub ffn_norm: &'static str,
+    pub(crate) ffn_norm: &'static str,
     /// Name of the tensor with the last norm.
-    pub output_norm: &'static str,
+    pub(crate) output_norm: &'static str,
     /// Whether values are normed, without weights.
-    pub value_norm: bool,
+    pub(crate) value_norm: bool,
     /// Whether every head's query is followed by a gate of what the head attends to.
-    pub output_gate: bool,
+    pub(crate) output_gate: bool,
     /// Whether query, key and value weights are one tensor, in this order, and gate and up weights another.
-    pub fused_projections: bool,
+    pub(crate) fused_projections: bool,
     /// Activation of the gate.
-    pub activation: Activation,
+    pub(crate) activation: Activation,
     /// The experts, if there are layers with experts.
-    pub experts: Option<ExpertsSpec>,
+    pub(crate) experts: Option<ExpertsSpec>,
     /// Position encodings; layers refer to them by index.
-    pub ropes: Vec<RopeTable>,
+    pub(crate) ropes: Vec<RopeTable>,
     /// Multiplies query–key products before the softmax.
-    pub attention_scale: f32,
+    pub(crate) attention_scale: f32,
     /// Attention scores x become cap · tanh(x / cap).
-    pub attention_soft_cap: Option<f32>,
+    pub(crate) attention_soft_cap: Option<f32>,
     /// Logits x become cap · tanh(x / cap).
-    pub logit_soft_cap: Option<f32>,
+    pub(crate) logit_soft_cap: Option<f32>,
     /// Multiplies the embeddings.
-    pub embedding_scale: Option<f32>,
+    pub(crate) embedding_scale: Option<f32>,
     /// Width of each layer's own input besides the residual stream, if layers have one.
-    pub layer_input_width: Option<usize>,
+    pub(crate) layer_input_width: Option<usize>,
     /// Multiplies what attention and feed-forward add to the residual stream.
-    pub branch_scale: Option<f32>,
+    pub(crate) branch_scale: Option<f32>,
     /// Multiplies the logits.
-    pub logit_scale: Option<f32>,
+    pub(crate) logit_scale: Option<f32>,
     /// Whether the embedding matrix also makes the logits.
-    pub tied_embeddings: bool,
+    pub(crate) tied_embeddings: bool,
     /// The index of the layer after which the residual stream is a position's state: two thirds of the way through the
     /// model, unless something else is wanted.
-    pub state_layer: usize,
+    pub(crate) state_layer: usize,
 }
 
 impl DecoderSpec {
     /// The last layer that keeps something of every token: keys and values, or a state. Of the layers after it, later
     /// tokens see nothing.
-    pub fn last_kept_layer(&self) -> usize {
+    pub(crate) fn last_kept_layer(&self) -> usize {
         let keeps = |layer: &LayerSpec| layer.attention().is_none_or(AttentionSpec::has_cache);
         self.layers.iter().rposition(keeps).unwrap_or(0)
     }
 
     /// Bytes per position in the KV cache: a key and a value in every layer that computes them, and in the head.
-    pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
+    pub(crate) fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
         let attentions = self.layers.iter().chain(&self.head).filter_map(LayerSpec::attention);
         let cached = attentions.filter(|attention| attention.has_cache());
         cached.map(|attention| (2 * attention.n_kv_heads * format.n_bytes(attention.head_dim)) as u64).sum()
+    }
+
+    /// Whether the file has a head that predicts further tokens.
+    pub fn has_head(&self) -> bool {
+        self.head.is_some()
     }
 
     /// Whether any layer keeps a state of all earlier tokens.
@@ -330,13 +337,13 @@ impl DecoderSpec {
     }
 
     /// What the head keeps of the tokens so far: what the model gave for the last one.
-    pub fn head_state(&self) -> Option<StateShape> {
+    pub(crate) fn head_state(&self) -> Option<StateShape> {
         let shape = StateShape { n_channels: self.hidden_size, n_taps: 2, n_heads: 0, key_dim: 0, value_dim: 0 };
         self.head.map(|_| shape)
     }
 
     /// Bytes of one state, in all layers that keep one, and in the head.
-    pub fn state_bytes(&self) -> u64 {
+    pub(crate) fn state_bytes(&self) -> u64 {
         let shapes = self.layers.iter().filter_map(LayerSpec::recurrence).map(|layer| layer.state(self.hidden_size));
         shapes.chain(self.head_state()).map(|shape| (shape.n_floats() * size_of::<f32>()) as u64).sum()
     }

@@ -8,7 +8,7 @@
 
 mod prepare;
 mod request;
-pub mod status;
+pub(crate) mod status;
 mod submission;
 mod worker;
 

@@ -13,7 +13,8 @@
 mod header;
 mod mapping;
 mod parts;
-mod split;
+#[cfg(test)]
+mod tests;
 mod value;
 mod writer;
 
@@ -26,8 +27,7 @@ use thiserror::Error;
 use header::Entry;
 pub use hone_kernels::{TensorType, dequantize};
 pub use mapping::Mapping;
-use parts::Parts;
-pub use split::write_parts;
+use parts::FileParts;
 pub use value::{Array, Strings, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 
@@ -122,7 +122,7 @@ impl TensorInfo {
 /// A model file whose header has been checked.
 #[derive(Clone, Debug)]
 pub struct Gguf {
-    parts: Arc<Parts>,
+    parts: Arc<FileParts>,
     metadata: Vec<Entry>,
     tensors: Vec<TensorInfo>,
 }
@@ -142,7 +142,7 @@ impl Gguf {
     /// As [`Gguf::open`], and when a region does not lie within its file.
     pub fn open_region(file: &ModelFile) -> Result<Self, GgufError> {
         let map = |part: &ModelFile| Ok((Mapping::region(part)?, Some(part.path.clone())));
-        Self::from_parts(Parts::new(file.parts().map(map).collect::<Result<_, GgufError>>()?))
+        Self::from_parts(FileParts::new(file.parts().map(map).collect::<Result<_, GgufError>>()?))
     }
 
     /// Checks the header of bytes in memory.
@@ -150,19 +150,20 @@ impl Gguf {
     /// # Errors
     /// When they are not a valid GGUF file.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GgufError> {
-        Self::from_parts(Parts::new(vec![(Mapping::in_memory(bytes), None)]))
+        Self::from_parts(FileParts::new(vec![(Mapping::in_memory(bytes), None)]))
     }
 
     /// Checks the headers of a model whose parts are in memory: the first one, and the rest in order.
     ///
     /// # Errors
     /// When one of them is not a valid GGUF file, or they are not all parts of one model.
+    #[cfg(test)]
     pub fn from_bytes_of_parts(first: Vec<u8>, rest: Vec<Vec<u8>>) -> Result<Self, GgufError> {
         let parts = std::iter::once(first).chain(rest).map(|bytes| (Mapping::in_memory(bytes), None));
-        Self::from_parts(Parts::new(parts.collect()))
+        Self::from_parts(FileParts::new(parts.collect()))
     }
 
-    fn from_parts(parts: Parts) -> Result<Self, GgufError> {
+    fn from_parts(parts: FileParts) -> Result<Self, GgufError> {
         let header = parts.read_header()?;
         Ok(Gguf { parts: Arc::new(parts), metadata: header.metadata, tensors: header.tensors })
     }
@@ -260,7 +261,7 @@ impl Gguf {
     ///
     /// # Errors
     /// When the key holds another type, or too many entries. Each string may itself be an error if it is not UTF-8.
-    pub fn each_string<'g>(&'g self, key: &str) -> Result<Option<Strings<'g>>, GgufError> {
+    pub(crate) fn each_string<'g>(&'g self, key: &str) -> Result<Option<Strings<'g>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
         array.each_string(key, self.first_part()).map(Some)
     }

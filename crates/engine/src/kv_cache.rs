@@ -4,22 +4,22 @@
 //! share theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the
 //! storage behind the blocks is the backend's.
 
-pub mod prefix_tree;
-pub mod states;
+pub(crate) mod prefix_tree;
+pub(crate) mod states;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
-pub use hone_kernels::step::StateAt;
+pub(crate) use hone_kernels::step::StateAt;
 pub use hone_kernels::{BLOCK_TOKENS, KvFormat};
-pub use states::{StateId, StatePool};
+pub(crate) use states::{StateId, StatePool};
 
 /// Identifies a block of the cache.
-pub type BlockId = u32;
+pub(crate) type BlockId = u32;
 
-/// A sequence's part of the cache. Returned to its pool with [`BlockPool::release`].
+/// A sequence's part of the cache. Returned to its model with [`Model::release`](crate::Model::release).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CachedSequence {
     blocks: Vec<BlockId>,
@@ -111,7 +111,7 @@ pub struct CacheFull {
 
 /// A block whose content must be copied before a sequence may write into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockCopy {
+pub(crate) struct BlockCopy {
     /// The shared block.
     pub from: BlockId,
     /// The sequence's own copy.
@@ -120,7 +120,7 @@ pub struct BlockCopy {
 
 /// All blocks of one model's cache, and how many sequences hold each.
 #[derive(Debug)]
-pub struct BlockPool {
+pub(crate) struct BlockPool {
     capacity: usize,
     /// Counts for all blocks that have ever been taken; the rest have never been touched.
     reference_counts: Vec<u32>,
@@ -131,18 +131,18 @@ pub struct BlockPool {
 
 impl BlockPool {
     /// A pool with room for `n_tokens` positions.
-    pub fn with_room_for(n_tokens: usize) -> Self {
+    pub(crate) fn with_room_for(n_tokens: usize) -> Self {
         let capacity = n_tokens.div_ceil(BLOCK_TOKENS).min(BlockId::MAX as usize);
         BlockPool { capacity, reference_counts: Vec::new(), returned: BinaryHeap::new() }
     }
 
     /// Blocks that no sequence holds.
-    pub fn n_free(&self) -> usize {
+    pub(crate) fn n_free(&self) -> usize {
         self.capacity - self.reference_counts.len() + self.returned.len()
     }
 
     /// Blocks in all.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
@@ -150,7 +150,7 @@ impl BlockPool {
     ///
     /// # Errors
     /// When the pool is full.
-    pub fn check(&self, sequence: &CachedSequence, n_tokens: usize) -> Result<(), CacheFull> {
+    pub(crate) fn check(&self, sequence: &CachedSequence, n_tokens: usize) -> Result<(), CacheFull> {
         let needed = self.blocks_needed(sequence, n_tokens);
         match needed > self.n_free() {
             true => Err(CacheFull { needed, free: self.n_free(), capacity: self.capacity }),
@@ -163,7 +163,11 @@ impl BlockPool {
     ///
     /// # Errors
     /// When the pool is full; nothing has changed then.
-    pub fn extend(&mut self, sequence: &mut CachedSequence, n_tokens: usize) -> Result<Option<BlockCopy>, CacheFull> {
+    pub(crate) fn extend(
+        &mut self,
+        sequence: &mut CachedSequence,
+        n_tokens: usize,
+    ) -> Result<Option<BlockCopy>, CacheFull> {
         self.check(sequence, n_tokens)?;
         let n_blocks = (sequence.n_tokens + n_tokens).div_ceil(BLOCK_TOKENS);
         let copy = self.shared_last(sequence, n_tokens).map(|from| {
@@ -182,7 +186,7 @@ impl BlockPool {
     }
 
     /// A second sequence with the same content; both may continue independently.
-    pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
+    pub(crate) fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
         for block in &sequence.blocks {
             self.reference_counts[*block as usize] += 1;
         }
@@ -190,7 +194,7 @@ impl BlockPool {
     }
 
     /// Drops everything from position `n_tokens` on.
-    pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
+    pub(crate) fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
         if n_tokens >= sequence.n_tokens {
             return;
         }
@@ -201,7 +205,7 @@ impl BlockPool {
     }
 
     /// Returns a sequence's blocks to the pool.
-    pub fn release(&mut self, mut sequence: CachedSequence) {
+    pub(crate) fn release(&mut self, mut sequence: CachedSequence) {
         self.truncate(&mut sequence, 0);
     }
 

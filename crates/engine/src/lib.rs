@@ -1,23 +1,79 @@
-//! Runs GGUF models in this process: file format, tokenizer, chat template, decoder, KV cache, sampling, constraints,
-//! and the thread that owns them.
+//! Runs GGUF models in this process, without any other program.
+//!
+//! This page is all that other crates use:
+//!
+//! | for | there is |
+//! | --- | --- |
+//! | answering requests | [`EngineHandle`], the handle to the thread that owns the device and all models; [`EngineOptions`]; [`EngineStatus`] says what it is doing |
+//! | one model without an engine | [`Model`], [`ModelOptions`] and [`LoadOptions`]; [`check_file`] tells whether a file can be run; [`DecoderSpec`] describes its decoder |
+//! | text | [`Tokenizer`] and [`ChatTemplate`]; templates of files run where [`TemplateHost`] says, in the process that [`template_worker`] serves |
+//! | vectors | [`Embedder`] |
+//! | measurements | [`perplexity()`] and [`SpeedTest`] |
+//! | files | [`gguf`] reads and writes them, and [`synth`] makes models of any size |
+//!
+//! A question takes this way. [`EngineHandle`] renders and tokenizes it on the caller's thread and sends it to the
+//! engine's thread. There the scheduler, which knows neither tensors nor clocks, picks the requests of each step and the
+//! models that may be in memory. A model finds what its KV cache already holds of the prompt, and its backend computes
+//! the rest: `native` on the processor with `hone-kernels`, or `candle` on any device. Both run the decoder that the
+//! file's metadata describes. Tokens are chosen by a sampler, within a constraint if the request has one, and go back as
+//! text.
 
-pub mod backend;
-pub mod constraint;
-pub mod decoder;
-pub mod embedder;
-pub mod engine;
+mod backend;
+mod constraint;
+mod decoder;
+mod embedder;
+mod engine;
 pub mod gguf;
-pub mod kv_cache;
-pub mod logprobs;
-pub mod model;
-pub mod perplexity;
+mod kv_cache;
+mod logprobs;
+mod model;
+mod perplexity;
 mod repetition;
 mod reuse;
-pub mod sampler;
-pub mod scheduler;
+mod sampler;
+mod scheduler;
 mod speculation;
-pub mod speed;
+mod speed;
 pub mod synth;
-pub mod template;
-pub mod text_stream;
-pub mod tokenizer;
+mod template;
+mod text_stream;
+mod tokenizer;
+
+// The engine.
+pub use engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
+pub use engine::{EngineError, EngineHandle, EngineOptions};
+pub use scheduler::SchedulerSettings;
+pub use scheduler::metrics::{LaneCounts, LaneSummary, TimeSummary};
+
+// Models.
+pub use backend::{ActivationBits, BackendError, DeviceChoice, LoadProgress, Logits, Row};
+pub use decoder::{DecoderSpec, SpecError};
+pub use hone_kernels::platform::InstructionSet;
+pub use kv_cache::{BLOCK_TOKENS, CacheFull, CachedSequence, KvFormat};
+pub use model::{
+    Advance, BackendChoice, CacheUsage, LoadOptions, Model, ModelError, ModelOptions, Speculation, check_file,
+};
+
+// Text.
+pub use constraint::ConstraintError;
+pub use template::{Chat, ChatTemplate, Failure, TemplateError, TemplateHost, worker as template_worker};
+pub use tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+
+// Vectors.
+pub use embedder::{Embedder, Prefixes};
+
+// Measurements.
+pub use perplexity::{Perplexity, PerplexityError, perplexity};
+pub use speed::{SpeedTest, Work, bytes_per_token};
+
+// Unit tests share the helpers of the tests from outside, which name this crate.
+#[cfg(test)]
+extern crate self as hone_engine;
+#[cfg(test)]
+#[path = "../tests/it"]
+mod it {
+    #[allow(dead_code, reason = "some helpers serve the tests from outside only")]
+    pub(crate) mod support;
+}
+#[cfg(test)]
+use it::support;

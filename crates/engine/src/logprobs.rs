@@ -3,13 +3,13 @@
 use crate::sampler::{argmax, sum_of_exponentials};
 
 /// Logarithm of the sum of the exponentials, computed without overflow.
-pub fn log_sum_exp(logits: &[f32]) -> f32 {
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f32 {
     let largest = logits.get(argmax(logits) as usize).copied().unwrap_or(f32::NEG_INFINITY);
     largest + sum_of_exponentials(logits, largest).ln()
 }
 
 /// Ids of the `count` largest logits, largest first, lower ids first among equals.
-pub fn largest(logits: &[f32], count: usize) -> Vec<u32> {
+pub(crate) fn largest(logits: &[f32], count: usize) -> Vec<u32> {
     let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
     let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     if count < ids.len() {

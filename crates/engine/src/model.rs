@@ -2,6 +2,8 @@
 
 mod loading;
 mod prediction;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::fmt;
@@ -15,10 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
-use crate::backend::native::ComputeThreads;
-use crate::backend::{
-    ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, LoadProgress, Logits, SequenceStates,
-};
+use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -29,7 +28,7 @@ use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
 pub use loading::LoadOptions;
-pub use text::ModelText;
+pub(crate) use text::ModelText;
 
 /// What runs the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +152,7 @@ impl ModelOptions {
     }
 
     /// Positions that the KV cache of a model has room for.
-    pub fn cache_positions(&self, spec: &DecoderSpec) -> usize {
+    pub(crate) fn cache_positions(&self, spec: &DecoderSpec) -> usize {
         self.context_of(spec).saturating_mul(self.n_sequences.max(1))
     }
 
@@ -163,7 +162,7 @@ impl ModelOptions {
     }
 
     /// Positions of a model's context: those requested, but no more than it was trained for.
-    pub fn context_of(&self, spec: &DecoderSpec) -> usize {
+    pub(crate) fn context_of(&self, spec: &DecoderSpec) -> usize {
         self.context_length.map_or(spec.context_length, |wanted| wanted.min(spec.context_length))
     }
 }
@@ -257,77 +256,29 @@ impl Model {
     ///
     /// # Errors
     /// When the file is broken or not supported, or the device cannot be used.
-    pub fn load(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
-        Self::load_showing(file, options, LoadProgress::default())
-    }
-
-    /// The same, and tells how much of it is in memory.
-    ///
-    /// # Errors
-    /// As [`Model::load`].
-    pub fn load_showing(file: &ModelFile, options: &ModelOptions, progress: LoadProgress) -> Result<Self, ModelError> {
-        let gguf = Gguf::open_region(file)?;
-        let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        Self::load_alone(&gguf, spec, options, progress)
-    }
-
-    /// Loads a model from its file alongside others.
-    ///
-    /// # Errors
-    /// When the file is broken or not supported, or the device cannot be used.
-    pub fn load_beside(file: &ModelFile, options: &ModelOptions, beside: &LoadOptions) -> Result<Self, ModelError> {
-        let gguf = Gguf::open_region(file)?;
-        let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        Self::load_spec(&gguf, spec, options, beside)
-    }
-
-    /// Loads a model whose states are those after its last layer.
-    ///
-    /// # Errors
-    /// As [`Model::load`].
-    pub(crate) fn load_for_states(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
+    pub fn load(file: &ModelFile, options: impl Into<LoadOptions>) -> Result<Self, ModelError> {
+        let load = options.into();
+        let options = &load.model;
         let gguf = Gguf::open_region(file)?;
         let mut spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        spec.state_layer = spec.layers.len().saturating_sub(1);
-        Self::load_alone(&gguf, spec, options, LoadProgress::default())
-    }
-
-    fn load_alone(
-        gguf: &Gguf,
-        spec: DecoderSpec,
-        options: &ModelOptions,
-        progress: LoadProgress,
-    ) -> Result<Self, ModelError> {
-        let beside = LoadOptions {
-            threads: ComputeThreads::new(options.n_threads),
-            n_loading: options.n_threads,
-            cache_positions: options.cache_positions(&spec),
-            expert_bytes: None,
-            with_head: false,
-            progress,
-        };
-        Self::load_spec(gguf, spec, options, &beside)
-    }
-
-    fn load_spec(
-        gguf: &Gguf,
-        mut spec: DecoderSpec,
-        options: &ModelOptions,
-        beside: &LoadOptions,
-    ) -> Result<Self, ModelError> {
-        spec.head = spec.head.filter(|_| beside.with_head);
+        spec.head = spec.head.filter(|_| load.with_head);
+        if load.states_of_last_layer {
+            spec.state_layer = spec.layers.len().saturating_sub(1);
+        }
         // One thread builds the vocabulary while others pack the weights, so it costs no time.
         let (text, backend) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec), &options.templates));
-            let backend = loading::load_backend(gguf, &spec, options, beside);
+            let text =
+                scope.spawn(|| ModelText::from_gguf(&gguf, &spec, options.context_of(&spec), &options.templates));
+            let backend = loading::load_backend(&gguf, &spec, &load);
             (text.join().unwrap_or_else(|panic| resume_unwind(panic)), backend)
         });
+        let cache_positions = load.cache_positions.unwrap_or_else(|| options.cache_positions(&spec));
         Ok(Model {
             text: Arc::new(text?),
             backend: backend?,
             activation_bits: options.activation_bits,
-            head_cost: prediction::head_cost(gguf, &spec),
-            cache: BlockPool::with_room_for(beside.cache_positions),
+            head_cost: prediction::head_cost(&gguf, &spec),
+            cache: BlockPool::with_room_for(cache_positions),
             states: StatePool::new(spec.state_bytes()),
             prefixes: PrefixTree::default(),
             batch: Vec::new(),
@@ -341,7 +292,7 @@ impl Model {
     }
 
     /// Converts between text and the model's tokens.
-    pub fn text(&self) -> &Arc<ModelText> {
+    pub(crate) fn text(&self) -> &Arc<ModelText> {
         &self.text
     }
 
@@ -463,7 +414,7 @@ impl Model {
     }
 
     /// The number of slices, about equally long, in which a step is carried out.
-    pub fn n_slices(&self) -> usize {
+    pub(crate) fn n_slices(&self) -> usize {
         self.backend.n_slices()
     }
 
@@ -498,7 +449,7 @@ impl Model {
     }
 
     /// Bytes of a KV cache block outside the device; 0 if blocks cannot be copied out.
-    pub fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.backend.block_bytes()
     }
 
@@ -506,7 +457,11 @@ impl Model {
     ///
     /// # Errors
     /// The error of `take`, after which it is not called again.
-    pub fn read_kept<E>(&mut self, tokens: &[u32], mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn read_kept<E>(
+        &mut self,
+        tokens: &[u32],
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let n_whole = self.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
         let found = self.prefixes.find(&mut self.cache, &mut self.states, &tokens[..n_whole]);
         let mut content = Vec::with_capacity(self.block_bytes());
@@ -524,7 +479,7 @@ impl Model {
     ///
     /// # Errors
     /// When the cache has no room, or `give` fails; nothing is kept then.
-    pub fn keep_content<E: From<CacheFull>>(
+    pub(crate) fn keep_content<E: From<CacheFull>>(
         &mut self,
         tokens: &[u32],
         mut give: impl FnMut(&mut [u8]) -> Result<(), E>,
@@ -551,7 +506,7 @@ impl Model {
     }
 
     /// Undoes one pin, of as many tokens as [`Model::pin`] returned.
-    pub fn unpin(&mut self, tokens: &[u32]) {
+    pub(crate) fn unpin(&mut self, tokens: &[u32]) {
         self.prefixes.unpin(tokens);
     }
 
@@ -588,7 +543,7 @@ impl Model {
     }
 
     /// Positions that the whole cache has room for.
-    pub fn cache_positions(&self) -> usize {
+    pub(crate) fn cache_positions(&self) -> usize {
         self.cache.capacity() * BLOCK_TOKENS
     }
 }

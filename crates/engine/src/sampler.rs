@@ -11,7 +11,7 @@ mod mirostat;
 #[cfg(test)]
 mod tests;
 
-pub use dry::Breakers;
+pub(crate) use dry::Breakers;
 use dry::Dry;
 use hone_protocol::{DynamicTemperature, InvalidSampling, SamplingOptions, XtcOptions};
 use mirostat::Mirostat;
@@ -26,7 +26,7 @@ const MARGINS: [f32; 4] = [8.0, 16.0, 32.0, f32::INFINITY];
 
 /// Chooses tokens for one request. Keeps the random state and the last tokens; its buffers are reused.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     options: SamplingOptions,
     random: ChaCha8Rng,
     /// The tokens that penalties consider, oldest first, and how often each occurs.
@@ -46,19 +46,12 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// A sampler for a vocabulary of `vocab_size` tokens, none of which breaks a repetition.
+    /// A sampler for a vocabulary of `vocab_size` tokens. `breakers` gives the tokens that DRY's matches do not extend
+    /// over, if they are needed.
     ///
     /// # Errors
     /// When an option is out of its range.
-    pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidSampling> {
-        Sampler::with_breakers(options, vocab_size, Breakers::default)
-    }
-
-    /// The same with the tokens that DRY's matches do not extend over, which are asked for if they are needed.
-    ///
-    /// # Errors
-    /// When an option is out of its range.
-    pub fn with_breakers(
+    pub(crate) fn new(
         options: SamplingOptions,
         vocab_size: usize,
         breakers: impl FnOnce() -> Breakers,
@@ -78,12 +71,12 @@ impl Sampler {
     }
 
     /// After how many tokens of repetition the answer ends; 0 stands for never.
-    pub fn repetition_limit(&self) -> usize {
+    pub(crate) fn repetition_limit(&self) -> usize {
         self.options.repetition_limit
     }
 
     /// Tells the penalties about a token of the prompt or the answer.
-    pub fn observe(&mut self, token: u32) {
+    pub(crate) fn observe(&mut self, token: u32) {
         if let Some(dry) = &mut self.dry {
             dry.observe(token);
         }
@@ -99,7 +92,7 @@ impl Sampler {
 
     /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity.
     /// Returns `None` if there is nothing to choose from: every token is forbidden, or a logit is NaN.
-    pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
+    pub(crate) fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
         self.penalize();
@@ -302,7 +295,7 @@ impl Sampler {
 }
 
 /// Index of the largest value, the first of equals; NaN counts as smallest.
-pub fn argmax(values: &[f32]) -> u32 {
+pub(crate) fn argmax(values: &[f32]) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (index, value) in values.iter().enumerate() {
         if *value > best.1 {

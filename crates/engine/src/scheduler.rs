@@ -30,16 +30,18 @@
 //! it names, then [`Scheduler::plan`], and after the step [`Scheduler::step_done`] or [`Scheduler::step_suspended`].
 
 mod admission;
-pub mod cost;
+pub(crate) mod cost;
 mod estimate;
 mod lanes;
-pub mod metrics;
+pub(crate) mod metrics;
 mod plan;
 mod request;
 mod residency;
 mod shortage;
 mod step;
 mod step_builder;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,23 +53,22 @@ use crate::kv_cache::BLOCK_TOKENS;
 use cost::CostModel;
 use lanes::Lanes;
 use metrics::Metrics;
-use request::{Phase, Request};
+use request::{Request, RequestPhase};
 use step::{RunningStep, SuspendedStep};
 
-pub use admission::Turn;
-pub use estimate::QueuedRequest;
-pub use plan::{Pause, Progress, StepEntry, StepKind, StepPlan};
-pub use request::{Arrival, ParkedRequest};
-pub use residency::{Admission, ModelMemory, OverBudget};
-pub use shortage::LAST_SENTENCE_TOKENS;
+pub(crate) use admission::Turn;
+pub(crate) use plan::{Pause, RequestProgress, StepKind, StepPlan};
+pub(crate) use request::{Arrival, ParkedRequest};
+pub(crate) use residency::{Admission, ModelMemory};
+pub(crate) use shortage::LAST_SENTENCE_TOKENS;
 
 /// Identifies a request. Later ones have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub u64);
+pub(crate) struct RequestId(pub u64);
 
 /// Identifies a loaded model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModelId(pub u32);
+pub(crate) struct ModelId(pub u32);
 
 /// How the device is shared.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,7 +113,7 @@ impl Default for SchedulerSettings {
 
 /// What the scheduler needs to know about a model.
 #[derive(Clone, Debug)]
-pub struct ModelTraits {
+pub(crate) struct ModelTraits {
     /// Blocks of its KV cache.
     pub kv_blocks: usize,
     /// Number of parts of about equal length into which a step can be divided, so that other models' steps can run in
@@ -124,7 +125,7 @@ pub struct ModelTraits {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Its lane's queue is full.
     #[error("{queued} {} requests wait already: try again in {:.1} seconds", lane.name(), retry_after.as_secs_f64())]
     QueueFull {
@@ -150,11 +151,11 @@ pub enum Refusal {
 
 /// The scheduler's state, from which it decides everything.
 #[derive(Debug)]
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     settings: SchedulerSettings,
     /// Bytes that all models together may take; `None` means unlimited.
     budget: Option<u64>,
-    models: BTreeMap<ModelId, ModelState>,
+    models: BTreeMap<ModelId, ScheduledModel>,
     requests: BTreeMap<RequestId, Request>,
     lanes: Lanes,
     /// The step that is being carried out.
@@ -168,7 +169,7 @@ pub struct Scheduler {
 
 /// A model that is in memory, or that has memory reserved while it is loaded.
 #[derive(Debug)]
-struct ModelState {
+struct ScheduledModel {
     memory: ModelMemory,
     /// Whether it is never unloaded.
     is_pinned: bool,
@@ -188,13 +189,8 @@ struct ReadyModel {
 }
 
 impl Scheduler {
-    /// A scheduler without models and without a memory limit.
-    pub fn new(settings: SchedulerSettings) -> Self {
-        Self::within(None, settings)
-    }
-
-    /// A scheduler without models, whose models may take `budget` bytes together.
-    pub fn within(budget: Option<u64>, settings: SchedulerSettings) -> Self {
+    /// A scheduler without models, whose models may take `budget` bytes together; `None` means unlimited.
+    pub(crate) fn new(budget: Option<u64>, settings: SchedulerSettings) -> Self {
         let lanes = Lanes::new(&settings);
         Scheduler {
             settings,
@@ -210,14 +206,14 @@ impl Scheduler {
     }
 
     /// A model has been loaded. If memory is bounded, it must have been [admitted](Scheduler::admit_model) before.
-    pub fn add_model(&mut self, model: ModelId, traits: ModelTraits, now: Duration) {
-        let state = self.models.entry(model).or_insert_with(|| ModelState::new(ModelMemory::default(), false));
+    pub(crate) fn add_model(&mut self, model: ModelId, traits: ModelTraits, now: Duration) {
+        let state = self.models.entry(model).or_insert_with(|| ScheduledModel::new(ModelMemory::default(), false));
         state.ready = Some(ReadyModel { traits, pinned_blocks: 0, suspended: None });
         state.last_used = now;
     }
 
     /// A model has been unloaded, or cannot be loaded. Returns its requests, which are forgotten.
-    pub fn remove_model(&mut self, model: ModelId) -> Vec<RequestId> {
+    pub(crate) fn remove_model(&mut self, model: ModelId) -> Vec<RequestId> {
         let requests: Vec<RequestId> =
             self.requests.values().filter(|request| request.model == model).map(|request| request.id).collect();
         requests.iter().for_each(|id| self.forget(*id));
@@ -229,7 +225,7 @@ impl Scheduler {
     }
 
     /// Takes the requests off a model that is about to be unloaded. It may return under another id.
-    pub fn park(&mut self, model: ModelId, now: Duration) -> Vec<ParkedRequest> {
+    pub(crate) fn park(&mut self, model: ModelId, now: Duration) -> Vec<ParkedRequest> {
         let ids = self.requests.values().filter(|request| request.model == model).map(|request| request.id);
         let parked: Vec<RequestId> = ids.collect();
         parked.into_iter().filter_map(|id| self.park_request(id, now)).collect()
@@ -249,7 +245,7 @@ impl Scheduler {
     }
 
     /// A parked request's model is in memory again.
-    pub fn unpark(&mut self, parked: ParkedRequest, model: ModelId, now: Duration) {
+    pub(crate) fn unpark(&mut self, parked: ParkedRequest, model: ModelId, now: Duration) {
         let ParkedRequest(mut request) = parked;
         request.become_queued(model, now);
         self.lanes.enter(request.lane, request.session);
@@ -257,22 +253,22 @@ impl Scheduler {
     }
 
     /// A parked request is cancelled.
-    pub fn cancel_parked(&mut self, parked: &ParkedRequest) {
+    pub(crate) fn cancel_parked(&mut self, parked: &ParkedRequest) {
         self.metrics.lane_mut(parked.0.lane).counts.cancelled += 1;
     }
 
     /// A parked request's model cannot be loaded again.
-    pub fn fail_parked(&mut self, parked: &ParkedRequest) {
+    pub(crate) fn fail_parked(&mut self, parked: &ParkedRequest) {
         self.metrics.lane_mut(parked.0.lane).counts.failed += 1;
     }
 
     /// The most urgent lane with work; `None` if there is no work.
-    pub fn urgency(&self) -> Option<Lane> {
+    pub(crate) fn urgency(&self) -> Option<Lane> {
         self.requests.values().map(Request::urgency).min()
     }
 
     /// `n_blocks` of a model's KV cache are now pinned. A request that does not fit into the others may still use them.
-    pub fn set_pinned_blocks(&mut self, model: ModelId, n_blocks: usize) {
+    pub(crate) fn set_pinned_blocks(&mut self, model: ModelId, n_blocks: usize) {
         if let Some(ready) = self.ready_mut(model) {
             ready.pinned_blocks = n_blocks;
         }
@@ -282,7 +278,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// When it is refused.
-    pub fn arrive(&mut self, id: RequestId, arrival: Arrival, now: Duration) -> Result<(), Refusal> {
+    pub(crate) fn arrive(&mut self, id: RequestId, arrival: Arrival, now: Duration) -> Result<(), Refusal> {
         let lane = arrival.lane;
         self.note(now);
         self.metrics.lane_mut(lane).counts.arrived += 1;
@@ -297,7 +293,7 @@ impl Scheduler {
     }
 
     /// Counts a request that was refused before it reached the scheduler.
-    pub fn refuse(&mut self, lane: Lane) {
+    pub(crate) fn refuse(&mut self, lane: Lane) {
         let counts = &mut self.metrics.lane_mut(lane).counts;
         counts.arrived += 1;
         counts.refused += 1;
@@ -324,7 +320,7 @@ impl Scheduler {
 
     /// A request is cancelled. If it is part of a suspended step, that step is discarded and the others' part of it is
     /// computed again.
-    pub fn cancel(&mut self, id: RequestId) {
+    pub(crate) fn cancel(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get(&id) {
             self.metrics.lane_mut(request.lane).counts.cancelled += 1;
             self.forget(id);
@@ -332,7 +328,7 @@ impl Scheduler {
     }
 
     /// A request failed and is forgotten.
-    pub fn fail(&mut self, id: RequestId) {
+    pub(crate) fn fail(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get(&id) {
             self.metrics.lane_mut(request.lane).counts.failed += 1;
             self.forget(id);
@@ -340,7 +336,7 @@ impl Scheduler {
     }
 
     /// A request named by a [`Turn`] starts; `cached` tokens of its prompt, but not all, were found in the KV cache.
-    pub fn start(&mut self, id: RequestId, cached: usize) {
+    pub(crate) fn start(&mut self, id: RequestId, cached: usize) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         debug_assert!(cached < request.uncomputed, "a token is left to be computed");
         request.become_running(cached);
@@ -348,46 +344,42 @@ impl Scheduler {
 
     /// A request named by a [`Turn`] waits until `leader` has computed the first `n_tokens` of its prompt, which both
     /// share. A turn names it again when that has happened, or when the leader is gone.
-    pub fn follow(&mut self, id: RequestId, leader: RequestId, n_tokens: usize) {
+    pub(crate) fn follow(&mut self, id: RequestId, leader: RequestId, n_tokens: usize) {
         if let Some(request) = self.requests.get_mut(&id) {
-            request.phase = Phase::Following { leader, n_tokens };
+            request.phase = RequestPhase::Following { leader, n_tokens };
         }
     }
 
     /// Whether nothing is left to do.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Whether a request is waiting or running.
-    pub fn contains(&self, id: RequestId) -> bool {
-        self.requests.contains_key(&id)
-    }
-
     /// Whether a request can be advanced: it has a place in the KV cache and does not follow another.
-    pub fn is_running(&self, id: RequestId) -> bool {
+    pub(crate) fn is_running(&self, id: RequestId) -> bool {
         self.requests.get(&id).is_some_and(Request::is_running)
     }
 
     /// Blocks of a model's KV cache reserved for requests.
-    pub fn reserved_blocks(&self, model: ModelId) -> usize {
+    pub(crate) fn reserved_blocks(&self, model: ModelId) -> usize {
         self.holders(model).map(|request| request.blocks).sum()
     }
 
     /// The cost model learnt from a model's steps.
-    pub fn cost(&self, model: ModelId) -> Option<&CostModel> {
+    #[cfg(test)]
+    pub(crate) fn cost(&self, model: ModelId) -> Option<&CostModel> {
         self.models.get(&model)?.ready.as_ref().map(|ready| &ready.traits.cost)
     }
 
     /// Requests of a lane: the number waiting for a place in the KV cache, and the number that have one.
-    pub fn n_requests(&self, lane: Lane) -> (usize, usize) {
+    pub(crate) fn n_requests(&self, lane: Lane) -> (usize, usize) {
         let all = self.requests.values().filter(|request| request.lane == lane).count();
         let queued = self.n_queued(lane);
         (queued, all - queued)
     }
 
     /// Statistics of all lanes.
-    pub fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 

@@ -22,6 +22,7 @@ use thiserror::Error;
 use crate::gguf::{Gguf, GgufError, WriteError, Writer};
 use layout::{Content, PlannedTensor};
 
+pub use crate::decoder::RecurrentSpec;
 pub use quantization::Quantization;
 pub use shape::{Architecture, Experts, Gemma4Shape, LayerSet, Multipliers, Recurrence, RopeScaling, Shape};
 
@@ -73,7 +74,7 @@ pub struct Summary {
 
 /// Progress of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct WriteProgress {
     /// Bytes so far.
     pub written_bytes: u64,
     /// Bytes of the whole file.
@@ -93,7 +94,7 @@ pub fn write(
     vocabulary: &Gguf,
     seed: u64,
     output: &Path,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(WriteProgress),
 ) -> Result<Summary, SynthError> {
     let io_error = |source| SynthError::Io { path: output.to_path_buf(), source };
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -118,7 +119,7 @@ pub fn write_to(
     vocabulary: &Gguf,
     seed: u64,
     output: impl Write,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(WriteProgress),
 ) -> Result<Summary, SynthError> {
     let vocab_size = vocab_size(vocabulary)?;
     let tensors = layout::tensors(shape, quantization, vocab_size);
@@ -133,11 +134,11 @@ pub fn write_to(
     let mut written_bytes = total_bytes - data_bytes;
     let mut file = writer.begin(output)?;
     for (index, tensor) in tensors.iter().enumerate() {
-        let stream = weights::Stream { seed, tensor: index as u32 };
+        let stream = weights::RandomStream { seed, tensor: index as u32 };
         let mut write_piece = |piece: &[u8]| {
             file.write(&tensor.name, piece)?;
             written_bytes += piece.len() as u64;
-            progress(Progress { written_bytes, total_bytes });
+            progress(WriteProgress { written_bytes, total_bytes });
             Ok::<(), WriteError>(())
         };
         match &tensor.content {

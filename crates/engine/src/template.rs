@@ -33,8 +33,8 @@ use crate::gguf::{Gguf, GgufError, Value};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use disguise::{Disguise, Neutral};
 use host::Template;
-use messages::Request;
-use source::{IsCancelled, Source};
+use messages::TemplateRequest;
+use source::TemplateSource;
 
 pub use host::TemplateHost;
 pub use messages::Failure;
@@ -91,7 +91,7 @@ pub enum TemplateError {
 }
 
 /// What a template renders: a conversation, up to where the model's next turn begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Chat<'a> {
     /// Its turns.
     pub messages: &'a [Message],
@@ -99,12 +99,14 @@ pub struct Chat<'a> {
     pub tools: &'a [Tool],
     /// Whether and how thoroughly the model reasons.
     pub thinking: ThinkingOptions,
+    /// Says whether the prompt is no longer wanted.
+    pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Chat<'a> {
     /// Turns alone.
     pub fn of(messages: &'a [Message]) -> Chat<'a> {
-        Chat { messages, tools: &[], thinking: ThinkingOptions::default() }
+        Chat { messages, tools: &[], thinking: ThinkingOptions::default(), is_cancelled: &|| false }
     }
 }
 
@@ -143,7 +145,11 @@ impl ChatTemplate {
     }
 
     fn known(text: &str, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
-        Ok(ChatTemplate { plain: Template::here(source(text, tokenizer)?), with_tools: None, is_known: true })
+        Ok(ChatTemplate {
+            plain: Template::at(&TemplateHost::InProcess, source(text, tokenizer)?),
+            with_tools: None,
+            is_known: true,
+        })
     }
 
     /// Whether rendering may take up to the time limit, and so should not block others.
@@ -157,32 +163,24 @@ impl ChatTemplate {
     /// When it does not parse, or exceeds a limit.
     pub fn check(&self) -> Result<(), TemplateError> {
         let templates = std::iter::once(&self.plain).chain(&self.with_tools);
-        templates.into_iter().try_for_each(|template| template.ask(&Request::Check, &|| false).map(drop))
+        templates.into_iter().try_for_each(|template| template.ask(&TemplateRequest::Check, &|| false).map(drop))
     }
 
     /// The text of a conversation, up to where the model's next turn begins. If the template refuses a system message,
     /// its text is put before the first user message.
     ///
     /// # Errors
-    /// When the template fails or refuses the conversation, or does not support the given tools.
+    /// When the template fails or refuses the conversation, does not support the given tools, or the request was
+    /// cancelled.
     pub fn render(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
-        self.render_unless(chat, &|| false)
-    }
-
-    /// How the template marks reasoning, if it knows it.
-    pub fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
-        self.plain.reasoning_tags()
-    }
-
-    fn render_unless(&self, chat: Chat<'_>, is_cancelled: IsCancelled<'_>) -> Result<String, TemplateError> {
-        let Chat { messages, tools, thinking } = chat;
+        let Chat { messages, tools, thinking, is_cancelled } = chat;
         let template = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.plain);
         if !tools.is_empty() && !template.mentions_tools() {
             return Err(TemplateError::NoTools);
         }
         let render = |messages: &[Message]| {
             let (messages, tools) = (Cow::Borrowed(messages), Cow::Borrowed(tools));
-            let request = Request::Render { messages, tools, thinking };
+            let request = TemplateRequest::Render { messages, tools, thinking };
             template.ask(&request, is_cancelled)
         };
         render(messages).or_else(|error| match without_system(messages) {
@@ -191,48 +189,37 @@ impl ChatTemplate {
         })
     }
 
+    /// How the template marks reasoning, if it knows it.
+    pub fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
+        self.plain.reasoning_tags()
+    }
+
     /// The token ids of a conversation, up to where the model's next turn begins, with one BOS if the model wants one.
     /// Control tokens come from the template alone, never from the text of a message or a tool.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`], and when the template makes a control token out of a text.
     pub fn encode_chat(&self, tokenizer: &Tokenizer, chat: Chat<'_>) -> Result<Vec<u32>, TemplateError> {
-        self.encode_chat_unless(tokenizer, chat, &|| false)
-    }
-
-    /// Like [`ChatTemplate::encode_chat`], but stops when the request is cancelled.
-    pub(crate) fn encode_chat_unless(
-        &self,
-        tokenizer: &Tokenizer,
-        chat: Chat<'_>,
-        is_cancelled: IsCancelled<'_>,
-    ) -> Result<Vec<u32>, TemplateError> {
         let mut disguise = Disguise::new(tokenizer, chat.messages, chat.tools);
         let messages: Vec<Message> = chat.messages.iter().map(|message| disguise.message(message)).collect();
         let tools: Vec<Tool> = chat.tools.iter().map(|tool| disguise.tool(tool)).collect();
         let chat = Chat { messages: &messages, tools: &tools, ..chat };
-        let (text, literal) = disguise.take_off(&self.render_unless(chat, is_cancelled)?);
+        let (text, literal) = disguise.take_off(&self.render(chat)?);
         if !self.is_known {
             let found = tokenizer.control_tokens_in(&text, &literal);
-            self.check_control_tokens(&found, tokenizer, chat, is_cancelled)?;
+            self.check_control_tokens(&found, tokenizer, chat)?;
         }
         Ok(tokenizer.encode_prompt(&text, &literal)?)
     }
 
     /// Checks that the control tokens `found` in the rendered conversation come from the template: a neutral version of
     /// the conversation must have as many of each.
-    fn check_control_tokens(
-        &self,
-        found: &[u32],
-        tokenizer: &Tokenizer,
-        chat: Chat<'_>,
-        is_cancelled: IsCancelled<'_>,
-    ) -> Result<(), TemplateError> {
+    fn check_control_tokens(&self, found: &[u32], tokenizer: &Tokenizer, chat: Chat<'_>) -> Result<(), TemplateError> {
         let render = |keeps_words: bool| {
             let neutral = Neutral::new(tokenizer, keeps_words);
             let messages: Vec<Message> = chat.messages.iter().map(|message| neutral.message(message)).collect();
             let tools: Vec<Tool> = chat.tools.iter().map(|tool| neutral.tool(tool)).collect();
-            self.render_unless(Chat { messages: &messages, tools: &tools, ..chat }, is_cancelled)
+            self.render(Chat { messages: &messages, tools: &tools, ..chat })
         };
         let text = match render(false) {
             Err(TemplateError::Failed(_)) => render(true)?,
@@ -250,12 +237,12 @@ impl ChatTemplate {
     }
 }
 
-fn source(text: &str, tokenizer: &Tokenizer) -> Result<Source, TemplateError> {
+fn source(text: &str, tokenizer: &Tokenizer) -> Result<TemplateSource, TemplateError> {
     if text.len() > MAX_TEMPLATE_BYTES {
         return Err(TemplateError::TooLong { n_bytes: text.len() });
     }
     let name = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true)).unwrap_or_default();
-    Ok(Source { text: text.to_owned(), bos: name(tokenizer.bos()), eos: name(tokenizer.eos()) })
+    Ok(TemplateSource { text: text.to_owned(), bos: name(tokenizer.bos()), eos: name(tokenizer.eos()) })
 }
 
 /// The template under its plain key; otherwise, of the named ones, the default or the first.

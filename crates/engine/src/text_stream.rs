@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Text on its way from a model to a reader.
 #[derive(Clone, Debug, Default)]
-pub struct TextStream {
+pub(crate) struct TextStream {
     stop: Vec<String>,
     /// The first bytes of an incomplete character.
     unfinished: Vec<u8>,
@@ -19,14 +19,14 @@ pub struct TextStream {
 
 impl TextStream {
     /// A stream that ends before the first of the strings in `stop`. Empty ones are ignored.
-    pub fn new(stop: Vec<String>) -> Self {
+    pub(crate) fn new(stop: Vec<String>) -> Self {
         let stop = stop.into_iter().filter(|text| !text.is_empty()).collect();
         TextStream { stop, ..TextStream::default() }
     }
 
     /// Takes a token's bytes and returns the text that has become certain: whole characters only, U+FFFD for bytes that
     /// are not UTF-8, and nothing that belongs to a stop string or follows it.
-    pub fn push(&mut self, bytes: &[u8]) -> String {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         if self.stopped {
             return String::new();
         }
@@ -35,12 +35,12 @@ impl TextStream {
     }
 
     /// Whether a stop string has appeared.
-    pub fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stopped
     }
 
     /// Returns what was held back, once no more bytes will come.
-    pub fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> String {
         if !std::mem::take(&mut self.unfinished).is_empty() {
             self.held.push(char::REPLACEMENT_CHARACTER);
         }

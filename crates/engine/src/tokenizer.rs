@@ -245,12 +245,12 @@ impl Tokenizer {
     }
 
     /// Whether a token belongs to a tag that begins or ends reasoning.
-    pub fn is_reasoning_tag(&self, id: u32) -> bool {
+    pub(crate) fn is_reasoning_tag(&self, id: u32) -> bool {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(ReasoningTags::has)
     }
 
     /// Whether a token marks a tool call, or what belongs to it.
-    pub fn is_call_mark(&self, id: u32) -> bool {
+    pub(crate) fn is_call_mark(&self, id: u32) -> bool {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(CallFormat::has)
     }
 
@@ -283,7 +283,7 @@ impl Tokenizer {
     }
 
     /// Whether [`Tokenizer::encode`] puts BOS in front when special tokens are to be added.
-    pub fn adds_bos(&self) -> bool {
+    pub(crate) fn adds_bos(&self) -> bool {
         self.special_ids.adds_bos && self.special_ids.bos.is_some()
     }
 

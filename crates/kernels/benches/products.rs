@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use hone_kernels::platform::{InstructionSet, Kernels};
-use hone_kernels::{ActivationBits, Activations, Matrix, TensorType, matmul_with};
+use hone_kernels::{ActivationBits, Activations, Matrix, TensorType, matmul};
 
 /// More weights than any cache holds.
 const UNCACHED_BYTES: usize = 160 << 20;
@@ -114,7 +114,7 @@ fn repeat_all(settings: &Settings, repeats: usize) {
                     let mut out = vec![0.0; n_rows * n_tokens];
                     for _ in 0..repeats {
                         quantize(kernels, &mut activations, &row);
-                        matmul_with(kernels, &matrix, &activations, black_box(&mut out));
+                        matmul(kernels, &matrix, &activations, black_box(&mut out));
                     }
                 }
             }
@@ -151,7 +151,7 @@ fn activation_row(n_columns: usize) -> Vec<f32> {
 /// Fills the activations with the same row for every token.
 fn quantize(kernels: &Kernels, activations: &mut Activations, row: &[f32]) {
     for token in 0..activations.n_tokens() {
-        activations.quantize_row_with(kernels, token, row);
+        activations.quantize_row(kernels, token, row);
     }
 }
 
@@ -181,7 +181,7 @@ fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     while best[0].is_infinite() || start.elapsed() < TIME_PER_FIGURE {
         for (matrix, best) in matrices.iter().zip(&mut best) {
             let product = Instant::now();
-            matmul_with(kernels, matrix, &activations, black_box(&mut out));
+            matmul(kernels, matrix, &activations, black_box(&mut out));
             *best = best.min(product.elapsed().as_secs_f64());
         }
     }

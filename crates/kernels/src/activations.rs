@@ -17,7 +17,7 @@ use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::matrix::layout::BLOCK;
 use crate::operands::{ActivationBits, ActivationBlock, QuantizedRow, TOKEN_TILE};
-use crate::platform::{self, Kernels};
+use crate::platform::Kernels;
 
 /// The quantized form of all tokens.
 struct Quantized {
@@ -102,12 +102,7 @@ impl Activations {
     ///
     /// # Panics
     /// When `token` is not below the number of tokens in use, or `row` is not `n_columns` long.
-    pub fn quantize_row(&mut self, token: usize, row: &[f32]) {
-        self.quantize_row_with(platform::kernels(), token, row);
-    }
-
-    /// Like [`Activations::quantize_row`], with kernels of the caller's choice.
-    pub fn quantize_row_with(&mut self, kernels: &Kernels, token: usize, row: &[f32]) {
+    pub fn quantize_row(&mut self, kernels: &Kernels, token: usize, row: &[f32]) {
         assert!(token < self.n_tokens, "token {token} of {} in use", self.n_tokens);
         assert_eq!(row.len(), self.n_columns, "a token has as many elements as the activations have columns");
         // SAFETY: the token is in use, the length fits, and `&mut self` excludes every other access.

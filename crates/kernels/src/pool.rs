@@ -31,7 +31,7 @@ const SPIN: Duration = Duration::from_micros(20);
 const YIELD: Duration = Duration::from_micros(80);
 
 /// Work in phases. All tasks of a phase may run at the same time; no task starts before the previous phase is done.
-pub trait Phases: Sync {
+pub(crate) trait Phases: Sync {
     /// The number of phases.
     fn n_phases(&self) -> usize;
 
@@ -74,7 +74,7 @@ impl Pool {
     ///
     /// # Panics
     /// When a task panics: with the same payload, after every running task has ended. No further tasks begin then.
-    pub fn run(&mut self, phases: &dyn Phases) {
+    pub(crate) fn run(&mut self, phases: &dyn Phases) {
         self.shared.start(phases);
         self.shared.work(0, Role::Caller);
         if let Some(payload) = self.shared.take_panic() {
@@ -85,7 +85,7 @@ impl Pool {
     /// Runs `n_tasks` tasks in any order. `run` is given the task's and the thread's numbers.
     ///
     /// # Panics
-    /// As [`Pool::run`].
+    /// When a task panics: with the same payload, after every running task has ended.
     pub fn for_each(&mut self, n_tasks: usize, run: impl Fn(usize, usize) + Sync) {
         self.run(&OnePhase { n_tasks, run });
     }

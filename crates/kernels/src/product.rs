@@ -7,19 +7,14 @@ use crate::activations::Activations;
 use crate::matrix::layout::BLOCK;
 use crate::matrix::{Matrix, ROW_GROUP};
 use crate::operands::{Output, Product, QuantizedRow, TOKEN_TILE};
-use crate::platform::{self, Kernels};
+use crate::platform::Kernels;
 
 /// Multiplies the matrix with every token in use: `out[token · n_rows + row]`. Uses only the calling thread.
 ///
 /// # Panics
 /// When the matrix and the activations differ in columns, when the activations were not made for the matrix's type,
 /// or when `out` is not `n_tokens · n_rows` long.
-pub fn matmul(matrix: &Matrix, activations: &Activations, out: &mut [f32]) {
-    matmul_with(platform::kernels(), matrix, activations, out);
-}
-
-/// Like [`matmul`], with kernels of the caller's choice.
-pub fn matmul_with(kernels: &Kernels, matrix: &Matrix, activations: &Activations, out: &mut [f32]) {
+pub fn matmul(kernels: &Kernels, matrix: &Matrix, activations: &Activations, out: &mut [f32]) {
     assert_readable(matrix, activations);
     assert_eq!(out.len(), activations.n_tokens() * matrix.n_rows(), "the product has an element per token and row");
     let out = Output { pointer: out.as_mut_ptr(), stride: matrix.n_rows(), add: false };

@@ -302,7 +302,8 @@ impl Program {
     }
 
     /// Bytes of the experts' matrices that are in memory because they were chosen.
-    pub fn kept_expert_bytes(&mut self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn kept_expert_bytes(&mut self) -> usize {
         self.expert_cache.n_bytes()
     }
 

@@ -41,7 +41,7 @@ macro_rules! for_each_tensor_type {
 }
 
 /// The properties of a type.
-struct Row {
+struct TypeProperties {
     name: &'static str,
     id: u32,
     block_elements: usize,
@@ -63,7 +63,7 @@ macro_rules! define {
             /// Every type that hone supports.
             pub const ALL: [TensorType; [$(TensorType::$name),*].len()] = [$(TensorType::$name),*];
 
-            const ROWS: [Row; TensorType::ALL.len()] = [$(Row {
+            const ROWS: [TypeProperties; TensorType::ALL.len()] = [$(TypeProperties {
                 name: stringify!($name),
                 id: $id,
                 block_elements: $elements,
@@ -153,7 +153,7 @@ impl TensorType {
         (n_elements / self.block_elements()).checked_mul(self.block_bytes())
     }
 
-    const fn row(self) -> &'static Row {
+    const fn row(self) -> &'static TypeProperties {
         &Self::ROWS[self as usize]
     }
 }

@@ -27,10 +27,9 @@ use weights::{ModelWeights, rows_of};
 
 use device::check_products;
 pub(super) use device::{device_name, open_device};
-pub use weights::candle_type;
 
 /// A decoder's weights and cache on a candle device.
-pub struct CandleBackend {
+pub(crate) struct CandleBackend {
     spec: DecoderSpec,
     device: Device,
     weights: ModelWeights,
@@ -46,7 +45,7 @@ impl CandleBackend {
     ///
     /// # Errors
     /// When the device cannot be used, the file's tensors do not match `spec`, or layers keep a state.
-    pub fn load(
+    pub(crate) fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
         device: DeviceChoice,
@@ -88,7 +87,7 @@ impl CandleBackend {
     fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<(Tensor, Tensor), BackendError> {
         let tokens: Vec<u32> = batch.iter().flat_map(|entry| entry.tokens).copied().collect();
         let mut hidden = scale(self.weights.embed(&tokens, &self.device)?, self.spec.embedding_scale)?;
-        let positions = Positions::new(&self.spec, batch, &self.device)?;
+        let positions = BatchPositions::new(&self.spec, batch, &self.device)?;
         let views = batch.iter().map(|entry| SequenceView::new(entry, &self.spec, &self.device));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let own_inputs = self.own_inputs(&tokens, &hidden)?;
@@ -119,7 +118,7 @@ impl CandleBackend {
         &mut self,
         index: usize,
         hidden: Tensor,
-        positions: &Positions,
+        positions: &BatchPositions,
         views: &[SequenceView],
         own_input: Option<&Tensor>,
     ) -> Result<Tensor, BackendError> {
@@ -146,18 +145,18 @@ impl CandleBackend {
 }
 
 /// What layers need to know of the positions of a batch's tokens.
-struct Positions {
+struct BatchPositions {
     positions: Vec<usize>,
     /// One for each of the model's position encodings.
     rotations: Vec<Rotation>,
 }
 
-impl Positions {
+impl BatchPositions {
     fn new(spec: &DecoderSpec, batch: &[BatchEntry<'_>], device: &Device) -> Result<Self, BackendError> {
         let positions: Vec<usize> =
             batch.iter().flat_map(|entry| entry.position..entry.position + entry.tokens.len()).collect();
         let rotations = spec.ropes.iter().map(|table| Rotation::new(table, &positions, device));
-        Ok(Positions { rotations: rotations.collect::<Result<_, _>>()?, positions })
+        Ok(BatchPositions { rotations: rotations.collect::<Result<_, _>>()?, positions })
     }
 
     /// Factors of the queries, `[n_tokens, 1]`.

@@ -22,11 +22,11 @@ use decoder::Results;
 
 /// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
-pub struct ComputeThreads(Arc<Mutex<Pool>>);
+pub(crate) struct ComputeThreads(Arc<Mutex<Pool>>);
 
 impl ComputeThreads {
     /// Creates `n_threads` threads; by default, one per performance core.
-    pub fn new(n_threads: Option<usize>) -> Self {
+    pub(crate) fn new(n_threads: Option<usize>) -> Self {
         ComputeThreads(Arc::new(Mutex::new(Pool::new(or_performance_cores(n_threads)))))
     }
 
@@ -41,7 +41,7 @@ fn or_performance_cores(n_threads: Option<usize>) -> NonZeroUsize {
 }
 
 /// A decoder's weights and cache in memory, and the threads that compute with them.
-pub struct NativeBackend {
+pub(crate) struct NativeBackend {
     program: Program,
     results: Results,
     threads: ComputeThreads,
@@ -53,7 +53,7 @@ pub struct NativeBackend {
 
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NativeOptions {
+pub(crate) struct NativeOptions {
     /// How keys and values are stored.
     pub kv_cache: KvFormat,
     /// What activations are rounded to.
@@ -71,7 +71,7 @@ impl NativeBackend {
     ///
     /// # Errors
     /// When the file's tensors do not match `spec`.
-    pub fn load(
+    pub(crate) fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
         options: NativeOptions,

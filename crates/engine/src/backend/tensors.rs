@@ -22,7 +22,7 @@ pub(super) trait Storage {
 }
 
 /// Turns parts of the file into a backend's own.
-pub(super) trait Place: Storage {
+pub(super) trait Placing: Storage {
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Self::Matrix, super::BackendError>;
     fn linear(&mut self, tensors: LinearTensors<'_>) -> Result<Self::Linear, super::BackendError>;
     fn experts(&mut self, tensors: ExpertTensors<'_>) -> Result<Self::Experts, super::BackendError>;

@@ -41,7 +41,7 @@ pub(super) struct ArchitectureRow {
     /// The variant with this many layers scales attention by the hidden size per head instead of the head's width.
     pub(super) wide_scale_layers: Option<usize>,
     /// Layers that keep a state in place of a cache.
-    pub(super) recurrence: Option<Recurrence>,
+    pub(super) recurrence: Option<RecurrentLayers>,
     pub(super) experts: ExpertsRow,
 }
 
@@ -58,7 +58,7 @@ pub(super) enum Windows {
 
 /// Which layers keep a state, and which kind of state it is.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Recurrence {
+pub(super) enum RecurrentLayers {
     /// Layers without key and value heads are short convolutions.
     ShortConvolution,
     /// Layers without key and value heads are Mamba 2.
@@ -127,7 +127,7 @@ const QWEN35: ArchitectureRow = ArchitectureRow {
     name: "qwen35",
     ffn_norm: "post_attention_norm",
     output_gate: true,
-    recurrence: Some(Recurrence::DeltaNet),
+    recurrence: Some(RecurrentLayers::DeltaNet),
     ..QWEN3
 };
 
@@ -148,7 +148,7 @@ const GEMMA3: ArchitectureRow = ArchitectureRow {
 const LFM2: ArchitectureRow = ArchitectureRow {
     name: "lfm2",
     output_norm: "token_embd_norm",
-    recurrence: Some(Recurrence::ShortConvolution),
+    recurrence: Some(RecurrentLayers::ShortConvolution),
     ..QWEN3
 };
 
@@ -189,7 +189,7 @@ const ARCHITECTURES: [ArchitectureRow; 19] = [
     ArchitectureRow {
         name: "granitehybrid",
         multipliers: true,
-        recurrence: Some(Recurrence::Mamba2),
+        recurrence: Some(RecurrentLayers::Mamba2),
         experts: ExpertsRow { width: "feed_forward_length", ..EXPERTS },
         ..LLAMA
     },

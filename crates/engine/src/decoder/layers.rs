@@ -1,6 +1,6 @@
 //! What each layer of a model consists of, from the metadata's numbers and arrays.
 
-use super::architecture::{ArchitectureRow, Recurrence, Windows};
+use super::architecture::{ArchitectureRow, RecurrentLayers, Windows};
 use super::keys::Keys;
 use super::{
     AttentionSpec, DenseSpec, ExpertsSpec, Gating, KeysAndValues, LayerSpec, Mixer, QkNorm, RecurrentSpec, RopeTable,
@@ -18,7 +18,7 @@ pub(super) struct Layers {
 }
 
 /// Sizes and choices of all layers, before they are put together.
-struct Sizes {
+struct LayerSizes {
     n_heads: Vec<usize>,
     n_kv_heads: Vec<usize>,
     ffn_widths: Option<Vec<usize>>,
@@ -67,7 +67,7 @@ pub(super) fn read(
 /// position before is kept with their states.
 fn head(
     keys: &Keys<'_>,
-    sizes: &Sizes,
+    sizes: &LayerSizes,
     experts: Option<&ExpertsSpec>,
     layers: &[LayerSpec],
 ) -> Result<Option<LayerSpec>, SpecError> {
@@ -85,7 +85,7 @@ fn head(
     Ok(Some(LayerSpec { mixer: Mixer::Attention(attention), dense, has_experts }))
 }
 
-fn sizes(keys: &Keys<'_>, row: &ArchitectureRow, hidden_size: usize, n_layers: usize) -> Result<Sizes, SpecError> {
+fn sizes(keys: &Keys<'_>, row: &ArchitectureRow, hidden_size: usize, n_layers: usize) -> Result<LayerSizes, SpecError> {
     let head_count = "attention.head_count";
     let n_heads = keys.sizes(head_count, n_layers, 1..=4096)?.ok_or_else(|| keys.missing(head_count))?;
     let least_kv_heads = if row.recurrence.is_some() { 0 } else { 1 };
@@ -93,7 +93,7 @@ fn sizes(keys: &Keys<'_>, row: &ArchitectureRow, hidden_size: usize, n_layers: u
     let chunked_without_window = matches!(row.windows, Windows::RotatedChunks(_))
         && keys.optional_size("attention.sliding_window", 0..=1 << 28)? == Some(0);
     let head_dim = head_dim(keys, "", hidden_size / n_heads[0])?;
-    Ok(Sizes {
+    Ok(LayerSizes {
         n_kv_heads: n_kv_heads.unwrap_or_else(|| n_heads.clone()),
         ffn_widths: keys.sizes("feed_forward_length", n_layers, 0..=1 << 22)?,
         windows: windows(keys, row, n_layers)?,
@@ -144,7 +144,7 @@ fn windows(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Ve
 fn attention(
     keys: &Keys<'_>,
     row: &ArchitectureRow,
-    sizes: &Sizes,
+    sizes: &LayerSizes,
     experts: Option<&ExpertsSpec>,
     n_ropes: usize,
     index: usize,
@@ -219,22 +219,22 @@ fn share_keys_and_values(keys: &Keys<'_>, layers: &mut [LayerSpec]) -> Result<()
 fn recurrence(
     keys: &Keys<'_>,
     row: &ArchitectureRow,
-    sizes: &Sizes,
+    sizes: &LayerSizes,
     index: usize,
 ) -> Result<Option<RecurrentSpec>, SpecError> {
     let has_no_heads = sizes.n_kv_heads[index] == 0;
     match row.recurrence {
-        Some(Recurrence::ShortConvolution) if has_no_heads => {
+        Some(RecurrentLayers::ShortConvolution) if has_no_heads => {
             let n_taps = keys.size("shortconv.l_cache", 1..=16)?;
             Ok(Some(RecurrentSpec::ShortConvolution { n_taps }))
         }
-        Some(Recurrence::Mamba2) if has_no_heads => mamba(keys).map(Some),
-        Some(Recurrence::DeltaNet) if is_delta_net(keys, sizes, index)? => delta_net(keys).map(Some),
+        Some(RecurrentLayers::Mamba2) if has_no_heads => mamba(keys).map(Some),
+        Some(RecurrentLayers::DeltaNet) if is_delta_net(keys, sizes, index)? => delta_net(keys).map(Some),
         _ => Ok(None),
     }
 }
 
-fn is_delta_net(keys: &Keys<'_>, sizes: &Sizes, index: usize) -> Result<bool, SpecError> {
+fn is_delta_net(keys: &Keys<'_>, sizes: &LayerSizes, index: usize) -> Result<bool, SpecError> {
     if let Some(is_recurrent) = keys.truths("attention.recurrent_layers", sizes.n_heads.len())? {
         return Ok(is_recurrent[index]);
     }
@@ -313,7 +313,7 @@ fn gating(keys: &Keys<'_>) -> Result<Option<Gating>, SpecError> {
 /// A layer with experts has a dense part if its tensors are there, as a shared expert or under the usual names.
 fn dense(
     keys: &Keys<'_>,
-    sizes: &Sizes,
+    sizes: &LayerSizes,
     experts: Option<&ExpertsSpec>,
     index: usize,
     has_experts: bool,

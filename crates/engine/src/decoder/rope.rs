@@ -11,7 +11,7 @@ use crate::gguf::GgufError;
 /// A position encoding, ready for use: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]`
 /// and multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RopeTable {
+pub(crate) struct RopeTable {
     /// Which elements form pairs.
     pub pairs: RopePairs,
     /// Radians per position, one for every pair; twice as many elements of a head are rotated, the rest stay unchanged.

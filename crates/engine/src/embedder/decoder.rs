@@ -15,31 +15,31 @@ use crate::backend::DeviceChoice;
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::CachedSequence;
-use crate::model::{Advance, Model, ModelError, ModelOptions};
+use crate::model::{Advance, LoadOptions, Model, ModelError, ModelOptions};
 
 /// Tokens that are computed at once.
 const PIECE_TOKENS: usize = 512;
 
 /// Whose states make a text's vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pooling {
+enum DecoderPooling {
     /// The mean of all tokens.
     Mean,
     /// The last token, which has seen all others.
     Last,
 }
 
-impl Pooling {
-    fn of(gguf: &Gguf) -> Result<Pooling, String> {
+impl DecoderPooling {
+    fn of(gguf: &Gguf) -> Result<DecoderPooling, String> {
         let failed = |error: GgufError| with_causes(&error);
         let text = |key: &str| gguf.string(key).map_err(failed).map(Option::unwrap_or_default);
         let architecture = text("general.architecture")?;
         let is_named_so = text("general.name")?.to_lowercase().contains("embed");
         match gguf.unsigned(&format!("{architecture}.pooling_type")).map_err(failed)? {
-            Some(1) => Ok(Pooling::Mean),
-            Some(3) => Ok(Pooling::Last),
+            Some(1) => Ok(DecoderPooling::Mean),
+            Some(3) => Ok(DecoderPooling::Last),
             // Older files leave it to the program.
-            None | Some(0) if is_named_so => Ok(Pooling::Last),
+            None | Some(0) if is_named_so => Ok(DecoderPooling::Last),
             None | Some(0) => Err("it is a model that answers, and was not trained for vectors".to_owned()),
             Some(other) => {
                 Err(format!("its pooling ({other}) is not supported: only the mean (1) and the last token (3) are"))
@@ -51,7 +51,7 @@ impl Pooling {
 /// The loaded model.
 pub(super) struct Decoder {
     model: Mutex<Model>,
-    pooling: Pooling,
+    pooling: DecoderPooling,
     /// By which normed states are multiplied.
     norm_weight: Vec<f32>,
     norm_epsilon: f32,
@@ -64,14 +64,15 @@ impl Decoder {
     /// When the file is broken, not supported, or not made for vectors.
     pub(super) fn load(file: &ModelFile) -> Result<Decoder, String> {
         let gguf = Gguf::open_region(file).map_err(|error| with_causes(&error))?;
-        let pooling = Pooling::of(&gguf)?;
+        let pooling = DecoderPooling::of(&gguf)?;
         let options = ModelOptions {
             device: DeviceChoice::Cpu,
             context_length: Some(MAX_TOKENS),
             n_sequences: 1,
             ..ModelOptions::default()
         };
-        let model = Model::load_for_states(file, &options).map_err(|error| with_causes(&error))?;
+        let load = LoadOptions { states_of_last_layer: true, ..options.into() };
+        let model = Model::load(file, load).map_err(|error| with_causes(&error))?;
         let norm_weight = norm_weight(&gguf, model.spec())?;
         let norm_epsilon = model.spec().norm_epsilon;
         Ok(Decoder { model: Mutex::new(model), pooling, norm_weight, norm_epsilon })
@@ -101,9 +102,9 @@ impl Decoder {
     /// The tokens of a piece whose states count.
     fn wanted(&self, n_tokens: usize, is_last: bool) -> Range<usize> {
         match self.pooling {
-            Pooling::Mean => 0..n_tokens,
-            Pooling::Last if is_last => n_tokens - 1..n_tokens,
-            Pooling::Last => n_tokens..n_tokens,
+            DecoderPooling::Mean => 0..n_tokens,
+            DecoderPooling::Last if is_last => n_tokens - 1..n_tokens,
+            DecoderPooling::Last => n_tokens..n_tokens,
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct EncoderFiles {
 pub(super) struct Encoder {
     tokenizer: Tokenizer,
     network: Network,
-    pooling: Pooling,
+    pooling: EncoderPooling,
 }
 
 enum Network {
@@ -43,7 +43,7 @@ enum Network {
 
 /// Which states of the last layer make a text's vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pooling {
+enum EncoderPooling {
     /// The mean of all tokens.
     Mean,
     /// The token before the text, which has seen all others.
@@ -64,7 +64,7 @@ impl Encoder {
             let weights = VarBuilder::from_slice_safetensors(bytes, DType::F32, &Device::Cpu);
             weights.and_then(|weights| BertModel::load(weights, &config)).map_err(|error| error.to_string())
         })?;
-        Ok(Encoder { tokenizer, network: Network::Bert(model), pooling: Pooling::Mean })
+        Ok(Encoder { tokenizer, network: Network::Bert(model), pooling: EncoderPooling::Mean })
     }
 
     /// The pooled states of the last layer, for texts with the same number of tokens.
@@ -75,8 +75,8 @@ impl Encoder {
             Network::NomicBert(model) => model.forward(&ids, None, None)?,
         };
         match self.pooling {
-            Pooling::Mean => states.mean(1)?.to_vec2(),
-            Pooling::First => states.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
+            EncoderPooling::Mean => states.mean(1)?.to_vec2(),
+            EncoderPooling::First => states.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
         }
     }
 }

@@ -32,13 +32,13 @@ const WINDOW_BASE: f32 = 10_000.0;
 pub(super) struct Gemma {
     gguf: Gguf,
     tokenizer: Tokenizer,
-    sizes: Sizes,
-    layers: Vec<Layer>,
+    sizes: GemmaSizes,
+    layers: Vec<GemmaLayer>,
     norm: Tensor,
     dense: Vec<Tensor>,
 }
 
-struct Sizes {
+struct GemmaSizes {
     width: usize,
     inner: usize,
     n_heads: usize,
@@ -59,8 +59,8 @@ struct Bases {
     window: f32,
 }
 
-impl Sizes {
-    fn read(gguf: &Gguf) -> Result<Sizes, SpecError> {
+impl GemmaSizes {
+    fn read(gguf: &Gguf) -> Result<GemmaSizes, SpecError> {
         let keys = Keys { gguf, architecture: ARCHITECTURE };
         let n_heads = keys.size("attention.head_count", 1..=1024)?;
         let n_kv_heads = keys.size("attention.head_count_kv", 1..=n_heads)?;
@@ -76,7 +76,7 @@ impl Sizes {
             return Err(keys.invalid("rope.scaling.factor", "is not supported for this architecture"));
         }
         let n_layers = keys.size("block_count", 1..=1024)?;
-        Ok(Sizes {
+        Ok(GemmaSizes {
             width: keys.size("embedding_length", 1..=1 << 16)?,
             inner: keys.size("feed_forward_length", 1..=1 << 20)?,
             n_heads,
@@ -104,7 +104,7 @@ fn windows(keys: &Keys<'_>, n_layers: usize) -> Result<Vec<bool>, SpecError> {
     Ok((0..n_layers).map(|layer| layer % period < period - 1).collect())
 }
 
-struct Layer {
+struct GemmaLayer {
     has_window: bool,
     norm: Tensor,
     query: Tensor,
@@ -121,12 +121,12 @@ struct Layer {
     post_ffn_norm: Tensor,
 }
 
-impl Layer {
-    fn read(gguf: &Gguf, sizes: &Sizes, index: usize) -> Result<Layer, String> {
-        let Sizes { width, inner, head_dim, .. } = *sizes;
+impl GemmaLayer {
+    fn read(gguf: &Gguf, sizes: &GemmaSizes, index: usize) -> Result<GemmaLayer, String> {
+        let GemmaSizes { width, inner, head_dim, .. } = *sizes;
         let (heads, kv_heads) = (sizes.n_heads * head_dim, sizes.n_kv_heads * head_dim);
         let part = |name: &str, shape: &[usize]| take(gguf, &format!("blk.{index}.{name}.weight"), shape);
-        Ok(Layer {
+        Ok(GemmaLayer {
             has_window: sizes.windows[index],
             norm: part("attn_norm", &[width])?,
             query: part("attn_q", &[heads, width])?,
@@ -175,7 +175,7 @@ impl Gemma {
     /// # Errors
     /// When something is missing, or has a value or shape that cannot be computed.
     pub(super) fn load(gguf: Gguf) -> Result<Gemma, String> {
-        let sizes = Sizes::read(&gguf).map_err(|error| with_causes(&error))?;
+        let sizes = GemmaSizes::read(&gguf).map_err(|error| with_causes(&error))?;
         let pooling = gguf.unsigned(&format!("{ARCHITECTURE}.pooling_type")).map_err(|error| with_causes(&error))?;
         if pooling.is_some_and(|pooling| pooling > 1) {
             return Err(format!(
@@ -190,7 +190,7 @@ impl Gemma {
             return Err(format!("the tensor {EMBEDDINGS} has the shape {found:?}, not {:?}", [sizes.width, n_tokens]));
         }
         let layers =
-            (0..sizes.windows.len()).map(|index| Layer::read(&gguf, &sizes, index)).collect::<Result<_, _>>()?;
+            (0..sizes.windows.len()).map(|index| GemmaLayer::read(&gguf, &sizes, index)).collect::<Result<_, _>>()?;
         let norm = take(&gguf, "output_norm.weight", &[sizes.width])?;
         let dense = dense_layers(&gguf, sizes.width)?;
         Ok(Gemma { gguf, tokenizer, sizes, layers, norm, dense })
@@ -210,7 +210,7 @@ impl Gemma {
 
     /// The mean of the tokens' states, through the dense layers.
     fn pooled(&self, tokens: &[u32]) -> CandleResult<Vec<f32>> {
-        let Sizes { head_dim, reach, epsilon, ref bases, .. } = self.sizes;
+        let GemmaSizes { head_dim, reach, epsilon, ref bases, .. } = self.sizes;
         let whole = Positions::new(tokens.len(), head_dim, bases.whole, None)?;
         let window = Positions::new(tokens.len(), head_dim, bases.window, Some(reach))?;
         let mut states = self.embedded(tokens)?;
@@ -225,7 +225,7 @@ impl Gemma {
         vector.squeeze(0)?.to_vec1()
     }
 
-    fn through(&self, layer: &Layer, positions: &Positions, states: &Tensor) -> CandleResult<Tensor> {
+    fn through(&self, layer: &GemmaLayer, positions: &Positions, states: &Tensor) -> CandleResult<Tensor> {
         let epsilon = self.sizes.epsilon;
         let attended = self.attended(layer, positions, &rms_norm(states, &layer.norm, epsilon)?)?;
         let states = (rms_norm(&attended, &layer.post_norm, epsilon)? + states)?;
@@ -234,8 +234,8 @@ impl Gemma {
         rms_norm(&linear(&gated, &layer.down)?, &layer.post_ffn_norm, epsilon)? + states
     }
 
-    fn attended(&self, layer: &Layer, positions: &Positions, read: &Tensor) -> CandleResult<Tensor> {
-        let Sizes { n_heads, n_kv_heads, head_dim, epsilon, .. } = self.sizes;
+    fn attended(&self, layer: &GemmaLayer, positions: &Positions, read: &Tensor) -> CandleResult<Tensor> {
+        let GemmaSizes { n_heads, n_kv_heads, head_dim, epsilon, .. } = self.sizes;
         let n_tokens = read.dim(0)?;
         let heads = |weights: &Tensor, n_heads: usize| {
             linear(read, weights)?.reshape((1, n_tokens, n_heads, head_dim))?.transpose(1, 2)?.contiguous()

@@ -89,8 +89,7 @@ fn choice(
         (None, _) => {
             let tokens = 0..model.tokenizer().n_tokens() as u32;
             let breakers = || Breakers::among(tokens.map(|id| model.tokenizer().token_bytes(id)));
-            let sampler =
-                Sampler::with_breakers(request.sampling.clone(), model.vocab_size(), breakers).map_err(refused)?;
+            let sampler = Sampler::new(request.sampling.clone(), model.vocab_size(), breakers).map_err(refused)?;
             Ok(Choice::Sampled(Box::new(sampler), constraint(request, reasoning, model)?.map(Box::new)))
         }
         (Some(answer), None) => {
@@ -185,8 +184,8 @@ fn encode_chat(
 ) -> Result<Vec<u32>, GenerateError> {
     let template = model.template().map_err(refused)?;
     let is_cancelled = || events.is_cancelled();
-    let chat = Chat { messages, tools: &request.tools, thinking: request.thinking };
-    let encoded = template.encode_chat_unless(model.tokenizer(), chat, &is_cancelled);
+    let chat = Chat { messages, tools: &request.tools, thinking: request.thinking, is_cancelled: &is_cancelled };
+    let encoded = template.encode_chat(model.tokenizer(), chat);
     encoded.map_err(|error| match error {
         TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
         other => GenerateError::Request(with_causes(&other)),

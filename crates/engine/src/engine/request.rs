@@ -2,8 +2,8 @@
 
 mod clock;
 mod decoding;
-mod place;
 mod reply;
+mod tokens;
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::prepare::{LocatedRequest, Prepared};
 use crate::backend::Row;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, Speculation};
-use crate::scheduler::{Arrival, LAST_SENTENCE_TOKENS, ModelId, Progress, RequestId};
+use crate::scheduler::{Arrival, LAST_SENTENCE_TOKENS, ModelId, RequestId, RequestProgress};
 use crate::speculation::Guess;
 use crate::speculation::draft_model::OfRequest;
 use crate::speculation::head::Head;
@@ -21,8 +21,8 @@ use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
 use clock::{Clock, Counts};
 use decoding::Decoding;
-use place::Place;
 use reply::Reply;
+use tokens::RequestTokens;
 
 /// A request that is prepared for its model.
 pub(super) struct RunningRequest {
@@ -38,7 +38,7 @@ pub(super) struct RunningRequest {
     n_common: usize,
     conclusion_tokens: Option<usize>,
     can_be_shortened: bool,
-    place: Place,
+    tokens: RequestTokens,
     decoding: Decoding,
     reply: Reply,
     clock: Clock,
@@ -80,7 +80,7 @@ impl RunningRequest {
             conclusion_tokens: request.conclusion_tokens,
             can_be_shortened: request.can_be_shortened,
             decoding: Decoding::new(choice, speculation, &prompt),
-            place: Place::new(prompt),
+            tokens: RequestTokens::new(prompt),
             reply,
             clock: Clock::new(arrived, request.time_limit),
             hidden: Vec::new(),
@@ -104,7 +104,7 @@ impl RunningRequest {
 
     /// Tells the caller that the request has been accepted.
     pub(super) fn announce(&self) {
-        let prompt_token_ids = self.place.tokens().to_vec();
+        let prompt_token_ids = self.tokens.all().to_vec();
         self.reply.events.send(GenerationEvent::Started { prompt_token_ids, reasoning: self.reasoning });
     }
 
@@ -148,37 +148,37 @@ impl RunningRequest {
 
     /// The prompt and the answer so far.
     pub(super) fn tokens(&self) -> &[u32] {
-        self.place.tokens()
+        self.tokens.all()
     }
 
     /// The beginning shared with many requests, as far as the cache holds it.
     pub(super) fn common_tokens(&self) -> &[u32] {
-        let computed = self.place.computed();
+        let computed = self.tokens.computed();
         &computed[..self.n_common.min(computed.len())]
     }
 
     /// How many of its tokens the cache holds.
     pub(super) fn n_computed(&self) -> usize {
-        self.place.computed().len()
+        self.tokens.computed().len()
     }
 
     pub(super) fn sequence(&self) -> &CachedSequence {
-        self.place.sequence()
+        self.tokens.sequence()
     }
 
     /// Takes a place in the cache, which already holds the first of its tokens.
     pub(super) fn take_place(&mut self, sequence: CachedSequence) {
-        self.place.occupy(sequence);
+        self.tokens.occupy(sequence);
     }
 
     /// Gives up its place in the cache: returns the sequence and the tokens that it holds.
     pub(super) fn leave_place(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
-        self.place.leave(model)
+        self.tokens.leave(model)
     }
 
     /// Discards what an unfinished step has computed, and what was computed for wrong guesses.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
-        self.place.undo_step(model);
+        self.tokens.undo_step(model);
     }
 
     /// Describes a step that computes `chunk` of the tokens that are not in the cache yet, plus up to `most_guesses`
@@ -187,13 +187,13 @@ impl RunningRequest {
         if self.clock.step_begins(self.n_computed()) {
             self.report_prefill();
         }
-        self.place.begin_step(chunk);
-        if self.clock.has_token() && self.place.wants_logits() {
+        self.tokens.begin_step(chunk);
+        if self.clock.has_token() && self.tokens.wants_logits() {
             // The last token of an answer is never computed, so the cache has no room for it.
             let room = self.reply.max_tokens - self.reply.n_generated - 1;
             self.guess(most_guesses.min(room), guesser);
         }
-        self.place.advance()
+        self.tokens.advance()
     }
 
     fn guess(&mut self, most: usize, guesser: Guesser<'_>) {
@@ -201,11 +201,11 @@ impl RunningRequest {
             Guesser::Nothing => self.decoding.draft(most, None),
             Guesser::DraftModel(mut model) => self.decoding.draft(most, Some(&mut model as &mut dyn Guess)),
             Guesser::HeadOf(model) => {
-                let mut head = Head { model, sequence: self.place.sequence_mut(), hidden: &self.hidden };
+                let mut head = Head { model, sequence: self.tokens.sequence_mut(), hidden: &self.hidden };
                 self.decoding.draft(most, Some(&mut head as &mut dyn Guess))
             }
         };
-        self.place.guess(guesses);
+        self.tokens.guess(guesses);
     }
 
     fn report_prefill(&self) {
@@ -215,8 +215,8 @@ impl RunningRequest {
     /// Records a finished step: if logits were wanted, chooses the next tokens from the next of `rows`. Returns how
     /// many of the step's tokens were guesses; [`RunningRequest::undo_step`] discards the wrong ones.
     pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) -> usize {
-        let wants_logits = self.place.wants_logits();
-        let guesses = self.place.finish_step();
+        let wants_logits = self.tokens.wants_logits();
+        let guesses = self.tokens.finish_step();
         if self.reply.n_generated == 0 {
             self.report_prefill();
         }
@@ -234,13 +234,13 @@ impl RunningRequest {
             if self.reply.has_ended || n_right < index {
                 continue;
             }
-            let n_before = self.place.tokens().len();
+            let n_before = self.tokens.all().len();
             self.choose_token(row, tokenizer);
             row.hidden.clone_into(&mut self.hidden);
-            let is_right = index < guesses.len() && self.place.tokens().get(n_before) == guesses.get(index);
+            let is_right = index < guesses.len() && self.tokens.all().get(n_before) == guesses.get(index);
             n_right += usize::from(is_right);
         }
-        self.place.accept(n_right);
+        self.tokens.accept(n_right);
         self.decoding.learn(guesses.len(), n_right);
     }
 
@@ -265,7 +265,7 @@ impl RunningRequest {
             return Ok(Some(self.decoding.end_reason()));
         }
         self.decoding.observe(token);
-        self.place.push(token);
+        self.tokens.push(token);
         self.reply.send_token(token, row, tokenizer);
         Ok(if self.reply.text.stopped() {
             Some(FinishReason::StopText)
@@ -283,11 +283,11 @@ impl RunningRequest {
     }
 
     /// Its progress, for the scheduler.
-    pub(super) fn progress(&self, id: RequestId) -> Progress {
-        Progress {
+    pub(super) fn progress(&self, id: RequestId) -> RequestProgress {
+        RequestProgress {
             request: id,
             computed: self.n_computed(),
-            uncomputed: self.place.n_uncomputed(),
+            uncomputed: self.tokens.n_uncomputed(),
             generated: self.reply.n_generated,
             has_ended: self.reply.has_ended,
         }

@@ -68,7 +68,7 @@ impl Worker {
         Worker {
             events,
             speculation: options.model.speculation,
-            residents: Residents::new(Scheduler::within(options.memory, options.scheduler.clone())),
+            residents: Residents::new(Scheduler::new(options.memory, options.scheduler.clone())),
             loader: Loader::new(options, locator, texts, sender.clone()),
             sender,
             n_requests: 0,

@@ -72,7 +72,7 @@ const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
 pub(super) fn read(file: &[u8]) -> Result<Header, GgufError> {
-    let mut cursor = Cursor { file, position: 0 };
+    let mut cursor = HeaderBytes { file, position: 0 };
     check_magic_and_version(&mut cursor)?;
     let n_tensors = cursor.count_up_to(MAX_TENSORS, "tensor count", MIN_TENSOR_BYTES)?;
     let n_entries = cursor.count_up_to(MAX_ENTRIES, "metadata count", MIN_ENTRY_BYTES)?;
@@ -87,7 +87,7 @@ pub(super) fn read(file: &[u8]) -> Result<Header, GgufError> {
     Ok(Header { metadata, tensors: in_order_of_names(directory)? })
 }
 
-fn check_magic_and_version(cursor: &mut Cursor<'_>) -> Result<(), GgufError> {
+fn check_magic_and_version(cursor: &mut HeaderBytes<'_>) -> Result<(), GgufError> {
     let start = &cursor.file[..cursor.file.len().min(4)];
     if start != b"GGUF" {
         return Err(GgufError::Magic { found: start.to_vec() });
@@ -102,7 +102,7 @@ fn check_magic_and_version(cursor: &mut Cursor<'_>) -> Result<(), GgufError> {
     }
 }
 
-fn read_metadata(cursor: &mut Cursor<'_>, n_entries: u64) -> Result<Vec<Entry>, GgufError> {
+fn read_metadata(cursor: &mut HeaderBytes<'_>, n_entries: u64) -> Result<Vec<Entry>, GgufError> {
     let mut metadata = Vec::new();
     for index in 0..n_entries {
         let key = cursor.string(&format!("key of metadata entry {index}"), MAX_KEY_BYTES)?;
@@ -131,7 +131,7 @@ fn alignment(metadata: &[Entry], file: &[u8]) -> Result<usize, GgufError> {
 }
 
 /// Reads one entry; its offset is still relative to the start of the data.
-fn read_directory_entry(cursor: &mut Cursor<'_>, index: u64, alignment: usize) -> Result<TensorInfo, GgufError> {
+fn read_directory_entry(cursor: &mut HeaderBytes<'_>, index: u64, alignment: usize) -> Result<TensorInfo, GgufError> {
     let name = cursor.string(&format!("name of tensor {index}"), MAX_NAME_BYTES)?;
     let field = |what: &str| format!("{what} of tensor {name:?}");
     let n_dimensions = cursor.u32(&field("number of dimensions"))?;
@@ -209,12 +209,12 @@ fn in_order_of_names(mut directory: Vec<TensorInfo>) -> Result<Vec<TensorInfo>, 
     }
 }
 
-struct Cursor<'a> {
+struct HeaderBytes<'a> {
     file: &'a [u8],
     position: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> HeaderBytes<'a> {
     fn take(&mut self, field: &str, needed: u64) -> Result<&'a [u8], GgufError> {
         let available = self.file.len() - self.position;
         if needed > available as u64 {

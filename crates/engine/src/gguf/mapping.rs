@@ -14,10 +14,10 @@ const READ_AROUND: usize = 64 << 10;
 
 /// The bytes of one model.
 #[derive(Debug)]
-pub struct Mapping(Source);
+pub struct Mapping(MappedBytes);
 
 #[derive(Debug)]
-enum Source {
+enum MappedBytes {
     File(Mmap),
     Memory(Vec<u8>),
 }
@@ -38,14 +38,14 @@ impl Mapping {
 
     /// Holds bytes that are already in memory.
     pub(super) fn in_memory(bytes: Vec<u8>) -> Self {
-        Mapping(Source::Memory(bytes))
+        Mapping(MappedBytes::Memory(bytes))
     }
 
     /// All of the bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
-            Source::File(map) => map,
-            Source::Memory(bytes) => bytes,
+            MappedBytes::File(map) => map,
+            MappedBytes::Memory(bytes) => bytes,
         }
     }
 
@@ -53,7 +53,7 @@ impl Mapping {
     pub(super) fn prefetch(&self, range: Range<usize>) {
         let range = range.start.min(self.bytes().len())..range.end.min(self.bytes().len());
         #[cfg(unix)]
-        if let Source::File(map) = &self.0
+        if let MappedBytes::File(map) = &self.0
             && let Err(error) = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len())
         {
             tracing::debug!(%error, "the system does not read ahead");
@@ -65,7 +65,7 @@ impl Mapping {
     /// Returns the memory of a part of [`Mapping::bytes`] to the system. Reading it again yields the same bytes, from
     /// the file. Does nothing if the bytes are not mapped.
     pub(super) fn release(&self, part: &[u8]) {
-        if let Source::File(map) = &self.0 {
+        if let MappedBytes::File(map) = &self.0 {
             let start = part.as_ptr().addr().checked_sub(map.as_ptr().addr()).unwrap_or(map.len());
             let end = (start + part.len()).min(map.len());
             // Reading a byte maps some pages around it, so the released range starts before the part; pages after it
@@ -97,7 +97,7 @@ fn map(file: &File, path: &Path, offset: u64, length: u64) -> Result<Mapping, Gg
     // file that was named by its path while it is in use; this process may then compute nonsense or be killed by the
     // system, as with any program that maps files.
     let mapping = unsafe { MmapOptions::new().offset(offset).len(n_bytes).map(file) }.map_err(io_error)?;
-    Ok(Mapping(Source::File(mapping)))
+    Ok(Mapping(MappedBytes::File(mapping)))
 }
 
 #[cfg(unix)]

@@ -22,10 +22,10 @@ const N_TENSORS: &str = "split.tensors.count";
 
 /// The bytes of a model. An offset into them counts through all parts, as if they were one file.
 #[derive(Debug)]
-pub(super) struct Parts(Vec<Part>);
+pub(super) struct FileParts(Vec<FilePart>);
 
 #[derive(Debug)]
-struct Part {
+struct FilePart {
     /// The offset of its first byte.
     start: usize,
     mapping: Mapping,
@@ -33,17 +33,17 @@ struct Part {
     path: Option<PathBuf>,
 }
 
-impl Parts {
+impl FileParts {
     /// The parts in order, each with its file, if it has one. There must be at least one.
     pub(super) fn new(mappings: Vec<(Mapping, Option<PathBuf>)>) -> Self {
         let mut start = 0usize;
         let place = |(mapping, path): (Mapping, Option<PathBuf>)| {
-            let part = Part { start, mapping, path };
+            let part = FilePart { start, mapping, path };
             // More bytes than can be addressed cannot be mapped.
             start = start.saturating_add(part.mapping.bytes().len());
             part
         };
-        Parts(mappings.into_iter().map(place).collect())
+        FileParts(mappings.into_iter().map(place).collect())
     }
 
     /// The bytes of the first part, which has the metadata.

@@ -12,6 +12,9 @@
 //! When blocks are needed, the least recently used leaves are evicted. Leaves that a sequence still uses go last,
 //! because evicting them frees nothing. Pinned ones stay.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 
@@ -22,7 +25,7 @@ const ROOT: NodeId = 0;
 
 /// The blocks kept from one model's finished sequences.
 #[derive(Debug)]
-pub struct PrefixTree {
+pub(crate) struct PrefixTree {
     /// The root comes first and has no block. Slots of removed nodes are reused.
     nodes: Vec<Node>,
     free_nodes: Vec<NodeId>,
@@ -51,7 +54,7 @@ struct Node {
 
 /// What the cache holds of a prompt.
 #[derive(Debug, PartialEq, Eq)]
-pub struct FoundPrefix {
+pub(crate) struct FoundPrefix {
     /// A sequence with the beginning of the prompt.
     pub sequence: CachedSequence,
     /// What must be copied before anything is written.
@@ -84,27 +87,28 @@ impl Default for PrefixTree {
 
 impl PrefixTree {
     /// Blocks that the tree holds.
-    pub fn n_blocks(&self) -> usize {
+    pub(crate) fn n_blocks(&self) -> usize {
         self.n_blocks
     }
 
     /// Blocks of pinned prefixes.
-    pub fn n_pinned(&self) -> usize {
+    pub(crate) fn n_pinned(&self) -> usize {
         self.n_pinned
     }
 
     /// Blocks evicted so far to make room for others.
-    pub fn n_evicted(&self) -> u64 {
+    pub(crate) fn n_evicted(&self) -> u64 {
         self.n_evicted
     }
 
     /// Checkpoints that the tree holds.
-    pub fn n_states(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn n_states(&self) -> usize {
         self.n_states
     }
 
     /// How many of the first tokens are cached.
-    pub fn cached_tokens(&self, states: &StatePool, tokens: &[u32]) -> usize {
+    pub(crate) fn cached_tokens(&self, states: &StatePool, tokens: &[u32]) -> usize {
         let (path, tail) = self.usable(states, tokens);
         path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
     }
@@ -127,7 +131,7 @@ impl PrefixTree {
 
     /// A sequence with as many of the first tokens as are cached. If they end inside a block, that part is to be copied
     /// into a block of the sequence's own, provided one is free.
-    pub fn find(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32]) -> FoundPrefix {
+    pub(crate) fn find(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32]) -> FoundPrefix {
         let (path, tail) = self.usable(states, tokens);
         if tail.is_some() && pool.n_free() == 0 && states.is_used() {
             // Without a block for the rest, the state behind it is of no use.
@@ -161,7 +165,13 @@ impl PrefixTree {
     ///
     /// # Panics
     /// When `tokens` is shorter than the sequence.
-    pub fn keep(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32], sequence: CachedSequence) {
+    pub(crate) fn keep(
+        &mut self,
+        pool: &mut BlockPool,
+        states: &mut StatePool,
+        tokens: &[u32],
+        sequence: CachedSequence,
+    ) {
         assert!(tokens.len() >= sequence.n_tokens, "every position has its token");
         self.now += 1;
         let CachedSequence { blocks, n_tokens, states: mut kept, .. } = sequence;
@@ -215,7 +225,7 @@ impl PrefixTree {
     }
 
     /// Evicts blocks until `n_blocks` are free or nothing more can be evicted. Returns whether they are free.
-    pub fn make_room(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) -> bool {
+    pub(crate) fn make_room(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) -> bool {
         while pool.n_free() < n_blocks {
             if !self.give_up_one(pool, states) {
                 return false;
@@ -225,7 +235,7 @@ impl PrefixTree {
     }
 
     /// Evicts blocks until at most `n_blocks` are kept, or nothing more can be evicted.
-    pub fn shrink_to(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) {
+    pub(crate) fn shrink_to(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) {
         while self.n_blocks > n_blocks && self.give_up_one(pool, states) {}
     }
 
@@ -241,7 +251,7 @@ impl PrefixTree {
 
     /// Protects the cached whole blocks of these tokens from eviction. Pins are counted: what is pinned twice must be
     /// unpinned twice. Returns how many tokens are pinned.
-    pub fn pin(&mut self, tokens: &[u32]) -> usize {
+    pub(crate) fn pin(&mut self, tokens: &[u32]) -> usize {
         let (path, _) = self.walk(tokens);
         for node in &path {
             if self.nodes[*node].n_pins == 0 {
@@ -254,7 +264,7 @@ impl PrefixTree {
     }
 
     /// Undoes one pin of these tokens, as many as [`PrefixTree::pin`] returned.
-    pub fn unpin(&mut self, tokens: &[u32]) {
+    pub(crate) fn unpin(&mut self, tokens: &[u32]) {
         let (path, _) = self.walk(tokens);
         for node in path.into_iter().filter(|node| self.nodes[*node].n_pins > 0).collect::<Vec<_>>() {
             self.nodes[node].n_pins -= 1;
@@ -266,7 +276,7 @@ impl PrefixTree {
     }
 
     /// Removes all pins.
-    pub fn unpin_all(&mut self) {
+    pub(crate) fn unpin_all(&mut self) {
         self.n_pinned = 0;
         for id in 1..self.nodes.len() {
             if std::mem::take(&mut self.nodes[id].n_pins) > 0 {

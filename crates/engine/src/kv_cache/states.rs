@@ -5,7 +5,7 @@
 //! and the prefix tree share them.
 
 /// Identifies a state.
-pub type StateId = u32;
+pub(crate) type StateId = u32;
 
 /// Positions between two checkpoints of a prompt; whole blocks.
 const CHECKPOINT_DISTANCE: usize = 8 * super::BLOCK_TOKENS;
@@ -111,7 +111,7 @@ fn most_kept(state_bytes: u64) -> usize {
 
 /// Bytes that the states of a model take: of `n_sequences` in progress, with those that a step writes, and of the
 /// prefix tree.
-pub fn bytes_of_states(state_bytes: u64, n_sequences: usize) -> u64 {
+pub(crate) fn bytes_of_states(state_bytes: u64, n_sequences: usize) -> u64 {
     let in_progress = 2 * n_sequences.max(1) as u64;
     state_bytes * (in_progress + IDLE_STATES as u64 + most_kept(state_bytes) as u64)
 }

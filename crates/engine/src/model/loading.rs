@@ -10,22 +10,47 @@ use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::KvFormat;
 
-/// How a model is loaded alongside others.
-#[derive(Clone)]
+/// How one model is loaded: as the user has configured it, and what its owner decides. Made from [`ModelOptions`], it
+/// stands for a model that has the process to itself.
+#[derive(Clone, Default)]
 pub struct LoadOptions {
-    /// Threads that compute all models' steps.
-    pub threads: ComputeThreads,
-    /// Threads that load this model; `None` uses one per performance core.
-    pub n_loading: Option<usize>,
-    /// Positions that the KV cache has room for.
-    pub cache_positions: usize,
+    /// How the user wants models to run.
+    pub(crate) model: ModelOptions,
+    /// Who is told how much of it is in memory.
+    pub(crate) progress: LoadProgress,
+    /// Threads that compute its steps, shared with other models; `None` creates its own.
+    pub(crate) threads: Option<ComputeThreads>,
+    /// Threads that load it; `None` uses as many as compute its steps.
+    pub(crate) n_loading: Option<usize>,
+    /// Positions that the KV cache has room for; `None` follows the model options.
+    pub(crate) cache_positions: Option<usize>,
     /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
     /// them in memory. Only the native backend does this.
-    pub expert_bytes: Option<u64>,
+    pub(crate) expert_bytes: Option<u64>,
     /// Whether the head that predicts further tokens is loaded, too, if the file has one.
-    pub with_head: bool,
-    /// Who is told how much of it is in memory.
-    pub progress: LoadProgress,
+    pub(crate) with_head: bool,
+    /// Whether a position's state is that after the last layer, and not the usual one.
+    pub(crate) states_of_last_layer: bool,
+}
+
+impl LoadOptions {
+    /// Tells `progress` how much of the model is in memory.
+    #[must_use]
+    pub fn with_progress(self, progress: LoadProgress) -> Self {
+        LoadOptions { progress, ..self }
+    }
+}
+
+impl From<ModelOptions> for LoadOptions {
+    fn from(model: ModelOptions) -> Self {
+        LoadOptions { model, ..LoadOptions::default() }
+    }
+}
+
+impl From<&ModelOptions> for LoadOptions {
+    fn from(model: &ModelOptions) -> Self {
+        model.clone().into()
+    }
 }
 
 /// Loads a model's weights onto the backend of the user's choice.
@@ -35,18 +60,18 @@ pub struct LoadOptions {
 pub(super) fn load_backend(
     gguf: &Gguf,
     spec: &DecoderSpec,
-    options: &ModelOptions,
-    beside: &LoadOptions,
+    load: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    if is_native(options)? {
-        let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
+    let LoadOptions { model, progress, threads, n_loading, expert_bytes, .. } = load;
+    if is_native(model)? {
+        let ModelOptions { kv_cache, activation_bits, instruction_set, n_threads, .. } = *model;
         instruction_set.map_or(Ok(()), limit_kernels)?;
-        let LoadOptions { n_loading, expert_bytes, ref threads, ref progress, .. } = *beside;
-        let native = NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading };
-        let backend = NativeBackend::load(gguf, spec, native, threads.clone(), progress)?;
-        return Ok(Box::new(backend));
+        let n_loading = n_loading.or(n_threads);
+        let native = NativeOptions { kv_cache, activation_bits, expert_bytes: *expert_bytes, n_loading };
+        let threads = threads.clone().unwrap_or_else(|| ComputeThreads::new(n_threads));
+        return Ok(Box::new(NativeBackend::load(gguf, spec, native, threads, progress)?));
     }
-    match options {
+    match model {
         ModelOptions { kv_cache: KvFormat::Q8_0, .. } => Err(BackendError::Device(
             "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
         )),
@@ -55,7 +80,7 @@ pub(super) fn load_backend(
              --backend native"
                 .into(),
         )),
-        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device, &beside.progress)?)),
+        _ => Ok(Box::new(CandleBackend::load(gguf, spec, model.device, progress)?)),
     }
 }
 

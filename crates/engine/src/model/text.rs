@@ -13,7 +13,7 @@ use crate::tokenizer::Tokenizer;
 
 /// A model's tokenizer, its chat template, and what constrains its answers: everything needed to prepare a request. It
 /// is immutable, so requests can be prepared while the model works on others.
-pub struct ModelText {
+pub(crate) struct ModelText {
     tokenizer: Arc<Tokenizer>,
     template: Result<ChatTemplate, TemplateError>,
     constraints: OnceLock<ConstraintFactory>,
@@ -43,7 +43,7 @@ impl ModelText {
     }
 
     /// The model's tokenizer.
-    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+    pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
@@ -51,7 +51,7 @@ impl ModelText {
     ///
     /// # Errors
     /// When the file has no usable template: the model can continue text, but cannot chat.
-    pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
+    pub(crate) fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
         self.template.as_ref()
     }
 
@@ -64,7 +64,7 @@ impl ModelText {
     ///
     /// # Errors
     /// When the vocabulary cannot be constrained.
-    pub fn constraints(&self) -> Result<&ConstraintFactory, ConstraintError> {
+    pub(crate) fn constraints(&self) -> Result<&ConstraintFactory, ConstraintError> {
         if let Some(factory) = self.constraints.get() {
             return Ok(factory);
         }
@@ -77,12 +77,12 @@ impl ModelText {
     }
 
     /// Number of logits per row: every token id is below this.
-    pub fn vocab_size(&self) -> usize {
+    pub(crate) fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
     /// Positions that a sequence can have.
-    pub fn context_length(&self) -> usize {
+    pub(crate) fn context_length(&self) -> usize {
         self.context_length
     }
 }

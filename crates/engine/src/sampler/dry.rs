@@ -16,11 +16,11 @@ const BREAKERS: [char; 4] = ['\n', ':', '"', '*'];
 
 /// Tokens that no match extends over, by their ids.
 #[derive(Clone, Debug, Default)]
-pub struct Breakers(Arc<[bool]>);
+pub(crate) struct Breakers(Arc<[bool]>);
 
 impl Breakers {
     /// The breakers among the tokens with these bytes, in the order of their ids.
-    pub fn among<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Breakers {
+    pub(crate) fn among<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Breakers {
         let is_breaker = |bytes: &[u8]| bytes.iter().any(|byte| BREAKERS.contains(&char::from(*byte)));
         Breakers(tokens.map(is_breaker).collect())
     }

@@ -39,7 +39,7 @@ impl Case {
         options.as_object_mut().unwrap().extend(self.options.as_object().unwrap().clone());
         let options = serde_json::from_value(options).unwrap();
         let texts = (0..vocab_size).map(|id| if id == breaker { b":".as_slice() } else { b"a" });
-        let mut sampler = Sampler::with_breakers(options, vocab_size, || Breakers::among(texts)).unwrap();
+        let mut sampler = Sampler::new(options, vocab_size, || Breakers::among(texts)).unwrap();
         self.history.iter().for_each(|token| sampler.observe(*token));
         sampler
     }

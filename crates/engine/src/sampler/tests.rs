@@ -9,7 +9,7 @@ const LOGITS: [f32; 5] = [3.0 * std::f32::consts::LN_2, 2.0 * std::f32::consts::
 
 /// How often each token is chosen in 4000 draws.
 fn draw(options: SamplingOptions) -> [usize; 5] {
-    let mut sampler = Sampler::new(SamplingOptions { seed: Some(7), ..options }, 5).unwrap();
+    let mut sampler = Sampler::new(SamplingOptions { seed: Some(7), ..options }, 5, Breakers::default).unwrap();
     let mut counts = [0; 5];
     for _ in 0..4000 {
         counts[sampler.sample(&LOGITS, |_| ()).unwrap() as usize] += 1;
@@ -73,7 +73,7 @@ fn the_candidates_are_those_of_a_whole_vocabulary_in_order() {
         let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
         for (top_k, top_p, min_p) in [(0, 0.9, 0.0), (0, 0.3, 0.0), (40, 1.0, 0.0), (0, 1.0, 0.05), (0, 0.999, 0.1)] {
             let options = SamplingOptions { top_k, top_p, min_p, ..warm() };
-            let mut sampler = Sampler::new(options, 5000).unwrap();
+            let mut sampler = Sampler::new(options, 5000, Breakers::default).unwrap();
             sampler.adjusted.clone_from(&logits);
             sampler.collect_candidates(largest);
             let kept = sampler.n_kept_by_probability();
@@ -92,7 +92,7 @@ fn the_candidates_are_those_of_a_whole_vocabulary_in_order() {
 #[test]
 fn the_same_seed_draws_the_same_tokens() {
     let draws = |seed| {
-        let mut sampler = Sampler::new(SamplingOptions { seed, ..warm() }, 5).unwrap();
+        let mut sampler = Sampler::new(SamplingOptions { seed, ..warm() }, 5, Breakers::default).unwrap();
         (0..64).map(|_| sampler.sample(&LOGITS, |_| ())).collect::<Vec<_>>()
     };
     assert_eq!(draws(Some(1)), draws(Some(1)));
@@ -102,7 +102,7 @@ fn the_same_seed_draws_the_same_tokens() {
 
 #[track_caller]
 fn check_penalty(options: SamplingOptions, observed: &[u32], expected: u32) {
-    let mut sampler = Sampler::new(options, 5).unwrap();
+    let mut sampler = Sampler::new(options, 5, Breakers::default).unwrap();
     observed.iter().for_each(|token| sampler.observe(*token));
     assert_eq!(sampler.sample(&LOGITS, |_| ()), Some(expected));
 }
@@ -121,7 +121,7 @@ fn penalties_look_at_the_last_tokens() {
 
 #[test]
 fn forbidden_tokens_are_never_chosen() {
-    let mut sampler = Sampler::new(SamplingOptions { seed: Some(3), ..warm() }, 5).unwrap();
+    let mut sampler = Sampler::new(SamplingOptions { seed: Some(3), ..warm() }, 5, Breakers::default).unwrap();
     let drawn = (0..200).map(|_| sampler.sample(&LOGITS, |logits| logits[..4].fill(f32::NEG_INFINITY)));
     assert!(drawn.into_iter().all(|token| token == Some(4)));
     assert_eq!(sampler.sample(&LOGITS, |logits| logits.fill(f32::NEG_INFINITY)), None);
@@ -130,7 +130,7 @@ fn forbidden_tokens_are_never_chosen() {
 
 #[track_caller]
 fn check_refused(options: SamplingOptions, expected: &str) {
-    let error = Sampler::new(options, 5).unwrap_err();
+    let error = Sampler::new(options, 5, Breakers::default).unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -200,7 +200,7 @@ fn mirostat_keeps_the_surprise_that_is_aimed_at() {
     for tau in [3.0, 5.0] {
         let mirostat = MirostatOptions { tau, eta: 0.1 };
         let options = SamplingOptions { mirostat, seed: Some(1), ..warm() };
-        let mut sampler = Sampler::new(options, logits.len()).unwrap();
+        let mut sampler = Sampler::new(options, logits.len(), Breakers::default).unwrap();
         let mut surprises = Vec::new();
         for _ in 0..600 {
             let token = sampler.sample(&logits, |_| ()).unwrap();
@@ -218,8 +218,7 @@ fn a_repetition_is_not_continued() {
     check_penalty(SamplingOptions { dry, ..SamplingOptions::default() }, &[1, 2, 0, 3, 1, 2], 1);
     check_penalty(SamplingOptions { dry, ..SamplingOptions::default() }, &[1, 2, 0, 3, 4, 2], 0);
     let breakers = || Breakers::among([b"a".as_slice(), b"b", b"\n", b"c", b"d"].into_iter());
-    let mut sampler =
-        Sampler::with_breakers(SamplingOptions { dry, ..SamplingOptions::default() }, 5, breakers).unwrap();
+    let mut sampler = Sampler::new(SamplingOptions { dry, ..SamplingOptions::default() }, 5, breakers).unwrap();
     [1, 2, 0, 3, 1, 2].iter().for_each(|token| sampler.observe(*token));
     assert_eq!(sampler.sample(&LOGITS, |_| ()), Some(0), "no match extends over a line break");
 }

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::request::{Phase, SessionKey};
+use super::request::{RequestPhase, SessionKey};
 use super::{RequestId, Scheduler};
 
 /// What is to be done before the next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// Requests whose time limit has passed. They are forgotten.
     pub expired: Vec<RequestId>,
     /// Requests whose prompts take too long, each with the number of tokens that would not. They are forgotten.
@@ -25,7 +25,7 @@ pub struct Turn {
 impl Scheduler {
     /// Decides which requests have a place in the KV cache. A suspended step is discarded when one of its requests is
     /// named as expired, too slow or dropped.
-    pub fn turn(&mut self, now: Duration) -> Turn {
+    pub(crate) fn turn(&mut self, now: Duration) -> Turn {
         self.note(now);
         let mut turn = Turn { expired: self.expire(), ..Turn::default() };
         self.find_shortages(&mut turn);
@@ -134,13 +134,13 @@ impl Scheduler {
             .requests
             .values()
             .filter(
-                |request| matches!(&request.phase, Phase::Following { leader, n_tokens } if is_over(leader, *n_tokens)),
+                |request| matches!(&request.phase, RequestPhase::Following { leader, n_tokens } if is_over(leader, *n_tokens)),
             )
             .map(|request| request.id)
             .collect();
         for id in called {
             if let Some(request) = self.requests.get_mut(&id) {
-                request.phase = Phase::Admitted;
+                request.phase = RequestPhase::Admitted;
                 turn.starting.push(id);
             }
         }

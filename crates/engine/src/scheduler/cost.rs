@@ -14,7 +14,7 @@ use std::ops::Add;
 
 /// The contents of a step that determine its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepShape {
+pub(crate) struct StepShape {
     /// Tokens of prompts.
     pub prefill_tokens: usize,
     /// Sequences that are extended by one token.
@@ -25,17 +25,17 @@ pub struct StepShape {
 
 impl StepShape {
     /// `n_tokens` of a prompt, the first of which is at `position`.
-    pub fn prefill(position: usize, n_tokens: usize) -> Self {
+    pub(crate) fn prefill(position: usize, n_tokens: usize) -> Self {
         let positions_attended = n_tokens * position + n_tokens * (n_tokens + 1) / 2;
         StepShape { prefill_tokens: n_tokens, decode_sequences: 0, positions_attended }
     }
 
     /// One more token of an answer, at `position`.
-    pub fn decode(position: usize) -> Self {
+    pub(crate) fn decode(position: usize) -> Self {
         StepShape { prefill_tokens: 0, decode_sequences: 1, positions_attended: position + 1 }
     }
 
-    fn features(self) -> Row {
+    fn features(self) -> Coefficients {
         [1.0, self.prefill_tokens as f64, self.decode_sequences as f64, self.positions_attended as f64]
     }
 }
@@ -53,7 +53,7 @@ impl Add for StepShape {
 }
 
 const N_COEFFICIENTS: usize = 4;
-type Row = [f64; N_COEFFICIENTS];
+type Coefficients = [f64; N_COEFFICIENTS];
 
 /// Factor by which each later measurement scales an earlier one's weight: half remains after about 14.
 const REMEMBERED: f64 = 0.95;
@@ -70,14 +70,14 @@ const DESCENT_ROUNDS: usize = 30;
 
 /// Predicts the seconds of one model's steps.
 #[derive(Clone, Debug)]
-pub struct CostModel {
+pub(crate) struct CostModel {
     /// Seconds per step, prompt token, decoded sequence and attended position.
-    coefficients: Row,
+    coefficients: Coefficients,
     /// A small fraction of the first guess, below which a coefficient's size means nothing.
-    floors: Row,
+    floors: Coefficients,
     /// Weighted sums of products of features with each other, and of features with times.
-    moments: [Row; N_COEFFICIENTS],
-    targets: Row,
+    moments: [Coefficients; N_COEFFICIENTS],
+    targets: Coefficients,
     /// Usual relative error of recent steps.
     deviation: f64,
     is_measured: bool,
@@ -86,7 +86,7 @@ pub struct CostModel {
 
 impl CostModel {
     /// A model with these coefficients: seconds per step, prompt token, decoded sequence and attended position.
-    pub fn with_coefficients(coefficients: [f64; 4]) -> Self {
+    pub(crate) fn with_coefficients(coefficients: [f64; 4]) -> Self {
         CostModel {
             coefficients,
             floors: coefficients.map(|coefficient| (coefficient * 1e-3).max(1e-12)),
@@ -101,28 +101,28 @@ impl CostModel {
 
     /// A first guess for a model whose weights have this many bytes: a processor that reads 8 GB/s and computes 100
     /// billion operations per second. The first measured steps correct it.
-    pub fn for_weights(n_bytes: u64) -> Self {
+    pub(crate) fn for_weights(n_bytes: u64) -> Self {
         let n_bytes = n_bytes as f64;
         Self::with_coefficients([n_bytes / 8e9, n_bytes / 28e9, n_bytes / 28e9, n_bytes * 2.5e-15])
     }
 
     /// Seconds that a step is expected to take.
-    pub fn seconds(&self, shape: StepShape) -> f64 {
+    pub(crate) fn seconds(&self, shape: StepShape) -> f64 {
         self.coefficients.iter().zip(shape.features()).map(|(coefficient, feature)| coefficient * feature).sum()
     }
 
     /// Whether a step has been measured yet.
-    pub fn is_measured(&self) -> bool {
+    pub(crate) fn is_measured(&self) -> bool {
         self.is_measured
     }
 
     /// The largest prefill for which a prediction can be relied on: twice the largest ever measured.
-    pub fn reliable_prefill(&self) -> usize {
+    pub(crate) fn reliable_prefill(&self) -> usize {
         2 * self.largest_prefill
     }
 
     /// Learns from a step. Times that are not valid (zero, infinite) are ignored.
-    pub fn measure(&mut self, shape: StepShape, seconds: f64) {
+    pub(crate) fn measure(&mut self, shape: StepShape, seconds: f64) {
         if !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
@@ -141,7 +141,7 @@ impl CostModel {
         if error > tolerated { tolerated / error } else { 1.0 }
     }
 
-    fn remember(&mut self, features: Row, seconds: f64, weight: f64) {
+    fn remember(&mut self, features: Coefficients, seconds: f64, weight: f64) {
         for (i, feature) in features.into_iter().enumerate() {
             for (j, other) in features.into_iter().enumerate() {
                 self.moments[i][j] = REMEMBERED * self.moments[i][j] + weight * feature * other;

@@ -19,7 +19,7 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(100);
 
 /// A request that waits for a place in the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueuedRequest {
+pub(crate) struct QueuedRequest {
     /// The request.
     pub request: RequestId,
     /// Its lane.
@@ -44,7 +44,7 @@ struct Future {
 
 impl Scheduler {
     /// All queued requests, in the order in which they will be admitted.
-    pub fn queue(&self, now: Duration) -> Vec<QueuedRequest> {
+    pub(crate) fn queue(&self, now: Duration) -> Vec<QueuedRequest> {
         let mut futures: Vec<(ModelId, Future)> =
             self.ready_models().map(|model| (model, self.future_of(model))).collect();
         let mut n_before = [0; Lane::ALL.len()];

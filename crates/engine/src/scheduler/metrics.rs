@@ -14,7 +14,7 @@ const N_BUCKETS: usize = 300;
 
 /// Counts of observed times, each accurate to within 5 %. Its memory is fixed.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     counts: Box<[u64; N_BUCKETS]>,
     n: u64,
     sum_seconds: f64,
@@ -29,7 +29,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Records a time.
-    pub fn add(&mut self, time: Duration) {
+    pub(crate) fn add(&mut self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.counts[bucket(seconds)] += 1;
         self.n += 1;
@@ -38,12 +38,13 @@ impl Histogram {
     }
 
     /// Number of recorded times.
-    pub fn n(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn n(&self) -> u64 {
         self.n
     }
 
     /// The time in seconds that a fraction `quantile` of the recorded times does not exceed; 0 if nothing was recorded.
-    pub fn quantile(&self, quantile: f64) -> f64 {
+    pub(crate) fn quantile(&self, quantile: f64) -> f64 {
         let rank = ((quantile * self.n as f64).ceil() as u64).max(1);
         let mut seen = 0;
         let found = self.counts.iter().position(|count| {
@@ -54,7 +55,7 @@ impl Histogram {
     }
 
     /// Summary statistics.
-    pub fn summary(&self) -> TimeSummary {
+    pub(crate) fn summary(&self) -> TimeSummary {
         TimeSummary {
             n: self.n,
             mean_seconds: if self.n == 0 { 0.0 } else { self.sum_seconds / self.n as f64 },
@@ -94,7 +95,7 @@ pub struct TimeSummary {
 
 /// Statistics of one lane's requests.
 #[derive(Clone, Debug, Default)]
-pub struct LaneMetrics {
+pub(crate) struct LaneMetrics {
     /// From a request's arrival to its first step.
     pub queue_time: Histogram,
     /// From a request's arrival to its first token.
@@ -144,13 +145,13 @@ pub struct LaneCounts {
 
 /// Statistics of all lanes.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     lanes: [LaneMetrics; Lane::ALL.len()],
 }
 
 impl Metrics {
     /// Statistics of a lane.
-    pub fn lane(&self, lane: Lane) -> &LaneMetrics {
+    pub(crate) fn lane(&self, lane: Lane) -> &LaneMetrics {
         &self.lanes[lane as usize]
     }
 
@@ -159,7 +160,7 @@ impl Metrics {
     }
 
     /// Summaries of every lane, the most urgent first.
-    pub fn summary(&self) -> Vec<LaneSummary> {
+    pub(crate) fn summary(&self) -> Vec<LaneSummary> {
         let summarize = |lane: Lane| {
             let metrics = self.lane(lane);
             LaneSummary {

@@ -6,7 +6,7 @@ use super::{ModelId, RequestId};
 
 /// One step of one model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepPlan {
+pub(crate) struct StepPlan {
     /// The model.
     pub model: ModelId,
     /// Whether it begins or resumes.
@@ -21,14 +21,14 @@ pub struct StepPlan {
 
 impl StepPlan {
     /// Whether a request is part of it.
-    pub fn contains(&self, id: RequestId) -> bool {
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
         self.entries.iter().any(|entry| entry.request == id)
     }
 }
 
 /// Whether a step begins or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepKind {
+pub(crate) enum StepKind {
     /// It begins, discarding the model's suspended step, if any.
     Begin,
     /// It resumes the model's suspended step.
@@ -37,7 +37,7 @@ pub enum StepKind {
 
 /// What a request contributes to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepEntry {
+pub(crate) struct StepEntry {
     /// The request.
     pub request: RequestId,
     /// How many of its uncomputed tokens, from the first on.
@@ -48,7 +48,7 @@ pub struct StepEntry {
 
 /// When a step is to be suspended at the end of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
+pub(crate) enum Pause {
     /// Never.
     Never,
     /// When a request has arrived.
@@ -59,7 +59,7 @@ pub enum Pause {
 
 /// Where a request stands after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct RequestProgress {
     /// The request.
     pub request: RequestId,
     /// Number of its tokens in the KV cache.

@@ -9,7 +9,7 @@ use super::{ModelId, RequestId, blocks_for};
 
 /// What the scheduler needs to know about an arriving request.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     /// The model that it is for.
     pub model: ModelId,
     /// How soon it is needed.
@@ -47,7 +47,7 @@ pub(super) enum SessionKey {
 
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RequestPhase {
     /// In the queue since `since`, without a place in the KV cache.
     Waiting { since: Duration },
     /// It has a place; how much of its prompt is cached is not known yet.
@@ -64,7 +64,7 @@ pub(super) struct Request {
     pub(super) model: ModelId,
     pub(super) lane: Lane,
     pub(super) session: SessionKey,
-    pub(super) phase: Phase,
+    pub(super) phase: RequestPhase,
     /// Tokens in the KV cache.
     pub(super) computed: usize,
     /// How many of them were there when it started.
@@ -99,11 +99,11 @@ pub(super) struct Request {
 
 /// A request whose model is not in memory.
 #[derive(Debug)]
-pub struct ParkedRequest(pub(super) Box<Request>);
+pub(crate) struct ParkedRequest(pub(super) Box<Request>);
 
 impl ParkedRequest {
     /// Its id.
-    pub fn id(&self) -> RequestId {
+    pub(crate) fn id(&self) -> RequestId {
         self.0.id
     }
 }
@@ -115,7 +115,7 @@ impl Request {
             model: arrival.model,
             lane: arrival.lane,
             session: arrival.session.map_or(SessionKey::Alone(id), SessionKey::Session),
-            phase: Phase::Waiting { since: now },
+            phase: RequestPhase::Waiting { since: now },
             computed: 0,
             cached: 0,
             uncomputed: arrival.prompt_tokens,
@@ -139,11 +139,11 @@ impl Request {
     }
 
     pub(super) fn is_queued(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { .. })
+        matches!(self.phase, RequestPhase::Waiting { .. })
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.phase == Phase::Running
+        self.phase == RequestPhase::Running
     }
 
     /// Whether its next token belongs to the answer.
@@ -162,7 +162,7 @@ impl Request {
     /// How long it has waited for a place in total.
     pub(super) fn waited(&self, now: Duration) -> Duration {
         match self.phase {
-            Phase::Waiting { since } => self.waited + now.saturating_sub(since),
+            RequestPhase::Waiting { since } => self.waited + now.saturating_sub(since),
             _ => self.waited,
         }
     }
@@ -196,15 +196,15 @@ impl Request {
         debug_assert!(self.is_queued());
         self.waited = self.waited(now);
         self.is_protected = is_protected;
-        self.phase = Phase::Admitted;
+        self.phase = RequestPhase::Admitted;
     }
 
     pub(super) fn become_running(&mut self, cached: usize) {
-        debug_assert!(self.phase == Phase::Admitted && self.computed == 0);
+        debug_assert!(self.phase == RequestPhase::Admitted && self.computed == 0);
         self.computed = cached;
         self.cached = cached;
         self.uncomputed -= cached;
-        self.phase = Phase::Running;
+        self.phase = RequestPhase::Running;
     }
 
     /// Loses its place in the KV cache; all of its tokens must be computed again. The time it has used no longer counts
@@ -214,7 +214,7 @@ impl Request {
         self.uncomputed += self.computed;
         self.computed = 0;
         self.ran = Duration::ZERO;
-        self.phase = Phase::Waiting { since: now };
+        self.phase = RequestPhase::Waiting { since: now };
     }
 
     /// Its model is unloaded. From now on, its waiting does not count as waiting for a place.
@@ -228,6 +228,6 @@ impl Request {
     /// Its model is back.
     pub(super) fn become_queued(&mut self, model: ModelId, now: Duration) {
         self.model = model;
-        self.phase = Phase::Waiting { since: now };
+        self.phase = RequestPhase::Waiting { since: now };
     }
 }

@@ -11,11 +11,11 @@ use hone_protocol::Lane;
 use thiserror::Error;
 
 use super::request::Request;
-use super::{ModelId, ModelState, Scheduler};
+use super::{ModelId, ScheduledModel, Scheduler};
 
 /// The memory of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ModelMemory {
+pub(crate) struct ModelMemory {
     /// Of its weights.
     pub weights: u64,
     /// Of its KV cache when it is full.
@@ -24,7 +24,7 @@ pub struct ModelMemory {
 
 impl ModelMemory {
     /// All of it.
-    pub fn total(self) -> u64 {
+    pub(crate) fn total(self) -> u64 {
         self.weights + self.kv_cache
     }
 }
@@ -37,7 +37,7 @@ impl ModelMemory {
     mebibytes(wanted.total()), mebibytes(wanted.weights), mebibytes(wanted.kv_cache), mebibytes(*budget),
     taken_by_pinned(*pinned)
 )]
-pub struct OverBudget {
+pub(crate) struct OverBudget {
     /// The memory that the model would take.
     pub wanted: ModelMemory,
     /// The budget of all models together.
@@ -48,7 +48,7 @@ pub struct OverBudget {
 
 /// Whether a model may be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// Now, once these have been unloaded.
     Now(Vec<ModelId>),
     /// Once work that is as urgent has ended.
@@ -66,30 +66,30 @@ fn mebibytes(n_bytes: u64) -> u64 {
     n_bytes.div_ceil(1 << 20)
 }
 
-impl ModelState {
+impl ScheduledModel {
     pub(super) fn new(memory: ModelMemory, is_pinned: bool) -> Self {
-        ModelState { memory, is_pinned, last_used: Duration::ZERO, ready: None }
+        ScheduledModel { memory, is_pinned, last_used: Duration::ZERO, ready: None }
     }
 }
 
 impl Scheduler {
     /// What all models together may take.
-    pub fn budget(&self) -> Option<u64> {
+    pub(crate) fn budget(&self) -> Option<u64> {
         self.budget
     }
 
     /// The memory that the models take.
-    pub fn taken_memory(&self) -> u64 {
+    pub(crate) fn taken_memory(&self) -> u64 {
         self.models.values().map(|state| state.memory.total()).sum()
     }
 
     /// Bytes not taken by any model.
-    pub fn free_memory(&self) -> u64 {
+    pub(crate) fn free_memory(&self) -> u64 {
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken_memory()))
     }
 
     /// Bytes that a model requested in this lane could have, if everything that gives way to it were unloaded.
-    pub fn attainable_memory(&self, lane: Lane) -> u64 {
+    pub(crate) fn attainable_memory(&self, lane: Lane) -> u64 {
         let staying = self.models.iter().filter(|(id, _)| !self.gives_way(**id, lane));
         let taken: u64 = staying.map(|(_, state)| state.memory.total()).sum();
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(taken))
@@ -101,7 +101,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// When it does not fit alongside the pinned models; nothing has changed then.
-    pub fn admit_model(
+    pub(crate) fn admit_model(
         &mut self,
         model: ModelId,
         wanted: ModelMemory,
@@ -117,7 +117,7 @@ impl Scheduler {
             return Ok(Admission::Later);
         }
         let unloaded = self.first_to_go(wanted.total().saturating_sub(self.free_memory()), lane);
-        self.models.insert(model, ModelState::new(wanted, is_pinned));
+        self.models.insert(model, ScheduledModel::new(wanted, is_pinned));
         Ok(Admission::Now(unloaded))
     }
 
@@ -147,31 +147,31 @@ impl Scheduler {
     }
 
     /// Updates the memory of a model that takes less than was reserved.
-    pub fn set_memory(&mut self, model: ModelId, memory: ModelMemory) {
+    pub(crate) fn set_memory(&mut self, model: ModelId, memory: ModelMemory) {
         if let Some(state) = self.models.get_mut(&model) {
             state.memory = memory;
         }
     }
 
     /// When a model was last used; `None` while it has requests or is being loaded.
-    pub fn idle_since(&self, model: ModelId) -> Option<Duration> {
+    pub(crate) fn idle_since(&self, model: ModelId) -> Option<Duration> {
         let state = self.models.get(&model).filter(|state| state.ready.is_some())?;
         let is_busy = self.requests.values().any(|request| request.model == model);
         (!is_busy).then_some(state.last_used)
     }
 
     /// The memory of a model.
-    pub fn memory(&self, model: ModelId) -> Option<ModelMemory> {
+    pub(crate) fn memory(&self, model: ModelId) -> Option<ModelMemory> {
         self.models.get(&model).map(|state| state.memory)
     }
 
     /// The models that have been idle for `keep_alive`, and are not pinned.
-    pub fn expired_models(&self, keep_alive: Duration, now: Duration) -> Vec<ModelId> {
+    pub(crate) fn expired_models(&self, keep_alive: Duration, now: Duration) -> Vec<ModelId> {
         self.idle().filter(|(_, since)| *since + keep_alive <= now).map(|(id, _)| id).collect()
     }
 
     /// When the next model will have been idle for `keep_alive`.
-    pub fn next_expiry(&self, keep_alive: Duration) -> Option<Duration> {
+    pub(crate) fn next_expiry(&self, keep_alive: Duration) -> Option<Duration> {
         self.idle().map(|(_, since)| since + keep_alive).min()
     }
 
@@ -204,7 +204,7 @@ mod tests {
 
     /// A budget of 100 MiB with three idle models of 30 MiB, last used in the order 2, 3, 1.
     fn three(pinned: Option<u32>) -> Scheduler {
-        let mut scheduler = Scheduler::within(Some(100 << 20), SchedulerSettings::default());
+        let mut scheduler = Scheduler::new(Some(100 << 20), SchedulerSettings::default());
         for (model, used) in [(1, 30), (2, 10), (3, 20)] {
             load(&mut scheduler, model, pinned == Some(model), at(used));
         }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn without_a_budget_everything_stays() {
-        let mut scheduler = Scheduler::new(SchedulerSettings::default());
+        let mut scheduler = Scheduler::new(None, SchedulerSettings::default());
         for model in 0..10 {
             let admission = scheduler.admit_model(ModelId(model), memory(1 << 30), false, Lane::Batch);
             assert_eq!(admission, Ok(Admission::Now(vec![])));

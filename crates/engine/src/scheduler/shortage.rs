@@ -9,7 +9,7 @@ use super::request::Request;
 use super::{RequestId, Scheduler};
 
 /// The most tokens that free text may go on for when it is ended: about a sentence.
-pub const LAST_SENTENCE_TOKENS: usize = 24;
+pub(crate) const LAST_SENTENCE_TOKENS: usize = 24;
 /// The share of the time limit that the prompt may take; the rest is for the answer.
 const PROMPT_SHARE: f64 = 0.6;
 /// The share of the time limit after which the speed of the prompt is known well enough.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use hone_protocol::Lane;
 
 use super::cost::{CostModel, StepShape};
-use super::plan::{Pause, Progress, StepKind, StepPlan};
+use super::plan::{Pause, RequestProgress, StepKind, StepPlan};
 use super::request::Request;
-use super::step_builder::{Candidate, SMALLEST_CHUNK, StepBuilder};
-use super::{ModelId, ReadyModel, RequestId, Scheduler};
+use super::step_builder::{Runnable, SMALLEST_CHUNK, StepBuilder};
+use super::{ModelId, ReadyModel, Scheduler};
 use crate::kv_cache::BLOCK_TOKENS;
 
 /// The most chunks that a step that can be suspended may span, so that little is lost when it is discarded.
@@ -41,7 +41,7 @@ pub(super) struct SuspendedStep {
 
 impl Scheduler {
     /// The next step; `None` where no request can be advanced.
-    pub fn plan(&mut self, now: Duration) -> Option<StepPlan> {
+    pub(crate) fn plan(&mut self, now: Duration) -> Option<StepPlan> {
         let candidates = self.candidates();
         let top = candidates.first()?.lane;
         let (step, prices) = match self.earned_step(&candidates, top) {
@@ -56,7 +56,13 @@ impl Scheduler {
     }
 
     /// The planned step is done; `extra` was computed beyond the plan.
-    pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress], extra: StepShape) {
+    pub(crate) fn step_done(
+        &mut self,
+        now: Duration,
+        elapsed: Duration,
+        progress: &[RequestProgress],
+        extra: StepShape,
+    ) {
         self.note(now);
         let Some(running) = self.running.take() else { return };
         if let Some(model) = self.ready_mut(running.plan.model) {
@@ -69,7 +75,7 @@ impl Scheduler {
     }
 
     /// The planned step has been suspended.
-    pub fn step_suspended(&mut self, elapsed: Duration) {
+    pub(crate) fn step_suspended(&mut self, elapsed: Duration) {
         let Some(running) = self.running.take() else { return };
         self.settle(&running, elapsed.as_secs_f64());
         let is_whole = running.plan.entries.iter().all(|entry| self.requests.contains_key(&entry.request));
@@ -81,22 +87,23 @@ impl Scheduler {
     }
 
     /// The planned step failed; its requests are unchanged, and are to be cancelled or retried.
-    pub fn step_failed(&mut self) {
+    pub(crate) fn step_failed(&mut self) {
         self.running = None;
     }
 
     /// The lane in which a request is scheduled: its own, or a more urgent one whose request it holds up.
-    pub fn counts_as(&self, id: RequestId) -> Option<Lane> {
+    #[cfg(test)]
+    pub(crate) fn counts_as(&self, id: super::RequestId) -> Option<Lane> {
         self.requests.get(&id).map(|request| self.effective_lane(request))
     }
 
     /// All requests that could be advanced: by lane, and within a lane by session, starting with the one that was given
     /// least.
-    fn candidates(&self) -> Vec<Candidate<'_>> {
+    fn candidates(&self) -> Vec<Runnable<'_>> {
         let running = self.requests.values().filter(|request| request.is_running());
-        let mut candidates: Vec<(f64, Candidate<'_>)> = running
+        let mut candidates: Vec<(f64, Runnable<'_>)> = running
             .map(|request| {
-                let candidate = Candidate { request, lane: self.effective_lane(request) };
+                let candidate = Runnable { request, lane: self.effective_lane(request) };
                 (self.lanes.given(request.lane, request.session), candidate)
             })
             .collect();
@@ -117,7 +124,7 @@ impl Scheduler {
     }
 
     /// The chunk of a lane below `top` that has earned it, and the prices for lanes that are still saving.
-    fn earned_step(&self, candidates: &[Candidate<'_>], top: Lane) -> (Option<RunningStep>, Vec<(Lane, f64)>) {
+    fn earned_step(&self, candidates: &[Runnable<'_>], top: Lane) -> (Option<RunningStep>, Vec<(Lane, f64)>) {
         let mut prices = Vec::new();
         for lane in Lane::ALL.into_iter().filter(|lane| *lane > top) {
             let Some(model) = self.next_model(candidates, lane) else { continue };
@@ -144,7 +151,7 @@ impl Scheduler {
     }
 
     /// The step of the most urgent lane that has work, joined by what less urgent requests of the model have earned.
-    fn urgent_step(&self, candidates: &[Candidate<'_>], top: Lane) -> RunningStep {
+    fn urgent_step(&self, candidates: &[Runnable<'_>], top: Lane) -> RunningStep {
         let model = self.next_model(candidates, top).unwrap_or(candidates[0].model());
         if top > Lane::Interactive {
             return self.chunk(candidates, top, model);
@@ -168,8 +175,8 @@ impl Scheduler {
         &self,
         builder: &mut StepBuilder<'a>,
         cost: &CostModel,
-        all: &[Candidate<'a>],
-        own: &[Candidate<'a>],
+        all: &[Runnable<'a>],
+        own: &[Runnable<'a>],
     ) {
         builder.add_decodes(own, f64::INFINITY);
         let is_awaited = all.iter().any(|other| other.lane == Lane::Interactive && other.request.is_decoding());
@@ -190,7 +197,7 @@ impl Scheduler {
     fn add_joining<'a>(
         &self,
         builder: &mut StepBuilder<'a>,
-        candidates: &[Candidate<'a>],
+        candidates: &[Runnable<'a>],
         lane: Lane,
         limit: f64,
     ) -> f64 {
@@ -202,7 +209,7 @@ impl Scheduler {
     }
 
     /// A step of a lane that is not interactive, or the rest of a suspended one.
-    fn chunk(&self, candidates: &[Candidate<'_>], lane: Lane, model: ModelId) -> RunningStep {
+    fn chunk(&self, candidates: &[Runnable<'_>], lane: Lane, model: ModelId) -> RunningStep {
         let state = self.ready(model);
         if let Some(suspended) = &state.suspended {
             return self.resumed(suspended, lane);
@@ -265,8 +272,8 @@ impl Scheduler {
 
     /// The model that a lane uses next: one on which it has a suspended step, otherwise that of its first candidate. A
     /// model on which a less urgent lane has a suspended step comes last, because that step would have to be paid for.
-    fn next_model(&self, candidates: &[Candidate<'_>], lane: Lane) -> Option<ModelId> {
-        let own = || candidates.iter().filter(|candidate| candidate.lane == lane).map(Candidate::model);
+    fn next_model(&self, candidates: &[Runnable<'_>], lane: Lane) -> Option<ModelId> {
+        let own = || candidates.iter().filter(|candidate| candidate.lane == lane).map(Runnable::model);
         if lane == Lane::Interactive {
             return own().next();
         }
@@ -325,7 +332,7 @@ impl Scheduler {
         }
     }
 
-    fn advance(&mut self, progress: &Progress, now: Duration) {
+    fn advance(&mut self, progress: &RequestProgress, now: Duration) {
         let Some(request) = self.requests.get_mut(&progress.request) else { return };
         let n_new = progress.generated.saturating_sub(request.generated);
         let metrics = self.metrics.lane_mut(request.lane);
@@ -356,6 +363,6 @@ impl ReadyModel {
     }
 }
 
-fn of<'a>(candidates: &[Candidate<'a>], lane: Lane, model: ModelId) -> Vec<Candidate<'a>> {
+fn of<'a>(candidates: &[Runnable<'a>], lane: Lane, model: ModelId) -> Vec<Runnable<'a>> {
     candidates.iter().filter(|candidate| candidate.lane == lane && candidate.model() == model).copied().collect()
 }

@@ -14,13 +14,13 @@ const TOLERANCE: f64 = 1.01;
 
 /// A request that could be advanced now.
 #[derive(Clone, Copy)]
-pub(super) struct Candidate<'a> {
+pub(super) struct Runnable<'a> {
     pub(super) request: &'a Request,
     /// The lane in which it is scheduled.
     pub(super) lane: Lane,
 }
 
-impl Candidate<'_> {
+impl Runnable<'_> {
     pub(super) fn id(&self) -> RequestId {
         self.request.id
     }
@@ -69,7 +69,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     /// Adds the next token of as many answers as fit into `limit` seconds.
-    pub(super) fn add_decodes(&mut self, candidates: &[Candidate<'a>], limit: f64) {
+    pub(super) fn add_decodes(&mut self, candidates: &[Runnable<'a>], limit: f64) {
         for candidate in candidates.iter().filter(|candidate| candidate.request.is_decoding()) {
             let is_there = self.n_tokens_of(candidate.request) > 0;
             if !is_there && self.fits(candidate.request, 1, limit) {
@@ -79,7 +79,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     /// Adds parts of prompts, as much as fits into `limit` seconds, starting with the first candidate.
-    pub(super) fn add_prefills(&mut self, candidates: &[Candidate<'a>], limit: f64) {
+    pub(super) fn add_prefills(&mut self, candidates: &[Runnable<'a>], limit: f64) {
         for candidate in candidates.iter().filter(|candidate| !candidate.request.is_decoding()) {
             let n_tokens = self.most_tokens(candidate.request, limit);
             let so_far = self.n_tokens_of(candidate.request);

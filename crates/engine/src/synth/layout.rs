@@ -9,7 +9,7 @@ mod feed_forward;
 mod metadata;
 mod mixers;
 
-use super::quantization::Role;
+use super::quantization::MatrixRole;
 use super::{Quantization, RopeScaling, Shape};
 use crate::gguf::TensorType;
 pub(super) use metadata::metadata;
@@ -66,7 +66,7 @@ impl PlannedTensor {
 
 /// Every tensor of the model, in the order of the file.
 pub(super) fn tensors(shape: &Shape, quantization: Quantization, vocab_size: usize) -> Vec<PlannedTensor> {
-    let mut plan = Plan { shape, quantization, tensors: Vec::new() };
+    let mut plan = LayoutPlan { shape, quantization, tensors: Vec::new() };
     let hidden_size = shape.hidden_size;
     let logit_weights = plan.logit_weights();
     let embedding_role = plan.embedding_role();
@@ -82,18 +82,18 @@ pub(super) fn tensors(shape: &Shape, quantization: Quantization, vocab_size: usi
     }
     plan.norm(shape.architecture.output_norm(), hidden_size, 1.0);
     if !shape.tied_embeddings {
-        plan.matrix("output.weight", Role::Output, &[hidden_size, vocab_size], logit_weights);
+        plan.matrix("output.weight", MatrixRole::Output, &[hidden_size, vocab_size], logit_weights);
     }
     plan.tensors
 }
 
-struct Plan<'a> {
+struct LayoutPlan<'a> {
     shape: &'a Shape,
     quantization: Quantization,
     tensors: Vec<PlannedTensor>,
 }
 
-impl Plan<'_> {
+impl LayoutPlan<'_> {
     /// Standard deviation of a matrix that gives 1 per element for an input of 1 per element.
     fn spread_from_hidden(&self) -> f32 {
         (self.shape.hidden_size as f32).sqrt().recip()
@@ -105,8 +105,8 @@ impl Plan<'_> {
         divisor * LOGIT_SPREAD / (self.shape.hidden_size as f32).sqrt()
     }
 
-    fn embedding_role(&self) -> Role {
-        if self.shape.tied_embeddings { Role::Output } else { Role::Plain }
+    fn embedding_role(&self) -> MatrixRole {
+        if self.shape.tied_embeddings { MatrixRole::Output } else { MatrixRole::Plain }
     }
 
     /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum
@@ -142,7 +142,7 @@ impl Plan<'_> {
         }
     }
 
-    fn matrix(&mut self, name: &str, role: Role, dimensions: &[usize], standard_deviation: f32) {
+    fn matrix(&mut self, name: &str, role: MatrixRole, dimensions: &[usize], standard_deviation: f32) {
         let tensor_type = self.quantization.tensor_type(role, dimensions[0]);
         let content = Content::Random(Distribution { mean: 0.0, standard_deviation });
         self.tensors.push(PlannedTensor { name: name.into(), dimensions: dimensions.to_vec(), tensor_type, content });

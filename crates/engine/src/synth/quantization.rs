@@ -19,7 +19,7 @@ pub enum Quantization {
 
 /// The role of a matrix, where formats depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum MatrixRole {
     /// Makes the logits, and the embeddings too if they are the same matrix.
     Output,
     /// Values, or the feed-forward layer's down projection.
@@ -65,13 +65,13 @@ impl Quantization {
     }
 
     /// The format of a matrix with rows of `row_elements`.
-    pub(super) fn tensor_type(self, role: Role, row_elements: usize) -> TensorType {
+    pub(super) fn tensor_type(self, role: MatrixRole, row_elements: usize) -> TensorType {
         let wanted = match (self, role) {
-            (Quantization::Uniform(tensor_type), Role::Kept) if tensor_type.block_elements() == 1 => tensor_type,
-            (_, Role::Kept) => TensorType::BF16,
+            (Quantization::Uniform(tensor_type), MatrixRole::Kept) if tensor_type.block_elements() == 1 => tensor_type,
+            (_, MatrixRole::Kept) => TensorType::BF16,
             (Quantization::Uniform(tensor_type), _) => tensor_type,
             (Quantization::Q4_K_M, _) => q4_k_m(role),
-            (Quantization::MXFP4_MOE, Role::Expert | Role::SensitiveExpert { .. }) => TensorType::MXFP4,
+            (Quantization::MXFP4_MOE, MatrixRole::Expert | MatrixRole::SensitiveExpert { .. }) => TensorType::MXFP4,
             (Quantization::MXFP4_MOE, _) => TensorType::Q8_0,
         };
         if row_elements.is_multiple_of(wanted.block_elements()) { wanted } else { fallback(wanted, row_elements) }
@@ -100,15 +100,17 @@ impl fmt::Display for Quantization {
 /// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits
 /// for the output matrix, and for the first and the last eighth of the sensitive matrices and every third one between.
 /// Fused attention is Q5_K, as in published Phi-3 files.
-fn q4_k_m(role: Role) -> TensorType {
+fn q4_k_m(role: MatrixRole) -> TensorType {
     let more_bits =
         |index: usize, count: usize| index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
     match role {
-        Role::Output => TensorType::Q6_K,
-        Role::Sensitive { index, count } | Role::SensitiveExpert { index, count } if more_bits(index, count) => {
+        MatrixRole::Output => TensorType::Q6_K,
+        MatrixRole::Sensitive { index, count } | MatrixRole::SensitiveExpert { index, count }
+            if more_bits(index, count) =>
+        {
             TensorType::Q6_K
         }
-        Role::FusedAttention => TensorType::Q5_K,
+        MatrixRole::FusedAttention => TensorType::Q5_K,
         _ => TensorType::Q4_K,
     }
 }
@@ -149,20 +151,20 @@ mod tests {
     #[test]
     fn the_mixture_gives_more_bits_to_half_of_the_layers() {
         let more_bits =
-            (0..32).filter(|layer| q4_k_m(Role::Sensitive { index: *layer, count: 32 }) == TensorType::Q6_K);
+            (0..32).filter(|layer| q4_k_m(MatrixRole::Sensitive { index: *layer, count: 32 }) == TensorType::Q6_K);
         assert_eq!(more_bits.collect::<Vec<_>>(), [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
     }
 
     #[test]
     fn rows_that_are_no_whole_blocks_take_another_format() {
         let of = |quantization: Quantization, role, row| quantization.tensor_type(role, row);
-        assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 256), TensorType::Q4_K);
-        assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 96), TensorType::Q5_0);
-        assert_eq!(of(Quantization::Q4_K_M, Role::FusedAttention, 96), TensorType::Q5_1);
-        assert_eq!(of(Quantization::Q4_K_M, Role::Output, 96), TensorType::Q8_0);
-        assert_eq!(of(Quantization::Q4_K_M, Role::Output, 40), TensorType::F16);
-        assert_eq!(of(Quantization::Uniform(TensorType::Q3_K), Role::Plain, 96), TensorType::Q4_0);
-        assert_eq!(of(Quantization::Uniform(TensorType::IQ4_NL), Role::Plain, 40), TensorType::F16);
-        assert_eq!(of(Quantization::Uniform(TensorType::F32), Role::Plain, 41), TensorType::F32);
+        assert_eq!(of(Quantization::Q4_K_M, MatrixRole::Plain, 256), TensorType::Q4_K);
+        assert_eq!(of(Quantization::Q4_K_M, MatrixRole::Plain, 96), TensorType::Q5_0);
+        assert_eq!(of(Quantization::Q4_K_M, MatrixRole::FusedAttention, 96), TensorType::Q5_1);
+        assert_eq!(of(Quantization::Q4_K_M, MatrixRole::Output, 96), TensorType::Q8_0);
+        assert_eq!(of(Quantization::Q4_K_M, MatrixRole::Output, 40), TensorType::F16);
+        assert_eq!(of(Quantization::Uniform(TensorType::Q3_K), MatrixRole::Plain, 96), TensorType::Q4_0);
+        assert_eq!(of(Quantization::Uniform(TensorType::IQ4_NL), MatrixRole::Plain, 40), TensorType::F16);
+        assert_eq!(of(Quantization::Uniform(TensorType::F32), MatrixRole::Plain, 41), TensorType::F32);
     }
 }

@@ -24,7 +24,7 @@ const PIECES: usize = 32;
 
 /// Selects the random numbers of a tensor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub(super) struct RandomStream {
     pub(super) seed: u64,
     pub(super) tensor: u32,
 }
@@ -38,7 +38,7 @@ pub(super) fn draw<E>(
     tensor_type: TensorType,
     distribution: Distribution,
     n_elements: usize,
-    stream: Stream,
+    stream: RandomStream,
     mut write: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let bytes_of = |n_elements: usize| n_elements / tensor_type.block_elements() * tensor_type.block_bytes();
@@ -232,7 +232,7 @@ mod tests {
 
     fn drawn(tensor_type: TensorType, distribution: Distribution, n_elements: usize, seed: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let result = draw(tensor_type, distribution, n_elements, Stream { seed, tensor: 3 }, |piece| {
+        let result = draw(tensor_type, distribution, n_elements, RandomStream { seed, tensor: 3 }, |piece| {
             bytes.extend_from_slice(piece);
             Ok::<(), ()>(())
         });

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use crate::tokenizer::Tokenizer;
 
-/// The kind of place a text has in a conversation.
+/// What a text is in a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum TextKind {
     /// Text that someone says.
     Text,
     /// It names something in JSON: a parameter, a keyword of a schema, or one of its types.
@@ -23,32 +23,32 @@ enum Place {
 }
 
 /// The message with every text changed.
-fn change_message(message: &Message, change: &mut dyn FnMut(Place, &str) -> String) -> Message {
-    let content = change(Place::Text, &message.content);
+fn change_message(message: &Message, change: &mut dyn FnMut(TextKind, &str) -> String) -> Message {
+    let content = change(TextKind::Text, &message.content);
     let mut call = |call: &ToolCall| ToolCall {
-        name: change(Place::Text, &call.name),
-        arguments: change_value(&call.arguments, Place::Text, change),
+        name: change(TextKind::Text, &call.name),
+        arguments: change_value(&call.arguments, TextKind::Text, change),
     };
     let tool_calls = message.tool_calls.iter().map(&mut call).collect();
     Message { role: message.role, content, tool_calls }
 }
 
-fn change_tool(tool: &Tool, change: &mut dyn FnMut(Place, &str) -> String) -> Tool {
+fn change_tool(tool: &Tool, change: &mut dyn FnMut(TextKind, &str) -> String) -> Tool {
     Tool {
-        name: change(Place::Text, &tool.name),
-        description: change(Place::Text, &tool.description),
-        parameters: change_value(&tool.parameters, Place::Text, change),
+        name: change(TextKind::Text, &tool.name),
+        description: change(TextKind::Text, &tool.description),
+        parameters: change_value(&tool.parameters, TextKind::Text, change),
     }
 }
 
-fn change_value(value: &Value, place: Place, change: &mut dyn FnMut(Place, &str) -> String) -> Value {
+fn change_value(value: &Value, kind: TextKind, change: &mut dyn FnMut(TextKind, &str) -> String) -> Value {
     match value {
-        Value::String(text) => Value::String(change(place, text)),
-        Value::Array(items) => items.iter().map(|item| change_value(item, place, change)).collect(),
+        Value::String(text) => Value::String(change(kind, text)),
+        Value::Array(items) => items.iter().map(|item| change_value(item, kind, change)).collect(),
         Value::Object(fields) => {
             let mut field = |(key, value): (&String, &Value)| {
-                let place = if key == "type" { Place::Name } else { Place::Text };
-                (change(Place::Name, key), change_value(value, place, change))
+                let kind = if key == "type" { TextKind::Name } else { TextKind::Text };
+                (change(TextKind::Name, key), change_value(value, kind, change))
             };
             fields.iter().map(&mut field).collect()
         }
@@ -141,16 +141,16 @@ impl<'a> Neutral<'a> {
     }
 
     pub(super) fn message(&self, message: &Message) -> Message {
-        change_message(message, &mut |place, text| self.text(place, text))
+        change_message(message, &mut |kind, text| self.text(kind, text))
     }
 
     pub(super) fn tool(&self, tool: &Tool) -> Tool {
-        change_tool(tool, &mut |place, text| self.text(place, text))
+        change_tool(tool, &mut |kind, text| self.text(kind, text))
     }
 
-    fn text(&self, place: Place, text: &str) -> String {
+    fn text(&self, kind: TextKind, text: &str) -> String {
         let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '$';
-        if place == Place::Name && text.chars().all(is_word) {
+        if kind == TextKind::Name && text.chars().all(is_word) {
             return text.to_owned();
         }
         text.chars().map(|letter| if self.takes_part(letter) { self.stand_in } else { letter }).collect()

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use hone_protocol::ReasoningTags;
 
 use super::TemplateError;
-use super::messages::{Answer, Request};
+use super::messages::{Answer, TemplateRequest};
 use super::process::Workplace;
 use super::rendering::{Engine, mentions};
-use super::source::{IsCancelled, Source};
+use super::source::{IsCancelled, TemplateSource};
 
 /// Where the chat templates of model files run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,38 +32,29 @@ pub enum TemplateHost {
 /// A template and the place where it runs. It is parsed on first use.
 #[derive(Debug)]
 pub(super) struct Template {
-    source: Source,
+    source: TemplateSource,
     mentions_tools: bool,
     reasoning_tags: Option<&'static ReasoningTags>,
-    place: Place,
+    runner: Runner,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Runner {
     Here(Box<OnceLock<Engine>>),
     Elsewhere(Workplace),
 }
 
 impl Template {
-    /// A template that runs in this process, without limits from outside.
-    pub(super) fn here(source: Source) -> Self {
-        Template::placed(source, Place::Here(Box::default()))
-    }
-
     /// A template that runs where `host` says.
-    pub(super) fn at(host: &TemplateHost, source: Source) -> Self {
-        let place = match host {
-            TemplateHost::InProcess => Place::Here(Box::default()),
+    pub(super) fn at(host: &TemplateHost, source: TemplateSource) -> Self {
+        let runner = match host {
+            TemplateHost::InProcess => Runner::Here(Box::default()),
             TemplateHost::Process { program, arguments } => {
-                Place::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
+                Runner::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
             }
         };
-        Template::placed(source, place)
-    }
-
-    fn placed(source: Source, place: Place) -> Self {
         let mentions_tools = mentions(&source.text, "tools");
-        Template { mentions_tools, reasoning_tags: ReasoningTags::mentioned_in(&source.text), place, source }
+        Template { mentions_tools, reasoning_tags: ReasoningTags::mentioned_in(&source.text), runner, source }
     }
 
     /// Whether the template uses tools.
@@ -78,17 +69,21 @@ impl Template {
 
     /// Whether the template runs in another process, and may take up to the time limit.
     pub(super) fn is_elsewhere(&self) -> bool {
-        matches!(self.place, Place::Elsewhere(_))
+        matches!(self.runner, Runner::Elsewhere(_))
     }
 
     /// Sends a request to the template.
     ///
     /// # Errors
     /// When the template does not parse, fails or exceeds a limit, or the request is cancelled.
-    pub(super) fn ask(&self, request: &Request<'_>, is_cancelled: IsCancelled<'_>) -> Result<String, TemplateError> {
-        let answer = match &self.place {
-            Place::Here(engine) => self.engine(engine)?.answer(request),
-            Place::Elsewhere(workplace) => workplace.ask(&self.source, request, is_cancelled)?,
+    pub(super) fn ask(
+        &self,
+        request: &TemplateRequest<'_>,
+        is_cancelled: IsCancelled<'_>,
+    ) -> Result<String, TemplateError> {
+        let answer = match &self.runner {
+            Runner::Here(engine) => self.engine(engine)?.answer(request),
+            Runner::Elsewhere(workplace) => workplace.ask(&self.source, request, is_cancelled)?,
         };
         match answer {
             Answer::Text(text) => Ok(text),

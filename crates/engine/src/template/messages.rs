@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request to a template. Every request has one answer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request<'a> {
+pub(super) enum TemplateRequest<'a> {
     /// Parses the template that later requests use; the answer's text is empty.
     Load {
         /// The template.

@@ -11,8 +11,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::TemplateError;
-use super::messages::{Answer, Request};
-use super::source::{IsCancelled, Source};
+use super::messages::{Answer, TemplateRequest};
+use super::source::{IsCancelled, TemplateSource};
 use super::worker::{MEMORY_BYTES, RENDERING_SECONDS, STACK_BYTES};
 
 /// How often a slow rendering is checked: whether it is still wanted, and how much memory it uses.
@@ -47,8 +47,8 @@ impl Workplace {
     /// When the process cannot be started or exceeds a limit, or the request is cancelled.
     pub(super) fn ask(
         &self,
-        source: &Source,
-        request: &Request<'_>,
+        source: &TemplateSource,
+        request: &TemplateRequest<'_>,
         is_cancelled: IsCancelled<'_>,
     ) -> Result<Answer, TemplateError> {
         let mut turn = self.turn(is_cancelled)?;
@@ -64,10 +64,10 @@ impl Workplace {
         Ok(answer)
     }
 
-    fn turn(&self, is_cancelled: IsCancelled<'_>) -> Result<Turn<'_>, TemplateError> {
+    fn turn(&self, is_cancelled: IsCancelled<'_>) -> Result<ExclusiveUse<'_>, TemplateError> {
         loop {
             match self.free.1.recv_timeout(LOOK) {
-                Ok(process) => return Ok(Turn { workplace: self, process }),
+                Ok(process) => return Ok(ExclusiveUse { workplace: self, process }),
                 Err(_) if is_cancelled() => return Err(TemplateError::Cancelled),
                 Err(_) => {}
             }
@@ -76,12 +76,12 @@ impl Workplace {
 }
 
 /// Exclusive use of the process until this is dropped.
-struct Turn<'a> {
+struct ExclusiveUse<'a> {
     workplace: &'a Workplace,
     process: Option<Process>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ExclusiveUse<'_> {
     fn drop(&mut self) {
         // The channel has room for the process that was taken out.
         let _ = self.workplace.free.0.send(self.process.take());
@@ -101,12 +101,12 @@ impl Process {
     fn load(
         program: &Path,
         arguments: &[OsString],
-        source: &Source,
+        source: &TemplateSource,
         is_cancelled: IsCancelled<'_>,
     ) -> Result<Result<Self, Answer>, TemplateError> {
         let mut process = Process::start(program, arguments).map_err(TemplateError::Process)?;
-        let Source { text, bos, eos } = source;
-        let load = Request::Load { text: text.into(), bos: bos.into(), eos: eos.into() };
+        let TemplateSource { text, bos, eos } = source;
+        let load = TemplateRequest::Load { text: text.into(), bos: bos.into(), eos: eos.into() };
         match process.ask(&load, is_cancelled)? {
             Answer::Text(_) => Ok(Ok(process)),
             failed => Ok(Err(failed)),
@@ -139,7 +139,7 @@ impl Process {
     }
 
     /// Its answer to a request. After an error, the process can no longer be used.
-    fn ask(&mut self, request: &Request<'_>, is_cancelled: IsCancelled<'_>) -> Result<Answer, TemplateError> {
+    fn ask(&mut self, request: &TemplateRequest<'_>, is_cancelled: IsCancelled<'_>) -> Result<Answer, TemplateError> {
         let mut line = serde_json::to_vec(request).map_err(|error| TemplateError::Process(error.into()))?;
         line.push(b'\n');
         // If the process does not take it, no answer comes, which is noticed below.

@@ -12,8 +12,8 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 
 use super::conversation;
-use super::messages::{Answer, Failure, Request};
-use super::source::Source;
+use super::messages::{Answer, Failure, TemplateRequest};
+use super::source::TemplateSource;
 
 const NAME: &str = "chat";
 /// The most instructions of one rendering; a long conversation takes a few thousand.
@@ -38,7 +38,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(source: &Source) -> Result<Self, Failure> {
+    pub(super) fn new(source: &TemplateSource) -> Result<Self, Failure> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failure)?;
         environment.set_syntax(syntax);
@@ -55,10 +55,10 @@ impl Engine {
     }
 
     /// Answers a request to a parsed template.
-    pub(super) fn answer(&self, request: &Request<'_>) -> Answer {
+    pub(super) fn answer(&self, request: &TemplateRequest<'_>) -> Answer {
         match request {
-            Request::Render { messages, tools, thinking } => self.render(messages, tools, *thinking).into(),
-            Request::Load { .. } | Request::Check => Answer::Text(String::new()),
+            TemplateRequest::Render { messages, tools, thinking } => self.render(messages, tools, *thinking).into(),
+            TemplateRequest::Load { .. } | TemplateRequest::Check => Answer::Text(String::new()),
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     fn render(source: &str) -> Result<String, Failure> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
-        let source = Source { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
+        let source = TemplateSource { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
         Engine::new(&source)?.render(&messages, &[], ThinkingOptions::default())
     }
 

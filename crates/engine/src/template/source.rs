@@ -2,7 +2,7 @@
 
 /// A template, with what it needs to know about the vocabulary.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct TemplateSource {
     pub(super) text: String,
     pub(super) bos: String,
     pub(super) eos: String,

@@ -20,9 +20,9 @@ mod confinement;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::messages::{Answer, Failure, Request};
+use super::messages::{Answer, Failure, TemplateRequest};
 use super::rendering::Engine;
-use super::source::Source;
+use super::source::TemplateSource;
 
 /// Memory that a template may use. It holds about ten copies of the conversation, in one form or another.
 pub const MEMORY_BYTES: u64 = 256 << 20;
@@ -64,8 +64,8 @@ pub fn run(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
 
 fn answer(line: &str, engine: &mut Option<Engine>) -> Answer {
     match (serde_json::from_str(line), engine.as_ref()) {
-        (Ok(Request::Load { text, bos, eos }), _) => {
-            let source = Source { text: text.into_owned(), bos: bos.into_owned(), eos: eos.into_owned() };
+        (Ok(TemplateRequest::Load { text, bos, eos }), _) => {
+            let source = TemplateSource { text: text.into_owned(), bos: bos.into_owned(), eos: eos.into_owned() };
             Answer::from(Engine::new(&source).map(|parsed| {
                 *engine = Some(parsed);
                 String::new()

@@ -34,7 +34,7 @@ impl Piece {
 
 /// Two neighbours that can be joined. The one with the lowest rank comes first, the leftmost among equals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct Merge {
     rank: u32,
     left: u32,
     end: u32,
@@ -47,10 +47,10 @@ pub(super) fn merge(pieces: &mut Vec<Piece>, join: impl Fn(&Piece, &Piece) -> Op
     let candidate = |pieces: &[Piece], left: u32| {
         let first = pieces.get(left as usize)?;
         let second = pieces.get(first.next as usize)?;
-        join(first, second).map(|(rank, id)| Reverse(Candidate { rank, left, end: second.end, id }))
+        join(first, second).map(|(rank, id)| Reverse(Merge { rank, left, end: second.end, id }))
     };
     let mut candidates: BinaryHeap<_> = (0..pieces.len() as u32).filter_map(|left| candidate(pieces, left)).collect();
-    while let Some(Reverse(Candidate { left, end, id, .. })) = candidates.pop() {
+    while let Some(Reverse(Merge { left, end, id, .. })) = candidates.pop() {
         if take_next_in(pieces, left, end, id) {
             let previous = pieces[left as usize].previous;
             candidates.extend([previous, left].into_iter().filter_map(|left| candidate(pieces, left)));

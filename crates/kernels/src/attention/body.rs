@@ -17,7 +17,7 @@ const LOWEST: f32 = -1e30;
 
 /// The parts of a thread's memory: queries, scores, results, the largest score and sum of weights per query, and a
 /// block of unpacked keys or values.
-struct Parts {
+struct Scratch {
     queries: *mut f32,
     scores: *mut f32,
     results: *mut f32,
@@ -36,7 +36,7 @@ fn unpacked_floats(geometry: &Geometry) -> usize {
     geometry.padded_dim() * BLOCK_TOKENS / 2
 }
 
-fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
+fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Scratch {
     assert!(scratch.len() >= scratch_floats(geometry, n_rows), "the scratch is of another geometry");
     let (queries, rest) = scratch.split_at_mut(n_rows * geometry.head_dim);
     let (scores, rest) = rest.split_at_mut(n_rows * CHUNK_POSITIONS);
@@ -47,7 +47,7 @@ fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
     results.fill(0.0);
     largest.fill(LOWEST);
     sums.fill(0.0);
-    Parts {
+    Scratch {
         queries: queries.as_mut_ptr(),
         scores: scores.as_mut_ptr(),
         results: results.as_mut_ptr(),
@@ -84,7 +84,7 @@ pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, b
 
 /// Copies the scaled queries into contiguous memory: all heads of the first token, then of the second.
 #[inline(always)]
-unsafe fn load_queries<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
+unsafe fn load_queries<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Scratch) {
     let Geometry { head_dim, scale, .. } = attention.geometry;
     let width = attention.geometry.group() * head_dim;
     for token in 0..task.n_tokens {
@@ -114,7 +114,7 @@ unsafe fn attend_chunk<V: Vector>(
     task: &Task,
     chunk: &Chunk<'_>,
     n_rows: usize,
-    parts: &Parts,
+    parts: &Scratch,
 ) {
     let Geometry { head_dim, .. } = attention.geometry;
     let (layer, padded_dim) = (attention.layer, attention.geometry.padded_dim());
@@ -130,8 +130,8 @@ unsafe fn attend_chunk<V: Vector>(
                 depth: head_dim,
                 read_next: layer.values(*block, task.kv_head).cast(),
             };
-            let scores = Rows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
-            product::<V, false>(Rows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
+            let scores = FloatRows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
+            product::<V, false>(FloatRows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
         }
         softmax::<V>(attention, task, first_position, chunk.blocks.len() * BLOCK_TOKENS, n_rows, parts);
         for (index, block) in chunk.blocks.iter().enumerate() {
@@ -143,8 +143,8 @@ unsafe fn attend_chunk<V: Vector>(
                 depth: BLOCK_TOKENS.min(end_position - (first_position + index * BLOCK_TOKENS)),
                 read_next: layer.keys(*next, task.kv_head).cast(),
             };
-            let weights = Rows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
-            product::<V, true>(weights, &values, Rows { start: parts.results, stride: padded_dim }, n_rows);
+            let weights = FloatRows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
+            product::<V, true>(weights, &values, FloatRows { start: parts.results, stride: padded_dim }, n_rows);
         }
     }
 }
@@ -211,7 +211,7 @@ unsafe fn softmax<V: Vector>(
     first_position: usize,
     n_positions: usize,
     n_rows: usize,
-    parts: &Parts,
+    parts: &Scratch,
 ) {
     let geometry = &attention.geometry;
     for row in 0..n_rows {
@@ -301,7 +301,7 @@ unsafe fn copy_scaled<V: Vector>(from: *const f32, factor: f32, n: usize, to: *m
 
 /// Divides the results by the sums of the weights, and writes them to the heads' places in the output.
 #[inline(always)]
-unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
+unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Scratch) {
     let geometry = &attention.geometry;
     let (group, head_dim) = (geometry.group(), geometry.head_dim);
     for row in 0..task.n_tokens * group {
@@ -316,7 +316,7 @@ unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts
 }
 
 #[inline(always)]
-unsafe fn store_partials<V: Vector>(attention: &Attention<'_>, first_partial: usize, n_rows: usize, parts: &Parts) {
+unsafe fn store_partials<V: Vector>(attention: &Attention<'_>, first_partial: usize, n_rows: usize, parts: &Scratch) {
     let geometry = &attention.geometry;
     for row in 0..n_rows {
         // SAFETY: the partial results of the task exist and are its own.
@@ -378,7 +378,7 @@ unsafe fn out_of(attention: &Attention<'_>, row: usize, head: usize) -> *mut f32
 
 /// Rows of floats, `stride` apart.
 #[derive(Clone, Copy)]
-struct Rows {
+struct FloatRows {
     start: *mut f32,
     stride: usize,
 }
@@ -396,14 +396,14 @@ struct Panel {
 
 /// out = rows · panel, or out += rows · panel, for `n_rows` rows.
 #[inline(always)]
-unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Rows, n_rows: usize) {
+unsafe fn product<V: Vector, const ADD: bool>(rows: FloatRows, panel: &Panel, out: FloatRows, n_rows: usize) {
     let mut row = 0;
     while row < n_rows {
         let n_tile_rows = V::TILE_ROWS.min(n_rows - row);
         // SAFETY: the rows from here on are below n_rows.
         unsafe {
-            let rows = Rows { start: rows.start.add(row * rows.stride), ..rows };
-            let out = Rows { start: out.start.add(row * out.stride), ..out };
+            let rows = FloatRows { start: rows.start.add(row * rows.stride), ..rows };
+            let out = FloatRows { start: out.start.add(row * out.stride), ..out };
             if row == 0 {
                 tile_rows::<V, ADD, true>(n_tile_rows, rows, panel, out);
             } else {
@@ -418,9 +418,9 @@ unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Ro
 #[inline(always)]
 unsafe fn tile_rows<V: Vector, const ADD: bool, const FETCH: bool>(
     n_rows: usize,
-    rows: Rows,
+    rows: FloatRows,
     panel: &Panel,
-    out: Rows,
+    out: FloatRows,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -443,9 +443,9 @@ unsafe fn tile_rows<V: Vector, const ADD: bool, const FETCH: bool>(
 
 #[inline(always)]
 unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usize>(
-    rows: Rows,
+    rows: FloatRows,
     panel: &Panel,
-    out: Rows,
+    out: FloatRows,
 ) {
     let mut read_next = panel.read_next;
     for column in (0..panel.n_columns).step_by(2 * V::LANES) {

@@ -87,8 +87,8 @@ impl Plan {
         }
     }
 
-    fn add(&mut self, geometry: &Geometry, sequence: usize, tile: &Tile, kv_head: usize) {
-        let &Tile { first_row, position, n_tokens, ref blocks } = tile;
+    fn add(&mut self, geometry: &Geometry, sequence: usize, tile: &TokenTile, kv_head: usize) {
+        let &TokenTile { first_row, position, n_tokens, ref blocks } = tile;
         let first_partial = self.n_partials;
         let origin = blocks.start / PART_BLOCKS * PART_BLOCKS;
         let n_parts = (blocks.end - origin).div_ceil(PART_BLOCKS);
@@ -107,7 +107,7 @@ impl Plan {
 }
 
 /// Neighbouring tokens, and the blocks that any of them sees.
-struct Tile {
+struct TokenTile {
     first_row: usize,
     position: usize,
     n_tokens: usize,
@@ -115,13 +115,13 @@ struct Tile {
 }
 
 /// The last tokens come first: they see the most, and long tasks should not start last.
-fn tiles(geometry: &Geometry, span: &Span) -> impl Iterator<Item = Tile> {
+fn tiles(geometry: &Geometry, span: &Span) -> impl Iterator<Item = TokenTile> {
     let (geometry, span, step) = (*geometry, *span, task_tokens(geometry));
     (0..span.n_tokens.div_ceil(step)).rev().map(move |index| {
         let start = index * step;
         let n_tokens = step.min(span.n_tokens - start);
         let position = span.position + start;
         let blocks = geometry.first_visible(position) / BLOCK_TOKENS..(position + n_tokens).div_ceil(BLOCK_TOKENS);
-        Tile { first_row: span.first_row + start, position, n_tokens, blocks }
+        TokenTile { first_row: span.first_row + start, position, n_tokens, blocks }
     })
 }

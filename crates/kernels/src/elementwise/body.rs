@@ -7,7 +7,7 @@ use half::f16;
 use super::vector::Vector;
 
 /// One step of a function over a row.
-trait Step {
+trait RowStep {
     /// # Safety
     /// The elements from `index` on, as many as the vector has, exist and are accessed by no one else; the processor
     /// has the vector's instruction set.
@@ -16,7 +16,7 @@ trait Step {
 
 /// Processes `n` elements, register by register, and the rest one by one.
 #[inline(always)]
-unsafe fn each<V: Vector>(n: usize, step: &impl Step) {
+unsafe fn each<V: Vector>(n: usize, step: &impl RowStep) {
     let whole = n - n % V::LANES;
     for index in (0..whole).step_by(V::LANES) {
         // SAFETY: below n.
@@ -69,7 +69,7 @@ struct Norm {
     factor: f32,
 }
 
-impl Step for Norm {
+impl RowStep for Norm {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -93,7 +93,7 @@ struct Add {
     others: *const f32,
 }
 
-impl Step for Add {
+impl RowStep for Add {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -117,7 +117,7 @@ struct Scale {
     factor: f32,
 }
 
-impl Step for Scale {
+impl RowStep for Scale {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -138,7 +138,7 @@ struct GateSilu {
     up: *const f32,
 }
 
-impl Step for GateSilu {
+impl RowStep for GateSilu {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -163,7 +163,7 @@ struct GateGelu {
     up: *const f32,
 }
 
-impl Step for GateGelu {
+impl RowStep for GateGelu {
     /// (1 + tanh(u)) / 2 is sigmoid(2u).
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
@@ -191,7 +191,7 @@ struct GateClamped {
     up: *const f32,
 }
 
-impl Step for GateClamped {
+impl RowStep for GateClamped {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         const LIMIT: f32 = 7.0;
@@ -227,7 +227,7 @@ struct GateSigmoid {
     gate: *const f32,
 }
 
-impl Step for GateSigmoid {
+impl RowStep for GateSigmoid {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -251,7 +251,7 @@ struct Multiply {
     others: *const f32,
 }
 
-impl Step for Multiply {
+impl RowStep for Multiply {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -276,7 +276,7 @@ struct AddScaled {
     factor: f32,
 }
 
-impl Step for AddScaled {
+impl RowStep for AddScaled {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -308,7 +308,7 @@ struct SoftCap {
     cap: f32,
 }
 
-impl Step for SoftCap {
+impl RowStep for SoftCap {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -344,7 +344,7 @@ struct RotateHalves {
     sines: *const f32,
 }
 
-impl Step for RotateHalves {
+impl RowStep for RotateHalves {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.
@@ -390,7 +390,7 @@ struct ToF16 {
     values: *const f32,
 }
 
-impl Step for ToF16 {
+impl RowStep for ToF16 {
     #[inline(always)]
     unsafe fn at<V: Vector>(&self, index: usize) {
         // SAFETY: the caller's promise.

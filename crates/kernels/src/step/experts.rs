@@ -203,6 +203,7 @@ impl ExpertCache {
     }
 
     /// Bytes of the matrices that are kept.
+    #[cfg(test)]
     pub(super) fn n_bytes(&mut self) -> usize {
         self.0.get_mut().n_bytes
     }

@@ -6,7 +6,7 @@ use candle_nn::ops::{rms_norm, sigmoid, softmax_last_dim};
 use super::kv_storage::KvStorage;
 use super::sequence::SequenceView;
 use super::weights::OnDevice;
-use super::{Positions, Rotation, norm, soft_cap};
+use super::{BatchPositions, Rotation, norm, soft_cap};
 use crate::backend::BackendError;
 use crate::backend::tensors::{AttentionParts, AttentionProjections};
 use crate::decoder::{AttentionSpec, DecoderSpec, QkNorm};
@@ -27,7 +27,7 @@ pub(super) fn project(
     attention: &AttentionSpec,
     parts: &AttentionParts<OnDevice>,
     normed: &Tensor,
-    positions: &Positions,
+    positions: &BatchPositions,
 ) -> Result<Projected, BackendError> {
     let (query_width, kv_width) = (attention.query_width(), attention.kv_width());
     let (queries, keys, values) = match &parts.input {

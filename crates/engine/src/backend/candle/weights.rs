@@ -11,7 +11,7 @@ use super::linear::Linear;
 use super::transcode::{substitute, transcode};
 use crate::backend::progress::LoadedBytes;
 use crate::backend::tensors::{
-    ExpertTensors, LayerInputs, LayerParts, LinearTensors, MatrixTensor, Place, Storage, find,
+    ExpertTensors, LayerInputs, LayerParts, LinearTensors, MatrixTensor, Placing, Storage, find,
 };
 use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
@@ -97,7 +97,7 @@ impl Storage for OnDevice {
     type Vector = Tensor;
 }
 
-impl Place for OnDevice {
+impl Placing for OnDevice {
     fn experts(&mut self, tensors: ExpertTensors<'_>) -> Result<Experts, BackendError> {
         let matrices: Vec<MatrixTensor<'_>> = tensors.matrices().collect();
         let width = matrices.first().map_or(1, |matrix| matrix.n_rows);
@@ -132,7 +132,7 @@ impl Place for OnDevice {
 }
 
 /// candle's name for a type, if it has one.
-pub fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
+pub(super) fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
     Some(match tensor_type {
         TensorType::F32 => GgmlDType::F32,
         TensorType::F16 => GgmlDType::F16,

@@ -8,7 +8,7 @@ use hone_kernels::step::{ExpertShape, ExpertSource, ExpertsId, MatrixId, Program
 use hone_kernels::{Matrix, PackError};
 
 use crate::backend::tensors::{
-    ExpertTensors, LinearTensors, MatrixTensor, ModelParts, ModelTensors, Place, Storage, find,
+    ExpertTensors, LinearTensors, MatrixTensor, ModelParts, ModelTensors, Placing, Storage, find,
 };
 use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
@@ -150,7 +150,7 @@ impl Storage for InProgram {
     type Vector = VectorId;
 }
 
-impl Place for InProgram {
+impl Placing for InProgram {
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<MatrixId, BackendError> {
         let matrix = self.take(&tensor);
         Ok(self.builder.matrix(matrix))

@@ -3,7 +3,7 @@
 use super::{
     AttentionParts, AttentionProjections, DeltaNetParts, DenseParts, ExpertParts, ExpertTensors, GatedProjections,
     HeadParts, InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts,
-    ModelTensors, OwnInputParts, Place, ShortConvolutionParts, Storage,
+    ModelTensors, OwnInputParts, Placing, ShortConvolutionParts, Storage,
 };
 use crate::backend::BackendError;
 
@@ -34,7 +34,7 @@ impl<'a> ModelTensors<'a> {
     ///
     /// # Errors
     /// When the backend cannot take one.
-    pub(in crate::backend) fn place<P: Place>(self, place: &mut P) -> Result<ModelParts<P>, BackendError> {
+    pub(in crate::backend) fn place<P: Placing>(self, place: &mut P) -> Result<ModelParts<P>, BackendError> {
         Ok(ModelParts {
             embeddings: place.matrix(self.embeddings)?,
             layer_inputs: self.layer_inputs.map(|inputs| inputs.place(place)).transpose()?,
@@ -47,7 +47,7 @@ impl<'a> ModelTensors<'a> {
 }
 
 impl HeadParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<HeadParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<HeadParts<P>, BackendError> {
         Ok(HeadParts {
             embeddings: self.embeddings.map(|embeddings| place.matrix(embeddings)).transpose()?,
             token_norm: place.vector(self.token_norm)?,
@@ -61,17 +61,17 @@ impl HeadParts<InFile<'_>> {
 }
 
 /// An optional vector.
-fn vector<P: Place>(place: &mut P, values: Option<Vec<f32>>) -> Result<Option<P::Vector>, BackendError> {
+fn vector<P: Placing>(place: &mut P, values: Option<Vec<f32>>) -> Result<Option<P::Vector>, BackendError> {
     values.map(|values| place.vector(values)).transpose()
 }
 
 /// An optional linear layer.
-fn linear<P: Place>(place: &mut P, tensors: Option<LinearTensors<'_>>) -> Result<Option<P::Linear>, BackendError> {
+fn linear<P: Placing>(place: &mut P, tensors: Option<LinearTensors<'_>>) -> Result<Option<P::Linear>, BackendError> {
     tensors.map(|tensors| place.linear(tensors)).transpose()
 }
 
 impl LayerInputs<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<LayerInputs<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<LayerInputs<P>, BackendError> {
         Ok(LayerInputs {
             embeddings: place.matrix(self.embeddings)?,
             projection: place.linear(self.projection)?,
@@ -130,7 +130,7 @@ impl<L> GatedProjections<L> {
 }
 
 impl LayerParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<LayerParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<LayerParts<P>, BackendError> {
         Ok(LayerParts {
             mixer_norm: vector(place, self.mixer_norm)?,
             mixer: self.mixer.place(place)?,
@@ -146,7 +146,7 @@ impl LayerParts<InFile<'_>> {
 }
 
 impl MixerParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<MixerParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<MixerParts<P>, BackendError> {
         Ok(match self {
             MixerParts::Attention(parts) => MixerParts::Attention(parts.place(place)?),
             MixerParts::ShortConvolution(parts) => MixerParts::ShortConvolution(ShortConvolutionParts {
@@ -161,7 +161,7 @@ impl MixerParts<InFile<'_>> {
 }
 
 impl AttentionParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<AttentionParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<AttentionParts<P>, BackendError> {
         Ok(AttentionParts {
             input: match self.input {
                 AttentionProjections::Split { query, key, value } => AttentionProjections::Split {
@@ -181,7 +181,7 @@ impl AttentionParts<InFile<'_>> {
 }
 
 impl DeltaNetParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<DeltaNetParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<DeltaNetParts<P>, BackendError> {
         Ok(DeltaNetParts {
             input: place.linear(self.input)?,
             gate: place.linear(self.gate)?,
@@ -199,7 +199,7 @@ impl DeltaNetParts<InFile<'_>> {
 }
 
 impl Mamba2Parts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<Mamba2Parts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<Mamba2Parts<P>, BackendError> {
         Ok(Mamba2Parts {
             input: place.linear(self.input)?,
             taps: place.vector(self.taps)?,
@@ -214,7 +214,7 @@ impl Mamba2Parts<InFile<'_>> {
 }
 
 impl DenseParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<DenseParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<DenseParts<P>, BackendError> {
         Ok(DenseParts {
             input: self.input.map(|tensors| place.linear(tensors))?,
             output: place.linear(self.output)?,
@@ -225,7 +225,7 @@ impl DenseParts<InFile<'_>> {
 }
 
 impl ExpertParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<ExpertParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<ExpertParts<P>, BackendError> {
         Ok(ExpertParts {
             router: place.linear(self.router)?,
             router_norm: vector(place, self.router_norm)?,
@@ -240,7 +240,7 @@ impl ExpertParts<InFile<'_>> {
 }
 
 impl OwnInputParts<InFile<'_>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<OwnInputParts<P>, BackendError> {
+    fn place<P: Placing>(self, place: &mut P) -> Result<OwnInputParts<P>, BackendError> {
         Ok(OwnInputParts {
             gate: place.linear(self.gate)?,
             projection: place.linear(self.projection)?,

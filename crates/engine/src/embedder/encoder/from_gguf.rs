@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::tensors::take;
 use super::super::tokens::MAX_TOKENS;
-use super::{Encoder, Network, Pooling, tokenizer};
+use super::{Encoder, EncoderPooling, Network, tokenizer};
 use crate::decoder::SpecError;
 use crate::decoder::keys::Keys;
 use crate::gguf::Gguf;
@@ -45,7 +45,7 @@ impl Family {
 /// # Errors
 /// When something is missing, or has a value or shape that cannot be computed.
 pub(in crate::embedder) fn load(gguf: &Gguf, family: Family) -> Result<Encoder, String> {
-    let sizes = Sizes::read(gguf, family).map_err(|error| with_causes(&error))?;
+    let sizes = EncoderSizes::read(gguf, family).map_err(|error| with_causes(&error))?;
     let pooling = pooling(gguf, family)?;
     let tokenizer = tokenizer(&vocabulary(gguf, sizes.n_tokens)?, sizes.n_positions.min(MAX_TOKENS))?;
     let failed = |error: candle_core::Error| error.to_string();
@@ -64,18 +64,18 @@ pub(in crate::embedder) fn load(gguf: &Gguf, family: Family) -> Result<Encoder, 
 }
 
 /// <https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h> (`llama_pooling_type`).
-fn pooling(gguf: &Gguf, family: Family) -> Result<Pooling, String> {
+fn pooling(gguf: &Gguf, family: Family) -> Result<EncoderPooling, String> {
     let key = format!("{}.pooling_type", family.name());
     match gguf.unsigned(&key).map_err(|error| with_causes(&error))? {
-        None | Some(0 | 1) => Ok(Pooling::Mean),
-        Some(2) => Ok(Pooling::First),
+        None | Some(0 | 1) => Ok(EncoderPooling::Mean),
+        Some(2) => Ok(EncoderPooling::First),
         Some(other) => Err(format!(
             "its pooling ({other}) is not supported: of encoders, only the mean (1) and the first token (2) are"
         )),
     }
 }
 
-struct Sizes {
+struct EncoderSizes {
     n_layers: usize,
     width: usize,
     n_heads: usize,
@@ -86,8 +86,8 @@ struct Sizes {
     epsilon: f64,
 }
 
-impl Sizes {
-    fn read(gguf: &Gguf, family: Family) -> Result<Sizes, SpecError> {
+impl EncoderSizes {
+    fn read(gguf: &Gguf, family: Family) -> Result<EncoderSizes, SpecError> {
         let keys = Keys { gguf, architecture: family.name() };
         let width = keys.size("embedding_length", 1..=1 << 16)?;
         let n_heads = keys.size("attention.head_count", 1..=width)?;
@@ -97,7 +97,7 @@ impl Sizes {
             return Err(keys.invalid("attention.head_count", reason));
         }
         let rows = |name: &str| gguf.tensor(name).and_then(|tensor| tensor.dimensions.get(1)).copied();
-        Ok(Sizes {
+        Ok(EncoderSizes {
             n_layers: keys.size("block_count", 1..=1024)?,
             width,
             n_heads,
@@ -143,9 +143,9 @@ impl Sizes {
     }
 }
 
-fn bert_weights(gguf: &Gguf, sizes: &Sizes) -> Result<VarBuilder<'static>, String> {
+fn bert_weights(gguf: &Gguf, sizes: &EncoderSizes) -> Result<VarBuilder<'static>, String> {
     let (width, inner) = (sizes.width, sizes.inner);
-    let mut weights = Weights { gguf, tensors: HashMap::new() };
+    let mut weights = EncoderWeights { gguf, tensors: HashMap::new() };
     weights.embeddings(sizes, "embeddings.LayerNorm")?;
     weights.matrix("embeddings.position_embeddings", "position_embd", [sizes.n_positions, width])?;
     for layer in 0..sizes.n_layers {
@@ -162,9 +162,9 @@ fn bert_weights(gguf: &Gguf, sizes: &Sizes) -> Result<VarBuilder<'static>, Strin
     Ok(weights.build())
 }
 
-fn nomic_weights(gguf: &Gguf, sizes: &Sizes) -> Result<VarBuilder<'static>, String> {
+fn nomic_weights(gguf: &Gguf, sizes: &EncoderSizes) -> Result<VarBuilder<'static>, String> {
     let (width, inner) = (sizes.width, sizes.inner);
-    let mut weights = Weights { gguf, tensors: HashMap::new() };
+    let mut weights = EncoderWeights { gguf, tensors: HashMap::new() };
     weights.embeddings(sizes, "emb_ln")?;
     for layer in 0..sizes.n_layers {
         let (to, from) = (format!("encoder.layers.{layer}"), format!("blk.{layer}"));
@@ -180,12 +180,12 @@ fn nomic_weights(gguf: &Gguf, sizes: &Sizes) -> Result<VarBuilder<'static>, Stri
 }
 
 /// Weights by the names that candle knows.
-struct Weights<'a> {
+struct EncoderWeights<'a> {
     gguf: &'a Gguf,
     tensors: HashMap<String, Tensor>,
 }
 
-impl Weights<'_> {
+impl EncoderWeights<'_> {
     fn take(&mut self, to: &str, from: &str, shape: &[usize]) -> Result<(), String> {
         self.tensors.insert(to.to_owned(), take(self.gguf, from, shape)?);
         Ok(())
@@ -207,7 +207,7 @@ impl Weights<'_> {
             .try_for_each(|part| self.take(&format!("{to}.{part}"), &format!("{from}.{part}"), &[width]))
     }
 
-    fn embeddings(&mut self, sizes: &Sizes, norm: &str) -> Result<(), String> {
+    fn embeddings(&mut self, sizes: &EncoderSizes, norm: &str) -> Result<(), String> {
         self.matrix("embeddings.word_embeddings", "token_embd", [sizes.n_tokens, sizes.width])?;
         self.matrix("embeddings.token_type_embeddings", "token_types", [sizes.n_types, sizes.width])?;
         self.norm(norm, "token_embd_norm", sizes.width)

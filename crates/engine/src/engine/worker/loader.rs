@@ -219,12 +219,16 @@ impl Loader {
     ) {
         // Alongside steps that are as urgent, a single low-priority thread does the loading.
         let is_beside = scheduler.urgency().is_some_and(|urgency| urgency <= lane);
-        let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
-        let Portion { positions: cache_positions, expert_bytes, .. } = portion;
-        let (threads, progress) = (self.threads.clone(), self.progress(id));
-        let with_head = awaited.source.with_head;
-        let load = LoadOptions { threads, n_loading, cache_positions, expert_bytes, with_head, progress };
-        if let Some(kept) = expert_bytes {
+        let load = LoadOptions {
+            progress: self.progress(id),
+            threads: Some(self.threads.clone()),
+            n_loading: is_beside.then_some(1),
+            cache_positions: Some(portion.positions),
+            expert_bytes: portion.expert_bytes,
+            with_head: awaited.source.with_head,
+            ..self.options.model.clone().into()
+        };
+        if let Some(kept) = portion.expert_bytes {
             awaited.source.warn_of_experts(kept);
         }
         match self.spawn_loading(id, &awaited.source, load, is_beside) {
@@ -262,7 +266,7 @@ impl Loader {
         load: LoadOptions,
         gives_way: bool,
     ) -> std::io::Result<JoinHandle<()>> {
-        let (options, events, locator) = (self.options.model.clone(), self.events.clone(), self.locator.clone());
+        let (events, locator) = (self.events.clone(), self.locator.clone());
         let (file, draft) = (source.file.clone(), source.draft.clone());
         let leaving = std::mem::take(&mut self.leaving);
         std::thread::Builder::new().name("hone-load".into()).spawn(move || {
@@ -272,7 +276,7 @@ impl Loader {
             // This model needs their memory.
             leaving.into_iter().for_each(wait_for);
             let loaded = catch_unwind(AssertUnwindSafe(|| {
-                let verified = Verified { locator: &*locator, options: &options, load: &load };
+                let verified = Verified { locator: &*locator, load: &load };
                 let model = verified.load(&file)?;
                 let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &verified));
                 Ok((model, draft))

@@ -12,7 +12,7 @@ use crate::kv_cache::{BLOCK_TOKENS, CachedSequence};
 use crate::model::{Advance, Model, ModelError};
 use crate::scheduler::ModelMemory;
 use crate::scheduler::cost::StepShape;
-use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
+use crate::scheduler::{ModelId, RequestId, RequestProgress, Scheduler, StepKind, StepPlan};
 use crate::speculation::draft_model::{DraftModel, OfRequest};
 
 /// A model in memory.
@@ -43,7 +43,7 @@ const MAX_STEP_TOKENS: usize = 16;
 /// A finished step.
 pub(super) struct StepResult {
     /// The progress of its requests.
-    pub(super) progress: Vec<Progress>,
+    pub(super) progress: Vec<RequestProgress>,
     /// What was computed for guesses, beyond the plan.
     pub(super) guesses: StepShape,
 }

@@ -7,12 +7,11 @@ use std::thread;
 
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 
-use crate::model::{LoadOptions, Model, ModelOptions};
+use crate::model::{LoadOptions, Model};
 
 /// How models are loaded, and what knows the expected content of their files.
 pub(super) struct Verified<'a> {
     pub(super) locator: &'a dyn LocateModel,
-    pub(super) options: &'a ModelOptions,
     pub(super) load: &'a LoadOptions,
 }
 
@@ -21,7 +20,7 @@ impl Verified<'_> {
     pub(super) fn load(&self, file: &ModelFile) -> Result<Model, String> {
         let (model, verified) = thread::scope(|scope| {
             let verifying = scope.spawn(|| self.locator.verify(file));
-            let model = Model::load_beside(file, self.options, self.load);
+            let model = Model::load(file, self.load.clone());
             (model, verifying.join().unwrap_or_else(|panic| resume_unwind(panic)))
         });
         // If the file is damaged, the result of loading it does not matter.

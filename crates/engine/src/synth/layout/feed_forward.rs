@@ -1,11 +1,11 @@
 //! The tensors of the feed-forward part, of what comes after it, and of blocks that predict further tokens.
 
-use super::{BIAS_SPREAD, GATED_SPREAD, Plan, RELATIVE_SPREAD, SCORE_SPREAD};
+use super::{BIAS_SPREAD, GATED_SPREAD, LayoutPlan, RELATIVE_SPREAD, SCORE_SPREAD};
 use crate::synth::Quantization;
-use crate::synth::quantization::Role;
+use crate::synth::quantization::MatrixRole;
 use crate::synth::shape::{Architecture, Experts};
 
-impl Plan<'_> {
+impl LayoutPlan<'_> {
     pub(super) fn feed_forward(&mut self, layer: usize) {
         let (architecture, hidden) = (self.shape.architecture, self.shape.hidden_size);
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
@@ -39,12 +39,12 @@ impl Plan<'_> {
         let from_hidden = self.spread_from_hidden();
         let name = |tensor: &str| format!("blk.{layer}.{tensor}{suffix}.weight");
         if self.shape.architecture == Architecture::Phi3 {
-            self.matrix(&name("ffn_up"), Role::Plain, &[hidden, 2 * width], from_hidden);
+            self.matrix(&name("ffn_up"), MatrixRole::Plain, &[hidden, 2 * width], from_hidden);
         } else {
-            self.matrix(&name("ffn_gate"), Role::Plain, &[hidden, width], from_hidden);
-            self.matrix(&name("ffn_up"), Role::Plain, &[hidden, width], from_hidden);
+            self.matrix(&name("ffn_gate"), MatrixRole::Plain, &[hidden, width], from_hidden);
+            self.matrix(&name("ffn_up"), MatrixRole::Plain, &[hidden, width], from_hidden);
         }
-        let role = Role::Sensitive { index: layer, count: self.shape.n_blocks() };
+        let role = MatrixRole::Sensitive { index: layer, count: self.shape.n_blocks() };
         self.matrix(&name("ffn_down"), role, &[width, hidden], self.back_from(width));
     }
 
@@ -58,12 +58,17 @@ impl Plan<'_> {
         self.floats(&name("ffn_gate_inp.weight"), &[hidden, n_experts], 0.0, router_spread);
         let from_hidden = self.spread_from_hidden();
         if experts.is_merged {
-            self.expert_matrix(&name("ffn_gate_up_exps"), Role::Expert, [hidden, 2 * width, n_experts], from_hidden);
+            self.expert_matrix(
+                &name("ffn_gate_up_exps"),
+                MatrixRole::Expert,
+                [hidden, 2 * width, n_experts],
+                from_hidden,
+            );
         } else {
-            self.expert_matrix(&name("ffn_gate_exps"), Role::Expert, [hidden, width, n_experts], from_hidden);
-            self.expert_matrix(&name("ffn_up_exps"), Role::Expert, [hidden, width, n_experts], from_hidden);
+            self.expert_matrix(&name("ffn_gate_exps"), MatrixRole::Expert, [hidden, width, n_experts], from_hidden);
+            self.expert_matrix(&name("ffn_up_exps"), MatrixRole::Expert, [hidden, width, n_experts], from_hidden);
         }
-        let role = Role::SensitiveExpert { index: layer, count: self.shape.n_blocks() };
+        let role = MatrixRole::SensitiveExpert { index: layer, count: self.shape.n_blocks() };
         self.expert_matrix(&name("ffn_down_exps"), role, [width, hidden, n_experts], self.back_from(width));
         match architecture {
             Architecture::Gemma4 => {
@@ -83,7 +88,7 @@ impl Plan<'_> {
     }
 
     /// A matrix of every expert. gpt-oss is published with experts in MXFP4, which no one quantizes again.
-    fn expert_matrix(&mut self, name: &str, role: Role, dimensions: [usize; 3], standard_deviation: f32) {
+    fn expert_matrix(&mut self, name: &str, role: MatrixRole, dimensions: [usize; 3], standard_deviation: f32) {
         let is_gpt_oss = self.shape.architecture == Architecture::GptOss;
         let chosen = self.quantization;
         if is_gpt_oss && chosen == Quantization::Q4_K_M {
@@ -104,8 +109,8 @@ impl Plan<'_> {
         let hidden = self.shape.hidden_size;
         let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
         if let Some(width) = self.layer_input_width() {
-            self.matrix(&name("inp_gate"), Role::Plain, &[hidden, width], self.spread_from_hidden());
-            self.matrix(&name("proj"), Role::Plain, &[width, hidden], (width as f32).sqrt().recip());
+            self.matrix(&name("inp_gate"), MatrixRole::Plain, &[hidden, width], self.spread_from_hidden());
+            self.matrix(&name("proj"), MatrixRole::Plain, &[width, hidden], (width as f32).sqrt().recip());
             self.norm(&name("post_norm"), hidden, self.branch_spread());
         }
         self.vector(&name("layer_output_scale"), 1, 1.0, RELATIVE_SPREAD);
@@ -118,7 +123,7 @@ impl Plan<'_> {
         let unit = (width as f32).sqrt().recip();
         let role = self.embedding_role();
         self.matrix("per_layer_token_embd.weight", role, &[all, vocab_size], unit);
-        self.matrix("per_layer_model_proj.weight", Role::Kept, &[hidden, all], self.spread_from_hidden());
+        self.matrix("per_layer_model_proj.weight", MatrixRole::Kept, &[hidden, all], self.spread_from_hidden());
         self.norm("per_layer_proj_norm.weight", width, 1.0);
     }
 
@@ -131,7 +136,7 @@ impl Plan<'_> {
         let hidden = self.shape.hidden_size;
         let name = |tensor: &str| format!("blk.{block}.nextn.{tensor}.weight");
         let spread = (2.0 * hidden as f32).sqrt().recip();
-        self.matrix(&name("eh_proj"), Role::Plain, &[2 * hidden, hidden], spread);
+        self.matrix(&name("eh_proj"), MatrixRole::Plain, &[2 * hidden, hidden], spread);
         for norm in ["enorm", "hnorm", "shared_head_norm"] {
             self.norm(&name(norm), hidden, 1.0);
         }

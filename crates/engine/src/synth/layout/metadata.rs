@@ -19,7 +19,7 @@ pub(in crate::synth) fn metadata(
     writer.metadata("general.name", WriteValue::String(&format!("{}, random weights", shape.name)))?;
     writer.metadata("general.file_type", WriteValue::U32(quantization.file_type()))?;
     writer.metadata("general.quantization_version", WriteValue::U32(2))?;
-    let mut keys = Keys { shape, writer };
+    let mut keys = MetadataWriter { shape, writer };
     keys.size("vocab_size", vocab_size)?;
     keys.size("context_length", shape.context_length)?;
     keys.size("embedding_length", shape.hidden_size)?;
@@ -54,12 +54,12 @@ pub(in crate::synth) fn metadata(
 }
 
 /// The metadata keys of one model.
-struct Keys<'a> {
+struct MetadataWriter<'a> {
     shape: &'a Shape,
     writer: &'a mut Writer,
 }
 
-impl Keys<'_> {
+impl MetadataWriter<'_> {
     fn rope_scaling(&mut self) -> Result<(), WriteError> {
         match self.shape.rope_scaling {
             RopeScaling::None | RopeScaling::Llama3 { .. } => Ok(()),

@@ -1,11 +1,11 @@
 //! The tensors of attention, and of layers that keep a state.
 
-use super::{BIAS_SPREAD, GATED_SPREAD, Plan, RELATIVE_SPREAD, SCORE_SPREAD};
+use super::{BIAS_SPREAD, GATED_SPREAD, LayoutPlan, RELATIVE_SPREAD, SCORE_SPREAD};
 use crate::decoder::RecurrentSpec;
-use crate::synth::quantization::Role;
+use crate::synth::quantization::MatrixRole;
 use crate::synth::shape::{Architecture, Shape};
 
-impl Plan<'_> {
+impl LayoutPlan<'_> {
     pub(super) fn mixer(&mut self, layer: usize) {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         if self.shape.architecture.has_norms_before() {
@@ -32,12 +32,17 @@ impl Plan<'_> {
         if architecture == Architecture::Phi3 {
             // Scores are products of queries and keys, so each contributes the square root of the spread.
             let spread = from_hidden * SCORE_SPREAD.sqrt();
-            self.matrix(&name("attn_qkv.weight"), Role::FusedAttention, &[hidden_size, queries + 2 * keys], spread);
+            self.matrix(
+                &name("attn_qkv.weight"),
+                MatrixRole::FusedAttention,
+                &[hidden_size, queries + 2 * keys],
+                spread,
+            );
         } else {
             let rows = if architecture.has_output_gate() { 2 * queries } else { queries };
-            self.matrix(&name("attn_q.weight"), Role::Plain, &[hidden_size, rows], from_hidden * SCORE_SPREAD);
+            self.matrix(&name("attn_q.weight"), MatrixRole::Plain, &[hidden_size, rows], from_hidden * SCORE_SPREAD);
             if has_keys {
-                self.matrix(&name("attn_k.weight"), Role::Plain, &[hidden_size, keys], from_hidden);
+                self.matrix(&name("attn_k.weight"), MatrixRole::Plain, &[hidden_size, keys], from_hidden);
             }
             if has_values {
                 let role = self.value_role(layer);
@@ -61,7 +66,7 @@ impl Plan<'_> {
             self.norm(&name("attn_k_norm.weight"), keys, 1.0);
         }
         let back = self.branch_spread() / (queries as f32).sqrt();
-        self.matrix(&name("attn_output.weight"), Role::Plain, &[queries, hidden_size], back);
+        self.matrix(&name("attn_output.weight"), MatrixRole::Plain, &[queries, hidden_size], back);
         if architecture == Architecture::GptOss {
             self.vector(&name("attn_output.bias"), hidden_size, 0.0, BIAS_SPREAD * self.branch_spread());
             self.vector(&name("attn_sinks.weight"), n_heads, 0.0, 1.0);
@@ -69,22 +74,27 @@ impl Plan<'_> {
     }
 
     /// llama.cpp counts the layers that have values, or the fused projection of a delta net.
-    fn value_role(&self, layer: usize) -> Role {
+    fn value_role(&self, layer: usize) -> MatrixRole {
         let is_counted = |layer: &usize| match self.shape.recurrence_of(*layer) {
             Some(recurrent) => matches!(recurrent, RecurrentSpec::DeltaNet { .. }),
             None => self.shape.has_values(*layer),
         };
         let n_before = (0..layer).filter(is_counted).count();
         let count = (0..self.shape.n_blocks()).filter(is_counted).count();
-        Role::Sensitive { index: n_before, count }
+        MatrixRole::Sensitive { index: n_before, count }
     }
 
     fn short_convolution(&mut self, name: &impl Fn(&str) -> String, n_taps: usize) {
         let hidden = self.shape.hidden_size;
         self.taps(&name("shortconv.conv.weight"), n_taps, hidden);
-        self.matrix(&name("shortconv.in_proj.weight"), Role::Plain, &[hidden, 3 * hidden], self.spread_from_hidden());
+        self.matrix(
+            &name("shortconv.in_proj.weight"),
+            MatrixRole::Plain,
+            &[hidden, 3 * hidden],
+            self.spread_from_hidden(),
+        );
         let back = self.branch_spread() / (hidden as f32).sqrt();
-        self.matrix(&name("shortconv.out_proj.weight"), Role::Plain, &[hidden, hidden], back);
+        self.matrix(&name("shortconv.out_proj.weight"), MatrixRole::Plain, &[hidden, hidden], back);
     }
 
     fn delta_net(&mut self, name: &impl Fn(&str) -> String, layer: usize, recurrent: RecurrentSpec) {
@@ -94,14 +104,14 @@ impl Plan<'_> {
         let from_hidden = self.spread_from_hidden();
         let role = self.value_role(layer);
         self.matrix(&name("attn_qkv.weight"), role, &[hidden, state.n_channels], from_hidden);
-        self.matrix(&name("attn_gate.weight"), Role::Plain, &[hidden, value_width], from_hidden);
+        self.matrix(&name("attn_gate.weight"), MatrixRole::Plain, &[hidden, value_width], from_hidden);
         self.taps(&name("ssm_conv1d.weight"), state.n_taps, state.n_channels);
         self.decay(name, &[n_heads], n_heads);
-        self.matrix(&name("ssm_alpha.weight"), Role::Plain, &[hidden, n_heads], from_hidden);
-        self.matrix(&name("ssm_beta.weight"), Role::Plain, &[hidden, n_heads], from_hidden);
+        self.matrix(&name("ssm_alpha.weight"), MatrixRole::Plain, &[hidden, n_heads], from_hidden);
+        self.matrix(&name("ssm_beta.weight"), MatrixRole::Plain, &[hidden, n_heads], from_hidden);
         self.norm(&name("ssm_norm.weight"), state.value_dim, 1.0);
         let back = self.branch_spread() / GATED_SPREAD / (value_width as f32).sqrt();
-        self.matrix(&name("ssm_out.weight"), Role::Plain, &[value_width, hidden], back);
+        self.matrix(&name("ssm_out.weight"), MatrixRole::Plain, &[value_width, hidden], back);
     }
 
     fn mamba(&mut self, name: &impl Fn(&str) -> String, recurrent: RecurrentSpec) {
@@ -109,14 +119,14 @@ impl Plan<'_> {
         let hidden = self.shape.hidden_size;
         let state = recurrent.state(hidden);
         let rows = inner_size + state.n_channels + state.n_heads;
-        self.matrix(&name("ssm_in.weight"), Role::Plain, &[hidden, rows], self.spread_from_hidden());
+        self.matrix(&name("ssm_in.weight"), MatrixRole::Plain, &[hidden, rows], self.spread_from_hidden());
         self.taps(&name("ssm_conv1d.weight"), state.n_taps, state.n_channels);
         self.vector(&name("ssm_conv1d.bias"), state.n_channels, 0.0, RELATIVE_SPREAD);
         self.decay(name, &[1, state.n_heads], state.n_heads);
         self.floats(&name("ssm_d"), &[1, state.n_heads], 1.0, RELATIVE_SPREAD);
         self.floats(&name("ssm_norm.weight"), &[inner_size / n_groups, n_groups], 1.0, RELATIVE_SPREAD);
         let back = self.branch_spread() / (inner_size as f32).sqrt();
-        self.matrix(&name("ssm_out.weight"), Role::Plain, &[inner_size, hidden], back);
+        self.matrix(&name("ssm_out.weight"), MatrixRole::Plain, &[inner_size, hidden], back);
     }
 
     /// The taps of a convolution that keeps the spread of its input.

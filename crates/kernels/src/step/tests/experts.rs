@@ -3,7 +3,7 @@
 use super::{matrix, numbers, pool, whole};
 use crate::elementwise::tests::sized;
 use crate::step::*;
-use crate::{Activation, ActivationBits, Activations, Matrix, matmul};
+use crate::{Activation, ActivationBits, Activations, Matrix, matmul, platform};
 
 const VOCAB_SIZE: usize = sized(40, 12);
 const WIDTH: usize = sized(64, 32);
@@ -96,9 +96,9 @@ fn program_of(experts: impl Fn(&mut ProgramBuilder, u32, usize, usize) -> Expert
 fn times(weights: &Matrix, input: &[f32]) -> Vec<f32> {
     let mut activations = Activations::new(input.len(), 1, &[weights.tensor_type()], ActivationBits::Sixteen);
     activations.set_n_tokens(1);
-    activations.quantize_row(0, input);
+    activations.quantize_row(platform::kernels(), 0, input);
     let mut out = vec![0.0; weights.n_rows()];
-    matmul(weights, &activations, &mut out);
+    matmul(platform::kernels(), weights, &activations, &mut out);
     out
 }
 

@@ -1,0 +1,5 @@
+//! The backends against other programs' models, against definitions, and on models that are broken.
+
+mod architectures;
+mod head;
+mod model_mutation;

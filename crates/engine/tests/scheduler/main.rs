@@ -1,8 +1,0 @@
-//! The scheduler by itself, with simulated time and cost: scenarios as text, one for every rule, and a long random run
-//! that checks what must always hold.
-
-#![allow(clippy::unwrap_used)]
-
-mod randomized;
-mod scenario;
-mod simulator;

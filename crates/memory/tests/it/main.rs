@@ -1,0 +1,16 @@
+//! Tests of memory from outside: what is written, read, found and moved, and what survives kills, damage, full disks and
+//! many processes at once. This test program also runs as the other processes.
+
+#![allow(clippy::unwrap_used)]
+
+#[cfg(target_os = "linux")]
+mod disk;
+mod due;
+mod kill;
+mod repair;
+#[cfg(unix)]
+mod sharing;
+mod store;
+mod support;
+#[cfg(unix)]
+mod torture;

@@ -1,0 +1,385 @@
+//! hone's own API.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hone_app::config::ServerSettings;
+use hone_memory::EventFilter;
+use hone_protocol::scripted::{Script, Scripted};
+use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
+use serde_json::{Value, json};
+
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_until};
+
+/// The events of a response, up to its end or up to one with this text.
+fn events(stage: &Stage, request: &str, until: &str) -> Vec<Value> {
+    let mut reader = BufReader::new(stage.connect(request));
+    let mut events = Vec::new();
+    while let Some(event) = next_event(&mut reader) {
+        let is_last = !until.is_empty() && event.to_string().contains(until);
+        events.push(event);
+        if is_last {
+            break;
+        }
+    }
+    events
+}
+
+fn next_event(reader: &mut BufReader<TcpStream>) -> Option<Value> {
+    let (mut line, mut id) = (String::new(), None);
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).unwrap() == 0 {
+            return None;
+        }
+        id = line.strip_prefix("id: ").map(|id| id.trim().to_owned()).or(id);
+        if let Some(data) = line.strip_prefix("data: ") {
+            let mut event: Value = serde_json::from_str(data).unwrap();
+            if let Some(id) = id {
+                event["event id"] = json!(id);
+            }
+            return Some(event);
+        }
+    }
+}
+
+fn get(stage: &Stage, path: &str, headers: &str) -> String {
+    let host = stage.address;
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n")
+}
+
+pub(crate) fn chat(stage: &Stage, body: &Value) -> Vec<Value> {
+    events(stage, &stage.post_text("/hone/v1/chat", body), "")
+}
+
+/// The report, once it has what is expected of it: what messages say reaches the store after them.
+pub(crate) fn report_with(stage: &Stage, is_complete: impl Fn(&Value) -> bool) -> Value {
+    let begin = Instant::now();
+    loop {
+        let (_, report) = stage.get("/hone/v1/report");
+        if is_complete(&report) {
+            return report;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{report}");
+    }
+}
+
+pub(crate) fn answered(events: &[Value]) -> &Value {
+    events.iter().find(|event| event["type"] == "answered").unwrap_or_else(|| panic!("{events:?}"))
+}
+
+#[test]
+fn a_question_of_the_page_is_streamed_rendered_and_saved() {
+    let stage = Stage::start(settings(), echo);
+    let told = chat(&stage, &json!({"question": "say **yes** <b>"}));
+    let end = answered(&told);
+    assert_eq!(end["exchange"]["html"], "<p>say <strong>yes</strong> &lt;b&gt;</p>\n", "{end}");
+    let pieces: String =
+        told.iter().filter(|event| event["type"] == "text").filter_map(|it| it["text"].as_str()).collect();
+    assert_eq!(pieces, "say **yes** <b>");
+    let name = end["conversation"].as_str().unwrap();
+    assert_eq!(told[0]["conversation"], name);
+    chat(&stage, &json!({"question": "and then", "conversation": name}));
+    let requests = stage.model.requests();
+    assert!(format!("{:?}", requests[1].prompt).contains("say **yes**"), "the second question has the first before it");
+    let path = format!("/hone/v1/conversations/{name}");
+    let exchanges = |stage: &Stage| stage.get(&path).1["exchanges"].as_array().unwrap().len();
+    assert_eq!(exchanges(&stage), 2);
+    chat(&stage, &json!({"question": "instead", "conversation": name, "keep": 1}));
+    assert_eq!((exchanges(&stage), &stage.get(&path).1["exchanges"][1]["answer"]), (2, &json!("instead")));
+}
+
+#[test]
+fn the_oldest_exchanges_are_left_out_of_a_conversation_that_is_too_long() {
+    let stage = Stage::start(settings(), |request| match format!("{:?}", request.prompt).contains("first") {
+        true if format!("{:?}", request.prompt).contains("second") => {
+            Script::failing(GenerateError::ContextOverflow { prompt_tokens: 9, context_tokens: 8 })
+        }
+        _ => echo(request),
+    });
+    chat(&stage, &json!({"question": "first"}));
+    let told = chat(&stage, &json!({"question": "second", "conversation": name_of("first")}));
+    assert_eq!(answered(&told)["left_out"], 1);
+    let (_, saved) = stage.get(&path_of("first"));
+    assert_eq!(saved["exchanges"].as_array().unwrap().len(), 2, "what is left out of the prompt stays");
+}
+
+#[test]
+fn an_answer_is_stopped_and_what_there_is_of_it_is_kept() {
+    let stage = Stage::start(settings(), echo);
+    let mut reader = BufReader::new(stage.connect(&stage.post_text("/hone/v1/chat", &json!({"question": "endless"}))));
+    while next_event(&mut reader).unwrap()["type"] != "text" {}
+    let again = stage.post("/hone/v1/chat", &json!({"question": "x", "conversation": name_of("endless")}));
+    assert_eq!((again.0, &again.1["error"]["type"]), (409, &json!("invalid_request_error")), "{}", again.1);
+    assert_eq!(stage.post(&format!("{}/stop", path_of("endless")), &json!({})).1, json!({"stopped": true}));
+    let mut last = json!(null);
+    while let Some(event) = next_event(&mut reader) {
+        last = event;
+    }
+    assert_eq!((&last["type"], &last["exchange"]["finish_reason"]), (&json!("answered"), &Value::Null), "{last}");
+    assert_eq!(stage.post(&format!("{}/stop", path_of("endless")), &json!({})).1, json!({"stopped": false}));
+}
+
+#[test]
+fn an_answer_whose_page_goes_away_is_kept_as_far_as_it_came() {
+    let stage = Stage::start(settings(), echo);
+    let mut reader = BufReader::new(stage.connect(&stage.post_text("/hone/v1/chat", &json!({"question": "endless"}))));
+    while next_event(&mut reader).unwrap()["type"] != "text" {}
+    drop(reader);
+    let begin = Instant::now();
+    loop {
+        let (_, saved) = stage.get(&path_of("endless"));
+        if saved["exchanges"][0]["answer"].as_str().is_some_and(|answer| answer.starts_with("on ")) {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{saved}");
+    }
+}
+
+#[test]
+fn a_failed_question_leaves_no_conversation_behind() {
+    let stage = Stage::start(settings(), |_| Script::failing(GenerateError::Stopped));
+    let told = chat(&stage, &json!({"question": "x"}));
+    assert_eq!(told.last().unwrap()["error"]["type"], "server_error", "{told:?}");
+    assert_eq!(stage.get("/hone/v1/conversations").1, json!({"conversations": []}));
+    assert_eq!(stage.post("/hone/v1/chat", &json!({"question": " "})).0, 400);
+    assert_eq!(stage.post("/hone/v1/chat", &json!({"question": "x", "model": "/etc/passwd"})).0, 404);
+    assert_eq!(stage.post("/hone/v1/chat", &json!({"question": "x", "conversation": "none"})).0, 404);
+}
+
+#[test]
+fn conversations_are_listed_searched_renamed_exported_and_deleted() {
+    let stage = Stage::start(settings(), echo);
+    chat(&stage, &json!({"question": "tides"}));
+    chat(&stage, &json!({"question": "stars"}));
+    let names = |search: &str| {
+        let (_, found) = stage.get(&format!("/hone/v1/conversations?search={search}"));
+        found["conversations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(""), names("TIDE"), names("moon")),
+        (vec![name_of("stars"), name_of("tides")], vec![name_of("tides")], vec![])
+    );
+    let send = |method: &str, path: &str, body: &str| {
+        let (host, length) = (stage.address, body.len());
+        stage.send(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+    };
+    assert_eq!(send("PATCH", &path_of("tides"), &json!({"name": name_of("stars")}).to_string()).0, 409);
+    assert_eq!(send("PATCH", &path_of("tides"), "{\"name\": \"sea\"}").0, 200);
+    let (_, markdown) = stage.get("/hone/v1/conversations/sea/export");
+    assert_eq!(markdown, json!("# sea\n\n## You\n\ntides\n\n## scripted\n\ntides\n"));
+    assert_eq!(stage.get("/hone/v1/conversations/sea/export?format=json").1["exchanges"][0]["answer"], "tides");
+    assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 200);
+    assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 404);
+    assert_eq!(names(""), [name_of("stars")]);
+}
+
+#[test]
+fn a_grade_is_waited_for() {
+    let stage = Stage::planned(settings(), Plan::grading(4), echo);
+    let told = chat(&stage, &json!({"question": "how are you"}));
+    let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
+    let (status, grade) = stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
+    assert_eq!((status, &grade["score"], &grade["status"]), (200, &json!(4), &json!("graded")), "{grade}");
+    assert_eq!((&grade["badge"]["color"], &grade["feedback"]), (&json!("#22c55e"), &json!("It is fine.")), "{grade}");
+    let (status, rated) = stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": "bad"}));
+    assert_eq!((status, &rated["rating"]), (200, &json!("bad")));
+    // It is said before it is remembered.
+    let shown = || stage.get(&path_of("how are you")).1["exchanges"][0].clone();
+    wait_until("the rating arrives", || shown()["rating"] == "bad");
+    let report = report_with(&stage, |report| {
+        report["judges"][0]["scores"] == json!([0, 0, 0, 1, 0]) && report["trend"]["points"][0]["score"] == 4
+    });
+    assert!(report["judges"][0]["svg"].as_str().unwrap().starts_with("<svg"), "{report}");
+    assert_eq!(shown()["grade"]["score"], 4);
+    assert_eq!(stage.get(&format!("/hone/v1/critique/{id}")).1["rating"], "bad");
+}
+
+/// A client that has its answer need not stay for the grade.
+#[test]
+fn answers_of_all_apis_are_graded() {
+    let stage = Stage::planned(settings(), Plan::grading(5), echo);
+    let (_, answer) = stage.post("/v1/chat/completions", &ask("one"));
+    let id = answer["hone"]["query_id"].as_str().unwrap();
+    let (status, grade) = stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
+    assert_eq!((status, &grade["score"]), (200, &json!(5)), "{grade}");
+}
+
+#[test]
+fn a_grade_that_does_not_come_is_not_waited_for_longer_than_was_asked() {
+    let slow = || Scripted::always(Script::never_ending(&["It"]));
+    let stage = Stage::planned(settings(), Plan { judge: Some(slow()), remembers: true }, echo);
+    let told = chat(&stage, &json!({"question": "x"}));
+    let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
+    let begin = Instant::now();
+    let (status, grade) = stage.get(&format!("/hone/v1/critique/{id}?wait=0.2"));
+    assert_eq!((status, &grade["status"], &grade["score"]), (202, &json!("pending"), &Value::Null), "{grade}");
+    assert!(begin.elapsed() < PATIENCE / 2);
+    for unknown in ["019f0000-0000-7000-8000-000000000000?wait=60", "none", "..%2F..%2Fetc"] {
+        let (status, refused) = stage.get(&format!("/hone/v1/critique/{unknown}"));
+        assert!(status == 404 || status == 400, "{status} {refused}");
+    }
+    let ungraded = Stage::start(settings(), echo);
+    let told = chat(&ungraded, &json!({"question": "x"}));
+    let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
+    let (status, grade) = ungraded.get(&format!("/hone/v1/critique/{id}?wait=60"));
+    assert_eq!((status, &grade["status"]), (200, &json!("ungraded")), "nobody grades here: {grade}");
+}
+
+#[test]
+fn events_resume_where_a_client_was_cut_off() {
+    let stage = Stage::planned(settings(), Plan::grading(2), echo);
+    chat(&stage, &json!({"question": "one"}));
+    let past = events(
+        &stage,
+        &get(&stage, "/hone/v1/events?last=100&subjects=query.received,response.generation", ""),
+        "generation",
+    );
+    assert_eq!(
+        (past.len(), &past[0]["subject"], &past[1]["subject"]),
+        (2, &json!("query.received"), &json!("response.generation"))
+    );
+    stage.post("/v1/chat/completions", &ask("two"));
+    let seen = past[1]["event id"].as_str().unwrap();
+    let rest = events(
+        &stage,
+        &get(&stage, "/hone/v1/events?subjects=response.generation", &format!("Last-Event-ID: {seen}\r\n")),
+        "two",
+    );
+    assert_eq!((rest.len(), &rest[0]["payload"]["answer"]), (1, &json!("two")), "{rest:?}");
+    assert_eq!(stage.get("/hone/v1/events?subjects=x").0, 400);
+    assert_eq!(stage.send(&get(&stage, "/hone/v1/events", "Last-Event-ID: x\r\n")).0, 400);
+}
+
+/// The latest messages are kept by the server, earlier ones by memory.
+#[test]
+fn events_resume_from_the_log_of_a_server_that_ran_before() {
+    let stage = Stage::planned(settings(), Plan::grading(3), echo);
+    let store = stage.store.clone().unwrap();
+    let (session, id) = (SessionId::fresh(), QueryId::fresh());
+    let said = |reward: f64| {
+        let reward = Reward { reward, model: String::new() };
+        let payload = Payload::RewardEvent(reward);
+        let envelope = Envelope::new("earlier", session, payload);
+        let envelope = envelope.about(id, id, RespondentId::A);
+        store.append_event(&envelope).unwrap();
+        envelope
+    };
+    let (first, _) = (said(0.25), said(0.5));
+    let header = format!("Last-Event-ID: {}\r\n", first.id);
+    let rest = events(&stage, &get(&stage, "/hone/v1/events", &header), "0.5");
+    assert_eq!((rest.len(), &rest[0]["payload"]["reward"]), (1, &json!(0.5)), "{rest:?}");
+}
+
+/// However long a question is that is refused, little of it is kept: in memory for clients, and in the log for good.
+#[test]
+fn a_long_question_that_is_refused_leaves_a_short_record() {
+    const QUESTIONS: usize = 6;
+    let overflow = GenerateError::ContextOverflow { prompt_tokens: 200_000, context_tokens: 8192 };
+    let plan = Plan { remembers: true, ..Plan::default() };
+    let stage = Stage::planned(settings(), plan, move |_| Script::failing(overflow.clone()));
+    let long = "word ".repeat(200_000);
+    for _ in 0..QUESTIONS {
+        let (status, answer) = stage.post("/v1/chat/completions", &ask(&long));
+        assert_eq!(status, 400, "{answer}");
+    }
+    let said = |events: Vec<Value>| {
+        assert_eq!(events.len(), QUESTIONS);
+        for event in events {
+            let question = event["payload"]["query"].as_str().unwrap();
+            assert!(question.len() < 40_000, "{} bytes of the question are kept", question.len());
+            assert!(question.ends_with("[…: 32768 of 1000000 bytes]"), "{question:?}");
+        }
+    };
+    let request = get(&stage, &format!("/hone/v1/events?last={QUESTIONS}&subjects=query.received"), "");
+    let mut reader = BufReader::new(stage.connect(&request));
+    said((0..QUESTIONS).map(|_| next_event(&mut reader).unwrap()).collect());
+    let store = stage.store.clone().unwrap();
+    let asked = EventFilter { subjects: vec![Subject::QueryReceived], ..EventFilter::default() };
+    let begin = Instant::now();
+    while store.events(&asked, None).unwrap().len() < QUESTIONS {
+        assert!(begin.elapsed() < PATIENCE, "not every question is in the log");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let logged = store.events(&asked, None).unwrap();
+    said(logged.into_iter().map(|(_, event)| serde_json::to_value(event).unwrap()).collect());
+}
+
+#[test]
+fn what_is_remembered_is_searched_shown_and_forgotten() {
+    let stage = Stage::planned(settings(), Plan::grading(5), echo);
+    let told = chat(&stage, &json!({"question": "tides and moons"}));
+    let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
+    stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
+    let found = |search: &str| stage.get(&format!("/hone/v1/memory?limit=5&search={search}")).1["engrams"].clone();
+    // It, too, is said before it is remembered.
+    wait_until("the grade is remembered", || found("")[0]["grade"]["badge"]["text"] == "● 5/5");
+    assert_eq!((found("moons")[0]["query_id"].as_str(), found("suns")), (Some(id.as_str()), json!([])));
+    assert_eq!(stage.get(&format!("/hone/v1/memory/{id}")).1["answer"], "tides and moons");
+    let host = stage.address;
+    let forget = |id: &str| {
+        stage.send(&format!("DELETE /hone/v1/memory/{id} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
+    for none in ["x", "019f", "019f0000-0000-7000-8000-000000000000", "%2e%2e", "zzzzzzzz", &"0".repeat(400)] {
+        assert_eq!(stage.get(&format!("/hone/v1/memory/{none}")).0, 404, "{none}");
+        assert_eq!(forget(none).0, 404, "{none}");
+    }
+    assert_eq!(forget(&id), (200, "{\"removed\":true}".to_owned()));
+    assert_eq!(found("moons"), json!([]));
+    let without = Stage::start(settings(), echo);
+    assert_eq!(without.get("/hone/v1/memory").1["error"]["type"], "not_found_error");
+}
+
+#[test]
+fn errors_have_the_form_of_the_api_and_foreign_pages_are_refused() {
+    let stage = Stage::start(ServerSettings { most_body: Some(100), ..settings() }, echo);
+    let (status, refused) = stage.get("/hone/v1/nothing");
+    let message = "GET /hone/v1/nothing: there is nothing at this path";
+    assert_eq!((status, refused), (404, json!({"error": {"message": message, "type": "not_found_error"}})));
+    assert_eq!(stage.post("/hone/v1/render", &json!({"markdown": "x".repeat(200)})).0, 413);
+    for path in ["/", "/page/app.js", "/hone/v1/memory", "/hone/v1/events"] {
+        for header in ["Origin: https://evil.example\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+            assert_eq!(stage.send(&get(&stage, path, header)).0, 403, "{path} {header}");
+        }
+        let foreign = format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+        assert_eq!(stage.send(&foreign).0, 403, "{path}");
+    }
+}
+
+/// A slow reader is cut off; whoever else listens hears everything.
+#[test]
+fn a_slow_reader_of_events_holds_nobody_up() {
+    let stage = Stage::start(settings(), echo);
+    let slow = stage.connect(&get(&stage, "/hone/v1/events", ""));
+    let mut reader = BufReader::new(slow.try_clone().unwrap());
+    let mut line = String::new();
+    while line.trim_end() != ":" {
+        line.clear();
+        assert!(reader.read_line(&mut line).unwrap() > 0);
+    }
+    let long = "word ".repeat(10_000);
+    let session = SessionId::fresh();
+    for _ in 0..1600 {
+        let reward = Payload::RewardEvent(Reward { reward: 1.0, model: long.clone() });
+        stage.bus.publish(Envelope::new("test", session, reward)).unwrap();
+    }
+    assert_eq!(stage.post("/v1/chat/completions", &ask("still here")).0, 200);
+    let mut n_read = 0;
+    while let Some(_event) = next_event(&mut reader) {
+        n_read += 1;
+    }
+    assert!(n_read < 1600, "the reader was cut off after {n_read} events");
+}
+
+/// The path of a conversation that began with this question.
+fn path_of(question: &str) -> String {
+    format!("/hone/v1/conversations/{}", name_of(question))
+}

@@ -1,0 +1,177 @@
+//! What belongs to one key is invisible to the others.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use hone_app::config::{KeyHash, ServerSettings};
+use hone_memory::Whose;
+use serde_json::{Value, json};
+
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings};
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A server that Anne and Ben have keys of.
+fn stage() -> Stage {
+    let keys = vec![KeyHash::of("anne"), KeyHash::of("ben")];
+    Stage::planned(ServerSettings { keys, ..settings() }, Plan::grading(4), echo)
+}
+
+/// What Anne and Ben are told by the same request.
+fn both(stage: &Stage, method: &str, path: &str, body: &Value) -> [(u16, Value); 2] {
+    ["anne", "ben"].map(|key| stage.with_key(key, method, path, body))
+}
+
+/// A request that only Anne may make; Ben, who makes it first, is told what he would be told of something that never
+/// existed.
+#[track_caller]
+fn check_hers(stage: &Stage, method: &str, path: &str, body: &Value) -> Value {
+    let (status, refused) = stage.with_key("ben", method, path, body);
+    assert_eq!(status, 404, "{path} {refused}");
+    let (status, hers) = stage.with_key("anne", method, path, body);
+    assert!((200..300).contains(&status), "{path} {hers}");
+    hers
+}
+
+/// The answer in a conversation of the page, asked with Anne's key.
+fn chat(stage: &Stage, question: &str) -> Value {
+    let request = stage.keyed_text("anne", "POST", "/hone/v1/chat", &json!({"question": question}));
+    let (_, events) = stage.send(&request);
+    let last = events.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+    serde_json::from_str(last).unwrap()
+}
+
+/// Waits for the grade of an answer. Its client may hear of the answer before those who are asked for its grade.
+#[track_caller]
+fn graded(stage: &Stage, key: &str, id: &str) {
+    let begin = Instant::now();
+    while stage.with_key(key, "GET", &format!("/hone/v1/critique/{id}?wait=60"), &json!({})).1["score"] != 4 {
+        assert!(begin.elapsed() < PATIENCE, "{id} is not graded");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn conversations_of_one_key_are_invisible_to_another() {
+    let stage = stage();
+    let secret = name_of("secret");
+    assert_eq!(chat(&stage, "secret")["conversation"], secret);
+    let [hers, his] = both(&stage, "GET", "/hone/v1/conversations", &json!({})).map(|(_, listed)| listed);
+    let listed = &hers["conversations"][0];
+    assert_eq!((&listed["name"], &listed["title"]), (&json!(secret), &json!("secret")), "{hers}");
+    assert_eq!(his, json!({"conversations": []}));
+    let [hers, his] = both(&stage, "GET", "/hone/v1/conversations?search=secret", &json!({})).map(|(_, found)| found);
+    assert_eq!([&hers, &his].map(|found| found["conversations"].as_array().unwrap().len()), [1, 0]);
+    let path = &format!("/hone/v1/conversations/{secret}");
+    check_hers(&stage, "GET", path, &json!({}));
+    check_hers(&stage, "GET", &format!("{path}/export"), &json!({}));
+    assert_eq!(stage.with_key("ben", "POST", &format!("{path}/stop"), &json!({})).1, json!({"stopped": false}));
+    let continued = json!({"question": "go on", "conversation": secret});
+    assert_eq!(stage.with_key("ben", "POST", "/hone/v1/chat", &continued).0, 404);
+    check_hers(&stage, "PATCH", path, &json!({"name": "hidden"}));
+    check_hers(&stage, "DELETE", "/hone/v1/conversations/hidden", &json!({}));
+}
+
+#[test]
+fn answers_in_memory_of_one_key_are_invisible_to_another() {
+    let stage = stage();
+    let (_, answer) = stage.with_key("anne", "POST", "/v1/chat/completions", &ask("secret tides"));
+    let id = answer["hone"]["query_id"].as_str().unwrap();
+    graded(&stage, "anne", id);
+    // Known from what was said, before and after it is remembered.
+    let critique = format!("/hone/v1/critique/{id}?wait=60");
+    assert_eq!(check_hers(&stage, "GET", &critique, &json!({}))["score"], 4);
+    let (store, begin) = (stage.store.as_ref().unwrap(), Instant::now());
+    while store.get(id.parse().unwrap()).unwrap().is_none() {
+        assert!(begin.elapsed() < PATIENCE, "the answer is not remembered");
+        std::thread::sleep(PAUSE);
+    }
+    let owner = store.get(id.parse().unwrap()).unwrap().unwrap().owner;
+    assert!(owner.is_some());
+    assert_eq!([Whose::Of(owner), Whose::Of(None)].map(|whose| store.statistics(whose).unwrap().all.engrams), [1, 0]);
+    for search in ["", "?search=tides"] {
+        let found = both(&stage, "GET", &format!("/hone/v1/memory{search}"), &json!({}));
+        assert_eq!(found.map(|(_, found)| found["engrams"].as_array().unwrap().len()), [1, 0], "{search}");
+    }
+    let reports = both(&stage, "GET", "/hone/v1/report", &json!({}));
+    assert_eq!(reports.map(|(_, report)| report["statistics"]["all"]["engrams"].clone()), [json!(1), json!(0)]);
+    check_hers(&stage, "POST", "/hone/v1/feedback", &json!({"query_id": id, "rating": "good"}));
+    check_hers(&stage, "GET", &format!("/hone/v1/memory/{id}"), &json!({}));
+    check_hers(&stage, "DELETE", &format!("/hone/v1/memory/{id}"), &json!({}));
+}
+
+#[test]
+fn responses_of_one_key_are_invisible_to_another() {
+    let stage = stage();
+    let asked = json!({"model": "scripted", "input": "secret"});
+    let (_, kept) = stage.with_key("anne", "POST", "/v1/responses", &asked);
+    let path = format!("/v1/responses/{}", kept["id"].as_str().unwrap());
+    let continued = json!({"model": "scripted", "input": "go on", "previous_response_id": kept["id"]});
+    let (status, refused) = stage.with_key("ben", "POST", "/v1/responses", &continued);
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("previous_response_not_found")));
+    check_hers(&stage, "GET", &path, &json!({}));
+    check_hers(&stage, "GET", &format!("{path}/input_items"), &json!({}));
+    check_hers(&stage, "DELETE", &path, &json!({}));
+    let running = json!({"model": "scripted", "input": "endless", "background": true});
+    let (_, running) = stage.with_key("anne", "POST", "/v1/responses", &running);
+    let path = format!("/v1/responses/{}", running["id"].as_str().unwrap());
+    check_hers(&stage, "GET", &path, &json!({}));
+    check_hers(&stage, "POST", &format!("{path}/cancel"), &json!({}));
+}
+
+#[test]
+fn events_of_one_key_are_invisible_to_another() {
+    let stage = stage();
+    let said = |key: &str, question: &str| {
+        let (_, answer) = stage.with_key(key, "POST", "/v1/chat/completions", &ask(question));
+        graded(&stage, key, answer["hone"]["query_id"].as_str().unwrap());
+    };
+    said("anne", "first of anne");
+    said("ben", "of ben");
+    said("anne", "second of anne");
+    // Those who follow hear what was said, and then what is said until the server stops.
+    let followed = ["anne", "ben"].map(|key| {
+        let stream = stage.connect(&stage.keyed_text(key, "GET", "/hone/v1/events?last=1000", &json!({})));
+        (&stream).read_exact(&mut [0; 12]).unwrap();
+        stream
+    });
+    said("ben", "last of ben");
+    said("anne", "last of anne");
+    stage.stop();
+    let [hers, his] = followed.map(|mut stream| {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    });
+    assert!(hers.contains("first of anne") && hers.contains("last of anne") && !hers.contains("of ben"), "{hers}");
+    assert!(his.contains("last of ben") && !his.contains("of anne"), "{his}");
+}
+
+#[test]
+fn the_streams_of_a_client_are_limited() {
+    let keys = vec![KeyHash::of("anne"), KeyHash::of("ben")];
+    let stage = Stage::start(ServerSettings { keys, most_streams: 2, ..settings() }, echo);
+    let mut endless = ask("endless");
+    endless["stream"] = json!(true);
+    let text = stage.keyed_text("anne", "POST", "/v1/chat/completions", &endless);
+    let open = [(); 2].map(|()| {
+        let stream = stage.connect(&text);
+        (&stream).read_exact(&mut [0; 12]).unwrap();
+        stream
+    });
+    let (status, refused) = stage.with_key("anne", "POST", "/v1/chat/completions", &endless);
+    assert_eq!(status, 429, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("server.most_streams"), "{refused}");
+    assert_eq!(stage.with_key("anne", "GET", "/hone/v1/events", &json!({})).0, 429);
+    assert_eq!(stage.with_key("anne", "POST", "/v1/chat/completions", &ask("whole")).0, 200, "it is not streamed");
+    let mut short = ask("short");
+    short["stream"] = json!(true);
+    assert_eq!(stage.with_key("ben", "POST", "/v1/chat/completions", &short).0, 200, "he has streams of his own");
+    drop(open);
+    let begin = Instant::now();
+    while stage.with_key("anne", "POST", "/v1/chat/completions", &short).0 != 200 {
+        assert!(begin.elapsed() < PATIENCE, "the streams of a client that has gone stay open");
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,27 @@
+//! The server over real agents and a scripted model: what clients are told, who is let in, and what an overload does.
+
+#![allow(clippy::unwrap_used)]
+
+mod anthropic;
+mod branches;
+mod comparing;
+mod conformance;
+mod crowd;
+mod embeddings;
+mod errors;
+mod guard;
+mod hone;
+mod isolation;
+mod judging;
+mod load;
+mod mcp;
+mod metrics;
+mod models;
+mod ollama;
+mod openai;
+mod page;
+mod pulls;
+mod responses;
+mod shelf;
+mod stage;
+mod staged;
