@@ -4,7 +4,7 @@
 Both servers run on the same file with the same number of threads, in turn, twice each. Every client asks a question of its own for
 an answer of 128 tokens, streamed, and asks the next one when it has it. Reported are tokens per second of all clients together,
 the time to the first token, and for hone with one client: how much later than in the engine the first token and every further one
-arrive.
+arrive. hone computes on the processor, or where HONE_ENGINE_DEVICE says.
 
     scripts/bench.sh server MODEL.gguf [--hone target/release/hone] [--llama-server PATH] [--clients 16] [--json]
 
@@ -26,7 +26,6 @@ import sys
 import tempfile
 import time
 
-TOKENS = 128
 QUESTIONS_EACH = 3
 
 
@@ -68,17 +67,17 @@ async def post(port, path, body):
     writer.close()
 
 
-async def ask(port, number):
+async def ask(port, number, tokens):
     """One answer: seconds to its first token, and its tokens."""
     body = {
         "messages": [{"role": "user", "content": f"Write a long story about the number {number}."}],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": TOKENS,
+        "max_tokens": tokens,
         "temperature": 0.7,
         "seed": number,
     }
-    begin, first, tokens = time.perf_counter(), None, 0
+    begin, first, written = time.perf_counter(), None, 0
     async for line, now in post(port, "/v1/chat/completions", body):
         if not line.startswith(b"data: {"):
             continue
@@ -86,30 +85,30 @@ async def ask(port, number):
         if first is None and any(choice["delta"].get("content") for choice in event["choices"]):
             first = now - begin
         if event.get("usage"):
-            tokens = event["usage"]["completion_tokens"]
-    return first, tokens
+            written = event["usage"]["completion_tokens"]
+    return first, written
 
 
-async def load(port, clients):
+async def load(port, clients, tokens):
     """Tokens per second of all clients together, and the seconds to the first token of every answer."""
 
     async def client(number):
-        return [await ask(port, number * QUESTIONS_EACH + turn) for turn in range(QUESTIONS_EACH)]
+        return [await ask(port, number * QUESTIONS_EACH + turn, tokens) for turn in range(QUESTIONS_EACH)]
 
-    await ask(port, 9999)
+    await ask(port, 9999, tokens)
     begin = time.perf_counter()
     answers = [answer for told in await asyncio.gather(*map(client, range(clients))) for answer in told]
     seconds = time.perf_counter() - begin
-    return sum(tokens for _, tokens in answers) / seconds, [first for first, _ in answers]
+    return sum(written for _, written in answers) / seconds, [first for first, _ in answers]
 
 
-async def overhead(port):
+async def overhead(port, tokens):
     """What HTTP adds to the first token and to each further one, in milliseconds: what the client sees less what the engine took."""
     firsts, others = [], []
     for number in range(12):
         body = {
             "messages": [{"role": "user", "content": f"Write a long story about the number {number}."}],
-            "options": {"num_predict": TOKENS, "temperature": 0},
+            "options": {"num_predict": tokens, "temperature": 0},
         }
         begin, first, last, engine = time.perf_counter(), None, None, None
         async for line, now in post(port, "/api/chat", body):
@@ -169,6 +168,8 @@ def main():
     parser.add_argument("--hone", default="target/release/hone")
     parser.add_argument("--llama-server", help="without it, only hone is measured")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=128, help="of an answer")
+    parser.add_argument("--turns", type=int, default=2, help="of each server")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--port", type=int, default=18435, help="where llama-server listens")
     parser.add_argument("--json", action="store_true")
@@ -178,17 +179,17 @@ def main():
     if not arguments.model:
         parser.error("a model is needed, or --crowd")
     speeds, firsts, added = {}, {}, []
-    for _ in range(2):
+    for _ in range(arguments.turns):
         with tempfile.TemporaryDirectory() as home:
             server, port = start_hone(arguments, home)
-            speed, first = asyncio.run(load(port, arguments.clients))
-            added.append(asyncio.run(overhead(port)))
+            speed, first = asyncio.run(load(port, arguments.clients, arguments.tokens))
+            added.append(asyncio.run(overhead(port, arguments.tokens)))
             server.stop()
         speeds.setdefault("hone", []).append(speed)
         firsts.setdefault("hone", []).extend(first)
         if arguments.llama_server:
             server, port = start_llama(arguments, arguments.port)
-            speed, first = asyncio.run(load(port, arguments.clients))
+            speed, first = asyncio.run(load(port, arguments.clients, arguments.tokens))
             server.stop()
             speeds.setdefault("llama-server", []).append(speed)
             firsts.setdefault("llama-server", []).extend(first)
@@ -205,7 +206,7 @@ def main():
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(f"{arguments.clients} clients, {TOKENS} tokens an answer, {arguments.threads} threads\n")
+    print(f"{arguments.clients} clients, {arguments.tokens} tokens an answer, {arguments.threads} threads\n")
     print("| server | tokens/s, each turn | first token p50 / p95, ms |\n| --- | --- | --- |")
     for name, figure in figures.items():
         turns = ", ".join(f"{speed:.0f}" for speed in figure["tokens_per_second"])
