@@ -48,7 +48,7 @@ repository_bytes() {
 
 pack() {
     local models model program=$output/unpacked
-    models=$(scripts/fetch-test-models.sh)
+    models=$(scripts/lib/fetch-test-models.sh)
     model=$models/SmolLM2-135M-Instruct.Q4_1.gguf
     rm -rf $output/program $output/model-1 $output/model-2 $program
     mkdir -p $output/program $output/model-1 $output/model-2 $program
@@ -93,8 +93,8 @@ manifest() { # MODEL PROGRAM
 # Only what the comparison runs: llama-bench, with ggml inside, for one kind of card. Its products for quantized caches are left
 # out, and cuBLAS is linked to, which the machine with the card has.
 build_llama_bench() {
-    # shellcheck source=scripts/llama-cpp.sh
-    . scripts/llama-cpp.sh
+    # shellcheck source=scripts/lib/llama-cpp.sh
+    . scripts/lib/llama-cpp.sh
     fetch_llama_cpp
     use_cuda_toolkit
     use_cublas

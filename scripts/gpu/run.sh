@@ -48,7 +48,7 @@ models=$work/models
 [ -n "$quick" ] || [ "$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -1)" -lt 40 ] || models=/dev/shm/hone-gpu-models
 results=$work/results
 figures=$PWD/scripts/gpu/figures.py
-server=scripts/bench-server.py
+server=scripts/bench/server.py
 gpu=$PWD/scripts/gpu
 
 # Every step with its seconds, and whether it needs the built-in model.

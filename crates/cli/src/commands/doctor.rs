@@ -12,7 +12,7 @@ mod privacy;
 use hone_app::App;
 use hone_app::config::{Config, EngineConfig, Places};
 use hone_app::describe::bytes;
-use hone_engine::backend::DeviceChoice;
+use hone_engine::DeviceChoice;
 use hone_models::offline_in_environment;
 use hone_protocol::with_causes;
 use nu_ansi_term::Color;
