@@ -1,6 +1,6 @@
 //! hone's abilities as tools of a model, over streamable HTTP.
 
-use hone_server::{KeyHash, ServerSettings};
+use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings, wait_until};

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 
-use hone_server::{KeyHash, ServerSettings};
+use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::json;
 
 use crate::stage::{Stage, ask, echo, settings, wait_for, wait_until};
