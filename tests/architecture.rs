@@ -15,7 +15,7 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
     ("hone-containment", &[]),
@@ -27,7 +27,25 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("hone-judging", &["hone-protocol"]),
     ("hone-work", &["hone-protocol", "hone-files", "hone-containment", "hone-judging"]),
     ("hone-agents", &["hone-protocol", "hone-bus", "hone-judging", "hone-memory"]),
-    ("hone-server", &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-judging", "hone-agents"]),
+    (
+        "hone-app",
+        &[
+            "hone-protocol",
+            "hone-files",
+            "hone-containment",
+            "hone-bus",
+            "hone-engine",
+            "hone-models",
+            "hone-memory",
+            "hone-judging",
+            "hone-work",
+            "hone-agents",
+        ],
+    ),
+    (
+        "hone-server",
+        &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-judging", "hone-agents", "hone-app"],
+    ),
     (
         "hone",
         &[
@@ -41,17 +59,19 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "hone-judging",
             "hone-work",
             "hone-agents",
+            "hone-app",
             "hone-server",
         ],
     ),
 ];
 
 /// Packages that only one crate may name among its dependencies.
-const OWNERS: [(&str, &[&str]); 4] = [
+const OWNERS: [(&str, &[&str]); 5] = [
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),
     ("hone-memory", &["sled", "usearch"]),
     ("hone-server", &["axum", "hyper"]),
+    ("hone", &["clap", "crossterm", "ctrlc", "indicatif", "inquire", "reedline", "signal-hook"]),
 ];
 
 /// Sources and folders, from the workspace's root, that may hold `unsafe`.

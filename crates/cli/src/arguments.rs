@@ -2,7 +2,7 @@
 //!
 //! These types hold the arguments as they were typed. A flag that sets a configuration key becomes an [`Override`] and
 //! is validated together with every other source of that key, so that the core sees only
-//! [`Config`](crate::config::Config).
+//! [`Config`](hone_app::config::Config).
 
 mod background;
 mod bench;
@@ -25,9 +25,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use hone_app::config::Override;
 use hone_protocol::Timestamp;
 
-use crate::config::Override;
 pub(crate) use background::{DownArguments, LogsArguments, UpArguments};
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
 pub(crate) use conversations::{
@@ -57,12 +57,10 @@ pub(crate) use pull::{ImportArguments, PullArguments};
 pub(crate) use report::ReportArguments;
 pub(crate) use research::ResearchArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
-pub(crate) use shared::{
-    BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, SamplingFlags, SpeculationFlag, is_pipe,
-};
+pub(crate) use shared::{BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, SamplingFlags, SpeculationFlag};
 pub(crate) use task::{
     TaskArguments, TaskCheckArguments, TaskCommand, TaskListArguments, TaskResolveArguments, TaskRunArguments,
-    TaskShowArguments, WorkspaceFlags,
+    TaskShowArguments,
 };
 
 /// The format of the file that `hone grade --input` reads.
@@ -659,6 +657,8 @@ pub(crate) struct CompletionsArguments {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use hone_app::judging::{BatchTask, SETTING, columns};
+    use hone_judging::{CompareTask, GradeTask};
 
     use super::*;
 
@@ -780,5 +780,22 @@ mod tests {
         assert_eq!(resume("chat --resume"), (None, some("")));
         assert_eq!(resume("chat --resume tides"), (None, some("tides")));
         assert_eq!(resume("chat Why? --resume"), (some("Why?"), some("")));
+    }
+
+    #[track_caller]
+    fn check_columns<T: BatchTask>(command: &str) {
+        let arguments = Arguments::command();
+        let help = arguments.find_subcommand(command).unwrap().get_after_help().unwrap().to_string();
+        let (_, told) = help.split_once("which are not allowed: ").unwrap();
+        let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
+        let columns = columns::<T>();
+        let written: Vec<&str> = columns.keys().map(String::as_str).chain([SETTING]).collect();
+        assert_eq!(told, written);
+    }
+
+    #[test]
+    fn the_help_names_the_keys_that_a_line_may_not_have() {
+        check_columns::<GradeTask>("grade");
+        check_columns::<CompareTask>("compare");
     }
 }

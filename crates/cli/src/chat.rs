@@ -1,10 +1,8 @@
 //! A conversation in the terminal.
 //!
-//! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
-//! what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
+//! The core is pure: [`input`] and [`slash`] parse what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
 //! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
-//! [`store`] keeps conversations on disk and [`kept`] gives them to other commands, [`tools`] carries out what the model calls,
-//! [`fetching`] downloads a model in the meantime, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
+//! [`kept`] gives saved conversations to other commands, [`fetching`] downloads a model in the meantime, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod answer;
@@ -15,15 +13,11 @@ pub(crate) mod explanation;
 pub(crate) mod export;
 pub(crate) mod fetching;
 pub(crate) mod input;
-pub(crate) mod kept;
 pub(crate) mod pastes;
 pub(crate) mod repl;
 pub(crate) mod screen;
-pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod slash;
-pub(crate) mod store;
-pub(crate) mod tools;
 pub(crate) mod typeahead;
 
 #[cfg(test)]

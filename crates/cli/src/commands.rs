@@ -1,6 +1,6 @@
 //! The commands, one module each.
 //!
-//! A command receives an [`App`] and its arguments. Four are dispatched first because they work without a valid
+//! A command receives an [`Invocation`] and its arguments. Four are dispatched first because they work without a valid
 //! configuration: `completions`, `verdict` and `preset` do not use it, and `doctor` reports what is wrong with it.
 
 mod background;
@@ -37,7 +37,6 @@ mod pulled;
 mod report;
 mod research;
 mod rm;
-mod routing;
 mod serve;
 mod show;
 mod story;
@@ -46,10 +45,11 @@ mod task;
 mod tokenize;
 mod verdict;
 
-use crate::app::App;
+use hone_app::config::{Config, Places};
+
 use crate::arguments::Command;
-use crate::config::{Config, Places};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::threads;
 
@@ -105,12 +105,16 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
 }
 
 /// The app of a command whose answers come from the configured model, which may have to be chosen.
-fn answering(app: App) -> anyhow::Result<App> {
-    Ok(routing::routed(&app)?.unwrap_or(app))
+fn answering(app: Invocation) -> anyhow::Result<Invocation> {
+    Ok(hone_app::routing::routed(&app)?.map(|routed| Invocation::of(routed, app.output)).unwrap_or(app))
 }
 
 /// Creates the app from a valid configuration.
-fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, output: Output) -> anyhow::Result<App> {
+fn start(
+    loaded: anyhow::Result<(Config, Vec<String>)>,
+    runs_a_model: bool,
+    output: Output,
+) -> anyhow::Result<Invocation> {
     let (config, warnings) = loaded?;
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -118,5 +122,5 @@ fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, outp
     if runs_a_model {
         threads::apply(&config.engine.options.model)?;
     }
-    App::new(config, output)
+    Invocation::new(config, output)
 }

@@ -7,11 +7,11 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
+use hone_app::config::Places;
+use hone_app::presets::Presets;
 use hone_models::{Role, Store, data_folder};
 
 use crate::arguments::Arguments;
-use crate::config::Places;
-use crate::presets::Presets;
 
 /// The variable by which the shell's script asks.
 const VARIABLE: &str = "HONE_COMPLETE";
@@ -76,7 +76,7 @@ fn not_installed() -> Vec<CompletionCandidate> {
 }
 
 fn sized(bytes: u64) -> String {
-    format!("{} to download", crate::terminal::bytes(bytes))
+    format!("{} to download", hone_app::describe::bytes(bytes))
 }
 
 /// The judges of the catalog, and whatever is installed, because any model can judge.

@@ -1,81 +1,9 @@
-//! The evaluators of a workspace according to the configuration, and what they find as lines.
+//! What the evaluators of a workspace find, as lines.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use anyhow::Context;
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision};
-use hone_work::{Assignment, EvaluatorSet, EvaluatorTool, Reviewers, ToolSettings};
 use nu_ansi_term::Color;
 
-use crate::arguments::WorkspaceFlags;
-use crate::config::{EVALUATORS, Places};
-use crate::contained;
-use crate::failure::usage;
 use crate::terminal::{Line, Output};
-
-/// What tools run with in a workspace, and the tools.
-pub(crate) struct Tools {
-    /// The configured tools.
-    pub(crate) tools: Vec<EvaluatorTool>,
-    /// What they run with.
-    pub(crate) settings: ToolSettings,
-}
-
-/// The evaluators of a workspace.
-pub(crate) struct Evaluation {
-    /// The workspace, as an absolute path.
-    pub(crate) workspace: PathBuf,
-    /// Its evaluators.
-    pub(crate) evaluators: EvaluatorSet,
-}
-
-impl Evaluation {
-    /// Reads the configured tools; they run nothing yet.
-    ///
-    /// # Errors
-    /// When a table of a tool is not valid, the workspace does not exist, or this system contains less than required.
-    pub(crate) fn open(flags: &WorkspaceFlags, reviewers: Reviewers) -> anyhow::Result<Evaluation> {
-        let Tools { tools, settings } = Tools::open(flags)?;
-        let evaluators = EvaluatorSet::new(tools, &settings, reviewers);
-        Ok(Evaluation { workspace: settings.workspace, evaluators })
-    }
-}
-
-impl Tools {
-    /// Reads the configured tools; they run nothing yet.
-    ///
-    /// # Errors
-    /// When a table of a tool is not valid, the workspace does not exist, or this system contains less than required.
-    pub(crate) fn open(flags: &WorkspaceFlags) -> anyhow::Result<Tools> {
-        let workspace = flags.workspace.canonicalize();
-        let workspace = workspace.with_context(|| format!("cannot use the workspace {}", flags.workspace.display()))?;
-        if !workspace.is_dir() {
-            return Err(usage(format!("the workspace {} is not a folder", workspace.display())));
-        }
-        let tools = EvaluatorTool::all(&Places::of_this_process().tables(EVALUATORS)?)
-            .map_err(|wrong| usage(format!("{EVALUATORS}.toml: {wrong}")))?;
-        let launcher = contained::launcher()?;
-        if flags.require_containment {
-            let containment = launcher.containment().context("cannot tell how commands are contained")?;
-            anyhow::ensure!(containment.is_complete(), "nothing is run, because it would be {containment}");
-        }
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let settings = ToolSettings { launcher, workspace, environment, is_cancelled: Arc::new(|| false) };
-        Ok(Tools { tools, settings })
-    }
-}
-
-/// Reads a task's file.
-///
-/// # Errors
-/// When it cannot be read, or is not valid.
-pub(crate) fn read_assignment(path: &Path) -> anyhow::Result<Assignment> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Assignment::parse(&text).map_err(|invalid| usage(format!("{}: {invalid}", path.display())))
-}
 
 /// Prints what an evaluator found.
 ///

@@ -1,9 +1,9 @@
 //! Events of the bus as lines for a person.
 
+use hone_app::describe::{moment, on_one_line, rating};
 use hone_protocol::{CritiqueLevel, Envelope, Payload, Preference, WorkStep};
 
 use crate::badge;
-use crate::describe::{moment, on_one_line, rating};
 
 /// An event on one line: the time, the subject, the respondent, and its content in a few words.
 pub(crate) fn event_line(envelope: &Envelope) -> String {

@@ -3,12 +3,14 @@
 //! Exit codes: 0 success, 1 failure, 2 wrong usage, 3 below the requested threshold, 130 interrupted (128 plus the
 //! number of SIGINT, as in shells). A closed output pipe is not a failure.
 
-use std::fmt;
 use std::io::ErrorKind;
 
+use hone_app::UsageError;
 use hone_engine::PerplexityError;
 use hone_models::PullError;
 use hone_protocol::GenerateError;
+
+pub(crate) use hone_app::usage;
 
 /// The outcome of a command that returned no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,23 +35,6 @@ impl Outcome {
             Outcome::Interrupted => 130,
         }
     }
-}
-
-/// Wrong usage: the caller must change something for the command to work.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-/// An error for wrong usage.
-pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
-    anyhow::Error::new(UsageError(message.into()))
 }
 
 /// The exit code after `error`; 0 if the only problem is a closed output pipe.

@@ -1,37 +1,20 @@
-//! `hone` on the command line: the composition root, where arguments and configuration become the parts that the other
-//! crates provide, wired together.
+//! `hone` on the command line: arguments, the terminal, and the commands over what `hone-app` and `hone-server` provide.
 //!
-//! [`arguments`] defines the command line, [`config`] the effective configuration, [`app`] what commands work with, and
-//! [`commands`] the commands themselves. [`failure`] defines outcomes and exit codes.
+//! [`arguments`] defines the command line, [`invocation`] what commands work with, and [`commands`] the commands themselves.
+//! [`failure`] defines outcomes and exit codes.
 
-mod app;
 mod arguments;
 mod badge;
 mod chat;
 mod commands;
 mod completion;
-mod config;
-mod contained;
-mod describe;
-mod documents;
-mod embedder;
 mod evaluation;
 mod events;
 mod failure;
-mod judge;
-mod judging;
-mod kept;
+mod invocation;
 mod logging;
-mod presets;
-mod room;
-mod running;
-mod saved_prefixes;
-mod stack;
-mod story;
-mod templates;
 mod terminal;
 mod threads;
-mod toolbox;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -43,16 +26,15 @@ use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
 use crate::terminal::Output;
 
 fn main() -> ExitCode {
-    // Comes first, before anything is read or started: a worker must be small and fast, and that of a
-    // command must have a single thread.
-    if templates::is_worker() {
-        return templates::work();
-    }
-    if contained::is_worker() {
-        return contained::work();
-    }
-    if documents::is_worker() {
-        return documents::work();
+    // Comes first, before anything is read or started.
+    if let Some(ended) = hone_app::workers::work() {
+        return match ended {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     completion::answer_shell();
     let arguments =

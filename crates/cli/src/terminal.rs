@@ -14,5 +14,5 @@ mod output;
 pub(crate) mod progress;
 mod wrap;
 
-pub(crate) use output::{Line, Markdown, Output, Region, bytes, is_active, visible};
+pub(crate) use output::{Line, Markdown, Output, Region, is_active, visible};
 pub(crate) use wrap::Wrap;

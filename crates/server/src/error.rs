@@ -11,10 +11,10 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use hone_app::conversations::ConversationError;
+use hone_app::models::ModelError;
 use hone_protocol::{EnvelopeId, GenerateError, InvalidSampling};
 use serde_json::json;
-
-use crate::models::ModelError;
 
 /// The header in which Anthropic's API names a request.
 pub(crate) const REQUEST_ID: &str = "request-id";
@@ -255,5 +255,16 @@ impl From<InvalidSampling> for ApiError {
         // The bias of a token is a part of a field.
         let field = if invalid.option.contains("logit_bias") { "logit_bias" } else { &invalid.option };
         ApiError::bad_request(invalid.to_string()).about(field)
+    }
+}
+impl From<ConversationError> for ApiError {
+    fn from(error: ConversationError) -> ApiError {
+        let status = match error {
+            ConversationError::Missing(_) | ConversationError::Branch { .. } => StatusCode::NOT_FOUND,
+            ConversationError::Taken(_) => StatusCode::CONFLICT,
+            ConversationError::Name(_) => StatusCode::BAD_REQUEST,
+            ConversationError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.to_string())
     }
 }

@@ -12,11 +12,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hone_protocol::{OwnerId, hexadecimal};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use hone_app::config::KeyHash;
+use hone_protocol::OwnerId;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::Shared;
 use crate::clients::{Client, Peer};
@@ -25,49 +23,6 @@ use crate::page;
 use crate::shapes::template;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// The hash of a key that lets requests in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHash([u8; 32]);
-
-impl<'de> Deserialize<'de> for KeyHash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        KeyHash::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a SHA-256 hash in hexadecimal")))
-    }
-}
-
-impl KeyHash {
-    /// The hash that 64 hexadecimal digits stand for.
-    fn parse(text: &str) -> Option<KeyHash> {
-        let digits: Vec<u8> =
-            text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-        let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-        (digits.len() == 64).then(|| bytes.try_into().ok().map(KeyHash)).flatten()
-    }
-
-    /// The hash in hexadecimal.
-    pub fn to_hexadecimal(&self) -> String {
-        hexadecimal(self.0)
-    }
-
-    /// The hash of `key`.
-    pub fn of(key: &str) -> KeyHash {
-        KeyHash(Sha256::digest(key).into())
-    }
-
-    /// Names the key wherever something belongs to it: the first half of its hash.
-    fn owner(&self) -> OwnerId {
-        let bits = self.0[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte));
-        OwnerId::from_bits(bits)
-    }
-
-    /// Whether this is the hash of a key; takes the same time wherever they differ.
-    fn is_of(&self, key: &str) -> bool {
-        let KeyHash(other) = KeyHash::of(key);
-        std::iter::zip(self.0, other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-    }
-}
 
 /// A socket that requests come in through.
 #[derive(Clone)]
@@ -285,7 +240,5 @@ mod tests {
         assert_eq!(["one", "two"].map(|key| owner(&keys, key)), [Some(keys[0].owner()), Some(keys[1].owner())]);
         assert_ne!(owner(&keys, "one"), owner(&keys, "two"));
         assert_eq!((owner(&keys, "three"), owner(&[], "")), (None, None));
-        assert_eq!(KeyHash::parse(&keys[0].to_hexadecimal()).as_ref(), Some(&keys[0]));
-        assert_eq!((KeyHash::parse("ab"), KeyHash::parse(&"x".repeat(64))), (None, None));
     }
 }

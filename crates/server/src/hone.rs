@@ -25,7 +25,6 @@ use crate::Shared;
 use crate::error::ApiError;
 
 pub(crate) use self::abilities::Abilities;
-pub use self::judging::Judges;
 pub(crate) use self::judging::{CompareRequest, GradeRequest};
 pub(crate) use self::memory::Search;
 pub(crate) use self::sessions::Sessions;

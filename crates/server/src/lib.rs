@@ -25,7 +25,6 @@ mod hub;
 mod markup;
 mod mcp;
 mod metrics;
-mod models;
 mod ollama;
 mod openai;
 mod openapi;
@@ -33,8 +32,6 @@ mod operators;
 mod page;
 mod pulls;
 mod requests;
-mod saved;
-mod settings;
 mod shapes;
 mod streams;
 mod tool_choice;
@@ -50,36 +47,31 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
-use hone_agents::{Expected, Recaller};
+use hone_agents::Expected;
+use hone_app::config::ServerSettings;
+use hone_app::conversations::{Conversations, OwnedConversations};
+use hone_app::judging::ServedJudges;
+use hone_app::models::{ModelError, ModelKind, Models};
+use hone_app::{App, ServedMemory};
 use hone_bus::Bus;
-use hone_memory::MemoryStore;
-use hone_protocol::{Generate, OwnerId, SamplingOptions};
+use hone_protocol::{Generate, SamplingOptions};
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
+pub use answering::API_SENDER;
 use clients::{Client, ClientStreams};
 use connections::Limits;
 use error::ApiError;
+pub use highlighting::{CodeHighlighter, WordKind};
 use hone::Sessions;
 use hub::Hub;
+pub use mcp::{McpParts, serve_mcp};
 use metrics::Metrics;
 use openai::{KeptResponses, RunningResponses};
-use pulls::Pulls;
-
-pub use answering::API_SENDER;
-pub use guard::KeyHash;
-pub use highlighting::{CodeHighlighter, WordKind};
-pub use hone::Judges;
-pub use mcp::{McpParts, serve_mcp};
-pub use models::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
 pub use openapi::openapi_document;
-pub use saved::{
-    ConversationEntry, ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange,
-    search_saved,
-};
-pub use settings::{InvalidSettings, ServerSettings};
+use pulls::Pulls;
 
 /// When a client may try again that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -94,6 +86,8 @@ const MOST_LOOKUPS: usize = 16;
 
 /// What a server serves.
 pub struct ServerParts {
+    /// The configuration, the data folder, and what else the program knows about itself.
+    pub app: App,
     /// The bus of the agents that answer.
     pub bus: Bus,
     /// What follows every question if nothing goes wrong.
@@ -107,11 +101,9 @@ pub struct ServerParts {
     /// The memory, if answers are remembered.
     pub memory: Option<ServedMemory>,
     /// The saved conversations of each owner.
-    pub conversations: ConversationsOf,
-    /// What the program knows about itself.
-    pub reporter: Arc<dyn Reporter>,
+    pub conversations: OwnedConversations,
     /// Who grades and compares what clients send.
-    pub judges: Arc<dyn Judges>,
+    pub judges: Arc<ServedJudges>,
     /// How answers are sampled where a request does not say it.
     pub sampling: SamplingOptions,
     /// The most tokens of an answer where a request does not say it.
@@ -120,33 +112,6 @@ pub struct ServerParts {
     pub stop: Vec<String>,
     /// The version of the program.
     pub version: &'static str,
-}
-
-/// Finds the saved conversations of an owner: of a key, or of the person at the terminal (`None`).
-pub type ConversationsOf = Box<dyn Fn(Option<OwnerId>) -> Arc<dyn Conversations> + Send + Sync>;
-
-/// A memory that is served.
-#[derive(Clone)]
-pub struct ServedMemory {
-    /// Where engrams and events are kept.
-    pub store: MemoryStore,
-    /// What searches it by meaning, if there is an embedder.
-    pub recaller: Option<Recaller>,
-}
-
-/// What the program knows about itself, as JSON that its commands print.
-pub trait Reporter: Send + Sync {
-    /// The running hone processes: `hone ps --json`.
-    ///
-    /// # Errors
-    /// The reason, when they cannot be listed.
-    fn processes(&self) -> Result<Value, String>;
-
-    /// The judges with their marks: `hone judge list --json`.
-    ///
-    /// # Errors
-    /// The reason, when they cannot be listed.
-    fn judges(&self) -> Result<Value, String>;
 }
 
 /// What every request needs.
@@ -260,8 +225,8 @@ impl Shared {
     }
 
     /// The saved conversations of a client.
-    fn conversations_of(&self, client: Client) -> Arc<dyn Conversations> {
-        (self.parts.conversations)(client.owner())
+    fn conversations_of(&self, client: Client) -> Arc<Conversations> {
+        self.parts.conversations.of(client.owner())
     }
 
     /// The model that a request names, or the default one if it names none.

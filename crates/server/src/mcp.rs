@@ -12,6 +12,8 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
+use hone_app::ServedMemory;
+use hone_app::judging::ServedJudges;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,11 +21,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::tools::HoneTools;
+use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
-use crate::hone::{Abilities, Judges};
+use crate::hone::Abilities;
 use crate::shapes::{documented, one_of, open};
-use crate::{ServedMemory, Shared};
 
 /// Verdicts that one client of the terminal's server waits for at once.
 const MOST_VERDICTS: usize = 16;
@@ -96,7 +98,7 @@ pub async fn serve_mcp(
 /// What an MCP server at the terminal serves.
 pub struct McpParts {
     /// Who grades and compares.
-    pub judges: Arc<dyn Judges>,
+    pub judges: Arc<ServedJudges>,
     /// The memory, if answers are remembered.
     pub memory: Option<ServedMemory>,
     /// The version of the program.

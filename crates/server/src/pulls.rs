@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hone_app::models::{ModelError, Models, PullStep};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::error::ApiError;
-use crate::models::{ModelError, Models, PullStep};
 
 /// The most models that are downloaded at once.
 const MOST_PULLS: usize = 4;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hone_app::config::Override;
 
 use super::{ContextFlag, EngineFlags, JsonFlag};
-use crate::config::Override;
 
 /// Flags of `hone bench`.
 #[derive(Debug, Args)]

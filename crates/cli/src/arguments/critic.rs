@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hone_app::config::Override;
 
 use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
-use crate::config::Override;
 
 /// What stands under the help of `hone critic check`.
 const CHECK_HELP: &str =

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hone_app::config::Override;
 use hone_protocol::ContentType;
 
 use super::{EngineFlags, JsonFlag, shared};
-use crate::config::Override;
 
 /// What stands under the help of `hone critique`.
 pub(super) const CRITIQUE_HELP: &str = "\

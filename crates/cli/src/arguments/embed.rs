@@ -1,10 +1,10 @@
 //! Flags of `hone embed`.
 
 use clap::Args;
+use hone_app::config::Override;
 
 use super::JsonFlag;
 use super::shared;
-use crate::config::Override;
 
 /// Flags of `hone embed`.
 #[derive(Debug, Args)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hone_app::config::Override;
 
 use super::{EngineFlags, JsonFlag};
-use crate::config::Override;
 
 /// Flags of `hone judge`.
 #[derive(Debug, Args)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hone_app::config::Override;
 
 use super::shared::{self, ContextFlag, JsonFlag, SamplingFlags};
-use crate::config::Override;
 
 /// Flags of `hone preset`.
 #[derive(Debug, Args)]

@@ -1,10 +1,10 @@
 //! Flags of `hone research`.
 
 use clap::Args;
+use hone_app::config::Override;
 
 use super::JsonFlag;
 use super::critic::CriticFlags;
-use crate::config::Override;
 
 /// What stands under the help of `hone research`.
 pub(super) const RESEARCH_HELP: &str = "\

@@ -1,9 +1,9 @@
 //! Flags of `hone serve` and `hone mcp`.
 
 use clap::Args;
+use hone_app::config::Override;
 
 use super::{ContextFlag, EngineFlags, JudgeFlag};
-use crate::config::Override;
 
 /// Flags of `hone serve`.
 #[derive(Debug, Args)]

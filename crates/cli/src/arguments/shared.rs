@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hone_app::config::Override;
+use hone_app::judging::lines::{PIPE, is_pipe};
 use toml::Value;
-
-use crate::config::Override;
 
 /// `--model`.
 #[derive(Debug, Default, Args)]
@@ -101,14 +101,6 @@ impl BatchFlags {
     pub(crate) fn prints_verdicts(&self) -> bool {
         self.files().is_some_and(|(_, output)| is_pipe(output))
     }
-}
-
-/// The path that stands for stdin and stdout.
-const PIPE: &str = "-";
-
-/// Whether a path stands for stdin or stdout.
-pub(crate) fn is_pipe(path: &Path) -> bool {
-    path == Path::new(PIPE)
 }
 
 /// `--context`.

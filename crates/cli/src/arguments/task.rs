@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hone_app::evaluation::Workspace;
 
 use super::{EngineFlags, JsonFlag, SamplingFlags};
 
@@ -131,4 +132,11 @@ pub(crate) struct WorkspaceFlags {
     /// Run nothing where this system cannot contain it: files, network and processes
     #[arg(long)]
     pub(crate) require_containment: bool,
+}
+
+impl WorkspaceFlags {
+    /// Where tools run.
+    pub(crate) fn workspace(&self) -> Workspace<'_> {
+        Workspace { folder: &self.workspace, requires_containment: self.require_containment }
+    }
 }

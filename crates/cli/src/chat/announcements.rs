@@ -10,15 +10,15 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
 use hone_agents::{Asker, Change, Exchange, Expected};
+use hone_app::Stack;
+use hone_app::describe::on_one_line;
+use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
 use hone_protocol::{Critique, Envelope, Grade, QueryId, RespondentId, Subject};
 
 use super::explanation::{Explanation, explain, no_answer_b};
 use crate::badge::badge;
-use crate::describe::on_one_line;
 use crate::events::event_line;
-use crate::judge::calibration::Calibrated;
-use crate::stack::Stack;
 use crate::terminal::Line;
 use crate::terminal::lines::Lines;
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crossbeam_channel::select_biased;
 use hone_agents::{Asker, Change, Exchange, TooSlow};
+use hone_app::conversations::Session;
+use hone_app::tools::{MOST_ROUNDS, Tools, carry_out};
+use hone_app::{Interrupt, Listening};
 use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
 
 use super::screen::Screen;
-use super::session::Session;
-use super::tools::{MOST_ROUNDS, Tools, carry_out};
-use crate::terminal::interrupt::{Interrupt, Listening};
 
 /// How long nothing may happen before the user sees an indication of activity.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -88,7 +88,8 @@ fn use_tools(
     screen: &mut dyn Screen,
 ) -> anyhow::Result<bool> {
     screen.end()?;
-    let turns = carry_out(tools, &response.answer, &response.tool_calls, listening, screen)?;
+    let mut note = |text: &str| screen.note(text);
+    let turns = carry_out(tools, &response.answer, &response.tool_calls, listening, &mut note)?;
     let goes_on = turns.is_some();
     session.add_turns(turns.unwrap_or_default());
     Ok(goes_on)
@@ -253,8 +254,8 @@ mod tests {
     use serde_json::json;
 
     use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
-    use super::super::tools::{Called, NoTools, Permit};
     use super::*;
+    use hone_app::tools::{Called, NoTools, Permit};
 
     /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
     #[track_caller]

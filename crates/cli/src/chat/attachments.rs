@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use hone_agents::research::decode_text;
-
-use crate::describe::on_one_line;
-use crate::terminal::bytes;
+use hone_app::describe::bytes;
+use hone_app::describe::on_one_line;
 
 /// A text that goes with a question.
 #[derive(Clone, Debug, PartialEq, Eq)]

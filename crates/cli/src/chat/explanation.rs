@@ -3,13 +3,13 @@
 //! Memory knows answers of earlier sessions, and grades that another process has given since.
 
 use hone_agents::{Exchange, Reply};
+use hone_app::Stack;
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
     GenerateError, Grade, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Subject,
 };
 
 use crate::badge;
-use crate::stack::Stack;
 
 /// Why an answer got its grade.
 #[derive(Debug, PartialEq)]
@@ -253,7 +253,7 @@ mod tests {
 
     use super::super::scripted::{saying, stack};
     use super::*;
-    use crate::config::Config;
+    use hone_app::config::Config;
 
     const A: QueryId = QueryId::from_bits(1);
     const B: QueryId = QueryId::from_bits(2);

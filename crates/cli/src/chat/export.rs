@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use hone_server::SavedConversation;
+use hone_app::conversations::SavedConversation;
 
 /// The conversation as a text of the form that is wanted.
 pub(crate) fn text_of(name: &str, conversation: &SavedConversation, as_json: bool) -> String {

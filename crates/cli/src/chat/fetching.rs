@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use hone_app::describe::bytes;
+use hone_app::describe::remark;
 use hone_models::{Cancellation, Event, Phase, PullError, PullOptions, Store};
 
 use crate::terminal::lines::Lines;
-use crate::terminal::progress::remark;
-use crate::terminal::{Line, Output, bytes};
+use crate::terminal::{Line, Output};
 
 /// After how many per cent a person is told again how far it is.
 const STEP: u64 = 25;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::terminal::bytes;
+use hone_app::describe::bytes;
 
 /// The texts that were pasted and folded.
 #[derive(Clone, Debug, Default)]

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use hone_app::describe::bytes;
 use indicatif::ProgressBar;
 
 use crate::terminal::editing::edit;
 use crate::terminal::progress::Loading;
-use crate::terminal::{Markdown, Output, Region, Wrap, bytes, progress};
+use crate::terminal::{Markdown, Output, Region, Wrap, progress};
 
 /// Shorter prompts are processed too quickly for a progress bar to be useful.
 const LONG_PROMPT: usize = 256;

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 use hone_agents::{Asker, Load, TeamParts};
+use hone_app::config::Config;
+use hone_app::conversations::Session;
+use hone_app::{Interrupt, Stack};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{FinishReason, GenerateError, Prompt, QueryId, Timings};
 
 use super::screen::Screen;
-use super::session::Session;
-use crate::config::Config;
-use crate::stack::Stack;
 use crate::terminal::Output;
-use crate::terminal::interrupt::Interrupt;
 
 /// The agents with `generator`, without judge and memory.
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {

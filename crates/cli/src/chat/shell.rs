@@ -7,6 +7,9 @@ mod telling;
 
 use anyhow::Context;
 use hone_agents::Asker;
+use hone_app::conversations::{ConversationStore, SavedExchange, Session};
+use hone_app::tools::Tools;
+use hone_app::{Interrupt, Stack};
 use hone_protocol::{QueryId, Rating};
 use time::OffsetDateTime;
 
@@ -19,13 +22,8 @@ use super::completion::Candidates;
 use super::fetching::Fetching;
 use super::input::{self, Input};
 use super::screen::Screen;
-use super::session::{Exchange, Session};
 use super::slash::SlashCommand;
-use super::store::ConversationStore;
-use super::tools::Tools;
 use crate::failure::is_broken_pipe;
-use crate::stack::Stack;
-use crate::terminal::interrupt::Interrupt;
 
 /// The models that a chat can switch to.
 pub(crate) trait ModelShelf {
@@ -186,7 +184,7 @@ impl Shell<'_> {
     }
 
     /// The exchange with this number, or the last one.
-    fn find_exchange(&self, number: Option<usize>) -> anyhow::Result<(usize, &Exchange)> {
+    fn find_exchange(&self, number: Option<usize>) -> anyhow::Result<(usize, &SavedExchange)> {
         let exchanges = self.session.exchanges();
         if exchanges.is_empty() {
             anyhow::bail!("nothing has been answered yet");
@@ -292,10 +290,10 @@ mod tests {
     use hone_protocol::{GenerateError, Prompt};
 
     use super::super::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
-    use super::super::tools::NoTools;
     use super::*;
     use crate::terminal::Output;
     use crate::terminal::lines::Lines;
+    use hone_app::tools::NoTools;
 
     struct Shelf;
 

@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hone_app::running::processes;
 use hone_files::{create_private_folder, open_private};
 
-use crate::app::App;
 use crate::arguments::{DownArguments, LogsArguments, UpArguments};
 use crate::failure::{Outcome, usage};
-use crate::running::processes;
+use crate::invocation::Invocation;
 
 /// The command that serves.
 const SERVE: &str = "serve";
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// When the server cannot be started, or ends at once.
-pub(crate) fn up(app: &App, arguments: &UpArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Outcome> {
     if arguments.serve.new_key {
         return Err(usage("--new-key starts no server: `hone serve --new-key` makes a key"));
     }
@@ -53,7 +53,7 @@ pub(crate) fn up(app: &App, arguments: &UpArguments) -> anyhow::Result<Outcome> 
 ///
 /// # Errors
 /// When a server cannot be ended.
-pub(crate) fn down(app: &App, arguments: &DownArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn down(app: &Invocation, arguments: &DownArguments) -> anyhow::Result<Outcome> {
     let servers = servers(app);
     for process in &servers {
         terminate(*process)?;
@@ -81,7 +81,7 @@ pub(crate) fn down(app: &App, arguments: &DownArguments) -> anyhow::Result<Outco
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn logs(app: &App, arguments: &LogsArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn logs(app: &Invocation, arguments: &LogsArguments) -> anyhow::Result<Outcome> {
     let path = log_path(app);
     let file = match File::open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("`hone up` has not started a server yet"),
@@ -100,12 +100,12 @@ pub(crate) fn logs(app: &App, arguments: &LogsArguments) -> anyhow::Result<Outco
     }
 }
 
-fn log_path(app: &App) -> PathBuf {
+fn log_path(app: &Invocation) -> PathBuf {
     app.data_folder().join("serve.log")
 }
 
 /// The processes that serve.
-fn servers(app: &App) -> Vec<u32> {
+fn servers(app: &Invocation) -> Vec<u32> {
     let running = processes(app.data_folder()).into_iter();
     running.filter(|running| running.command == SERVE).map(|running| running.process).collect()
 }
@@ -121,7 +121,7 @@ fn start(log: File) -> std::io::Result<Child> {
 }
 
 /// Waits until the server says that it can be used, and returns the line.
-fn wait_until_ready(app: &App, server: &mut Child, begin: u64) -> anyhow::Result<String> {
+fn wait_until_ready(app: &Invocation, server: &mut Child, begin: u64) -> anyhow::Result<String> {
     let mut log = BufReader::new(File::open(log_path(app))?);
     log.seek(SeekFrom::Start(begin))?;
     let (mut said, until) = (Vec::new(), Instant::now() + PATIENCE);

@@ -5,20 +5,21 @@ mod sharing;
 mod sweep;
 
 use anyhow::Context;
+use hone_app::config::Source;
 use hone_engine::gguf::Gguf;
 use hone_engine::{
-    EngineHandle, EngineOptions, LoadOptions, Model, ModelOptions, Speculation, SpeedTest, Work, bytes_per_token,
+    EngineHandle, EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Speculation, SpeedTest, Work,
+    bytes_per_token,
 };
 use hone_protocol::LocateModel;
 use serde::Serialize;
 
 use super::bandwidth;
 use super::doctor::processor_name;
-use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
-use crate::config::Source;
 use crate::failure::{Outcome, usage};
-use crate::terminal::progress::{self, Steps};
+use crate::invocation::Invocation;
+use crate::terminal::progress::Steps;
 
 /// Token ids of arbitrary prompts are below this, which is within every vocabulary.
 const VOCABULARY: u32 = 30_000;
@@ -73,7 +74,7 @@ struct Run<'a> {
 ///
 /// # Errors
 /// When the model cannot be run, or has too short a context.
-pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &BenchArguments) -> anyhow::Result<Outcome> {
     match &arguments.command {
         Some(BenchCommand::Contention(arguments)) => return contention::run(app, arguments),
         Some(BenchCommand::Sharing(arguments)) => return sharing::run(app, arguments),
@@ -107,14 +108,15 @@ fn tests(arguments: &BenchArguments) -> anyhow::Result<Vec<SpeedTest>> {
 }
 
 /// Loads the model, with a cache that is large enough, and runs the tests.
-fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
+fn measure(app: &Invocation, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let n_positions = run.tests.iter().map(SpeedTest::n_positions).max().unwrap_or(0);
     let n_sequences = run.tests.iter().map(|test| test.batch).max().unwrap_or(1);
     let options = ModelOptions { context_length: None, n_sequences, ..run.options.clone() };
     let file = app.model_file(run.model)?;
     app.store.verify(&file)?;
     let gguf = Gguf::open_region(&file)?;
-    let load = LoadOptions::from(options).with_progress(progress::loading(app.output));
+    let loading = LoadProgress::told_to(app.progress.loading());
+    let load = LoadOptions::from(options).with_progress(loading);
     let mut model = Model::load(&file, load).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();
@@ -176,7 +178,7 @@ fn arbitrary_tokens(seed: u32, n: usize) -> Vec<u32> {
 
 /// The engine that requests are measured with: two contexts of [`CONTEXT`] tokens unless another size is configured,
 /// without speculation, so that every token is a step.
-fn engine(app: &App) -> anyhow::Result<EngineHandle> {
+fn engine(app: &Invocation) -> anyhow::Result<EngineHandle> {
     let is_chosen = app.config.source_of("engine.context") != Some(&Source::Default);
     let model = ModelOptions {
         context_length: if is_chosen { app.config.engine.options.model.context_length } else { Some(CONTEXT) },
@@ -187,7 +189,7 @@ fn engine(app: &App) -> anyhow::Result<EngineHandle> {
     Ok(EngineHandle::start(EngineOptions { model, ..app.engine_options()? }, app.store.clone())?)
 }
 
-fn print_text(app: &App, rows: &[Row]) -> anyhow::Result<()> {
+fn print_text(app: &Invocation, rows: &[Row]) -> anyhow::Result<()> {
     if let Some(row) = rows.first() {
         app.output
             .print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;

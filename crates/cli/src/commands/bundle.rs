@@ -1,13 +1,13 @@
 //! `hone bundle`: writes a copy of this program with models inside.
 
 use anyhow::Context;
+use hone_app::describe::bytes;
 use hone_models::{InstalledModel, write_bundle};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::BundleArguments;
 use crate::failure::Outcome;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Transfers;
 
 /// What `--json` prints.
@@ -22,7 +22,7 @@ struct JsonBundle<'a> {
 ///
 /// # Errors
 /// When a model is unavailable, or the file cannot be written.
-pub(crate) fn run(app: &App, arguments: &BundleArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &BundleArguments) -> anyhow::Result<Outcome> {
     let models: Vec<InstalledModel> =
         arguments.models.iter().map(|name| app.installed(name)).collect::<anyhow::Result<_>>()?;
     let executable = std::env::current_exe().context("cannot find this program's own file")?;

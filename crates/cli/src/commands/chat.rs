@@ -16,11 +16,17 @@ use std::time::Duration;
 use anyhow::Context;
 use crossbeam_channel::RecvTimeoutError;
 use hone_agents::{Exchange, Load};
+use hone_app::StackOptions;
+use hone_app::conversations::{ConversationStore, SavedExchange, Session};
+use hone_app::judging::{Chat, IdleExamination};
+use hone_app::toolbox::Toolbox;
+use hone_app::tools::NoTools;
+use hone_app::tools::Permit;
 use hone_memory::MemoryStore;
+use hone_protocol::ToolCall;
 use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
 use serde::Serialize;
 
-use crate::app::{App, StackOptions};
 use crate::arguments::{ChatArguments, ChatQualityFlags, ToolFlags};
 use crate::badge::badge;
 use crate::chat::announcements::{Announced, Announcements};
@@ -29,18 +35,16 @@ use crate::chat::attachments::{Attachment, compose};
 use crate::chat::explanation::{comparison_text, no_answer_b};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
-use crate::chat::session::{self, Session};
 use crate::chat::shell::{ModelShelf, Shell, tell_prompt_tokens, tell_resumed};
-use crate::chat::store::ConversationStore;
-use crate::chat::tools::NoTools;
 use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
-use crate::judging::idle::{self, IdleExamination};
+use crate::invocation::Invocation;
 use crate::logging;
-use crate::terminal::interrupt::Interrupt;
+use crate::terminal::interrupt;
+use crate::terminal::keyboard::{self, Consent};
 use crate::terminal::lines::Lines;
 use crate::terminal::progress;
-use crate::toolbox::{Permission, Toolbox};
+use crate::terminal::{Line, Output};
 
 /// How often it is looked whether the last grade has come.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,7 +53,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// When there is no question, no model, or no answer.
-pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<Outcome> {
     let wanted = if arguments.guide { start::guide(app)? } else { None };
     let mut remembered = Remembered::default();
     let outcome = chat(app, arguments, wanted, &mut remembered)?;
@@ -71,7 +75,7 @@ struct Remembered {
 }
 
 /// Says how many answers wait for their grades.
-fn tell_due(app: &App, remembered: &Remembered) {
+fn tell_due(app: &Invocation, remembered: &Remembered) {
     let backlog = remembered.memory.as_ref().and_then(|memory| memory.backlog().ok()).unwrap_or_default();
     match backlog.iter().filter(|entry| entry.due.grade).count() {
         0 => {}
@@ -84,7 +88,7 @@ fn tell_due(app: &App, remembered: &Remembered) {
 
 /// Chats, while the model that is wanted is downloaded.
 fn chat(
-    app: &App,
+    app: &Invocation,
     arguments: ChatArguments,
     wanted: Option<String>,
     remembered: &mut Remembered,
@@ -110,7 +114,7 @@ fn chat(
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;
-    let interrupt = Interrupt::install()?;
+    let interrupt = interrupt::install()?;
     let fetching = wanted.map(|name| start::fetch(app, name, &session, &announcements.lines)).transpose()?;
     let mut shell = Shell {
         session,
@@ -146,7 +150,7 @@ fn chat(
 
 /// The agents that a chat or a single question needs.
 fn options(
-    app: &App,
+    app: &Invocation,
     session: &Session,
     quality: &ChatQualityFlags,
     is_one_shot: bool,
@@ -169,25 +173,42 @@ fn options(
 }
 
 /// Starts the servers whose tools the model may call.
-fn toolbox(app: &App, flags: &ToolFlags) -> anyhow::Result<Option<Toolbox>> {
+fn toolbox(app: &Invocation, flags: &ToolFlags) -> anyhow::Result<Option<Toolbox>> {
     let can_ask = std::io::stdin().is_terminal() && app.output.stderr_is_terminal;
-    let permission = match (flags.allow_tools, can_ask) {
-        (true, _) => Permission::Given,
-        (false, true) => Permission::Asked,
-        (false, false) => Permission::Missing,
+    let (output, allows) = (app.output, flags.allow_tools);
+    let permission = move |_: &ToolCall| match (allows, can_ask) {
+        (true, _) => Ok(Permit::Allowed),
+        (false, true) => permit(output),
+        (false, false) => Ok(Permit::Refused("nobody can be asked without a terminal; --allow-tools allows all calls")),
     };
-    flags.mcp.as_ref().map(|file| Toolbox::open(file, permission, app.output)).transpose()
+    flags.mcp.as_ref().map(|file| Toolbox::open(file, Box::new(permission), &app.output)).transpose()
+}
+
+/// Asks the person whether a call may be carried out.
+fn permit(output: Output) -> anyhow::Result<Permit> {
+    output.note_piece("allow it? [y/N] ");
+    let reply = keyboard::ask().context("cannot read from the terminal")?;
+    output.note(match reply {
+        Consent::Yes => "yes",
+        Consent::No | Consent::Interrupted => "no",
+    });
+    Ok(match reply {
+        Consent::Yes => Permit::Allowed,
+        Consent::No => Permit::Refused("you did not allow it"),
+        Consent::Interrupted => Permit::Interrupted,
+    })
 }
 
 /// Begins the examination of a judge that has not taken it.
-fn examine(app: &App, shell: &Shell<'_>) -> Option<IdleExamination> {
+fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
     let (jury, generator) = (shell.stack.jury()?, shell.stack.generator());
-    let (asker, lines) = (&shell.asker, &shell.announcements.lines);
-    IdleExamination::start(app, idle::Chat { jury, generator, asker, lines, advice: judge_instead_of })
+    let (asker, lines) = (&shell.asker, shell.announcements.lines.clone());
+    let announce = Box::new(move |text| lines.announce(Line::plain(text)));
+    IdleExamination::start(app, Chat { jury, generator, asker, announce, advice: Box::new(judge_instead_of) })
 }
 
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
-fn provide_embedder(app: &App) {
+fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
     if !memory.is_used() || app.embedder().is_ok() {
         return;
@@ -198,7 +219,7 @@ fn provide_embedder(app: &App) {
 }
 
 /// The second respondent's model and temperature, if one is requested.
-fn respondent_b(app: &App, quality: &ChatQualityFlags) -> anyhow::Result<Option<(Option<String>, f32)>> {
+fn respondent_b(app: &Invocation, quality: &ChatQualityFlags) -> anyhow::Result<Option<(Option<String>, f32)>> {
     if !quality.respondent_b {
         return Ok(None);
     }
@@ -231,7 +252,7 @@ struct JsonAnswer<'a> {
 }
 
 impl<'a> JsonAnswer<'a> {
-    fn new(session: &'a Session, answered: &'a session::Exchange, exchange: &'a Exchange) -> JsonAnswer<'a> {
+    fn new(session: &'a Session, answered: &'a SavedExchange, exchange: &'a Exchange) -> JsonAnswer<'a> {
         JsonAnswer {
             model: &answered.model,
             question: &answered.question,
@@ -289,7 +310,7 @@ fn question_on_stdin() -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -> anyhow::Result<Outcome> {
+fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: bool) -> anyhow::Result<Outcome> {
     let mut screen = if json { Terminal::without_answers(app.output) } else { terminal(app) };
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
@@ -324,7 +345,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
 }
 
 /// The screen, which renders Markdown unless that is not wanted.
-fn terminal(app: &App) -> Terminal {
+fn terminal(app: &Invocation) -> Terminal {
     Terminal::new(app.output, app.config.chat.markdown)
 }
 
@@ -336,7 +357,7 @@ fn outcome_of(ending: Ending) -> Outcome {
 }
 
 /// Prints the badge, or why the answer has no grade.
-fn show_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
+fn show_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     match (badge(grade, app.agreement(grade)?), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
         (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
@@ -348,7 +369,7 @@ fn show_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
 const NOT_COMPARED: &str = "not compared: --grade has the two answers graded and compared";
 
 /// Prints the grade, the second respondent's answer, and how the two compare.
-fn show_verdicts(app: &App, exchange: &Exchange) -> anyhow::Result<()> {
+fn show_verdicts(app: &Invocation, exchange: &Exchange) -> anyhow::Result<()> {
     if let Some(grade) = &exchange.reply(RespondentId::A).grade {
         show_grade(app, grade)?;
     }
@@ -367,7 +388,7 @@ fn show_verdicts(app: &App, exchange: &Exchange) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Result<Outcome> {
+fn talk(app: &Invocation, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Result<Outcome> {
     let mut screen = terminal(app);
     match shell.session.name() {
         Some(_) => tell_resumed(&shell.session, &mut screen)?,
@@ -386,7 +407,7 @@ fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Res
 }
 
 /// Waits until all has come of the answers that can be expected. Ctrl-C leaves what is missing due.
-fn wait_for_grades(app: &App, shell: &Shell<'_>) {
+fn wait_for_grades(app: &Invocation, shell: &Shell<'_>) {
     let listening = shell.interrupt.listen();
     let spinner = progress::spinner(app.output, "waiting for grades; Ctrl-C leaves without them");
     while shell.announcements.n_pending(shell.asker.expected()) > 0 {

@@ -1,24 +1,24 @@
 //! `hone compare`: the judge's choice between two answers, or between the pairs in a file.
 
+use hone_app::describe::on_one_line;
 use hone_judging::CompareTask;
 use hone_protocol::Preference;
 
-use super::grade::{counts, tell_failure, tell_summary};
-use crate::app::App;
+use super::grade::{counts, judge_file, open, tell_failure, tell_summary};
 use crate::arguments::CompareArguments;
 use crate::badge::{judge_name, juror_name, juror_preference};
-use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
-use crate::judging::JudgeSession;
+use crate::invocation::Invocation;
+use crate::terminal::progress::Spinner;
 
 /// Compares.
 ///
 /// # Errors
 /// When a file is not valid, or no judge is available.
-pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
-    let session = JudgeSession::open(app, &arguments.batch)?;
+pub(crate) fn run(app: &Invocation, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
+    let session = open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {
-        let summary = session.judge_file::<CompareTask>(input, output)?;
+        let summary = judge_file::<CompareTask>(app, &session, input, output)?;
         tell_failure(app, &summary);
         tell_summary(app, &summary, &arguments.batch, arguments.json.json, &counts(&summary, "compared"))?;
         return Ok(match summary.interrupted {
@@ -33,7 +33,9 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
         return Err(usage("there is nothing to compare: give --query, --a and --b, or --input"));
     };
     let task = CompareTask { query, answer_a, answer_b };
-    let Some(preference) = session.judge_one(task)? else { return Ok(Outcome::Interrupted) };
+    let Some(preference) = session.judge_one(task, &Spinner::new(app.output, "judging"))? else {
+        return Ok(Outcome::Interrupted);
+    };
     if arguments.json.json {
         app.output.print_json(&preference)?;
     } else if preference.judging.failure.is_none() {
@@ -48,7 +50,7 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
     }
 }
 
-fn print_preference(app: &App, preference: &Preference) -> anyhow::Result<()> {
+fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result<()> {
     let Preference { winner, log_odds, consistent, reason, jury, judging } = preference;
     let headline = match winner {
         Some(winner) => format!("{winner} is better"),

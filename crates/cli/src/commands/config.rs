@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::app::App;
+use hone_app::describe::on_one_line;
+
 use crate::arguments::ConfigArguments;
-use crate::describe::on_one_line;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// Prints the configuration.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
     if arguments.agents {
         return print_agents(app, arguments.json.json);
     }
@@ -19,7 +20,7 @@ pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outc
     if arguments.json.json {
         app.output.print_json(entries)?;
     } else {
-        let row = |(key, entry): (&String, &crate::config::Entry)| {
+        let row = |(key, entry): (&String, &hone_app::config::Entry)| {
             vec![key.clone(), on_one_line(&entry.value.to_string()), entry.source.to_string()]
         };
         app.output.print_table(&entries.iter().map(row).collect::<Vec<_>>())?;
@@ -28,7 +29,7 @@ pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outc
 }
 
 /// Prints each agent's states and transitions.
-fn print_agents(app: &App, json: bool) -> anyhow::Result<Outcome> {
+fn print_agents(app: &Invocation, json: bool) -> anyhow::Result<Outcome> {
     let diagrams: BTreeMap<&str, String> =
         hone_agents::tables().iter().map(|table| (table.agent, table.mermaid())).collect();
     if json {

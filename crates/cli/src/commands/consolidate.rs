@@ -5,9 +5,9 @@ use hone_protocol::{ContentType, Lane};
 
 use super::gates::{Gate, wait_until_idle};
 use super::memory::search::make_lacking_vectors;
-use crate::app::App;
 use crate::arguments::ConsolidateArguments;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::terminal::progress::Steps;
 
@@ -15,7 +15,7 @@ use crate::terminal::progress::Steps;
 ///
 /// # Errors
 /// When memory fails, or another process consolidates.
-pub(crate) fn run(app: &App, arguments: &ConsolidateArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ConsolidateArguments) -> anyhow::Result<Outcome> {
     let gate = Gate::open(app, Lane::Batch)?;
     make_lacking_vectors(app, &gate.store, &*app.embedder()?)?;
     let rememberer = gate.rememberer();

@@ -3,23 +3,23 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use hone_app::conversations::{
+    ConversationStore, Conversations, FoundConversation, Named, SavedConversation, SavedExchange,
+};
+use hone_app::describe::{moment, on_one_line};
+use hone_app::judging::lines::is_pipe;
 use hone_memory::MemoryStore;
 use hone_protocol::{Grade, QueryId, Timestamp};
-use hone_server::{Conversations, FoundConversation, SavedConversation, SavedExchange, search_saved};
 use serde::Serialize;
 
-use super::memory;
-use crate::app::App;
 use crate::arguments::{
     ConversationsArguments, ConversationsCommand, ConversationsExportArguments, ConversationsRenameArguments,
-    ConversationsSearchArguments, ConversationsShowArguments, is_pipe,
+    ConversationsSearchArguments, ConversationsShowArguments,
 };
 use crate::badge;
 use crate::chat::export::{is_json, text_of, write_new};
-use crate::chat::kept::{Kept, Named};
-use crate::chat::store::ConversationStore;
-use crate::describe::{moment, on_one_line};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::{Line, Markdown};
 
 /// The most names in an error.
@@ -29,12 +29,12 @@ const MOST_NAMES: usize = 8;
 ///
 /// # Errors
 /// When a conversation does not exist, or cannot be read or written.
-pub(crate) fn run(app: &App, arguments: &ConversationsArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyhow::Result<Outcome> {
     let kept = kept(app);
     match &arguments.command {
         ConversationsCommand::List(arguments) => {
             let n = if arguments.n == 0 { usize::MAX } else { arguments.n };
-            let found = search_saved(&kept, "")?.into_iter().take(n).collect();
+            let found = kept.search("")?.into_iter().take(n).collect();
             print_list(app, found, "", arguments.json.json)?;
         }
         ConversationsCommand::Search(arguments) => search(app, &kept, arguments)?,
@@ -47,13 +47,13 @@ pub(crate) fn run(app: &App, arguments: &ConversationsArguments) -> anyhow::Resu
 }
 
 /// The saved conversations of the terminal.
-fn kept(app: &App) -> Kept {
+fn kept(app: &Invocation) -> Conversations {
     let store = ConversationStore::new(app.conversations_folder());
-    Kept { store, system: app.config.chat.system.clone() }
+    Conversations::of_store(store, app.config.chat.system.clone())
 }
 
 /// The name of the one conversation that `text` stands for.
-fn one(kept: &Kept, text: &str) -> anyhow::Result<String> {
+fn one(kept: &Conversations, text: &str) -> anyhow::Result<String> {
     match kept.named(text)? {
         Named::One(name) => Ok(name),
         Named::Several(found) => bail!("{}", several(text, &found)),
@@ -73,11 +73,11 @@ struct Grades(Option<MemoryStore>);
 
 impl Grades {
     /// Those in memory, if there is a memory.
-    fn open(app: &App) -> Grades {
+    fn open(app: &Invocation) -> Grades {
         if !app.memory_folder().exists() {
             return Grades(None);
         }
-        let opened = memory::open_to_read(app);
+        let opened = app.memory_to_read();
         Grades(opened.inspect_err(|error| app.output.note(&format!("grades are unknown: {error:#}"))).ok())
     }
 
@@ -145,12 +145,12 @@ struct JsonEntry {
     excerpt: Option<String>,
 }
 
-fn search(app: &App, kept: &Kept, arguments: &ConversationsSearchArguments) -> anyhow::Result<()> {
-    print_list(app, search_saved(kept, &arguments.text)?, &arguments.text, arguments.json.json)
+fn search(app: &Invocation, kept: &Conversations, arguments: &ConversationsSearchArguments) -> anyhow::Result<()> {
+    print_list(app, kept.search(&arguments.text)?, &arguments.text, arguments.json.json)
 }
 
 /// Prints conversations, each with the line in which `text` was found.
-fn print_list(app: &App, found: Vec<FoundConversation>, text: &str, json: bool) -> anyhow::Result<()> {
+fn print_list(app: &Invocation, found: Vec<FoundConversation>, text: &str, json: bool) -> anyhow::Result<()> {
     let grades = Grades::open(app);
     let entry = |found: FoundConversation| -> anyhow::Result<JsonEntry> {
         let FoundConversation { name, written, conversation } = found;
@@ -197,7 +197,7 @@ fn excerpt(conversation: &SavedConversation, text: &str) -> Option<String> {
     Some(on_one_line(line))
 }
 
-fn show(app: &App, kept: &Kept, arguments: &ConversationsShowArguments) -> anyhow::Result<()> {
+fn show(app: &Invocation, kept: &Conversations, arguments: &ConversationsShowArguments) -> anyhow::Result<()> {
     let name = one(kept, &arguments.name)?;
     let conversation = kept.load(&name)?;
     let grades = Grades::open(app);
@@ -234,7 +234,7 @@ fn show(app: &App, kept: &Kept, arguments: &ConversationsShowArguments) -> anyho
 }
 
 /// Prints an answer, rendered where a chat renders it.
-fn print_answer(app: &App, answer: &str) -> anyhow::Result<()> {
+fn print_answer(app: &Invocation, answer: &str) -> anyhow::Result<()> {
     if !app.config.chat.markdown || !app.output.renders_markdown() {
         return app.output.print_line(answer);
     }
@@ -250,7 +250,7 @@ struct JsonRenamed<'a> {
     new_name: &'a str,
 }
 
-fn rename(app: &App, kept: &Kept, arguments: &ConversationsRenameArguments) -> anyhow::Result<()> {
+fn rename(app: &Invocation, kept: &Conversations, arguments: &ConversationsRenameArguments) -> anyhow::Result<()> {
     let (name, new_name) = (one(kept, &arguments.name)?, arguments.new_name.as_str());
     kept.rename(&name, new_name)?;
     match arguments.json.json {
@@ -259,7 +259,7 @@ fn rename(app: &App, kept: &Kept, arguments: &ConversationsRenameArguments) -> a
     }
 }
 
-fn delete(app: &App, kept: &Kept, names: &[String], json: bool) -> anyhow::Result<()> {
+fn delete(app: &Invocation, kept: &Conversations, names: &[String], json: bool) -> anyhow::Result<()> {
     // Nothing is deleted unless every conversation exists.
     for name in names {
         kept.check(name)?;
@@ -280,7 +280,7 @@ fn delete(app: &App, kept: &Kept, names: &[String], json: bool) -> anyhow::Resul
     Ok(())
 }
 
-fn export(app: &App, kept: &Kept, arguments: &ConversationsExportArguments) -> anyhow::Result<()> {
+fn export(app: &Invocation, kept: &Conversations, arguments: &ConversationsExportArguments) -> anyhow::Result<()> {
     let name = one(kept, &arguments.name)?;
     let conversation = kept.load(&name)?;
     let file = arguments.file.as_deref().filter(|file| !is_pipe(file));

@@ -10,32 +10,31 @@ use hone_agents::CriticStatistics;
 use hone_files::write_private;
 use hone_protocol::CriticMode;
 
-use super::memory::{open, open_to_read};
-use crate::app::App;
 use crate::arguments::{CriticArguments, CriticCommand, CriticStatsArguments};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// When memory cannot be read or written.
-pub(crate) fn run(app: &App, arguments: &CriticArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &CriticArguments) -> anyhow::Result<Outcome> {
     match &arguments.command {
-        CriticCommand::Status(arguments) => status::run(app, &open_to_read(app)?, arguments.json.json),
+        CriticCommand::Status(arguments) => status::run(app, &app.memory_to_read()?, arguments.json.json),
         CriticCommand::Bypass => set(app, Some(CriticMode::Off)),
         CriticCommand::Soft => set(app, Some(CriticMode::Soft)),
         CriticCommand::Hard => set(app, Some(CriticMode::Hard)),
         CriticCommand::Configured => set(app, None),
-        CriticCommand::Blocks(arguments) => blocks::list(app, &open_to_read(app)?, arguments),
-        CriticCommand::Review(arguments) => blocks::review(app, &open(app)?, arguments),
+        CriticCommand::Blocks(arguments) => blocks::list(app, &app.memory_to_read()?, arguments),
+        CriticCommand::Review(arguments) => blocks::review(app, &app.memory_to_write()?, arguments),
         CriticCommand::Vet(arguments) => vet::run(app, arguments),
         CriticCommand::Stats(arguments) => stats(app, arguments),
-        CriticCommand::Check(arguments) => check::run(app, &open_to_read(app)?, arguments.json.json),
+        CriticCommand::Check(arguments) => check::run(app, &app.memory_to_read()?, arguments.json.json),
     }
 }
 
-fn set(app: &App, mode: Option<CriticMode>) -> anyhow::Result<Outcome> {
-    open(app)?.set_critic_override(mode)?;
+fn set(app: &Invocation, mode: Option<CriticMode>) -> anyhow::Result<Outcome> {
+    app.memory_to_write()?.set_critic_override(mode)?;
     app.output.print_line(match mode {
         Some(CriticMode::Off) => "no critic is asked: what is written stays unreviewed",
         Some(CriticMode::Soft) => "every gate is soft: what the critic says is kept, and blocks nothing",
@@ -45,8 +44,8 @@ fn set(app: &App, mode: Option<CriticMode>) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn stats(app: &App, arguments: &CriticStatsArguments) -> anyhow::Result<Outcome> {
-    let statistics = CriticStatistics::of_memory(&open_to_read(app)?)?;
+fn stats(app: &Invocation, arguments: &CriticStatsArguments) -> anyhow::Result<Outcome> {
+    let statistics = CriticStatistics::of_memory(&app.memory_to_read()?)?;
     if let Some(path) = &arguments.output {
         write_private(path, &serde_json::to_vec_pretty(&statistics)?)
             .with_context(|| format!("cannot write {}", path.display()))?;

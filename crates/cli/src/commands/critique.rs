@@ -6,18 +6,18 @@ use std::thread;
 
 use anyhow::Context;
 use hone_agents::Criticize;
+use hone_app::judging::lines::is_pipe;
+use hone_app::judging::{Critic, lines};
 use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult, Lane};
 use nu_ansi_term::Color;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::app::App;
-use crate::arguments::{CritiqueArguments, is_pipe};
+use crate::arguments::CritiqueArguments;
 use crate::badge::judge_name;
 use crate::chat::attachments::Attachment;
 use crate::failure::{Outcome, usage};
-use crate::judging::critiques::Critic;
-use crate::judging::lines;
+use crate::invocation::Invocation;
 use crate::terminal::progress::{self, Steps};
 use crate::terminal::{Line, Output};
 
@@ -28,7 +28,7 @@ const IN_FLIGHT: usize = 4;
 ///
 /// # Errors
 /// When the text cannot be read, or a line of the batch is not valid.
-pub(crate) fn run(app: &App, arguments: &CritiqueArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &CritiqueArguments) -> anyhow::Result<Outcome> {
     if let Some(path) = &arguments.batch {
         return run_batch(app, arguments, path);
     }
@@ -69,7 +69,7 @@ struct Item {
     by: Option<String>,
 }
 
-fn run_batch(app: &App, arguments: &CritiqueArguments, path: &Path) -> anyhow::Result<Outcome> {
+fn run_batch(app: &Invocation, arguments: &CritiqueArguments, path: &Path) -> anyhow::Result<Outcome> {
     let mut items = Vec::new();
     for line in lines::read(path)? {
         let item: Item = Item::deserialize(Value::Object(line.object.clone()))

@@ -1,12 +1,8 @@
-//! Descriptions of models: the JSON that `list`, `show` and `pull` share, and the metadata of a GGUF file.
+//! Descriptions of models: the JSON that `list`, `show` and `pull` share.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use hone_engine::DecoderSpec;
-use hone_engine::gguf::{Gguf, GgufError, Value};
 use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
-use hone_protocol::ModelFile;
 use serde::Serialize;
 
 use super::estimate::Estimate;
@@ -110,67 +106,6 @@ impl<'a> JsonModel<'a> {
             files: Vec::new(),
             estimate: None,
         }
-    }
-}
-
-/// What a GGUF file says about itself; `None` for what it does not say.
-#[derive(Debug, Serialize)]
-pub(crate) struct GgufFacts {
-    /// The name of its architecture.
-    pub(crate) architecture: Option<String>,
-    /// The name given by its makers.
-    pub(crate) title: Option<String>,
-    /// The number of elements in its tensors.
-    pub(crate) n_parameters: usize,
-    /// The longest context it was trained for, in tokens.
-    pub(crate) context_length: Option<u64>,
-    /// The number of its decoder blocks.
-    pub(crate) block_count: Option<u64>,
-    /// Whether it has a head that predicts further tokens, for speculative decoding.
-    pub(crate) has_head: bool,
-    /// The number of its tokens.
-    pub(crate) vocabulary_size: Option<usize>,
-    /// The number of tensors of each type.
-    pub(crate) tensor_types: BTreeMap<&'static str, usize>,
-}
-
-impl GgufFacts {
-    /// Reads the header of `file`.
-    ///
-    /// # Errors
-    /// When it is not a GGUF file, or is broken.
-    pub(crate) fn read(file: &ModelFile) -> Result<GgufFacts, GgufError> {
-        GgufFacts::of(&Gguf::open_region(file)?)
-    }
-
-    /// What an open file says.
-    ///
-    /// # Errors
-    /// When a value is not of its type.
-    pub(crate) fn of(gguf: &Gguf) -> Result<GgufFacts, GgufError> {
-        let architecture = gguf.string("general.architecture")?.map(str::to_string);
-        let of_architecture = |name: &str| match &architecture {
-            Some(architecture) => gguf.unsigned(&format!("{architecture}.{name}")),
-            None => Ok(None),
-        };
-        let vocabulary_size = match gguf.value("tokenizer.ggml.tokens") {
-            Some(Value::Array(tokens)) => Some(tokens.len()),
-            _ => None,
-        };
-        let mut tensor_types = BTreeMap::new();
-        for tensor in gguf.tensors() {
-            *tensor_types.entry(tensor.tensor_type.name()).or_default() += 1;
-        }
-        Ok(GgufFacts {
-            title: gguf.string("general.name")?.map(str::to_string),
-            n_parameters: gguf.tensors().map(|tensor| tensor.n_elements()).sum(),
-            context_length: of_architecture("context_length")?,
-            block_count: of_architecture("block_count")?,
-            has_head: DecoderSpec::from_gguf(gguf, None).is_ok_and(|spec| spec.has_head()),
-            architecture,
-            vocabulary_size,
-            tensor_types,
-        })
     }
 }
 

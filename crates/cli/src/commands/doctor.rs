@@ -9,6 +9,9 @@ pub(super) mod machine;
 mod memory;
 mod privacy;
 
+use hone_app::App;
+use hone_app::config::{Config, EngineConfig, Places};
+use hone_app::describe::bytes;
 use hone_models::offline_in_environment;
 use hone_protocol::with_causes;
 use nu_ansi_term::Color;
@@ -19,11 +22,9 @@ use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;
 use self::privacy::Privacy;
-use crate::app::App;
 use crate::arguments::DoctorArguments;
-use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
-use crate::terminal::{Line, Output, bytes};
+use crate::terminal::{Line, Output};
 
 /// The processor's name, as shown by `hone doctor` and `hone bench`.
 pub(super) fn processor_name() -> String {

@@ -7,9 +7,9 @@ use anyhow::Context;
 use hone_protocol::Embed;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
 use crate::arguments::EmbedArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// How many texts are embedded at once.
 const BATCH: usize = 32;
@@ -21,7 +21,7 @@ const TEXT: &str = "text";
 ///
 /// # Errors
 /// When stdin cannot be read, a line is not as it should be, or the model is unavailable.
-pub(crate) fn run(app: &App, arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
     let name = &app.config.memory.embedder;
     if !Path::new(name).is_dir() {
         app.installed(name)?;
@@ -69,7 +69,7 @@ impl Text {
     }
 }
 
-fn print(app: &App, embedder: &dyn Embed, batch: Vec<Text>, arguments: &EmbedArguments) -> anyhow::Result<()> {
+fn print(app: &Invocation, embedder: &dyn Embed, batch: Vec<Text>, arguments: &EmbedArguments) -> anyhow::Result<()> {
     let texts: Vec<&str> = batch.iter().map(|text| text.text.as_str()).collect();
     let vectors = match arguments.query {
         true => texts.iter().map(|text| embedder.embed_query(text)).collect::<Result<Vec<_>, _>>()?,

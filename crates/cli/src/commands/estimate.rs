@@ -1,12 +1,12 @@
 //! Whether a model fits a machine, and how fast it would be there: estimates from its size and its active parameters.
 
+use hone_app::describe::bytes;
+use hone_app::room::memory_needed;
 use hone_models::{CatalogModel, InstalledModel, Role};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::commands::doctor::machine::Machine;
-use crate::room::memory_needed;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// What limits models here.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Estimate {
 
 impl Limits {
     /// Those of this machine, whose memory is measured if it was not before.
-    pub(in crate::commands) fn here(app: &App, machine: &Machine) -> Limits {
+    pub(in crate::commands) fn here(app: &Invocation, machine: &Machine) -> Limits {
         Limits { memory_bytes: machine.memory_bytes, bandwidth: super::bandwidth::of(machine, app.data_folder()) }
     }
 

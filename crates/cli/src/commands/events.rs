@@ -6,11 +6,10 @@ use hone_memory::EventFilter;
 use hone_protocol::{Envelope, SessionId};
 use serde::Serialize;
 
-use super::memory::{open, open_to_read};
-use crate::app::App;
 use crate::arguments::EventsArguments;
 use crate::events::event_line;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::Output;
 
 /// Past events to show before following.
@@ -31,9 +30,9 @@ struct JsonEvent<'a> {
 ///
 /// # Errors
 /// When memory cannot be read, or stdout cannot be written.
-pub(crate) fn run(app: &App, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
     // A copy never changes, so following it would be useless.
-    let store = if arguments.follow { open(app)? } else { open_to_read(app)? };
+    let store = if arguments.follow { app.memory_to_write()? } else { app.memory_to_read()? };
     let last = arguments.last.or(arguments.follow.then_some(LATEST_BEFORE_FOLLOWING));
     let filter = EventFilter {
         subjects: arguments.subjects.clone(),

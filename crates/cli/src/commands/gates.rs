@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hone_agents::{CriticStatistics, Decided, Gatekeeper, NoteSettings, Rememberer, Writer};
+use hone_app::Interrupt;
+use hone_app::judging::Critic;
 use hone_files::write_private;
 use hone_memory::{EventFilter, MemoryError, MemoryStore};
 use hone_protocol::{ContentType, CriticMode, Generate, Lane, Subject, Timestamp, VettingState};
 
-use super::memory::open;
-use crate::app::App;
 use crate::failure::Outcome;
-use crate::judging::critiques::Critic;
-use crate::terminal::interrupt::Interrupt;
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
 
 /// How often it is looked whether work may go on.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ const STATISTICS_FILE: &str = "critic_stats.json";
 
 /// What a gate needs.
 pub(super) struct Gate<'a> {
-    app: &'a App,
+    app: &'a Invocation,
     pub(super) store: MemoryStore,
     critic: Critic,
     pub(super) generator: Arc<dyn Generate>,
@@ -37,11 +37,11 @@ impl Gate<'_> {
     ///
     /// # Errors
     /// When memory or the engine cannot be opened.
-    pub(super) fn open(app: &App, lane: Lane) -> anyhow::Result<Gate<'_>> {
-        let store = open(app)?;
+    pub(super) fn open(app: &Invocation, lane: Lane) -> anyhow::Result<Gate<'_>> {
+        let store = app.memory_to_write()?;
         let generator = app.generator()?;
         let critic = Critic::new(app, Some(&app.config.engine.model), lane, Some(&generator));
-        Ok(Gate { app, store, critic, generator, lane, interrupt: Interrupt::install()? })
+        Ok(Gate { app, store, critic, generator, lane, interrupt: interrupt::install()? })
     }
 
     /// Who decides.

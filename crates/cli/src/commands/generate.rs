@@ -9,10 +9,10 @@ use hone_protocol::{
     Message, Prompt, Role,
 };
 
-use crate::app::App;
 use crate::arguments::GenerateArguments;
 use crate::chat::answer::{CONTEXT_FULL, REPEATS};
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::terminal::progress::Loading;
 
@@ -20,7 +20,7 @@ use crate::terminal::progress::Loading;
 ///
 /// # Errors
 /// When the prompt cannot be read, or the model cannot be run.
-pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
     // This handle outlives the answer, because an engine ends with its last handle.
@@ -65,7 +65,7 @@ fn logprob_rows(completion: &Completion) -> Vec<Vec<String>> {
     std::iter::once(heading).chain(rows).collect()
 }
 
-fn request(app: &App, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {
+fn request(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {
     let sampling = &app.config.sampling;
     Ok(GenerateRequest {
         sampling: sampling.options(),

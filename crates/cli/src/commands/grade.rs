@@ -4,29 +4,31 @@ mod due;
 
 use std::path::Path;
 
+use hone_app::describe::on_one_line;
+use hone_app::judging::lines::is_pipe;
+use hone_app::judging::{BatchTask, JudgeSession, Summary};
 use hone_judging::GradeTask;
-use hone_protocol::Grade;
+use hone_protocol::{Grade, Lane};
 
-use crate::app::App;
 use crate::arguments::{BatchFlags, GradeArguments};
 use crate::badge::{badge, judge_name, juror_grade, juror_name};
-use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
-use crate::judging::JudgeSession;
-use crate::judging::batch::Summary;
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
+use crate::terminal::progress::{Spinner, Steps};
 
 /// Grades.
 ///
 /// # Errors
 /// When a file is not valid, or no judge is available.
-pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
     }
     if arguments.due {
         return due::run(app, arguments);
     }
-    let session = JudgeSession::open(app, &arguments.batch)?;
+    let session = open(app, &arguments.batch)?;
     match (arguments.batch.files(), &arguments.query, &arguments.answer) {
         (Some((input, output)), _, _) => grade_file(app, &session, arguments, input, output),
         (None, Some(query), Some(answer)) => {
@@ -38,13 +40,44 @@ pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
     }
 }
 
+/// Opens the judge for one task, or for a file.
+///
+/// # Errors
+/// See [`JudgeSession::open`].
+pub(super) fn open(app: &Invocation, flags: &BatchFlags) -> anyhow::Result<JudgeSession> {
+    let lane = if flags.files().is_some() { Lane::Batch } else { Lane::Interactive };
+    let session = JudgeSession::open(app, lane, interrupt::install()?)?;
+    Ok(if flags.no_cache { session.without_cache() } else { session })
+}
+
+/// Judges a file into another one, or prints its lines with their verdicts.
+///
+/// # Errors
+/// See [`JudgeSession::judge_file`] and [`JudgeSession::judge_lines`].
+pub(super) fn judge_file<T: BatchTask>(
+    app: &Invocation,
+    session: &JudgeSession,
+    input: &Path,
+    output: &Path,
+) -> anyhow::Result<Summary> {
+    let steps = Steps::new(app.output, T::UNIT);
+    let summary = match is_pipe(output) {
+        true => session.judge_lines::<T>(input, &steps, |line| app.output.print_line(&serde_json::to_string(line)?)),
+        false => session.judge_file::<T>(input, output, &steps),
+    };
+    steps.clear();
+    summary
+}
+
 fn grade_one(
-    app: &App,
+    app: &Invocation,
     session: &JudgeSession,
     arguments: &GradeArguments,
     task: GradeTask,
 ) -> anyhow::Result<Outcome> {
-    let Some(grade) = session.judge_one(task)? else { return Ok(Outcome::Interrupted) };
+    let Some(grade) = session.judge_one(task, &Spinner::new(app.output, "judging"))? else {
+        return Ok(Outcome::Interrupted);
+    };
     if arguments.json.json {
         app.output.print_json(&grade)?;
     } else {
@@ -57,13 +90,13 @@ fn grade_one(
 }
 
 fn grade_file(
-    app: &App,
+    app: &Invocation,
     session: &JudgeSession,
     arguments: &GradeArguments,
     input: &Path,
     output: &Path,
 ) -> anyhow::Result<Outcome> {
-    let summary = session.judge_file::<GradeTask>(input, output)?;
+    let summary = judge_file::<GradeTask>(app, session, input, output)?;
     tell_failure(app, &summary);
     let mean = summary.mean_score.map(|mean| format!(", mean {mean:.2}")).unwrap_or_default();
     tell_summary(
@@ -82,7 +115,7 @@ fn grade_file(
 }
 
 /// Says why lines have no verdict.
-pub(super) fn tell_failure(app: &App, summary: &Summary) {
+pub(super) fn tell_failure(app: &Invocation, summary: &Summary) {
     if let Some(failure) = &summary.failure {
         let Summary { lines, unscored, .. } = summary;
         app.output.error(&format!(
@@ -93,7 +126,7 @@ pub(super) fn tell_failure(app: &App, summary: &Summary) {
 
 /// Prints the summary of a file; where stdout has the verdicts, as a note.
 pub(super) fn tell_summary(
-    app: &App,
+    app: &Invocation,
     summary: &Summary,
     files: &BatchFlags,
     json: bool,
@@ -134,7 +167,7 @@ fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
     }
 }
 
-fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
+fn print_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     if let Some(badge) = badge(grade, app.agreement(grade)?) {
         app.output.print_marked_line(&badge)?;
     }

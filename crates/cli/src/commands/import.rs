@@ -1,24 +1,23 @@
 //! `hone import`: models that other programs on this machine have fetched.
 
 use anyhow::bail;
+use hone_app::describe::bytes;
 use hone_engine::check_file;
 use hone_models::{Found, Places, Program, Pulled, find_elsewhere};
 use hone_protocol::with_causes;
 use serde::Serialize;
 
 use super::pulled::{check_runs, report};
-use crate::app::App;
 use crate::arguments::ImportArguments;
 use crate::failure::Outcome;
-use crate::templates;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Transfers;
 
 /// Lists these models, or makes one available.
 ///
 /// # Errors
 /// When the model is not there, is not clearly named, or cannot be run or linked.
-pub(crate) fn run(app: &App, arguments: &ImportArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ImportArguments) -> anyhow::Result<Outcome> {
     let program = arguments.from.map(Program::from);
     match &arguments.model {
         Some(model) => {
@@ -34,7 +33,12 @@ pub(crate) fn run(app: &App, arguments: &ImportArguments) -> anyhow::Result<Outc
 ///
 /// # Errors
 /// See [`run`].
-pub(super) fn adopt(app: &App, model: &str, program: Option<Program>, name: Option<&str>) -> anyhow::Result<Pulled> {
+pub(super) fn adopt(
+    app: &Invocation,
+    model: &str,
+    program: Option<Program>,
+    name: Option<&str>,
+) -> anyhow::Result<Pulled> {
     let all = find(program);
     let exactly: Vec<&Found> = all.iter().filter(|found| found.name.eq_ignore_ascii_case(model)).collect();
     let called = if exactly.len() == 1 { exactly } else { all.iter().filter(|found| found.is_called(model)).collect() };
@@ -82,9 +86,9 @@ struct JsonFound<'a> {
     problem: Option<String>,
 }
 
-fn list(app: &App, program: Option<Program>, as_json: bool) -> anyhow::Result<()> {
+fn list(app: &Invocation, program: Option<Program>, as_json: bool) -> anyhow::Result<()> {
     let all = find(program);
-    let host = templates::host()?;
+    let host = hone_app::workers::templates::host()?;
     let models: Vec<JsonFound<'_>> = all
         .iter()
         .map(|found| JsonFound {

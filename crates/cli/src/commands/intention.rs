@@ -6,9 +6,9 @@ use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
-use crate::app::App;
 use crate::arguments::IntentionArguments;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::progress;
 
 /// An intention as JSON.
@@ -28,7 +28,7 @@ struct JsonIntention<'a> {
 ///
 /// # Errors
 /// When memory or the model fails, or a hard gate may not ask its critic now.
-pub(crate) fn run(app: &App, arguments: &IntentionArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::Result<Outcome> {
     let gate = Gate::open(app, Lane::Interactive)?;
     let rememberer = gate.rememberer();
     let listening = gate.interrupt.listen();

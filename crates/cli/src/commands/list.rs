@@ -1,22 +1,22 @@
 //! `hone list`: the installed models, and with `--all` the rest of the catalog, with what to expect of each model here.
 
 use anyhow::Context;
+use hone_app::SavedPrefixes;
+use hone_app::describe::bytes;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
 use super::describe::{JsonModel, place_name, role_name};
 use super::doctor::machine::Machine;
 use super::estimate::{Estimate, Limits};
-use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
-use crate::saved_prefixes::SavedPrefixes;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// Prints the list.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result<Outcome> {
     let listing = app.store.list()?;
     let catalog = app.store.catalog();
     let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
@@ -72,7 +72,7 @@ fn row(name: &str, size: u64, estimate: Option<Estimate>, role: &str, place: &st
 }
 
 /// Prints remarks about what the table does not show.
-fn remark(app: &App, listing: &Listing) {
+fn remark(app: &Invocation, listing: &Listing) {
     if listing.models.is_empty() {
         app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can download");
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hone_app::judging::ServedJudges;
 use hone_server::{McpParts, serve_mcp};
 
-use crate::app::App;
 use crate::failure::Outcome;
-use crate::judging::served::ServedJudges;
+use crate::invocation::Invocation;
 
 /// How long threads may take to end that nobody waits for any more.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ const LAST_CHANCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the engine cannot be started, or the program does not speak the protocol.
-pub(crate) fn run(app: &App) -> anyhow::Result<Outcome> {
-    let judges = Arc::new(ServedJudges::new(app, app.generator()?));
+pub(crate) fn run(app: &Invocation) -> anyhow::Result<Outcome> {
+    let judges = Arc::new(ServedJudges::configured(app, app.generator()?));
     let parts = McpParts { judges, memory: app.served_memory(), version: env!("CARGO_PKG_VERSION") };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the server")?;
     let served = runtime.block_on(serve_mcp(parts, tokio::io::stdin(), tokio::io::stdout()));

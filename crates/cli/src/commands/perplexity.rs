@@ -4,9 +4,9 @@ use anyhow::Context;
 use hone_engine::{Perplexity, perplexity};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::PerplexityArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// The shortest chunk in which a token is scored.
@@ -26,7 +26,7 @@ struct JsonPerplexity<'a> {
 ///
 /// # Errors
 /// When the text cannot be read, is too short, or the model cannot be run.
-pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &PerplexityArguments) -> anyhow::Result<Outcome> {
     if arguments.context < LEAST_CONTEXT {
         let context = arguments.context;
         return Err(usage(format!(
@@ -49,7 +49,7 @@ pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
-fn as_json<'a>(app: &'a App, arguments: &PerplexityArguments, result: &Perplexity) -> JsonPerplexity<'a> {
+fn as_json<'a>(app: &'a Invocation, arguments: &PerplexityArguments, result: &Perplexity) -> JsonPerplexity<'a> {
     JsonPerplexity {
         model: &app.config.engine.model,
         perplexity: result.value,
@@ -60,7 +60,7 @@ fn as_json<'a>(app: &'a App, arguments: &PerplexityArguments, result: &Perplexit
     }
 }
 
-fn print_text(app: &App, result: &Perplexity) -> anyhow::Result<()> {
+fn print_text(app: &Invocation, result: &Perplexity) -> anyhow::Result<()> {
     app.output.print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
     app.output.print_line(&format!("standard error = {:.4}", result.standard_error))?;
     app.output.print_line(&format!("perplexity = {:.4}", result.value))

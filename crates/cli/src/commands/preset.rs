@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use anyhow::Context;
+use hone_app::config::{Config, Override, Places, Source};
+use hone_app::describe::on_one_line;
+use hone_app::presets::Presets;
+use hone_app::presets::modelfile::Modelfile;
 use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::arguments::{
     PresetArguments, PresetCommand, PresetCreateArguments, PresetListArguments, PresetNameArguments,
 };
-use crate::config::{Config, Override, Places, Source};
-use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
-use crate::presets::Presets;
-use crate::presets::modelfile::Modelfile;
 use crate::terminal::Output;
 
 /// Runs the subcommand.

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use hone_app::describe::bytes;
+use hone_app::running::{RunningProcess, processes};
 use hone_engine::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
-
 use hone_memory::MemoryStore;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::PsArguments;
 use crate::failure::{Outcome, usage};
-use crate::running::{RunningProcess, processes};
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// How often `--watch` looks.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -20,7 +19,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When nothing can be printed.
-pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<Outcome> {
     if arguments.watch && !arguments.json.json && !app.output.stdout_is_terminal {
         return Err(usage("--watch needs a terminal, or --json, which prints a line each time"));
     }
@@ -36,7 +35,7 @@ pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome>
     }
 }
 
-fn print_all(app: &App, arguments: &PsArguments) -> anyhow::Result<()> {
+fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
     let running = processes(app.data_folder());
     let grades_due = n_grades_due(app);
     if arguments.json.json {
@@ -67,7 +66,7 @@ struct JsonProcess<'a> {
 }
 
 /// Remembered answers whose grades are due. A memory that cannot be read is not what was asked about.
-fn n_grades_due(app: &App) -> usize {
+fn n_grades_due(app: &Invocation) -> usize {
     if !app.memory_folder().is_dir() {
         return 0;
     }
@@ -76,7 +75,7 @@ fn n_grades_due(app: &App) -> usize {
     backlog.iter().filter(|entry| entry.due.grade).count()
 }
 
-fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {
+fn print(app: &Invocation, running: &RunningProcess) -> anyhow::Result<()> {
     let RunningProcess { process, command, status } = running;
     let EngineStatus { memory_budget, models, lanes, queue } = status;
     let admitted = models.iter().filter(|model| model.state != ModelState::Waiting);
@@ -93,7 +92,7 @@ fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {
     print_table(app, &["WAITING", "LANE", "PLACE", "ABOUT"], queue.iter().map(queue_row))
 }
 
-fn print_table(app: &App, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
+fn print_table(app: &Invocation, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
     let header = header.iter().map(|title| (*title).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     if rows.len() == 1 { Ok(()) } else { app.output.print_table(&rows) }

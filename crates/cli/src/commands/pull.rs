@@ -7,15 +7,15 @@ use hone_protocol::ModelFile;
 
 use super::import;
 use super::pulled::{check_runs, report};
-use crate::app::App;
 use crate::arguments::PullArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// Downloads the model, or links the one that Ollama has.
 ///
 /// # Errors
 /// When it is not known, or cannot be downloaded or linked.
-pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: PullArguments) -> anyhow::Result<Outcome> {
     let PullArguments { reference, from_ollama, name, json } = arguments;
     let pulled = match (&reference, &from_ollama) {
         (_, Some(model)) => import::adopt(app, model, Some(Program::Ollama), name.as_deref())?,
@@ -36,7 +36,7 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
 }
 
 /// Checks a local file before it is copied: a file that cannot be run is useless in the store.
-fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
+fn check_own_file(app: &Invocation, path: &Path) -> anyhow::Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     if !metadata.is_file() {
         return Ok(());

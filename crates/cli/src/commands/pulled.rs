@@ -1,17 +1,16 @@
 //! What `hone pull` and `hone import` have in common: whether a model runs, and what is said of it.
 
 use anyhow::Context;
+use hone_app::describe::bytes;
 use hone_engine::check_file;
 use hone_models::Pulled;
 use hone_protocol::{ModelFile, with_causes};
 
 use super::describe::JsonModel;
-use crate::app::App;
-use crate::templates;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// Says what is installed now.
-pub(super) fn report(app: &App, pulled: &Pulled, as_json: bool) -> anyhow::Result<()> {
+pub(super) fn report(app: &Invocation, pulled: &Pulled, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;
         return Ok(());
@@ -22,8 +21,9 @@ pub(super) fn report(app: &App, pulled: &Pulled, as_json: bool) -> anyhow::Resul
 }
 
 /// Checks that a model can be run, and says so if it cannot chat.
-pub(super) fn check_runs(app: &App, file: &ModelFile, shown: &str) -> anyhow::Result<()> {
-    let chat = check_file(file, &templates::host()?).with_context(|| format!("{shown} cannot be run"))?;
+pub(super) fn check_runs(app: &Invocation, file: &ModelFile, shown: &str) -> anyhow::Result<()> {
+    let chat =
+        check_file(file, &hone_app::workers::templates::host()?).with_context(|| format!("{shown} cannot be run"))?;
     if let Err(problem) = chat {
         app.output.note(&format!("{shown} can continue text but not chat: {}", with_causes(&problem)));
     }

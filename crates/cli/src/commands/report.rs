@@ -6,6 +6,7 @@ mod regression;
 mod rows;
 
 use anyhow::Context;
+use hone_app::describe::{moment, on_one_line};
 use hone_judging::{Figures, PairReport, QualityReport, ReportRow, ScaleReport, Share, Strength};
 use hone_memory::Whose;
 use hone_protocol::Timestamp;
@@ -13,11 +14,9 @@ use serde::Serialize;
 
 use self::feedback::{CommonFeedback, Grouping, commonest};
 use self::rows::{answer_rows, pair_rows, task_rows};
-use super::memory::open_to_read;
-use crate::app::App;
 use crate::arguments::ReportArguments;
-use crate::describe::{moment, on_one_line};
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// The report with the comparisons of answers.
 #[derive(Debug, Serialize)]
@@ -35,7 +34,7 @@ struct WholeReport {
 ///
 /// # Errors
 /// When tasks or memory cannot be read, or the report cannot be written.
-pub(crate) fn run(app: &App, arguments: &ReportArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.fail_under.filter(|bound| !(0.0..=1.0).contains(bound)) {
         return Err(usage(format!("--fail-under is {bound}: it must be 0 to 1")));
     }
@@ -45,7 +44,7 @@ pub(crate) fn run(app: &App, arguments: &ReportArguments) -> anyhow::Result<Outc
     let mut rows = task_rows(app);
     let mut pairs = Vec::new();
     if app.memory_folder().exists() {
-        let outlines = open_to_read(app)?.outlines(Whose::Everyones, arguments.feedback)?;
+        let outlines = app.memory_to_read()?.outlines(Whose::Everyones, arguments.feedback)?;
         rows.extend(answer_rows(&outlines));
         pairs = pair_rows(&outlines, arguments);
     }
@@ -83,7 +82,7 @@ fn is_wanted(row: &ReportRow, arguments: &ReportArguments) -> bool {
         && arguments.since.is_none_or(|since| since.0 <= row.at)
 }
 
-fn print_text(app: &App, report: &WholeReport) -> anyhow::Result<()> {
+fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
     let mut rows = vec![row_of(["scale", "of", "scored", "unscored", "mean", "95 %", "spread", "distribution"])];
     for scale in &report.quality.scales {
         rows.extend(named_figures(scale).map(|(name, figures)| cells(&scale.scale, &name, figures)));
@@ -117,7 +116,7 @@ fn feedback_heading(feedback: &CommonFeedback) -> &'static str {
     }
 }
 
-fn print_comparisons(app: &App, comparisons: &PairReport) -> anyhow::Result<()> {
+fn print_comparisons(app: &Invocation, comparisons: &PairReport) -> anyhow::Result<()> {
     app.output.print_line(&comparison_summary(comparisons))?;
     let mut rows = vec![row_of(["of", "pairs", "won", "95 %", "strength", "95 %"])];
     rows.extend(comparison_rows(comparisons));
@@ -169,7 +168,7 @@ fn percents(interval: Option<[f64; 2]>) -> String {
     interval.map_or("-".to_owned(), |[low, high]| format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
 }
 
-fn print_csv(app: &App, report: &WholeReport) -> anyhow::Result<()> {
+fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
     app.output.print_line("scale,of,scored,unscored,mean,low,high,spread")?;
     let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
     let bounds = |interval: Option<[f64; 2]>| [0, 1].map(|index| number(interval.map(|interval| interval[index])));

@@ -9,19 +9,18 @@ use hone_agents::research::{
     SourceReader, Sources,
 };
 use hone_agents::{NoteError, Recaller, Writer};
+use hone_app::judging::ClaimJudge;
 use hone_judging::{FenceKey, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
-use crate::app::App;
 use crate::arguments::ResearchArguments;
 use crate::chat::attachments::{self, Attachment};
-use crate::documents;
 use crate::failure::{Outcome, usage};
-use crate::judging::claims::ClaimJudge;
+use crate::invocation::Invocation;
 use crate::terminal::Output;
-use crate::terminal::interrupt::Interrupt;
+use crate::terminal::interrupt;
 use crate::terminal::progress::{self, Steps};
 
 /// The path that stands for stdin.
@@ -33,7 +32,7 @@ const MOST_NAMED: usize = 8;
 ///
 /// # Errors
 /// When a source that was named cannot be read, or the model or memory fails.
-pub(crate) fn run(app: &App, arguments: &ResearchArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Result<Outcome> {
     let question = arguments.question.trim();
     if question.is_empty() {
         return Err(usage("the question is empty: say what to find out"));
@@ -49,7 +48,7 @@ pub(crate) fn run(app: &App, arguments: &ResearchArguments) -> anyhow::Result<Ou
     let gate = uses_memory.then(|| Gate::open(app, Lane::Interactive)).transpose()?;
     let (generator, interrupt) = match &gate {
         Some(gate) => (Arc::clone(&gate.generator), gate.interrupt.clone()),
-        None => (app.generator()?, Interrupt::install()?),
+        None => (app.generator()?, interrupt::install()?),
     };
     let listening = interrupt.listen();
     let writer = Writer {
@@ -139,7 +138,7 @@ struct Printed<'a> {
 }
 
 /// Reads the files that were named.
-fn gather(app: &App, files: &[String]) -> anyhow::Result<Sources> {
+fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
     let settings = &app.config.research;
     let mut paths = Vec::new();
     let mut piped = None;
@@ -153,7 +152,10 @@ fn gather(app: &App, files: &[String]) -> anyhow::Result<Sources> {
         let path = |path| if is_pattern { SourcePath::Found(path) } else { SourcePath::Named(path) };
         paths.extend(found.into_iter().map(path));
     }
-    let reader = SourceReader { largest_file: settings.largest_file_mib << 20, pdf: documents::pdf_process()? };
+    let reader = SourceReader {
+        largest_file: settings.largest_file_mib << 20,
+        pdf: hone_app::workers::documents::pdf_process()?,
+    };
     let limits = SourceLimits { files: settings.most_files, text_bytes: settings.most_text_mib << 20 };
     let spinner = progress::spinner(app.output, "reading the sources");
     let sources = Sources::gather(&paths, &reader, limits, &mut |n| spinner.set_message(format!("{n} files are read")));
@@ -164,7 +166,7 @@ fn gather(app: &App, files: &[String]) -> anyhow::Result<Sources> {
 }
 
 /// What memory holds about the question.
-fn recalled(app: &App, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
+fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
     let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
     let engrams = Recaller { store, embedder, settings }.search(question, &[], None);
@@ -172,7 +174,7 @@ fn recalled(app: &App, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
 }
 
 /// The passages of the files that may answer the question, best first.
-fn of_files(app: &App, question: &str, documents: &[Document]) -> anyhow::Result<Vec<Passage>> {
+fn of_files(app: &Invocation, question: &str, documents: &[Document]) -> anyhow::Result<Vec<Passage>> {
     if documents.is_empty() {
         return Ok(Vec::new());
     }
@@ -196,7 +198,7 @@ fn of_files(app: &App, question: &str, documents: &[Document]) -> anyhow::Result
 /// # Errors
 /// When the model fails, or the person has stopped it.
 fn answer(
-    app: &App,
+    app: &Invocation,
     question: &str,
     passages: Vec<Passage>,
     writer: &Writer<'_>,

@@ -3,14 +3,14 @@
 use std::io::{IsTerminal, stdin};
 
 use anyhow::{Context, bail};
+use hone_app::SavedPrefixes;
+use hone_app::describe::bytes;
+use hone_app::running::{RunningProcess, processes};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::RmArguments;
 use crate::failure::Outcome;
-use crate::running::{RunningProcess, processes};
-use crate::saved_prefixes::SavedPrefixes;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// The JSON of each removed model, and finally of the removed caches.
 #[derive(Serialize)]
@@ -24,7 +24,7 @@ enum JsonRemoved<'a> {
 ///
 /// # Errors
 /// At the first that cannot be removed.
-pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &RmArguments) -> anyhow::Result<Outcome> {
     let mut removed = Vec::new();
     let running = if arguments.force { Vec::new() } else { processes(app.data_folder()) };
     for name in &arguments.names {
@@ -50,7 +50,7 @@ pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome>
 }
 
 /// Asks whether to remove a model used by running processes; without a terminal, refuses.
-fn confirm(app: &App, name: &str, running: &[RunningProcess]) -> anyhow::Result<()> {
+fn confirm(app: &Invocation, name: &str, running: &[RunningProcess]) -> anyhow::Result<()> {
     let removed = app.store.installed_name(name);
     let uses = |process: &&RunningProcess| {
         process.status.models.iter().any(|model| app.store.installed_name(&model.name) == removed)

@@ -1,29 +1,23 @@
 //! `hone serve`: the same agents as those of the terminal, over HTTP.
 
-mod conversations;
-mod models;
-mod reporter;
-
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use hone_agents::{Expected, Load};
+use hone_app::config::{KeyHash, ServerSettings};
+use hone_app::judging::ServedJudges;
+use hone_app::models::ServedModels;
+use hone_app::{App, ServedMemory, StackOptions};
 use hone_protocol::hexadecimal;
-use hone_server::{ConversationsOf, KeyHash, ServedMemory, Server, ServerParts, ServerSettings};
+use hone_server::{Server, ServerParts};
 use listenfd::ListenFd;
 use tokio::sync::watch;
 
-use self::conversations::UnsavedOfOwners;
-use self::models::ServedModels;
-use self::reporter::Reports;
-use crate::app::{App, StackOptions};
 use crate::arguments::ServeArguments;
-use crate::chat::kept::Kept;
-use crate::chat::store::ConversationStore;
 use crate::failure::{Outcome, usage};
-use crate::judging::served::ServedJudges;
+use crate::invocation::Invocation;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
@@ -36,7 +30,7 @@ const INTERRUPTED: i32 = 130;
 ///
 /// # Errors
 /// When the address cannot be used, or the agents cannot be started.
-pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Result<Outcome> {
     if arguments.new_key {
         return new_key(app);
     }
@@ -58,6 +52,7 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
     })?;
     let _lending = engine.lend(app.data_folder(), app.engine_settings(), Arc::clone(app.shared_embedder()));
     let parts = ServerParts {
+        app: App::with_config(app, app.config.clone()),
         bus: stack.bus().clone(),
         // A second answer is asked for with the question.
         expected: Expected { respondent_b: false, ..stack.expected() },
@@ -65,9 +60,8 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
         generator: Arc::clone(stack.generator()),
         responses: app.data_folder().join("responses"),
         memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
-        conversations: conversations(app),
-        reporter: Arc::new(Reports(app.with_config(app.config.clone()))),
-        judges: Arc::new(ServedJudges::new(app, Arc::clone(stack.generator()))),
+        conversations: app.conversations(),
+        judges: Arc::new(ServedJudges::configured(app, Arc::clone(stack.generator()))),
         sampling: app.config.sampling.options(),
         max_tokens: app.config.sampling.max_tokens,
         stop: app.config.sampling.stop.clone(),
@@ -100,33 +94,19 @@ fn inherited() -> anyhow::Result<Option<TcpListener>> {
 }
 
 /// Opens the page in the browser. A machine without one serves all the same.
-fn open_page(app: &App, address: SocketAddr) {
+fn open_page(app: &Invocation, address: SocketAddr) {
     if let Err(error) = open::that_detached(format!("http://{address}")) {
         app.output.note(&format!("the page cannot be opened in a browser: {error}"));
     }
 }
 
 /// The model and the temperature of the second respondent.
-fn respondent_b(app: &App, settings: &ServerSettings) -> anyhow::Result<(Option<String>, f32)> {
+fn respondent_b(app: &Invocation, settings: &ServerSettings) -> anyhow::Result<(Option<String>, f32)> {
     let model = Some(settings.model_b.clone()).filter(|model| !model.is_empty());
     if let Some(model) = &model {
         app.installed(model)?;
     }
     Ok((model, settings.temperature_b))
-}
-
-/// The conversations of the page: those of the terminal or, where keys are needed, of the key. None are kept on the disk
-/// if none are to be saved.
-fn conversations(app: &App) -> ConversationsOf {
-    let (system, folder) = (app.config.chat.system.clone(), app.conversations_folder());
-    if !app.config.chat.save {
-        let unsaved = UnsavedOfOwners::new(system);
-        return Box::new(move |owner| unsaved.of(owner));
-    }
-    Box::new(move |owner| {
-        let store = ConversationStore::new(folder.clone()).of(owner);
-        Arc::new(Kept { store, system: system.clone() })
-    })
 }
 
 /// The first signal lets answers in progress end, the second ends the process.
@@ -154,7 +134,7 @@ async fn signal() {
     }
 }
 
-fn new_key(app: &App) -> anyhow::Result<Outcome> {
+fn new_key(app: &Invocation) -> anyhow::Result<Outcome> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system provides no random numbers: {error}"))?;
     let key = format!("hone-{}", hexadecimal(bytes));

@@ -1,21 +1,21 @@
 //! `hone show`: the details of one model.
 
+use hone_app::describe::bytes;
+use hone_app::models::GgufFacts;
 use hone_models::{CatalogModel, InstalledModel, StoreError};
 use hone_protocol::with_causes;
-
 use serde::Serialize;
 
-use super::describe::{GgufFacts, JsonModel, place_name, role_name};
-use crate::app::App;
+use super::describe::{JsonModel, place_name, role_name};
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// Prints what is known about the model; a file that cannot be read as a model is a failure.
 ///
 /// # Errors
 /// When the name is unknown.
-pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &ShowArguments) -> anyhow::Result<Outcome> {
     let catalog = app.store.catalog();
     let known = catalog.about(&arguments.name.to_lowercase());
     let installed = match (app.store.show(&arguments.name), known) {

@@ -2,21 +2,22 @@
 
 use anyhow::Context;
 use hone_agents::Load;
+use hone_app::StackOptions;
+use hone_app::config::Source;
+use hone_app::story::run::{Report, play};
+use hone_app::story::script::{SecondRespondent, Story};
 
-use crate::app::{App, StackOptions};
 use crate::arguments::{StoryArguments, StoryCommand, StoryRunArguments};
 use crate::chat::shell::ModelShelf;
-use crate::config::Source;
 use crate::failure::Outcome;
-use crate::story::run::{Report, play};
-use crate::story::script::{SecondRespondent, Story};
+use crate::invocation::Invocation;
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// When a file is not a story, or the stack cannot be started. A story that does not hold is reported and fails the
 /// command.
-pub(crate) fn run(app: &App, arguments: &StoryArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &StoryArguments) -> anyhow::Result<Outcome> {
     let StoryCommand::Run(arguments) = &arguments.command;
     // All stories are read before the first is played.
     let stories = arguments.files.iter().map(|file| Story::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -29,7 +30,7 @@ pub(crate) fn run(app: &App, arguments: &StoryArguments) -> anyhow::Result<Outco
     Ok(if all_hold { Outcome::Done } else { Outcome::Failed })
 }
 
-fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
+fn play_alone(app: &Invocation, story: &Story) -> anyhow::Result<Report> {
     let mut config = app.config.clone();
     for (key, value) in &story.config {
         config.set(key, value.clone(), Source::Story(story.id.clone()))?;
@@ -52,7 +53,7 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
     Ok(play(story, app.stack(options)?, &app.config))
 }
 
-fn tell(app: &App, arguments: &StoryRunArguments, report: &Report) -> anyhow::Result<()> {
+fn tell(app: &Invocation, arguments: &StoryRunArguments, report: &Report) -> anyhow::Result<()> {
     if arguments.json.json {
         return app.output.print_json(report);
     }

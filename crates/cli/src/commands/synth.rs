@@ -1,14 +1,14 @@
 //! `hone synth`: writes a model file with a real model's shape and random weights, to measure speed and memory.
 
 use anyhow::Context;
+use hone_app::describe::bytes;
 use hone_engine::gguf::Gguf;
 use hone_engine::synth::{self, Quantization, Shape};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::SynthArguments;
 use crate::failure::{Outcome, usage};
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// What `--json` prints.
@@ -23,7 +23,7 @@ struct JsonSynth {
 ///
 /// # Errors
 /// When shape or quantization are unknown, the tokenizer cannot be read, or the file cannot be written.
-pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &SynthArguments) -> anyhow::Result<Outcome> {
     let shape = Shape::named(&arguments.shape).map_err(|error| usage(error.to_string()))?;
     let quantization = Quantization::named(&arguments.quant).map_err(|error| usage(error.to_string()))?;
     let tokenizer = arguments.tokenizer.as_ref().unwrap_or(&app.config.engine.model);

@@ -5,15 +5,15 @@ mod list;
 mod resolve;
 mod run;
 
-use crate::app::App;
 use crate::arguments::{TaskArguments, TaskCommand};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// When the task or the configuration is not valid, or the workspace cannot be used.
-pub(crate) fn run(app: &App, arguments: &TaskArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &TaskArguments) -> anyhow::Result<Outcome> {
     match &arguments.command {
         TaskCommand::Check(arguments) => check::run(app, arguments),
         TaskCommand::Run(arguments) => run::run(app, arguments),

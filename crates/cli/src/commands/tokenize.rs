@@ -5,15 +5,15 @@ use hone_engine::gguf::Gguf;
 use hone_engine::{EncodeOptions, Tokenizer};
 
 use super::generate::read_stdin;
-use crate::app::App;
 use crate::arguments::TokenizeArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// Prints ids, or with `--decode` the text of the ids on stdin.
 ///
 /// # Errors
 /// When the model has no supported tokenizer, or stdin is not valid.
-pub(crate) fn run(app: &App, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
     let name = &app.config.engine.model;
     let model = app.model_file(name)?;
     let read = || Ok::<_, anyhow::Error>(Tokenizer::from_gguf(&Gguf::open_region(&model)?)?);
@@ -26,7 +26,12 @@ pub(crate) fn run(app: &App, arguments: &TokenizeArguments) -> anyhow::Result<Ou
     }
 }
 
-fn encode(app: &App, tokenizer: &Tokenizer, text: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+fn encode(
+    app: &Invocation,
+    tokenizer: &Tokenizer,
+    text: &str,
+    arguments: &TokenizeArguments,
+) -> anyhow::Result<Outcome> {
     let options = EncodeOptions { parse_special: arguments.parse_special, add_special: !arguments.no_bos };
     let tokens = tokenizer.encode(text, options)?;
     if arguments.json.json {
@@ -37,7 +42,12 @@ fn encode(app: &App, tokenizer: &Tokenizer, text: &str, arguments: &TokenizeArgu
     Ok(Outcome::Done)
 }
 
-fn decode(app: &App, tokenizer: &Tokenizer, input: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+fn decode(
+    app: &Invocation,
+    tokenizer: &Tokenizer,
+    input: &str,
+    arguments: &TokenizeArguments,
+) -> anyhow::Result<Outcome> {
     let tokens = parse_ids(input, tokenizer.n_tokens())?;
     let text = tokenizer.decode(&tokens, true);
     if arguments.json.json {

@@ -312,11 +312,6 @@ fn write_at_once(text: &str) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// A number of bytes for people, with decimal units.
-pub(crate) fn bytes(count: u64) -> String {
-    indicatif::DecimalBytes(count).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,16 @@
 //! Progress on stderr, only on a terminal: bars for transfers, a temporary line while a prompt is processed.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hone_engine::LoadProgress;
-use hone_models::{Choice, Event, Phase};
+use hone_app::describe::{remark, verb};
+use hone_app::{Activity, LoadListener, Progress, TransferListener};
+use hone_models::{Event, Phase};
 use hone_protocol::GenerationEvent;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::terminal::{Output, bytes};
+use crate::terminal::Output;
 
 const TICK: Duration = Duration::from_millis(120);
 
@@ -73,59 +75,29 @@ impl Drop for Transfers {
     }
 }
 
-/// An event in words.
-pub(crate) fn remark(event: &Event) -> String {
-    match event {
-        Event::Progress { phase, file, .. } => format!("{} {file}", verb(*phase)),
-        Event::Source { source } => format!("from {source}"),
-        Event::Chosen { file, size, choice, others } => chosen(file, *size, *choice, others),
-        Event::Waiting => "another process is downloading this model: waiting for it".to_owned(),
-        Event::Retrying { reason, after } => format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()),
-        Event::Unchecked { from } => {
-            format!("{from} could not be verified: neither the catalog nor the server provides a hash")
-        }
-        Event::Damaged { reason } => reason.clone(),
-        Event::SourceFailed { source, reason } => format!("{source}: {reason}"),
-    }
-}
-
-fn chosen(file: &str, size: Option<u64>, choice: Choice, others: &[String]) -> String {
-    let size = size.map_or_else(String::new, |size| format!(" ({})", bytes(size)));
-    let reason = match choice {
-        Choice::Asked => return format!("{file}{size}"),
-        Choice::Usual => "the usual quantization",
-        Choice::LargestThatFits => "the largest quantization that fits this machine's memory",
-        Choice::TooLarge => "the usual quantization, although no quantization fits this machine's memory",
-    };
-    format!("{file}{size} is {reason}; it also comes as {}", others.join(", "))
-}
-
 /// A bar that counts steps of one kind.
 pub(crate) struct Steps {
-    bar: ProgressBar,
+    bar: WorkBar,
 }
 
 impl Steps {
     /// No steps yet.
     pub(crate) fn new(output: Output, unit: &str) -> Steps {
-        Steps { bar: bar(output, "", Some(0), &format!("{{bar:30}} {{pos}}/{{len}} {unit} {{eta}} {{msg}}")) }
+        let template = format!("{{bar:30}} {{pos}}/{{len}} {unit} {{eta}} {{msg}}");
+        Steps { bar: WorkBar::new(bar(output, "", Some(0), &template)) }
     }
 
     /// Shows that `done` of `total` are done.
     pub(crate) fn show(&self, done: usize, total: usize, remark: &str) {
-        self.bar.set_length(total as u64);
-        self.bar.set_position(done as u64);
-        self.bar.set_message(remark.to_string());
-    }
-
-    /// The bar itself.
-    pub(crate) fn bar(&self) -> &ProgressBar {
-        &self.bar
+        let bar = &self.bar.bar;
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(remark.to_string());
     }
 
     /// Removes the bar.
     pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.bar.bar.finish_and_clear();
     }
 }
 
@@ -153,36 +125,85 @@ impl Loading {
     }
 }
 
-/// Tells a bar how much of a model is loaded, on the thread that loads it.
-pub(crate) fn loading(output: Output) -> LoadProgress {
-    let loading = Mutex::new(Loading::begin(output));
-    LoadProgress::told_to(move |done, total| {
-        loading.lock().unwrap_or_else(PoisonError::into_inner).show(done, total);
-    })
+impl Progress for Output {
+    fn note(&self, text: &str) {
+        Output::note(*self, text);
+    }
+
+    fn error(&self, text: &str) {
+        Output::error(*self, text);
+    }
+
+    fn transfers(&self) -> TransferListener {
+        let mut transfers = Transfers::new(*self);
+        Box::new(move |event| transfers.show(event))
+    }
+
+    fn loading(&self) -> LoadListener {
+        let loading = Mutex::new(Loading::begin(*self));
+        Box::new(move |done, total| loading.lock().unwrap_or_else(PoisonError::into_inner).show(done, total))
+    }
 }
 
-/// Says with the message of a bar how much of a model is loaded.
-pub(crate) struct LoadingMessage<'a> {
-    bar: &'a ProgressBar,
-    message: Option<String>,
+/// The bar of some work, whose message also says how much of a model is loaded.
+struct WorkBar {
+    bar: ProgressBar,
+    /// The bar's own message, while another is shown.
+    message: RefCell<Option<String>>,
 }
 
-impl<'a> LoadingMessage<'a> {
-    /// Nothing is loaded yet.
-    pub(crate) fn of(bar: &'a ProgressBar) -> LoadingMessage<'a> {
-        LoadingMessage { bar, message: None }
+impl WorkBar {
+    fn new(bar: ProgressBar) -> WorkBar {
+        WorkBar { bar, message: RefCell::default() }
     }
 
     /// Shows what an event says about loading; any other event brings the bar's own message back.
-    pub(crate) fn show(&mut self, event: &GenerationEvent) {
+    fn hear(&self, event: &GenerationEvent) {
+        let mut message = self.message.borrow_mut();
         match event {
             GenerationEvent::Loading { done, total } => {
-                self.message.get_or_insert_with(|| self.bar.message());
+                message.get_or_insert_with(|| self.bar.message());
                 let percent = (100 * done).checked_div(*total).unwrap_or(100);
                 self.bar.set_message(format!("loading the model: {percent} %"));
             }
-            _ => self.message.take().into_iter().for_each(|message| self.bar.set_message(message)),
+            _ => message.take().into_iter().for_each(|message| self.bar.set_message(message)),
         }
+    }
+}
+
+impl Activity for Steps {
+    fn advance(&self, done: usize, total: usize, remark: &str) {
+        self.show(done, total, remark);
+    }
+
+    fn hear(&self, event: &GenerationEvent) {
+        self.bar.hear(event);
+    }
+}
+
+/// An animated line for work of unknown length, which disappears with the value.
+pub(crate) struct Spinner {
+    bar: WorkBar,
+}
+
+impl Spinner {
+    /// Shows what is done.
+    pub(crate) fn new(output: Output, label: &str) -> Spinner {
+        Spinner { bar: WorkBar::new(spinner(output, label)) }
+    }
+}
+
+impl Activity for Spinner {
+    fn advance(&self, _: usize, _: usize, _: &str) {}
+
+    fn hear(&self, event: &GenerationEvent) {
+        self.bar.hear(event);
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.bar.bar.finish_and_clear();
     }
 }
 
@@ -223,15 +244,6 @@ fn target(output: Output) -> ProgressDrawTarget {
     if output.stderr_is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
 }
 
-fn verb(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Downloading => "downloading",
-        Phase::Verifying => "checking",
-        Phase::Unpacking => "unpacking",
-        Phase::Copying => "copying",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,13 +261,12 @@ mod tests {
 
     #[test]
     fn a_bar_says_how_much_of_a_model_is_loaded_until_something_else_happens() {
-        let spinner = spinner(Output::plain(), "judging");
-        let mut message = LoadingMessage::of(&spinner);
+        let spinner = Spinner::new(Output::plain(), "judging");
         for (done, shown) in [(1, "loading the model: 25 %"), (4, "loading the model: 100 %")] {
-            message.show(&GenerationEvent::Loading { done, total: 4 });
-            assert_eq!(spinner.message(), shown);
+            spinner.hear(&GenerationEvent::Loading { done, total: 4 });
+            assert_eq!(spinner.bar.bar.message(), shown);
         }
-        message.show(&GenerationEvent::Prefill { done: 0, total: 9 });
-        assert_eq!(spinner.message(), "judging");
+        spinner.hear(&GenerationEvent::Prefill { done: 0, total: 9 });
+        assert_eq!(spinner.bar.bar.message(), "judging");
     }
 }

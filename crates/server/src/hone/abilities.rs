@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use hone_app::ServedMemory;
+use hone_app::judging::ServedJudges;
 use hone_memory::Whose;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::blocking;
-use super::judging::{Bench, CompareRequest, GradeRequest, Judges};
+use super::judging::{Bench, CompareRequest, GradeRequest};
 use super::memory::{Search, found, switched_on};
 use super::report::report;
+use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
-use crate::{ServedMemory, Shared};
 
 /// What one client may have done.
 #[derive(Clone)]
@@ -30,7 +32,7 @@ impl Abilities {
 
     /// Those of the person at the terminal, who waits for so many verdicts at most.
     pub(crate) fn of_terminal(
-        judges: Arc<dyn Judges>,
+        judges: Arc<ServedJudges>,
         memory: Option<ServedMemory>,
         most_verdicts: usize,
     ) -> Abilities {

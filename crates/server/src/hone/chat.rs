@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response as HttpResponse;
 use futures_util::stream::unfold;
 use hone_agents::{Asker, Change, Exchange};
+use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
     AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role, SecondAnswer,
     SessionId, ThinkingOptions,
@@ -29,7 +30,6 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
-use crate::saved::{Conversations, SavedConversation, SavedExchange};
 use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::{Shared, streams};
 
@@ -126,7 +126,7 @@ impl Page {
 struct Talk {
     shared: Arc<Shared>,
     /// Where it is saved.
-    conversations: Arc<dyn Conversations>,
+    conversations: Arc<Conversations>,
     turn: Turn,
     session: Session,
     conversation: SavedConversation,
@@ -395,13 +395,13 @@ fn second_answer(shared: &Shared, compare: Option<bool>, model: Option<String>) 
     Ok(SecondAnswer::By(model))
 }
 
-async fn load(conversations: &Arc<dyn Conversations>, name: String) -> Result<SavedConversation, ApiError> {
+async fn load(conversations: &Arc<Conversations>, name: String) -> Result<SavedConversation, ApiError> {
     let conversations = Arc::clone(conversations);
     blocking(move || conversations.load(&name)).await
 }
 
 async fn begin_conversation(
-    conversations: &Arc<dyn Conversations>,
+    conversations: &Arc<Conversations>,
     question: &str,
     model: &str,
 ) -> Result<String, ApiError> {

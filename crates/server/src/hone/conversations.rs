@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
+use hone_app::conversations::{ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange};
 use hone_protocol::BranchPlace;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,9 +21,6 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
-use crate::saved::{
-    ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange, search_saved,
-};
 
 /// Which conversations are listed.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -47,7 +45,7 @@ pub(super) async fn list(
     Query(Search { search }): Query<Search>,
 ) -> Result<Json<Value>, ApiError> {
     let conversations = shared.conversations_of(client);
-    let found = blocking(move || search_saved(&*conversations, &search)).await?;
+    let found = blocking(move || conversations.search(&search)).await?;
     let entry = |FoundConversation { name, written, conversation }: FoundConversation| {
         let title = conversation.unwrap_or_default().title(&name);
         json!({"name": name, "title": title, "written": written})
@@ -194,13 +192,13 @@ async fn change(
     shared: &Shared,
     client: Client,
     name: String,
-    change: impl FnOnce(&dyn Conversations, &str) -> Result<(), ConversationError> + Send + 'static,
+    change: impl FnOnce(&Conversations, &str) -> Result<(), ConversationError> + Send + 'static,
 ) -> Result<(), ApiError> {
     let busy = || ApiError::new(StatusCode::CONFLICT, "a question of this conversation is being answered");
     // The session belongs to the name and is closed here.
     let turn = Sessions::begin(&shared.sessions, &(client.owner(), name.clone())).ok_or_else(busy)?;
     let conversations = shared.conversations_of(client);
-    let changed = blocking(move || change(&*conversations, &name)).await;
+    let changed = blocking(move || change(&conversations, &name)).await;
     drop(turn);
     changed
 }

@@ -7,8 +7,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use hone_app::judging::ServedJudges;
 use hone_judging::{CompareTask, GradeTask};
-use hone_protocol::{Grade, Preference};
+use hone_protocol::Preference;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -21,21 +22,6 @@ use super::shapes::{HoneGrade, HonePreference};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::{Shared, take_place};
-
-/// Who grades and compares what clients send. A method takes as long as the judge does.
-pub trait Judges: Send + Sync {
-    /// Grades an answer; `None` if something comes from `withdrawn` first.
-    ///
-    /// # Errors
-    /// When there is no judge that could be asked. One that gives no grade is no error: the grade says why.
-    fn grade(&self, task: GradeTask, withdrawn: Receiver<()>) -> Result<Option<Grade>, String>;
-
-    /// Compares two answers; `None` if something comes from `withdrawn` first.
-    ///
-    /// # Errors
-    /// See [`Judges::grade`].
-    fn compare(&self, task: CompareTask, withdrawn: Receiver<()>) -> Result<Option<Preference>, String>;
-}
 
 /// An answer to grade.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -95,7 +81,7 @@ pub(super) async fn compare(State(shared): State<Arc<Shared>>, body: Bytes) -> R
 /// The judges, and the room for those who wait for them.
 #[derive(Clone)]
 pub(crate) struct Bench {
-    pub(crate) judges: Arc<dyn Judges>,
+    pub(crate) judges: Arc<ServedJudges>,
     pub(crate) room: Arc<Semaphore>,
 }
 
@@ -107,14 +93,14 @@ impl Bench {
     pub(super) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
         let GradeRequest { query, answer, reference } = request;
         let task = GradeTask { query, answer, reference };
-        let grade = self.judged(move |judges, withdrawn| judges.grade(task, withdrawn)).await?;
+        let grade = self.judged(move |judges, withdrawn| judges.judge(task, withdrawn)).await?;
         Ok(grade_json(Some(&grade)))
     }
 
     pub(super) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
         let CompareRequest { query, a, b } = request;
         let task = CompareTask { query, answer_a: a, answer_b: b };
-        let preference = self.judged(move |judges, withdrawn| judges.compare(task, withdrawn)).await?;
+        let preference = self.judged(move |judges, withdrawn| judges.judge(task, withdrawn)).await?;
         Ok(preference_json(&preference))
     }
 
@@ -122,7 +108,7 @@ impl Bench {
     /// nobody waits for it any more.
     async fn judged<V: Send + 'static>(
         &self,
-        judge: impl FnOnce(&dyn Judges, Receiver<()>) -> Result<Option<V>, String> + Send + 'static,
+        judge: impl FnOnce(&ServedJudges, Receiver<()>) -> Result<Option<V>, String> + Send + 'static,
     ) -> Result<V, ApiError> {
         let place = take_place(&self.room)?;
         let judges = Arc::clone(&self.judges);
@@ -133,7 +119,7 @@ impl Bench {
         let verdict = blocking(move || {
             // The channel stays open as long as it is listened to, and the place is taken as long as the judge works.
             let (_open, _place) = (open, place);
-            judge(&*judges, withdrawn).map_err(failed)
+            judge(&judges, withdrawn).map_err(failed)
         });
         verdict.await?.ok_or_else(|| failed("the judge was stopped".to_owned()))
     }

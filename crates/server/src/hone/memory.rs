@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use hone_app::ServedMemory;
 use hone_memory::{Engram, Filters, Matching, MemoryError, MemoryStore, RecallQuestion, Update, Whose};
 use hone_protocol::{RecalledEngram, with_causes};
 use serde::Deserialize;
@@ -14,10 +15,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::blocking;
 use super::critique::grade_json;
 use super::shapes::{HoneEngram, HoneEngrams, HoneRemoved};
+use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
-use crate::{ServedMemory, Shared};
 
 /// The most engrams of one response.
 const MOST: usize = 200;

@@ -6,6 +6,9 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use hone_app::config::ServerSettings;
+use hone_app::judging::known_judges;
+use hone_app::models::ModelInfo;
 use hone_memory::Whose;
 use hone_protocol::with_causes;
 use serde::Deserialize;
@@ -14,11 +17,11 @@ use utoipa::ToSchema;
 
 use super::blocking;
 use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered};
+use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
-use crate::{ModelInfo, ServerSettings, Shared};
 
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
@@ -37,7 +40,7 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Val
 #[utoipa::path(get, path = "/hone/v1/ps", tag = "hone", responses((status = OK, body = HoneProcesses)))]
 pub(super) async fn processes(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
     reported(shared, move |shared| {
-        let processes = shared.parts.reporter.processes()?;
+        let processes = shared.parts.app.processes();
         let grades = shared.parts.expected.grades;
         let grades_due = grades_due(shared, client.whose())?;
         Ok(json!({
@@ -60,7 +63,11 @@ fn grades_due(shared: &Shared, whose: Whose) -> Result<usize, String> {
 /// The judges with their marks.
 #[utoipa::path(get, path = "/hone/v1/judges", tag = "hone", responses((status = OK, body = HoneJudges)))]
 pub(super) async fn judges(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ApiError> {
-    reported(shared, |shared| Ok(json!({"judges": shared.parts.reporter.judges()?}))).await
+    reported(shared, |shared| {
+        let judges = known_judges(&shared.parts.app).map_err(|error| format!("{error:#}"))?;
+        Ok(json!({"judges": judges}))
+    })
+    .await
 }
 
 async fn reported(

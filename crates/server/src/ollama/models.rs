@@ -6,6 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use hone_app::models::{LoadedModel, ModelDescription, ModelDetails, ModelInfo};
 use hone_protocol::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,11 +14,10 @@ use utoipa::ToSchema;
 
 use super::rfc3339;
 use super::shapes::{OllamaLoadedModels, OllamaModel, OllamaModels};
+use crate::Shared;
 use crate::error::ApiError;
-use crate::models::{LoadedModel, ModelDescription, ModelDetails};
 use crate::requests::{or_default, parsed};
 use crate::shapes::EmptyBody;
-use crate::{ModelInfo, Shared};
 
 /// When a model leaves memory that stays: in a hundred years, in seconds.
 const NEVER: u64 = 100 * 365 * 24 * 3600;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use hone_app::models::ModelInfo;
 use serde_json::{Value, json};
 
 use super::shapes::{OpenAiModel, OpenAiModels};
+use crate::Shared;
 use crate::error::ApiError;
-use crate::{ModelInfo, Shared};
 
 /// All installed models.
 #[utoipa::path(get, path = "/v1/models", tag = "OpenAI", responses((status = OK, body = OpenAiModels)))]

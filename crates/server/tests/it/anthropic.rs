@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 
+use hone_app::config::{KeyHash, ServerSettings};
 use hone_protocol::scripted::Script;
 use hone_protocol::{Constraint, FinishReason, GenerateError, Prompt, Role, ThinkingOptions};
-use hone_server::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, echo, settings, wait_until};

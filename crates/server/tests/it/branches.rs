@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::hone::chat;
-use crate::stage::{Stage, echo, settings};
+use crate::stage::{Stage, echo, name_of, settings};
 
 /// The answers that are shown, each with its place among its branches if it has any.
 fn shown(conversation: &Value) -> String {
@@ -18,9 +18,9 @@ fn shown(conversation: &Value) -> String {
 #[test]
 fn an_edited_question_keeps_the_earlier_branch_and_the_model_sees_the_one_that_is_shown() {
     let stage = Stage::start(settings(), echo);
-    let path = "/hone/v1/conversations/one";
+    let path = &format!("/hone/v1/conversations/{}", name_of("one"));
     let ask = |question: &str, keep: usize| {
-        let told = chat(&stage, &json!({"question": question, "conversation": "one", "keep": keep}));
+        let told = chat(&stage, &json!({"question": question, "conversation": name_of("one"), "keep": keep}));
         told.last().unwrap()["exchange"]["branch"].clone()
     };
     chat(&stage, &json!({"question": "one"}));
@@ -50,7 +50,7 @@ fn an_edited_question_keeps_the_earlier_branch_and_the_model_sees_the_one_that_i
 fn every_branch_is_searched() {
     let stage = Stage::start(settings(), echo);
     chat(&stage, &json!({"question": "one"}));
-    chat(&stage, &json!({"question": "another", "conversation": "one", "keep": 0}));
+    chat(&stage, &json!({"question": "another", "conversation": name_of("one"), "keep": 0}));
     let (_, found) = stage.get("/hone/v1/conversations?search=one");
     assert_eq!(found["conversations"].as_array().unwrap().len(), 1);
 }

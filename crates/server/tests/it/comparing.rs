@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use hone_app::config::ServerSettings;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest};
-use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
 use crate::hone::{answered, chat, report_with};
-use crate::stage::{PATIENCE, Plan, Stage, ask, question_of, settings};
+use crate::stage::{PATIENCE, Plan, Stage, ask, name_of, question_of, settings};
 
 /// A judge to whom a polite answer is better than any other.
 fn polite_judge(request: &GenerateRequest) -> Script {
@@ -63,11 +63,11 @@ fn the_second_answer_is_compared_and_stays_out_of_the_conversation() {
     );
     assert_eq!((&other["model"], &other["temperature"]), (&json!("scripted"), &json!(0.5)));
     assert_eq!(judged["is_comparing"], false);
-    let (_, shown) = stage.get("/hone/v1/conversations/May-I%3F");
+    let (_, shown) = stage.get(&format!("/hone/v1/conversations/{}", name_of("May I?")));
     assert_eq!(shown["exchanges"].as_array().unwrap().len(), 1);
     assert_eq!(shown["exchanges"][0]["grade"]["comparison"], *comparison, "memory says what the messages said");
     assert_eq!(shown["exchanges"][0]["grade"]["other"], *other);
-    chat(&stage, &json!({"question": "And now?", "conversation": "May-I?", "compare": false}));
+    chat(&stage, &json!({"question": "And now?", "conversation": name_of("May I?"), "compare": false}));
     let asked = format!("{:?}", stage.model.requests().last().unwrap().prompt);
     assert!(asked.contains("Yes.") && !asked.contains("please"), "{asked}");
     let is_won = |report: &Value| {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, Scope, sleep};
 use std::time::{Duration, Instant};
 
+use hone_app::config::ServerSettings;
 use hone_protocol::GenerateRequest;
 use hone_protocol::scripted::Script;
-use hone_server::ServerSettings;
 use serde_json::json;
 
 use crate::stage::{Stage, ask, echo, question_of, settings};

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use hone_server::{KeyHash, ServerSettings};
+use hone_app::config::{KeyHash, ServerSettings};
 
 use crate::stage::{PATIENCE, Stage, ask, echo, settings};
 

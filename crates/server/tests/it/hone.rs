@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
-use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings, wait_until};
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_until};
 
 /// The events of a response, up to its end or up to one with this text.
 fn events(stage: &Stage, request: &str, until: &str) -> Vec<Value> {
@@ -83,7 +83,7 @@ fn a_question_of_the_page_is_streamed_rendered_and_saved() {
     chat(&stage, &json!({"question": "and then", "conversation": name}));
     let requests = stage.model.requests();
     assert!(format!("{:?}", requests[1].prompt).contains("say **yes**"), "the second question has the first before it");
-    let path = format!("/hone/v1/conversations/{}", name.replace('*', "%2A").replace('<', "%3C").replace('>', "%3E"));
+    let path = format!("/hone/v1/conversations/{name}");
     let exchanges = |stage: &Stage| stage.get(&path).1["exchanges"].as_array().unwrap().len();
     assert_eq!(exchanges(&stage), 2);
     chat(&stage, &json!({"question": "instead", "conversation": name, "keep": 1}));
@@ -99,9 +99,9 @@ fn the_oldest_exchanges_are_left_out_of_a_conversation_that_is_too_long() {
         _ => echo(request),
     });
     chat(&stage, &json!({"question": "first"}));
-    let told = chat(&stage, &json!({"question": "second", "conversation": "first"}));
+    let told = chat(&stage, &json!({"question": "second", "conversation": name_of("first")}));
     assert_eq!(answered(&told)["left_out"], 1);
-    let (_, saved) = stage.get("/hone/v1/conversations/first");
+    let (_, saved) = stage.get(&path_of("first"));
     assert_eq!(saved["exchanges"].as_array().unwrap().len(), 2, "what is left out of the prompt stays");
 }
 
@@ -110,15 +110,15 @@ fn an_answer_is_stopped_and_what_there_is_of_it_is_kept() {
     let stage = Stage::start(settings(), echo);
     let mut reader = BufReader::new(stage.connect(&stage.post_text("/hone/v1/chat", &json!({"question": "endless"}))));
     while next_event(&mut reader).unwrap()["type"] != "text" {}
-    let again = stage.post("/hone/v1/chat", &json!({"question": "x", "conversation": "endless"}));
+    let again = stage.post("/hone/v1/chat", &json!({"question": "x", "conversation": name_of("endless")}));
     assert_eq!((again.0, &again.1["error"]["type"]), (409, &json!("invalid_request_error")), "{}", again.1);
-    assert_eq!(stage.post("/hone/v1/conversations/endless/stop", &json!({})).1, json!({"stopped": true}));
+    assert_eq!(stage.post(&format!("{}/stop", path_of("endless")), &json!({})).1, json!({"stopped": true}));
     let mut last = json!(null);
     while let Some(event) = next_event(&mut reader) {
         last = event;
     }
     assert_eq!((&last["type"], &last["exchange"]["finish_reason"]), (&json!("answered"), &Value::Null), "{last}");
-    assert_eq!(stage.post("/hone/v1/conversations/endless/stop", &json!({})).1, json!({"stopped": false}));
+    assert_eq!(stage.post(&format!("{}/stop", path_of("endless")), &json!({})).1, json!({"stopped": false}));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn an_answer_whose_page_goes_away_is_kept_as_far_as_it_came() {
     drop(reader);
     let begin = Instant::now();
     loop {
-        let (_, saved) = stage.get("/hone/v1/conversations/endless");
+        let (_, saved) = stage.get(&path_of("endless"));
         if saved["exchanges"][0]["answer"].as_str().is_some_and(|answer| answer.starts_with("on ")) {
             break;
         }
@@ -164,7 +164,7 @@ fn conversations_are_listed_searched_renamed_exported_and_deleted() {
     };
     assert_eq!(
         (names(""), names("TIDE"), names("moon")),
-        (vec!["stars".to_owned(), "tides".to_owned()], vec!["tides".to_owned()], vec![])
+        (vec![name_of("stars"), name_of("tides")], vec![name_of("tides")], vec![])
     );
     let send = |method: &str, path: &str, body: &str| {
         let (host, length) = (stage.address, body.len());
@@ -172,14 +172,14 @@ fn conversations_are_listed_searched_renamed_exported_and_deleted() {
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         ))
     };
-    assert_eq!(send("PATCH", "/hone/v1/conversations/tides", "{\"name\": \"stars\"}").0, 409);
-    assert_eq!(send("PATCH", "/hone/v1/conversations/tides", "{\"name\": \"sea\"}").0, 200);
+    assert_eq!(send("PATCH", &path_of("tides"), &json!({"name": name_of("stars")}).to_string()).0, 409);
+    assert_eq!(send("PATCH", &path_of("tides"), "{\"name\": \"sea\"}").0, 200);
     let (_, markdown) = stage.get("/hone/v1/conversations/sea/export");
     assert_eq!(markdown, json!("# sea\n\n## You\n\ntides\n\n## scripted\n\ntides\n"));
     assert_eq!(stage.get("/hone/v1/conversations/sea/export?format=json").1["exchanges"][0]["answer"], "tides");
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 200);
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 404);
-    assert_eq!(names(""), ["stars"]);
+    assert_eq!(names(""), [name_of("stars")]);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_grade_is_waited_for() {
     let (status, rated) = stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": "bad"}));
     assert_eq!((status, &rated["rating"]), (200, &json!("bad")));
     // It is said before it is remembered.
-    let shown = || stage.get("/hone/v1/conversations/how-are-you").1["exchanges"][0].clone();
+    let shown = || stage.get(&path_of("how are you")).1["exchanges"][0].clone();
     wait_until("the rating arrives", || shown()["rating"] == "bad");
     let report = report_with(&stage, |report| {
         report["judges"][0]["scores"] == json!([0, 0, 0, 1, 0]) && report["trend"]["points"][0]["score"] == 4
@@ -377,4 +377,9 @@ fn a_slow_reader_of_events_holds_nobody_up() {
         n_read += 1;
     }
     assert!(n_read < 1600, "the reader was cut off after {n_read} events");
+}
+
+/// The path of a conversation that began with this question.
+fn path_of(question: &str) -> String {
+    format!("/hone/v1/conversations/{}", name_of(question))
 }

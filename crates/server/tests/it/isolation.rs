@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use hone_app::config::{KeyHash, ServerSettings};
 use hone_memory::Whose;
-use hone_server::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings};
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings};
 
 /// How long to wait before looking again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -55,17 +55,19 @@ fn graded(stage: &Stage, key: &str, id: &str) {
 #[test]
 fn conversations_of_one_key_are_invisible_to_another() {
     let stage = stage();
-    assert_eq!(chat(&stage, "secret")["conversation"], "secret");
+    let secret = name_of("secret");
+    assert_eq!(chat(&stage, "secret")["conversation"], secret);
     let [hers, his] = both(&stage, "GET", "/hone/v1/conversations", &json!({})).map(|(_, listed)| listed);
-    let listed = json!({"conversations": [{"name": "secret", "title": "secret", "written": 1}]});
-    assert_eq!((hers, his), (listed, json!({"conversations": []})));
+    let listed = &hers["conversations"][0];
+    assert_eq!((&listed["name"], &listed["title"]), (&json!(secret), &json!("secret")), "{hers}");
+    assert_eq!(his, json!({"conversations": []}));
     let [hers, his] = both(&stage, "GET", "/hone/v1/conversations?search=secret", &json!({})).map(|(_, found)| found);
     assert_eq!([&hers, &his].map(|found| found["conversations"].as_array().unwrap().len()), [1, 0]);
-    let path = "/hone/v1/conversations/secret";
+    let path = &format!("/hone/v1/conversations/{secret}");
     check_hers(&stage, "GET", path, &json!({}));
     check_hers(&stage, "GET", &format!("{path}/export"), &json!({}));
     assert_eq!(stage.with_key("ben", "POST", &format!("{path}/stop"), &json!({})).1, json!({"stopped": false}));
-    let continued = json!({"question": "go on", "conversation": "secret"});
+    let continued = json!({"question": "go on", "conversation": secret});
     assert_eq!(stage.with_key("ben", "POST", "/hone/v1/chat", &continued).0, 404);
     check_hers(&stage, "PATCH", path, &json!({"name": "hidden"}));
     check_hers(&stage, "DELETE", "/hone/v1/conversations/hidden", &json!({}));

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
+use hone_app::config::ServerSettings;
 use hone_protocol::GenerateRequest;
 use hone_protocol::scripted::Script;
-use hone_server::ServerSettings;
 use serde_json::json;
 
 use crate::stage::{Stage, ask, echo, settings, wait_until};

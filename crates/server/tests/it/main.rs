@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod anthropic;
-mod bench;
 mod branches;
 mod comparing;
 mod conformance;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hone_server::{KeyHash, ServerSettings};
+use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings};

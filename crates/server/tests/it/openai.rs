@@ -1,10 +1,10 @@
 //! OpenAI's API.
 
+use hone_app::config::ServerSettings;
 use hone_protocol::scripted::Script;
 use hone_protocol::{
     Constraint, Effort, GenerateError, GenerateRequest, Prompt, Role, ThinkingOptions, TokenLogprob, TokenLogprobs,
 };
-use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, ask, echo, settings};

@@ -1,6 +1,6 @@
 //! The web page, and what of an answer it is shown.
 
-use hone_server::{KeyHash, ServerSettings};
+use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::json;
 
 use crate::stage::{Stage, echo, settings};

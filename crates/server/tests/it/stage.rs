@@ -2,23 +2,28 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hone_agents::{Expected, Load, MemoryParts, RespondentB, Team, TeamParts};
+use hone_app::config::{Config, ServerSettings, Source};
+use hone_app::conversations::{OwnedConversations, fresh_name};
+use hone_app::judging::ServedJudges;
+use hone_app::{App, ServedMemory, Silent};
 use hone_bus::Bus;
 use hone_judging::{CriticSettings, Jury, scripted};
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt, SamplingOptions};
-use hone_server::{ServedMemory, Server, ServerParts, ServerSettings};
+use hone_server::{Server, ServerParts};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use crate::bench::StagedJudges;
 use crate::conformance;
-use crate::shelf::{NoReports, shelves, silent_memory};
+use crate::shelf::silent_memory;
 use crate::staged::StagedModels;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +38,8 @@ pub(crate) struct Stage {
     /// `None` where nothing is remembered.
     pub(crate) store: Option<MemoryStore>,
     pub(crate) models: Arc<StagedModels>,
-    pub(crate) judges: Arc<StagedJudges>,
+    /// The model of the judge, if there is one.
+    pub(crate) judge: Option<Arc<Scripted>>,
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
     _team: Team,
@@ -49,10 +55,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A judge that gives every answer this score, and a memory.
+    /// A judge that gives every answer this score, except for the answer `endless`, of which it never comes to an end, and a
+    /// memory.
     pub(crate) fn grading(score: u8) -> Plan {
         let verdict = format!(" [RESULT] {score}");
-        let judge = Scripted::always(Script::saying(&["It is fine.", &verdict]));
+        let judge = Scripted::new(move |request| match scripted::turn(request).contains("endless") {
+            true => Script::never_ending(&["Well, "]),
+            false => Script::saying(&["It is fine.", &verdict]),
+        });
         Plan { judge: Some(judge), remembers: true }
     }
 }
@@ -76,6 +86,18 @@ pub(crate) fn settings() -> ServerSettings {
     }
 }
 
+/// An app whose judge cannot be asked: its rubric does not exist.
+fn app(home: &Path) -> App {
+    let mut config = Config::defaults().unwrap();
+    config.set_text("critic.rubric", "missing", Source::Default).unwrap();
+    App::in_folder(config, home.to_owned(), Arc::new(Silent)).unwrap()
+}
+
+/// The name that a conversation gets which begins with this question today.
+pub(crate) fn name_of(question: &str) -> String {
+    fresh_name(OffsetDateTime::now_utc().date(), question, |_| false)
+}
+
 impl Stage {
     pub(crate) fn start(
         settings: ServerSettings,
@@ -94,13 +116,18 @@ impl Stage {
         let model = Arc::new(Scripted::new(respond));
         let store =
             plan.remembers.then(|| MemoryStore::open(&folder.path().join("memory"), MemoryOptions::default()).unwrap());
-        let judge = plan.judge.map(|judge| scripted::judge_over(Arc::new(judge), CriticSettings::shipped()));
-        let judges = Arc::new(StagedJudges { jury: judge.clone().map(Jury::from), ..StagedJudges::default() });
-        let expected = Expected { grades: judge.is_some(), ..Expected::default() };
+        let judge_model = plan.judge.map(Arc::new);
+        let jury = judge_model.clone().map(|model| Jury::from(scripted::judge_over(model, CriticSettings::shipped())));
+        let expected = Expected { grades: jury.is_some(), ..Expected::default() };
+        let app = app(&folder.path().join("home"));
+        let judges = match &jury {
+            Some(jury) => ServedJudges::given(jury.clone()),
+            None => ServedJudges::configured(&app, Arc::clone(&model) as _),
+        };
         let parts = TeamParts {
             generator: Arc::clone(&model) as _,
             respondent_b: Some(RespondentB { model: None, temperature: settings.temperature_b }),
-            judge: judge.map(Jury::from),
+            judge: jury,
             memory: store.clone().map(|store| MemoryParts {
                 store,
                 embedder: None,
@@ -113,15 +140,15 @@ impl Stage {
         let team = Team::start(&bus, parts).unwrap();
         let staged = Arc::new(StagedModels::default());
         let parts = ServerParts {
+            app,
             bus: bus.clone(),
             expected,
             models: Arc::clone(&staged) as _,
             generator: Arc::clone(&model) as _,
             responses: folder.path().join("responses"),
             memory: store.clone().map(|store| ServedMemory { store, recaller: None }),
-            conversations: shelves(),
-            reporter: Arc::new(NoReports),
-            judges: Arc::clone(&judges) as _,
+            conversations: OwnedConversations::new(None, String::new()),
+            judges: Arc::new(judges),
             sampling: SamplingOptions::default(),
             max_tokens: None,
             stop: Vec::new(),
@@ -139,7 +166,7 @@ impl Stage {
             bus,
             store,
             models: staged,
-            judges,
+            judge: judge_model,
             stop,
             _runtime: runtime,
             _team: team,

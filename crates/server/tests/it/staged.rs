@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hone_app::models::{
+    LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep,
+};
 use hone_protocol::{Embed, EmbedError, TextLength};
-use hone_server::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
 use serde_json::{Map, json};
 
 /// The name of the generator.

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use hone_app::conversations::SavedConversation;
+
 use super::{Flow, Shell};
 use crate::chat::attachments;
 use crate::chat::export::{is_json, text_of, write_new};
-use crate::chat::kept::with_branches;
 use crate::chat::screen::Screen;
 
 /// The name of an exported conversation that is not saved.
@@ -53,7 +54,7 @@ impl Shell<'_> {
             anyhow::bail!("nothing has been answered yet");
         }
         let (path, name) = (Path::new(file), self.session.name().unwrap_or(UNSAVED));
-        let conversation = with_branches(self.session.conversation())?;
+        let conversation = SavedConversation::of_file(self.session.conversation())?;
         write_new(path, &text_of(name, &conversation, is_json(path)))?;
         screen.note(&format!("written to {file}"));
         Ok(())

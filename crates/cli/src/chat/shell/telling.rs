@@ -1,11 +1,11 @@
 //! What the chat tells about itself: its commands and settings, the conversation, and what it cost.
 
+use hone_app::conversations::Session;
 use hone_protocol::Timings;
 
 use super::SAMPLING;
 use crate::chat::attachments;
 use crate::chat::screen::Screen;
-use crate::chat::session::Session;
 use crate::chat::slash::COMMANDS;
 
 /// The most lines that a resumed conversation shows of its last answer.

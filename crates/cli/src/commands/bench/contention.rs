@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use super::super::doctor::processor_name;
 use super::{arbitrary_tokens, engine};
-use crate::app::App;
 use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// A request of the chat, in tokens of the prompt and of the answer.
@@ -183,7 +183,7 @@ impl Quantiles {
 ///
 /// # Errors
 /// When a model cannot be run.
-pub(super) fn run(app: &App, arguments: &ContentionArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &ContentionArguments) -> anyhow::Result<Outcome> {
     if arguments.requests == 0 || arguments.gradings == 0 {
         return Err(usage("nothing is left to measure: --requests and --gradings must be 1 or more"));
     }
@@ -205,7 +205,7 @@ pub(super) fn run(app: &App, arguments: &ContentionArguments) -> anyhow::Result<
 }
 
 fn measure(
-    app: &App,
+    app: &Invocation,
     arguments: &ContentionArguments,
     mut person: Role<'_>,
     mut judging: Role<'_>,
@@ -258,7 +258,7 @@ fn joined<T>(outcome: thread::Result<T>) -> anyhow::Result<T> {
     outcome.map_err(|_| anyhow!("the thread of the judge's requests panicked")).context("the measurement failed")
 }
 
-fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
+fn print_text(app: &Invocation, report: &Report) -> anyhow::Result<()> {
     let Report { processor, generator, judge_model, alone, while_grading, judge, throughput, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} grades"))?;
     let header = ["ms", "alone p50", "p95", "p99", "while grading p50", "p95", "p99"].map(String::from).to_vec();

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::super::doctor::processor_name;
 use super::{Spread, arbitrary_tokens, engine};
-use crate::app::App;
 use crate::arguments::SharingArguments;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// A conversation, in tokens of the first prompt, of every answer, and of the next question.
@@ -144,7 +144,7 @@ impl Asking<'_> {
 ///
 /// # Errors
 /// When a model cannot be run.
-pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &SharingArguments) -> anyhow::Result<Outcome> {
     if arguments.candidates == 0 {
         return Err(usage("--candidates 0 leaves nothing to measure"));
     }
@@ -168,7 +168,7 @@ pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Out
 }
 
 fn measure(
-    app: &App,
+    app: &Invocation,
     arguments: &SharingArguments,
     mut person: Asking<'_>,
     mut judging: Asking<'_>,
@@ -201,7 +201,7 @@ fn measure(
     Ok(report)
 }
 
-fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
+fn print_text(app: &Invocation, report: &Report) -> anyhow::Result<()> {
     let Report { processor, generator, judge_model, second_turn, respondent_b, both_orders, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} compares"))?;
     let header = ["", "without, ms", "with, ms", "min", "max", "ratio"].map(String::from).to_vec();

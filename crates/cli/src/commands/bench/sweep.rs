@@ -9,8 +9,8 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::{Row, Run, measure, print_text};
-use crate::app::App;
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// The measurements to make: every test on every model with every backend and number of threads.
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,7 @@ fn five() -> usize {
 }
 
 /// Runs the measurements declared in a file, and writes the figures to a CSV named after it and today's date.
-pub(super) fn run(app: &App, file: &Path, folder: Option<&Path>) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, file: &Path, folder: Option<&Path>) -> anyhow::Result<Outcome> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the sweep {shown}"))?;
     let sweep = Sweep::parse(&text).map_err(|reason| usage(format!("the sweep {shown} cannot be used: {reason}")))?;
@@ -79,7 +79,7 @@ impl Sweep {
     }
 
     /// Every model with every backend and number of threads.
-    fn runs(&self, app: &App) -> anyhow::Result<Vec<(String, ModelOptions)>> {
+    fn runs(&self, app: &Invocation) -> anyhow::Result<Vec<(String, ModelOptions)>> {
         let configured = app.model_options()?;
         let models = or_one(self.models.clone(), app.config.engine.model.clone());
         let backends: Result<Vec<BackendChoice>, String> = self.backends.iter().map(|name| name.parse()).collect();

@@ -3,15 +3,12 @@
 use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
-use hone_server::{FoundConversation, search_saved};
+use hone_app::conversations::{ConversationStore, Conversations, FoundConversation, Named, Session};
+use hone_app::describe::{moment, on_one_line};
 
-use crate::app::App;
-use crate::chat::kept::{Kept, Named, first_question};
-use crate::chat::session::Session;
-use crate::chat::store::ConversationStore;
 use crate::commands::conversations::several;
-use crate::describe::{moment, on_one_line};
 use crate::failure::usage;
+use crate::invocation::Invocation;
 use crate::terminal::choice::choose;
 
 /// Continues the conversation that `text` stands for. In a conversation with a person, they choose where that is open;
@@ -20,7 +17,7 @@ use crate::terminal::choice::choose;
 /// # Errors
 /// When no conversation is meant, or it cannot be read.
 pub(super) fn resume(
-    app: &App,
+    app: &Invocation,
     session: &mut Session,
     store: &ConversationStore,
     text: &str,
@@ -29,19 +26,19 @@ pub(super) fn resume(
     let output = app.output;
     let can_show = output.stdout_is_terminal && output.stderr_is_terminal && output.moves_cursor;
     let can_choose = is_conversation && can_show && std::io::stdin().is_terminal();
-    let kept = Kept { store: store.clone(), system: String::new() };
+    let kept = Conversations::of_store(store.clone(), String::new());
     let name = name(app, &kept, text, can_choose)?;
     let conversation = store.load(&name)?;
     session.resume(name, conversation)
 }
 
-fn name(app: &App, kept: &Kept, text: &str, can_choose: bool) -> anyhow::Result<String> {
+fn name(app: &Invocation, kept: &Conversations, text: &str, can_choose: bool) -> anyhow::Result<String> {
     if text.is_empty() {
-        let mut names = kept.store.names()?;
+        let mut names = kept.list()?;
         return match names.len() {
             0 => bail!("there is no saved conversation to continue"),
-            2.. if can_choose => chosen(app, search_saved(kept, "")?),
-            _ => Ok(names.swap_remove(0)),
+            2.. if can_choose => chosen(app, kept.search("")?),
+            _ => Ok(names.swap_remove(0).name),
         };
     }
     match kept.named(text)? {
@@ -59,9 +56,10 @@ fn name(app: &App, kept: &Kept, text: &str, can_choose: bool) -> anyhow::Result<
 }
 
 /// The conversation that the person chooses.
-fn chosen(app: &App, found: Vec<FoundConversation>) -> anyhow::Result<String> {
-    let row =
-        |found: &FoundConversation| vec![moment(found.written), found.name.clone(), on_one_line(first_question(found))];
+fn chosen(app: &Invocation, found: Vec<FoundConversation>) -> anyhow::Result<String> {
+    let row = |found: &FoundConversation| {
+        vec![moment(found.written), found.name.clone(), on_one_line(found.first_question())]
+    };
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
     let place = choose("Which conversation?", &rows, app.output)?.context("no conversation was chosen")?;
     found.into_iter().nth(place).map(|found| found.name).context("no conversation was chosen")

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use hone_app::config::Places;
+use hone_app::conversations::Session;
+use hone_app::describe::bytes;
+use hone_app::kept;
 use hone_models::{CatalogModel, Role};
 
-use crate::app::App;
 use crate::chat::fetching::{Fetch, Fetching};
-use crate::chat::session::Session;
 use crate::commands::doctor::machine::Machine;
 use crate::commands::estimate::{Estimate, Limits};
-use crate::config::Places;
-use crate::kept;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 use crate::terminal::keyboard::{self, Consent};
 use crate::terminal::lines::Lines;
 
@@ -34,7 +34,7 @@ const READING_SPEED: f64 = 8.0;
 ///
 /// # Errors
 /// When the terminal cannot be used, or the data folder cannot be written.
-pub(super) fn guide(app: &App) -> anyhow::Result<Option<String>> {
+pub(super) fn guide(app: &Invocation) -> anyhow::Result<Option<String>> {
     let shown = app.data_folder().join(SHOWN);
     if shown.exists() {
         return Ok(None);
@@ -70,7 +70,7 @@ pub(super) fn guide(app: &App) -> anyhow::Result<Option<String>> {
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn fetch(app: &App, name: String, session: &Session, lines: &Lines) -> anyhow::Result<Fetching> {
+pub(super) fn fetch(app: &Invocation, name: String, session: &Session, lines: &Lines) -> anyhow::Result<Fetching> {
     let instead = session.model().to_owned();
     app.output.note(&format!("{name} is being downloaded; until it is here, {instead} answers"));
     let remembered = name.clone();
@@ -91,7 +91,7 @@ pub(super) fn fetch(app: &App, name: String, session: &Session, lines: &Lines) -
 ///
 /// # Errors
 /// When the data folder cannot be written.
-pub(super) fn hint(app: &App, session: &Session) -> anyhow::Result<()> {
+pub(super) fn hint(app: &Invocation, session: &Session) -> anyhow::Result<()> {
     let (output, chat) = (app.output, &session.config().chat);
     let is_shown = [SHOWN, HINTED].iter().any(|name| app.data_folder().join(name).exists());
     if is_shown || !chat.save || !output.stdout_is_terminal || !output.stderr_is_terminal {
@@ -111,7 +111,7 @@ pub(super) fn hint(app: &App, session: &Session) -> anyhow::Result<()> {
 }
 
 /// Whether no model of the catalog that answers is smaller than this one.
-fn is_smallest(app: &App, name: &str) -> bool {
+fn is_smallest(app: &Invocation, name: &str) -> bool {
     let catalog = app.store.catalog();
     let answers = catalog.models.iter().filter(|model| model.role == Role::Generator);
     let smallest = answers.min_by_key(|model| model.size());
@@ -120,7 +120,7 @@ fn is_smallest(app: &App, name: &str) -> bool {
 
 /// The largest model that leaves room on this machine and is as fast as people read; `None` if the present one is not
 /// smaller.
-fn suggested<'a>(app: &'a App, limits: Limits, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
+fn suggested<'a>(app: &'a Invocation, limits: Limits, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
     let limits = Limits { memory_bytes: limits.memory_bytes.map(|memory| memory / 100 * MOST_MEMORY), ..limits };
     let catalog = app.store.catalog();
     let present = catalog.find(present).map_or(0, CatalogModel::size);

@@ -2,14 +2,18 @@
 
 use anyhow::Context;
 use hone_agents::CriticBlock;
+use hone_app::describe::{moment, on_one_line};
 use hone_memory::{MemoryStore, Whose};
 
-use crate::app::App;
 use crate::arguments::{CriticBlocksArguments, CriticReviewArguments};
-use crate::describe::{moment, on_one_line};
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
-pub(super) fn list(app: &App, store: &MemoryStore, arguments: &CriticBlocksArguments) -> anyhow::Result<Outcome> {
+pub(super) fn list(
+    app: &Invocation,
+    store: &MemoryStore,
+    arguments: &CriticBlocksArguments,
+) -> anyhow::Result<Outcome> {
     let blocks = CriticBlock::since(store, None, Whose::Everyones)?;
     for block in blocks.iter().filter(|block| !(arguments.open && block.right.is_some())) {
         match arguments.json.json {
@@ -20,7 +24,7 @@ pub(super) fn list(app: &App, store: &MemoryStore, arguments: &CriticBlocksArgum
     Ok(Outcome::Done)
 }
 
-fn print(app: &App, store: &MemoryStore, block: &CriticBlock) -> anyhow::Result<()> {
+fn print(app: &Invocation, store: &MemoryStore, block: &CriticBlock) -> anyhow::Result<()> {
     let digits = store.abbreviate(&[block.query_id])?.into_iter().max().unwrap_or_default();
     let id: String = block.query_id.to_string().chars().filter(|it| *it != '-').take(digits).collect();
     let ruling = match block.right {
@@ -34,7 +38,11 @@ fn print(app: &App, store: &MemoryStore, block: &CriticBlock) -> anyhow::Result<
     app.output.print_line(&format!("  {}", block.reason))
 }
 
-pub(super) fn review(app: &App, store: &MemoryStore, arguments: &CriticReviewArguments) -> anyhow::Result<Outcome> {
+pub(super) fn review(
+    app: &Invocation,
+    store: &MemoryStore,
+    arguments: &CriticReviewArguments,
+) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;
     let engram = store.get(id)?.with_context(|| format!("{id} was forgotten"))?;
     if !engram.vetting.critique.as_ref().is_some_and(|critique| critique.result.should_block) {

@@ -5,8 +5,8 @@ use hone_memory::{Filters, MemoryStore, Outline, Whose};
 use hone_protocol::{JudgingMethod, Rating, VettingState};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// The fewest critiques, reviewed blocks and grades of each half that say something.
 const FEWEST: usize = 10;
@@ -20,7 +20,7 @@ struct Criterion {
     figures: String,
 }
 
-pub(super) fn run(app: &App, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
     let criteria = [few_blocks(store)?, right_blocks(store)?, better_grades(store)?, nothing_bad(store)?];
     for criterion in &criteria {
         if json {

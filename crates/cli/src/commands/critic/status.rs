@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use hone_agents::{Criticize, Gatekeeper};
+use hone_app::describe::moment;
 use hone_memory::{MemoryStore, Whose};
 use hone_protocol::{ContentType, CriticMode, CritiqueResult, Timestamp};
 use serde::Serialize;
 
-use crate::app::App;
-use crate::describe::moment;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 #[derive(Serialize)]
 struct Status {
@@ -38,7 +38,7 @@ impl Criticize for Nobody {
     }
 }
 
-pub(super) fn run(app: &App, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
     let settings = &app.config.critique;
     let keeper = Gatekeeper { store, critic: &Nobody, settings, is_batch: false, clock: &Timestamp::now };
     let mut gates = BTreeMap::new();

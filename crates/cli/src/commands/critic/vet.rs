@@ -1,15 +1,15 @@
 //! `hone critic vet`: the review of remembered answers.
 
 use hone_agents::{Decided, Vetter};
+use hone_app::describe::on_one_line;
 use hone_memory::Engram;
 use hone_protocol::{ContentType, CriticMode, Lane, QueryId, VettingState};
 use serde::Serialize;
 
 use super::super::gates::{Gate, said, wait_until_idle};
-use crate::app::App;
 use crate::arguments::CriticVetArguments;
-use crate::describe::on_one_line;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct Vetted<'a> {
     critique: Option<&'a hone_protocol::CritiqueResult>,
 }
 
-pub(super) fn run(app: &App, arguments: &CriticVetArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &CriticVetArguments) -> anyhow::Result<Outcome> {
     let gate = Gate::open(app, Lane::Batch)?;
     let listening = gate.interrupt.listen();
     let is_stopped = || !listening.pressed().is_empty();
@@ -62,7 +62,7 @@ pub(super) fn run(app: &App, arguments: &CriticVetArguments) -> anyhow::Result<O
     })
 }
 
-fn print(app: &App, engram: &Engram, decided: &Decided, json: bool) -> anyhow::Result<()> {
+fn print(app: &Invocation, engram: &Engram, decided: &Decided, json: bool) -> anyhow::Result<()> {
     if json {
         let (query_id, state, reason) = (engram.query_id, decided.state, decided.reason.as_deref());
         return app.output.print_json(&Vetted { query_id, state, reason, critique: decided.critique.as_ref() });

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
+use hone_app::config::Places;
 use hone_engine::{TemplateError, check_file};
 use hone_models::{Bundle, InstalledModel, Store, data_folder};
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 use serde::Serialize;
-
-use crate::config::Places;
-use crate::templates;
 
 /// What is installed.
 #[derive(Debug, Default, Serialize)]
@@ -77,7 +75,7 @@ impl Installation {
 
 /// Why a model cannot be run, or cannot chat despite its chat template.
 fn problem(file: &ModelFile) -> Option<String> {
-    match check_file(file, &templates::host().ok()?) {
+    match check_file(file, &hone_app::workers::templates::host().ok()?) {
         Ok(Ok(()) | Err(TemplateError::Missing)) => None,
         Ok(Err(error)) => Some(with_causes(&error)),
         Err(error) => Some(with_causes(&error)),

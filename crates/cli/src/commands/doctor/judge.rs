@@ -1,16 +1,19 @@
 //! The judge: whether it is here, and which one of the catalog suits this machine.
 
+use hone_app::config::Config;
+use hone_app::describe::bytes;
+use hone_app::judge::profile;
+use hone_app::judging::JudgeSession;
+use hone_app::room::memory_needed;
 use hone_judging::LIKELIHOOD;
 use hone_models::{Bundle, Catalog, CatalogModel, Role, Store, data_folder};
 use serde::Serialize;
 
 use super::Problem;
-use crate::app::App;
-use crate::config::Config;
-use crate::judge::profile;
-use crate::judging::JudgeSession;
-use crate::room::memory_needed;
-use crate::terminal::{Output, bytes};
+use crate::invocation::Invocation;
+use crate::terminal::Output;
+use crate::terminal::interrupt;
+use crate::terminal::progress::Spinner;
 
 /// What grades here, and what could.
 #[derive(Debug, Default, Serialize)]
@@ -94,7 +97,7 @@ impl Judge {
         if !self.is_installed {
             return self;
         }
-        match App::new(config.clone(), output).and_then(|app| seconds_per_grade(&app, deep)) {
+        match Invocation::new(config.clone(), output).and_then(|app| seconds_per_grade(&app, deep)) {
             Ok(seconds) => self.seconds_per_grade = seconds,
             Err(error) => self.grading_problem = Some(format!("{error:#}")),
         }
@@ -135,9 +138,12 @@ impl Judge {
     }
 }
 
-fn seconds_per_grade(app: &App, deep: bool) -> anyhow::Result<Option<f64>> {
+fn seconds_per_grade(app: &Invocation, deep: bool) -> anyhow::Result<Option<f64>> {
     match deep {
-        true => JudgeSession::seconds_per_grade(app),
+        true => {
+            let spinner = Spinner::new(app.output, "measuring what a grade costs");
+            JudgeSession::seconds_per_grade(app, interrupt::install()?, &spinner)
+        }
         false => Ok(app.marks(&app.config.critic.model, &app.rubric()?)?.map(|marks| marks.seconds_per_grade)),
     }
 }

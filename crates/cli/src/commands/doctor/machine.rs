@@ -1,9 +1,8 @@
 //! The machine: processor, instruction sets, memory.
 
+use hone_app::room::memory_of;
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
-
-use crate::room::memory_of;
 
 /// The machine's properties.
 #[derive(Debug, Serialize)]

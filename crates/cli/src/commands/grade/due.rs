@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
+use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::{CompareTask, GradeTask};
 use hone_memory::{BacklogEntry, Engram, Filters, Holder, MemoryStore};
 use hone_protocol::prospect::ALONE;
@@ -18,11 +19,10 @@ use hone_protocol::{
 use serde::Serialize;
 
 use super::outcome;
-use crate::app::App;
 use crate::arguments::GradeArguments;
-use crate::commands::memory;
 use crate::failure::Outcome;
-use crate::judging::{Completed, JudgeSession};
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
 /// Answers that are claimed at once: enough to keep the judge busy, and few enough to leave some to others.
@@ -66,15 +66,15 @@ pub(crate) struct Summary {
 }
 
 /// Judges what is due.
-pub(super) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
-    let store = memory::open(app)?;
+pub(super) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
+    let store = app.memory_to_write()?;
     if arguments.regrade_null {
         make_due(&store, arguments)?;
     }
     let entries = wanted(&store, arguments)?;
     let mut summary = Summary { due: entries.len(), ..Summary::default() };
     if !entries.is_empty() {
-        let session = JudgeSession::open_for_backlog(app)?;
+        let session = JudgeSession::open_for_backlog(app, interrupt::install()?)?;
         let steps = Steps::new(app.output, "answers");
         let holder = Holder::new(&store)?;
         let mut work =
@@ -109,7 +109,7 @@ fn wanted(store: &MemoryStore, arguments: &GradeArguments) -> anyhow::Result<Vec
     Ok(entries)
 }
 
-fn tell(app: &App, arguments: &GradeArguments, summary: &Summary) -> anyhow::Result<()> {
+fn tell(app: &Invocation, arguments: &GradeArguments, summary: &Summary) -> anyhow::Result<()> {
     let Summary { due, graded, compared, ungraded, still_due, held, mean_score, interrupted, failure } = summary;
     if let Some(failure) = failure.as_ref().filter(|_| !interrupted && *still_due > 0) {
         app.output
@@ -141,7 +141,7 @@ fn tell(app: &App, arguments: &GradeArguments, summary: &Summary) -> anyhow::Res
 
 /// The backlog while it is worked off.
 struct Work<'a> {
-    app: &'a App,
+    app: &'a Invocation,
     arguments: &'a GradeArguments,
     store: &'a MemoryStore,
     session: JudgeSession,
@@ -230,7 +230,7 @@ impl Work<'_> {
         let task = |it: &&Engram| GradeTask { query: it.query.clone(), answer: it.answer.clone(), reference: None };
         let tasks: Vec<GradeTask> = due.iter().map(task).collect();
         let Work { session, store, summary, steps, failures, .. } = self;
-        session.judge_all(&tasks, model, |index, grade: Grade| {
+        session.judge_all(&tasks, model, steps, |index, grade: Grade| {
             let engram = due[index];
             store.update_score(engram.query_id, &grade)?;
             summary.count(&grade);
@@ -258,8 +258,8 @@ impl Work<'_> {
             answer_b: b.answer.clone(),
         };
         let tasks: Vec<CompareTask> = pairs.iter().map(task).collect();
-        let Work { session, store, summary, failures, .. } = self;
-        session.judge_all(&tasks, model, |index, preference: Preference| {
+        let Work { session, store, summary, steps, failures, .. } = self;
+        session.judge_all(&tasks, model, steps, |index, preference: Preference| {
             let (a, b) = &pairs[index];
             match &preference.judging.failure {
                 None => summary.compared += 1,

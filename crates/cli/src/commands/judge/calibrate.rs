@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 
 use anyhow::bail;
+use hone_app::judge::calibration::Calibrated;
+use hone_app::judge::marks::Asked;
+use hone_app::judging::dataset::{DataSet, ScoredAnswer};
+use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::calibration::{
     Calibration, HeldOut, LEAST_OF_EACH_KIND, LEAST_RATINGS, RatedAnswer, TooFew, check_number, cross_validated,
 };
@@ -11,15 +15,10 @@ use hone_memory::{Engram, Filters};
 use hone_protocol::{Grade, Rating};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::JudgeCalibrateArguments;
-use crate::commands::memory;
 use crate::failure::{Outcome, usage};
-use crate::judge::calibration::Calibrated;
-use crate::judge::marks::Asked;
-use crate::judging::dataset::{DataSet, ScoredAnswer};
-use crate::judging::{Completed, JudgeSession};
-use crate::terminal::interrupt::Interrupt;
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
 /// The least reference score of an answer that counts as good.
@@ -50,7 +49,7 @@ struct Report {
     agreement: [f64; 5],
 }
 
-pub(super) fn run(app: &App, arguments: &JudgeCalibrateArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &JudgeCalibrateArguments) -> anyhow::Result<Outcome> {
     if app.config.critic.model == LIKELIHOOD {
         return Err(usage("the scores of the likelihood judge come with their calibration: name another judge"));
     }
@@ -60,7 +59,7 @@ pub(super) fn run(app: &App, arguments: &JudgeCalibrateArguments) -> anyhow::Res
         rated.extend(from_set(app, &DataSet::read(path)?)?);
     }
     refuse_too_few(&labels(&rated))?;
-    let session = JudgeSession::open_for_examination(app, Interrupt::install()?)?;
+    let session = JudgeSession::open_for_examination(app, interrupt::install()?)?;
     let Some(grades) = graded(app, &session, &rated)? else {
         app.output.note("stopped: the same command continues from here");
         return Ok(Outcome::Interrupted);
@@ -81,7 +80,7 @@ pub(super) fn run(app: &App, arguments: &JudgeCalibrateArguments) -> anyhow::Res
 }
 
 /// Fits a map and keeps it for the judge.
-fn kept(app: &App, session: &JudgeSession, answers: &[RatedAnswer]) -> anyhow::Result<Calibrated> {
+fn kept(app: &Invocation, session: &JudgeSession, answers: &[RatedAnswer]) -> anyhow::Result<Calibrated> {
     let judge = session.judge();
     let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
     let asked = Asked { model: &critic.model, critic, profile, rubric };
@@ -91,8 +90,8 @@ fn kept(app: &App, session: &JudgeSession, answers: &[RatedAnswer]) -> anyhow::R
 }
 
 /// The answers that were rated in a chat.
-fn from_memory(app: &App) -> anyhow::Result<Vec<Rated>> {
-    let engrams = memory::open_to_read(app)?.list(&Filters::default(), usize::MAX)?;
+fn from_memory(app: &Invocation) -> anyhow::Result<Vec<Rated>> {
+    let engrams = app.memory_to_read()?.list(&Filters::default(), usize::MAX)?;
     let rated = |engram: Engram| {
         let is_good = engram.user_feedback? == Rating::Good;
         Some(Rated { task: GradeTask { query: engram.query, answer: engram.answer, reference: None }, is_good })
@@ -102,7 +101,7 @@ fn from_memory(app: &App) -> anyhow::Result<Vec<Rated>> {
 
 /// The answers of a data set that have a score, which is to be on the judge's scale. They are graded as those of a chat
 /// are: by the judge's rubric and without a reference answer.
-fn from_set(app: &App, set: &DataSet) -> anyhow::Result<Vec<Rated>> {
+fn from_set(app: &Invocation, set: &DataSet) -> anyhow::Result<Vec<Rated>> {
     let path = &set.name;
     if set.answers.is_empty() {
         return Err(usage(format!("{path} has pairs only: a calibration needs answers with scores from 1 to 5")));
@@ -143,11 +142,11 @@ fn refuse_too_few(answers: &[RatedAnswer]) -> anyhow::Result<()> {
 }
 
 /// The judge's grades; `None` if a person stopped it.
-fn graded(app: &App, session: &JudgeSession, rated: &[Rated]) -> anyhow::Result<Option<Vec<Grade>>> {
+fn graded(app: &Invocation, session: &JudgeSession, rated: &[Rated]) -> anyhow::Result<Option<Vec<Grade>>> {
     let tasks: Vec<GradeTask> = rated.iter().map(|rated| rated.task.clone()).collect();
     let steps = Steps::new(app.output, "gradings");
     let mut grades = Vec::new();
-    let completed = session.judge_all(&tasks, "", |_, grade| {
+    let completed = session.judge_all(&tasks, "", &steps, |_, grade| {
         grades.push(grade);
         steps.show(grades.len(), tasks.len(), "");
         Ok(())
@@ -176,7 +175,7 @@ impl Report {
         Report { judge, rubric, from_memory, from_files, ungraded, held_out, helps: held_out.helps(), agreement }
     }
 
-    fn print(&self, app: &App) -> anyhow::Result<()> {
+    fn print(&self, app: &Invocation) -> anyhow::Result<()> {
         let HeldOut { n, n_good, brier, brier_uncalibrated, brier_base_rate, auc } = self.held_out;
         let percent = |probability: f64| format!("{:.0} %", 100.0 * probability);
         let agreement =

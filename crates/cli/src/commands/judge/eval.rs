@@ -4,21 +4,22 @@ mod evaluation;
 mod report;
 
 use anyhow::Context;
+use hone_app::App;
+use hone_app::config::Source;
+use hone_app::judging::dataset::DataSet;
+use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::LIKELIHOOD;
 use hone_protocol::{Grade, Preference};
 
 use self::evaluation::{Evaluation, Verdicts};
 use self::report::Report;
-use crate::app::App;
 use crate::arguments::JudgeEvalArguments;
-use crate::config::Source;
 use crate::failure::Outcome;
-use crate::judging::dataset::DataSet;
-use crate::judging::{Completed, JudgeSession};
-use crate::terminal::interrupt::Interrupt;
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-pub(super) fn run(app: &App, arguments: &JudgeEvalArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::Result<Outcome> {
     let set = arguments.file.as_deref().map_or_else(|| Ok(DataSet::examination()), DataSet::read)?;
     let judges = match arguments.judge.as_slice() {
         [] => vec![app.config.critic.model.clone()],
@@ -27,7 +28,7 @@ pub(super) fn run(app: &App, arguments: &JudgeEvalArguments) -> anyhow::Result<O
     for judge in judges.iter().filter(|judge| *judge != LIKELIHOOD) {
         app.store.show(judge).with_context(|| format!("cannot judge with {judge:?}"))?;
     }
-    let interrupt = Interrupt::install()?;
+    let interrupt = interrupt::install()?;
     let mut evaluations = Vec::new();
     for judge in &judges {
         let session = JudgeSession::open_for_examination(&asking(app, judge)?, interrupt.clone())?;
@@ -54,19 +55,19 @@ fn asking(app: &App, judge: &str) -> anyhow::Result<App> {
 }
 
 /// The judge's verdicts on everything in the set; `None` if a person stopped it.
-fn judged(app: &App, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Option<Verdicts>> {
+fn judged(app: &Invocation, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Option<Verdicts>> {
     let steps = Steps::new(app.output, "verdicts");
     let judge = session.judge().settings().model.clone();
     let (mut grades, mut preferences): (Vec<Grade>, Vec<Preference>) = (Vec::new(), Vec::new());
     let answers: Vec<_> = set.answers.iter().map(|answer| answer.task.clone()).collect();
-    let mut completed = session.judge_all(&answers, "", |_, grade| {
+    let mut completed = session.judge_all(&answers, "", &steps, |_, grade| {
         grades.push(grade);
         steps.show(grades.len(), set.len(), &judge);
         Ok(())
     })?;
     if completed == Completed::All {
         let pairs: Vec<_> = set.pairs.iter().map(|pair| pair.task.clone()).collect();
-        completed = session.judge_all(&pairs, "", |_, preference| {
+        completed = session.judge_all(&pairs, "", &steps, |_, preference| {
             preferences.push(preference);
             steps.show(grades.len() + preferences.len(), set.len(), &judge);
             Ok(())
@@ -77,7 +78,7 @@ fn judged(app: &App, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Op
 }
 
 /// Every verdict of a judge should parse, and be given in time.
-fn outcome(app: &App, evaluations: &[Evaluation]) -> Outcome {
+fn outcome(app: &Invocation, evaluations: &[Evaluation]) -> Outcome {
     for Evaluation { judge, unparsed, failed, failure, .. } in evaluations {
         if let Some(failure) = failure {
             let n_missing = unparsed + failed;

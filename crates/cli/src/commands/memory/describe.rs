@@ -3,8 +3,8 @@
 use hone_memory::MemoryStore;
 use hone_protocol::{Grade, QueryId};
 
-use crate::app::App;
 use crate::badge;
+use crate::invocation::Invocation;
 use crate::terminal::Line as OutputLine;
 
 /// Columns that the mark of a grade takes, including the space after it.
@@ -22,7 +22,7 @@ pub(super) struct Line {
 ///
 /// # Errors
 /// When memory cannot be read, or stdout cannot be written.
-pub(super) fn print_lines(app: &App, store: &MemoryStore, lines: Vec<Line>) -> anyhow::Result<()> {
+pub(super) fn print_lines(app: &Invocation, store: &MemoryStore, lines: Vec<Line>) -> anyhow::Result<()> {
     let ids: Vec<QueryId> = lines.iter().map(|line| line.query_id).collect();
     let n_digits = store.abbreviate(&ids)?.into_iter().max().unwrap_or(0);
     let (mut marks, mut rows) = (Vec::new(), Vec::new());

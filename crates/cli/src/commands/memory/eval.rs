@@ -18,6 +18,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use hone_agents::MemorySettings;
+use hone_app::describe::on_one_line;
 use serde::Deserialize;
 
 use self::changes::Changes;
@@ -25,16 +26,15 @@ use self::figures::Report;
 use self::run::{Asked, Memories};
 use self::set::RecallSet;
 use super::search::labelled;
-use crate::app::App;
 use crate::arguments::MemoryEvalArguments;
-use crate::describe::on_one_line;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::visible;
 
 /// The set that hone's own settings were fitted on and measured with.
 const OWN_SET: &str = include_str!("../../../../../tests/data/recall.jsonl");
 
-pub(super) fn run(app: &App, arguments: &MemoryEvalArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &MemoryEvalArguments) -> anyhow::Result<Outcome> {
     let set = read_set(arguments.file.as_deref())?.only(arguments.split);
     if set.n_probes() == 0 {
         bail!("{} holds no probe of this split", set.name);
@@ -67,7 +67,7 @@ pub(super) fn run(app: &App, arguments: &MemoryEvalArguments) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
-fn show_details(app: &App, asked: &[Asked]) -> anyhow::Result<()> {
+fn show_details(app: &Invocation, asked: &[Asked]) -> anyhow::Result<()> {
     for Asked { person, probe, recalled, items, .. } in asked {
         app.output.print_line(&visible(&format!("{person} {}: {}", probe.kind, probe.text)))?;
         let rows = recalled.iter().zip(items).map(|(recalled, item)| {

@@ -1,14 +1,14 @@
 //! `hone memory list`: answers, latest first.
 
+use hone_app::describe::{moment, on_one_line};
 use hone_memory::{Engram, MemoryStore};
 
 use super::describe::{Line, print_lines};
-use crate::app::App;
 use crate::arguments::MemoryListArguments;
-use crate::describe::{moment, on_one_line};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
-pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryListArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryListArguments) -> anyhow::Result<Outcome> {
     let n = if arguments.n == 0 { usize::MAX } else { arguments.n };
     let engrams = store.list(&arguments.filters.filters(), n)?;
     if arguments.json.json {

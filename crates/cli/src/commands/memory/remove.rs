@@ -4,9 +4,9 @@ use hone_memory::{MemoryStore, Update};
 use hone_protocol::QueryId;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::MemoryRmArguments;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// What `--json` prints of each answer.
 #[derive(Serialize)]
@@ -15,7 +15,7 @@ struct JsonRemoved {
     removed: bool,
 }
 
-pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryRmArguments) -> anyhow::Result<Outcome> {
     // Nothing is removed unless every id is valid.
     let mut ids = arguments.ids.iter().map(|id| store.resolve(id)).collect::<Result<Vec<_>, _>>()?;
     ids.sort_unstable();

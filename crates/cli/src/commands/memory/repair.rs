@@ -1,18 +1,17 @@
 //! `hone memory repair`: rebuilds a damaged memory and reports what could be saved.
 
+use hone_app::conversations::{Conversation, ConversationStore, SavedExchange};
 use hone_memory::{Engram, Repaired, Source};
 use hone_protocol::{OwnerId, QueryId, RespondentId, Response, SessionId, Timestamp};
 
-use crate::app::App;
 use crate::arguments::MemoryRepairArguments;
-use crate::chat::session::{Conversation, Exchange};
-use crate::chat::store::ConversationStore;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// The most lost answers whose ids are listed.
 const MOST_LISTED: usize = 20;
 
-pub(super) fn run(app: &App, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {
     let conversations = ConversationStore::new(app.conversations_folder());
     let owners = std::iter::once(None).chain(conversations.owners().into_iter().map(Some));
     let elsewhere: Vec<Engram> =
@@ -70,7 +69,7 @@ fn found_in(source: Source) -> &'static str {
 }
 
 /// The answers found in an owner's saved conversations. A conversation that cannot be read is reported and left out.
-fn engrams_of_owner(app: &App, store: &ConversationStore, owner: Option<OwnerId>) -> Vec<Engram> {
+fn engrams_of_owner(app: &Invocation, store: &ConversationStore, owner: Option<OwnerId>) -> Vec<Engram> {
     let entries = store.entries().unwrap_or_default();
     let conversations = entries.into_iter().filter_map(|(written, name)| {
         let loaded = store.load(&name).inspect_err(|error| app.output.note(&format!("{error:#}")));
@@ -82,12 +81,12 @@ fn engrams_of_owner(app: &App, store: &ConversationStore, owner: Option<OwnerId>
 
 fn engrams_of(conversation: Conversation, saved_at: Timestamp) -> Vec<Engram> {
     let session = SessionId::fresh();
-    let engram = |exchange: Exchange| engram_of(exchange, session, saved_at);
+    let engram = |exchange: SavedExchange| engram_of(exchange, session, saved_at);
     conversation.exchanges.into_iter().filter_map(engram).collect()
 }
 
 /// The time of an answer comes from its id; sampling options are not saved with a conversation.
-fn engram_of(exchange: Exchange, session: SessionId, saved_at: Timestamp) -> Option<Engram> {
+fn engram_of(exchange: SavedExchange, session: SessionId, saved_at: Timestamp) -> Option<Engram> {
     let id = exchange.query_id?;
     let response = Response {
         finish_reason: exchange.finish_reason,

@@ -1,13 +1,13 @@
 //! `hone memory search`: answers that are similar to a question in meaning, or hold its words, best first.
 
+use hone_app::describe::on_one_line;
 use hone_memory::{Engram, Filters, Matching, MemoryStore, RecallQuestion, Whose};
 use hone_protocol::{Embed, RecalledEngram};
 
 use super::describe::{Line, print_lines};
-use crate::app::App;
 use crate::arguments::MemorySearchArguments;
-use crate::describe::on_one_line;
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// The most vectors that a search computes before it answers; a chat computes more of them in the background.
@@ -16,7 +16,7 @@ const MOST_MADE: usize = 200;
 /// Vectors computed at once.
 const MADE_AT_ONCE: usize = 8;
 
-pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemorySearchArguments) -> anyhow::Result<Outcome> {
     let embedder = app.embedder()?;
     let matching = app.config.memory.settings.matching(&arguments.query);
     let question = RecallQuestion {
@@ -61,7 +61,7 @@ fn note_on(found: &[RecalledEngram], matching: &Matching) -> Option<String> {
 
 /// Computes the missing vectors, if they are few; otherwise says how many answers cannot be found.
 pub(in crate::commands) fn make_lacking_vectors(
-    app: &App,
+    app: &Invocation,
     store: &MemoryStore,
     embedder: &dyn Embed,
 ) -> anyhow::Result<bool> {
@@ -82,7 +82,7 @@ pub(in crate::commands) fn make_lacking_vectors(
     Ok(false)
 }
 
-fn make_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed, lacking: &[Engram]) -> anyhow::Result<()> {
+fn make_vectors(app: &Invocation, store: &MemoryStore, embedder: &dyn Embed, lacking: &[Engram]) -> anyhow::Result<()> {
     let steps = Steps::new(app.output, "answers");
     for (n_done, engrams) in (0..).step_by(MADE_AT_ONCE).zip(lacking.chunks(MADE_AT_ONCE)) {
         steps.show(n_done, lacking.len(), "");

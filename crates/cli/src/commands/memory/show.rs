@@ -1,16 +1,16 @@
 //! `hone memory show`: everything known about one answer.
 
+use hone_app::describe::{moment, on_one_line, rating};
 use hone_memory::{Due, Engram, MemoryStore};
 use hone_protocol::Grade;
 
-use crate::app::App;
 use crate::arguments::MemoryShowArguments;
 use crate::badge;
-use crate::describe::{moment, on_one_line, rating};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 use crate::terminal::visible;
 
-pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;
     if arguments.json.json {
         // All of its fields, including those written by a later version.

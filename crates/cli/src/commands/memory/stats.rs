@@ -1,13 +1,13 @@
 //! `hone memory stats`: figures about memory.
 
+use hone_app::describe::bytes;
 use hone_memory::{ComparisonTally, JudgeTally, MemoryStore, Scores, Statistics, Tally, Verification, Whose};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::MemoryStatsArguments;
 use crate::badge;
 use crate::failure::Outcome;
-use crate::terminal::bytes;
+use crate::invocation::Invocation;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -18,7 +18,7 @@ struct JsonStatistics<'a> {
     check: Option<&'a Verification>,
 }
 
-pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryStatsArguments) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryStatsArguments) -> anyhow::Result<Outcome> {
     let statistics = store.statistics(Whose::Everyones)?;
     let check = if arguments.check { Some(store.verify()?) } else { None };
     if arguments.json.json {

@@ -9,9 +9,9 @@ use hone_files::staged_file;
 use hone_memory::MemoryStore;
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::{MemoryExportArguments, MemoryImportArguments};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// What `--json` prints of an export to a file.
 #[derive(Serialize)]
@@ -26,7 +26,11 @@ struct JsonImported {
     already_there: u64,
 }
 
-pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArguments) -> anyhow::Result<Outcome> {
+pub(super) fn export(
+    app: &Invocation,
+    store: &MemoryStore,
+    arguments: &MemoryExportArguments,
+) -> anyhow::Result<Outcome> {
     let Some(file) = arguments.file.as_ref().filter(|file| file.as_os_str() != "-") else {
         // On a terminal, an export is model output like any other and is made safe.
         if app.output.stdout_is_terminal {
@@ -60,7 +64,11 @@ fn export_to_file(store: &MemoryStore, file: &Path) -> anyhow::Result<u64> {
     Ok(exported)
 }
 
-pub(super) fn import(app: &App, store: &MemoryStore, arguments: &MemoryImportArguments) -> anyhow::Result<Outcome> {
+pub(super) fn import(
+    app: &Invocation,
+    store: &MemoryStore,
+    arguments: &MemoryImportArguments,
+) -> anyhow::Result<Outcome> {
     let file = &arguments.file;
     let imported = if file.as_os_str() == "-" {
         store.import(io::stdin().lock())?

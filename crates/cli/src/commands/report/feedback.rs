@@ -3,7 +3,7 @@
 use hone_judging::{ReportRow, clustered, counted};
 use serde::Serialize;
 
-use crate::app::App;
+use crate::invocation::Invocation;
 
 /// The different texts that are grouped, the commonest and then the latest ones: each is embedded.
 const MOST_TEXTS: usize = 300;
@@ -31,7 +31,7 @@ pub(super) enum Grouping {
 }
 
 /// The commonest feedback on these rows, grouped by meaning if the embedding model is installed.
-pub(super) fn commonest(app: &App, rows: &[ReportRow]) -> CommonFeedback {
+pub(super) fn commonest(app: &Invocation, rows: &[ReportRow]) -> CommonFeedback {
     // Latest first, so that these come first among equally common ones.
     let mut latest: Vec<&ReportRow> = rows.iter().filter(|row| !row.suggestions.is_empty()).collect();
     latest.sort_by_key(|row| std::cmp::Reverse(row.at));
@@ -49,7 +49,7 @@ pub(super) fn commonest(app: &App, rows: &[ReportRow]) -> CommonFeedback {
     feedback
 }
 
-fn vectors(app: &App, texts: &[(String, usize)]) -> anyhow::Result<Vec<Vec<f32>>> {
+fn vectors(app: &Invocation, texts: &[(String, usize)]) -> anyhow::Result<Vec<Vec<f32>>> {
     let texts: Vec<&str> = texts.iter().map(|(text, _)| text.as_str()).collect();
     if texts.is_empty() {
         return Ok(Vec::new());

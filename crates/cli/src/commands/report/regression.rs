@@ -9,6 +9,8 @@ mod replay;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use hone_app::describe::on_one_line;
+use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::{CompareTask, Conclusion, Contender, PairOutcome, PairRow, Regression, sample};
 use hone_memory::Engram;
 use hone_protocol::{Judging, Lane, Preference, QueryId};
@@ -16,14 +18,12 @@ use serde::Serialize;
 
 use self::history::{History, Reason};
 use self::replay::{Answer, Replay};
-use super::super::memory::open_to_read;
 use super::{outcome, percent, percents, row_of};
-use crate::app::App;
 use crate::arguments::ReportArguments;
 use crate::badge::judge_name;
-use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
-use crate::judging::{Completed, JudgeSession};
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
 /// How many questions are asked again unless another number is given.
@@ -78,11 +78,11 @@ struct Compared<'a> {
 ///
 /// # Errors
 /// When the model is not installed, nothing or too little can be asked again, no judge may judge, or a model cannot be run.
-pub(super) fn run(app: &App, arguments: &ReportArguments, model: &str) -> anyhow::Result<Outcome> {
+pub(super) fn run(app: &Invocation, arguments: &ReportArguments, model: &str) -> anyhow::Result<Outcome> {
     app.store.show(model).with_context(|| format!("cannot compare with {model:?}"))?;
     let History { questions, left_out } = past(app, arguments, model)?;
     let generator = app.generator()?;
-    let session = JudgeSession::open_on(app, generator.clone(), Lane::Batch)?;
+    let session = JudgeSession::open_on(app, generator.clone(), Lane::Batch, interrupt::install()?)?;
     let interrupt = session.interrupt().clone();
     let _throughout = interrupt.listen();
     let replay = Replay::new(app, model, &*generator)?;
@@ -106,12 +106,12 @@ pub(super) fn run(app: &App, arguments: &ReportArguments, model: &str) -> anyhow
 }
 
 /// The questions to ask again: a sample of those that may be.
-fn past(app: &App, arguments: &ReportArguments, model: &str) -> anyhow::Result<History> {
+fn past(app: &Invocation, arguments: &ReportArguments, model: &str) -> anyhow::Result<History> {
     if let Some(kind) = arguments.task_type.as_ref().filter(|kind| *kind != CHAT) {
         return Err(usage(format!("--compare asks the questions of chats, whose type is {CHAT}, not {kind:?}")));
     }
     let history = match app.memory_folder().exists() {
-        true => History::read(app, &open_to_read(app)?, model, arguments)?,
+        true => History::read(app, &app.memory_to_read()?, model, arguments)?,
         false => History::default(),
     };
     let (n_found, wanted) = (history.questions.len(), arguments.comparison.sample.map(|n| n as usize));
@@ -144,7 +144,7 @@ struct Said {
 
 /// Has the model answer, and the judge compare; `None` if the user stopped it.
 fn ask(
-    app: &App,
+    app: &Invocation,
     session: &JudgeSession,
     replay: &Replay<'_>,
     questions: &[Engram],
@@ -157,7 +157,7 @@ fn ask(
     let mut said: Vec<Said> = answers.into_iter().map(|answer| Said { answer, preference: None }).collect();
     let (places, tasks) = tasks(questions, &said);
     let steps = Steps::new(app.output, "verdicts");
-    let completed = session.judge_all(&tasks, &app.config.engine.model, |index, preference: Preference| {
+    let completed = session.judge_all(&tasks, &app.config.engine.model, &steps, |index, preference: Preference| {
         steps.show(index + 1, tasks.len(), &preference.judging.judge);
         said[places[index]].preference = Some(preference);
         Ok(())
@@ -249,7 +249,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn print(&self, app: &App) -> anyhow::Result<()> {
+    fn print(&self, app: &Invocation) -> anyhow::Result<()> {
         app.output.print_line(&self.summary())?;
         let mut rows = vec![row_of([
             "against",
@@ -292,7 +292,7 @@ impl<'a> Report<'a> {
     }
 
     /// The questions that the model answers clearly worse.
-    fn print_losses(&self, app: &App) -> anyhow::Result<()> {
+    fn print_losses(&self, app: &Invocation) -> anyhow::Result<()> {
         let lost = self.compared.iter().filter(|compared| compared.outcome == Some(PairOutcome::Lost));
         let mut lost: Vec<&Compared<'_>> = lost.collect();
         lost.sort_by(|a, b| a.log_odds.unwrap_or_default().total_cmp(&b.log_odds.unwrap_or_default()));

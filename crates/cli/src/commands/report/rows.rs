@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hone_judging::{Contender, PairRow, ReportRow};
 use hone_memory::{GradeOutline, Outline};
 
-use crate::app::App;
 use crate::arguments::ReportArguments;
 use crate::badge::judge_name;
+use crate::invocation::Invocation;
 
 /// The type of answers, which are no tasks.
 const CHAT: &str = "chat";
@@ -19,7 +19,7 @@ const UNNAMED: &str = "task";
 const GOOD_SCORE: u8 = 4;
 
 /// A row for every attempt that the gate has decided about.
-pub(super) fn task_rows(app: &App) -> Vec<ReportRow> {
+pub(super) fn task_rows(app: &Invocation) -> Vec<ReportRow> {
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     let scale: Arc<str> = "gate".into();

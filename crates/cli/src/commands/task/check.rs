@@ -1,14 +1,15 @@
 //! `hone task check`: evaluates a workspace as it is.
 
+use hone_app::evaluation::{Evaluation, read_assignment};
+use hone_app::judging::reviewers;
 use hone_protocol::{CriticScore, EvaluationResult, GateAction, GateDecision};
 use hone_work::{Assignment, DirectoryFiles, EvaluationContext, Reviewers, criticize, decide};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::TaskCheckArguments;
-use crate::evaluation::{Evaluation, critic_line, decision_line, print_result};
+use crate::evaluation::{critic_line, decision_line, print_result};
 use crate::failure::Outcome;
-use crate::judging::reviews;
+use crate::invocation::Invocation;
 
 /// The result as JSON.
 #[derive(Serialize)]
@@ -24,16 +25,16 @@ struct Checked<'a> {
 ///
 /// # Errors
 /// When the task or the configuration is not valid, the workspace does not exist, or it cannot be contained as required.
-pub(crate) fn run(app: &App, arguments: &TaskCheckArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &TaskCheckArguments) -> anyhow::Result<Outcome> {
     let assignment = match &arguments.task {
-        Some(path) => crate::evaluation::read_assignment(path)?,
+        Some(path) => read_assignment(path)?,
         None => Assignment::default(),
     };
     let reviewers = match arguments.deterministic {
         true => Reviewers::default(),
-        false => reviews::reviewers(app, None),
+        false => reviewers(app, None),
     };
-    let evaluation = Evaluation::open(&arguments.workspace, reviewers)?;
+    let evaluation = Evaluation::open(arguments.workspace.workspace(), reviewers)?;
     let files = DirectoryFiles::new(&evaluation.workspace);
     let context = EvaluationContext {
         phase: &arguments.phase,

@@ -1,13 +1,13 @@
 //! `hone task list`, `inbox` and `show`.
 
+use hone_app::describe::on_one_line;
 use hone_work::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::{TaskListArguments, TaskShowArguments};
-use crate::describe::on_one_line;
 use crate::evaluation::{critic_line, decision_line, print_result};
 use crate::failure::Outcome;
+use crate::invocation::Invocation;
 
 /// A task with its difference, as JSON.
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Shown<'a> {
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub(crate) fn list(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn list(app: &Invocation, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     for record in &records {
@@ -37,7 +37,7 @@ pub(crate) fn list(app: &App, arguments: &TaskListArguments) -> anyhow::Result<O
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub(crate) fn inbox(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn inbox(app: &Invocation, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     for record in records.iter().filter(|record| record.state == TaskState::Waiting) {
@@ -50,7 +50,7 @@ pub(crate) fn inbox(app: &App, arguments: &TaskListArguments) -> anyhow::Result<
 ///
 /// # Errors
 /// When there is no such task, or it cannot be read.
-pub(crate) fn show(app: &App, arguments: &TaskShowArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn show(app: &Invocation, arguments: &TaskShowArguments) -> anyhow::Result<Outcome> {
     print(app, &app.tasks().find(&arguments.id)?, arguments.json.json)?;
     Ok(Outcome::Done)
 }
@@ -63,7 +63,7 @@ pub(crate) fn summary(record: &TaskRecord) -> String {
     on_one_line(&format!("{}  {state:<10} {score:>4}  {attempts} attempts  {}", record.id, record.assignment.goal))
 }
 
-fn print(app: &App, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
+fn print(app: &Invocation, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
     let diff = app.tasks().diff(record.id);
     if json {
         return app.output.print_json(&Shown { record, diff });
@@ -77,7 +77,7 @@ fn print(app: &App, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
 }
 
 /// Prints the excerpts that show what is wrong with an attempt.
-fn print_evidence(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
+fn print_evidence(app: &Invocation, attempt: &WorkAttempt) -> anyhow::Result<()> {
     for result in &attempt.results {
         for evidence in result.failed_criteria().filter_map(|criterion| criterion.evidence.as_deref()) {
             app.output.print_line(&format!("{} shows:", result.evaluator))?;
@@ -87,7 +87,7 @@ fn print_evidence(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_attempt(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
+fn print_attempt(app: &Invocation, attempt: &WorkAttempt) -> anyhow::Result<()> {
     app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))?;
     if let Some(chosen) = attempt.chosen {
         let score = |candidate: &WorkCandidate| candidate.evaluation.as_ref().and_then(|found| found.score);

@@ -1,18 +1,19 @@
 //! `hone task resolve`: a person's decision about a task.
 
-use hone_work::{Phase, Resolution, TaskState};
+use hone_app::config::{PHASES, Places};
+use hone_work::Phase;
+use hone_work::{Resolution, TaskState};
 
 use super::list;
-use crate::app::App;
 use crate::arguments::TaskResolveArguments;
-use crate::config::{PHASES, Places};
 use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
 
 /// Decides.
 ///
 /// # Errors
 /// When the task does not wait for a person, or its changes cannot be written.
-pub(crate) fn run(app: &App, arguments: &TaskResolveArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &TaskResolveArguments) -> anyhow::Result<Outcome> {
     let store = app.tasks();
     let record = store.find(&arguments.id)?;
     if record.state != TaskState::Waiting {

@@ -2,28 +2,30 @@
 
 use anyhow::Context;
 use hone_agents::Load;
+use hone_app::StackOptions;
+use hone_app::config::{PHASES, Places};
+use hone_app::evaluation::{Tools, read_assignment};
+use hone_app::judging::reviewers;
+use hone_app::routing::routed_for;
 use hone_bus::Bus;
 use hone_protocol::Envelope;
 use hone_work::{Phase, TaskProgress, TaskRecord, TaskRunner, TaskState};
 
 use super::list;
-use crate::app::{App, StackOptions};
 use crate::arguments::TaskRunArguments;
-use crate::commands::routing::routed_for;
-use crate::config::{PHASES, Places};
-use crate::evaluation::{Tools, decision_line, print_result, read_assignment};
+use crate::evaluation::{decision_line, print_result};
 use crate::failure::{Outcome, usage};
-use crate::judging::reviews;
+use crate::invocation::Invocation;
 
 /// Runs a task to its end, or until a person must decide; exits with 3 then.
 ///
 /// # Errors
 /// When the task or the configuration is not valid, a model fails, or a file cannot be used.
-pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
+pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
     let store = app.tasks();
     let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
         .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
-    let Tools { tools, settings } = Tools::open(&arguments.workspace)?;
+    let Tools { tools, settings } = Tools::open(arguments.workspace.workspace())?;
     let record = match (&arguments.resume, &arguments.task) {
         (Some(id), _) => store.find(id)?,
         (None, Some(path)) => {
@@ -35,7 +37,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         }
         (None, None) => return Err(usage("there is no task: name its file, or --resume one")),
     };
-    let app = &routed_for(app, &record)?;
+    let app = &Invocation::of(routed_for(app, &record)?, app.output);
     let stack = app.stack(StackOptions {
         grades: false,
         respondent_b: None,
@@ -55,7 +57,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         phases,
         tools,
         tool_settings: settings,
-        reviewers: reviews::reviewers(app, Some(stack.generator())),
+        reviewers: reviewers(app, Some(stack.generator())),
         gate: app.config.gate.clone(),
         publish: publishing(stack.bus().clone()),
         store,
@@ -72,7 +74,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
     finish(app, &record, prints)
 }
 
-fn print_progress(app: &App, progress: TaskProgress<'_>) -> anyhow::Result<()> {
+fn print_progress(app: &Invocation, progress: TaskProgress<'_>) -> anyhow::Result<()> {
     match progress {
         TaskProgress::Attempt(attempt) => {
             app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))
@@ -93,7 +95,7 @@ fn publishing(bus: Bus) -> Box<dyn Fn(Envelope) + Send + Sync> {
 }
 
 /// Says what came of the task.
-fn finish(app: &App, record: &TaskRecord, prints: bool) -> anyhow::Result<Outcome> {
+fn finish(app: &Invocation, record: &TaskRecord, prints: bool) -> anyhow::Result<Outcome> {
     if prints {
         app.output.print_line(&list::summary(record))?;
     } else {

@@ -1,14 +1,13 @@
 //! The figures of one judge, and the agreement of several.
 
+use hone_app::judging::JudgeSession;
+use hone_app::judging::dataset::{DataSet, DecidedPair, ScoredAnswer};
 use hone_judging::agreement::{
     ComparedPair, Distribution, Figure, GradedAnswer, Level, PAIR_MEASURES, RatedUnit, SCORE_MEASURES, Unit, alpha,
 };
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
 use serde::{Serialize, Serializer};
-
-use crate::judging::JudgeSession;
-use crate::judging::dataset::{DataSet, DecidedPair, ScoredAnswer};
 
 /// What a judge said about a set, in the order of the set.
 pub(super) struct Verdicts {

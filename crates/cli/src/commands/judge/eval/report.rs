@@ -1,11 +1,11 @@
 //! Figures as a table, as JSON and as CSV.
 
+use hone_app::judging::dataset::DataSet;
 use hone_judging::agreement::{Distribution, Figure, Unit};
 use serde::Serialize;
 
 use super::evaluation::{Evaluation, JudgesAgreement, NamedFigure};
-use crate::app::App;
-use crate::judging::dataset::DataSet;
+use crate::invocation::Invocation;
 
 /// What is printed.
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ impl<'a> Report<'a> {
     }
 
     /// Prints a row for each figure and a column for each judge, then how far the judges agree.
-    pub(super) fn print(&self, app: &App) -> anyhow::Result<()> {
+    pub(super) fn print(&self, app: &Invocation) -> anyhow::Result<()> {
         let Report { set, answers, pairs, .. } = self;
         app.output.note(&format!("{set}: {answers} answers and {pairs} pairs; intervals of 95 %"));
         let mut table = vec![self.row("FIGURE", |evaluation| evaluation.judge.clone())];

@@ -12,8 +12,8 @@ use hone_protocol::{
 use tempfile::TempDir;
 
 use super::set::{AnswerOutcome, Evidence, Person, Probe, RecallSet, Turn};
-use crate::app::App;
 use crate::arguments::Split;
+use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
 /// Phrases of answers that only say that nothing was known.
@@ -66,7 +66,7 @@ impl Memories {
     ///
     /// # Errors
     /// When there is no embedder, or memory cannot be written.
-    pub(super) fn build(app: &App, set: &RecallSet) -> anyhow::Result<Memories> {
+    pub(super) fn build(app: &Invocation, set: &RecallSet) -> anyhow::Result<Memories> {
         let embedder: Arc<dyn Embed> = Arc::new(Cached::new(app.embedder()?));
         let steps = Steps::new(app.output, "turns");
         let (mut memories, mut n_done) = (Vec::new(), 0);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use hone_app::conversations::ConversationStore;
 use hone_memory::{Engram, EventFilter, Filters, MemoryStore, Whose};
 use hone_protocol::{FinishReason, Payload, QueryId, RespondentId, SessionId, Subject};
 use serde::Serialize;
 
-use crate::app::App;
 use crate::arguments::ReportArguments;
-use crate::chat::store::ConversationStore;
+use crate::invocation::Invocation;
 
 /// Why a question is not asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -57,7 +57,7 @@ impl History {
     /// # Errors
     /// When memory cannot be read.
     pub(super) fn read(
-        app: &App,
+        app: &Invocation,
         store: &MemoryStore,
         model: &str,
         arguments: &ReportArguments,

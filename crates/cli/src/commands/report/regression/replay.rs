@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_agents::AnswerText;
+use hone_app::judge::identity::identity;
+use hone_app::{Interrupt, kept};
 use hone_memory::Engram;
 use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Message, Prompt, Role,
@@ -13,10 +15,7 @@ use hone_protocol::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::app::App;
-use crate::judge::identity::identity;
-use crate::kept;
-use crate::terminal::interrupt::Interrupt;
+use crate::invocation::Invocation;
 
 /// How many answers are written at once: as many sequences as the engine takes.
 const IN_FLIGHT: usize = 4;
@@ -28,7 +27,7 @@ pub(super) type Answer = Result<String, String>;
 
 /// A model that answers questions of the past, and the answers that it has given.
 pub(super) struct Replay<'a> {
-    app: &'a App,
+    app: &'a Invocation,
     model: &'a str,
     generator: &'a dyn Generate,
     folder: PathBuf,
@@ -48,7 +47,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// When the model is not installed.
-    pub(super) fn new(app: &'a App, model: &'a str, generator: &'a dyn Generate) -> anyhow::Result<Replay<'a>> {
+    pub(super) fn new(app: &'a Invocation, model: &'a str, generator: &'a dyn Generate) -> anyhow::Result<Replay<'a>> {
         let setting = json!([model, identity(&app.store.show(model)?), app.computed_by()?]);
         let folder = app.data_folder().join("cache").join("answers");
         Ok(Replay { app, model, generator, folder, setting })

@@ -1,0 +1,470 @@
+//! The parts that every front end works with: the effective configuration, the models, and the engine if needed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
+use hone_engine::{EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, check_file};
+use hone_judging::examination::Marks;
+use hone_judging::{FenceKey, Jury, Rubric};
+use hone_memory::{MemoryOptions, MemoryStore, Ranking};
+use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
+use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
+use hone_work::TaskStore;
+use serde_json::{Value, json};
+use sysinfo::System;
+
+use crate::config::{Config, Source};
+use crate::conversations::{ConversationStore, OwnedConversations};
+use crate::embedder::SharedEmbedder;
+use crate::judge;
+use crate::judge::calibration::Calibrated;
+use crate::judge::marks::{Asked, MarksStore};
+use crate::progress::Progress;
+use crate::room::largest_file;
+use crate::running::borrowing::{BorrowedEngine, Lender};
+use crate::running::embedding::BorrowedEmbedder;
+use crate::running::{RunningProcess, VisibleEngine, processes};
+use crate::stack::{ServedMemory, Stack, recaller};
+use crate::workers::templates;
+
+/// Full-length contexts that the KV cache has room for; memory is taken only when it is first used.
+const PARALLEL_SEQUENCES: usize = 4;
+
+/// How the agents are started.
+pub struct StackOptions {
+    /// Whether answers are graded.
+    pub grades: bool,
+    /// The second respondent's model, if it differs from the first one's, and temperature.
+    pub respondent_b: Option<(Option<String>, f32)>,
+    /// The folder of the memory, if it is not the user's.
+    pub memory: Option<PathBuf>,
+    /// Whether the grades of answers are due that this process does not grade.
+    pub grades_due: bool,
+    /// Whether due answers from earlier are graded while nobody waits.
+    pub works_off_backlog: bool,
+    /// Whether the computed prefix of the conversation is saved for when it is resumed.
+    pub keeps_prefix: bool,
+    /// How many questions are taken at once.
+    pub load: Load,
+}
+
+/// What a front end works with.
+pub struct App {
+    /// The effective configuration.
+    pub config: Config,
+    /// Where a person sees what happens.
+    pub progress: Arc<dyn Progress>,
+    /// The installed models and the catalog.
+    pub store: Arc<Store>,
+    data_folder: PathBuf,
+    embedder: Arc<SharedEmbedder>,
+}
+
+impl App {
+    /// Finds the user's data folder and the models in it and in this executable; creates nothing.
+    ///
+    /// # Errors
+    /// When the data folder cannot be determined, or the models inside this executable are damaged.
+    pub fn new(mut config: Config, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
+        let data_folder = data_folder()?;
+        let executable = std::env::current_exe().context("cannot find this program's own file")?;
+        let bundle = Bundle::open(&executable)?;
+        let store = Store::open(&data_folder)?;
+        if let Some(bundle) = &bundle {
+            prefer_bundled_model(&mut config, bundle, &store)?;
+        }
+        let store = Arc::new(store.with_bundle(bundle));
+        let embedder = Arc::new(embedder(&config, &store));
+        Ok(App { config, progress, store, data_folder, embedder })
+    }
+
+    /// The same over another data folder, without the models in this executable.
+    ///
+    /// # Errors
+    /// When the models in it cannot be listed.
+    pub fn in_folder(config: Config, data_folder: PathBuf, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
+        let store = Arc::new(Store::open(&data_folder)?);
+        let embedder = Arc::new(embedder(&config, &store));
+        Ok(App { config, progress, store, data_folder, embedder })
+    }
+
+    /// The running hone processes that use this data folder.
+    pub fn processes(&self) -> Vec<RunningProcess> {
+        processes(&self.data_folder)
+    }
+
+    /// The saved conversations of each owner; they end with the process if none are to be saved.
+    pub fn conversations(&self) -> OwnedConversations {
+        let store = self.config.chat.save.then(|| ConversationStore::new(self.conversations_folder()));
+        OwnedConversations::new(store, self.config.chat.system.clone())
+    }
+
+    /// The folder for hone's data; it need not exist yet.
+    pub fn data_folder(&self) -> &Path {
+        &self.data_folder
+    }
+
+    /// The model with this name; downloads it first if it is in the catalog but not installed.
+    ///
+    /// # Errors
+    /// When it is not known, or cannot be downloaded.
+    pub fn installed(&self, name: &str) -> anyhow::Result<InstalledModel> {
+        match self.store.show(name) {
+            Err(hone_models::StoreError::NotInstalled(_)) if self.is_fetched(name) => {
+                Ok(self.pull(name, &self.pull_options())?.model)
+            }
+            found => Ok(found?),
+        }
+    }
+
+    /// How models are pulled: as the environment says, in a quantization that fits this machine.
+    #[must_use]
+    pub fn pull_options(&self) -> PullOptions {
+        let room = largest_file(self.config.engine.options.memory);
+        PullOptions { room, ..PullOptions::from_environment() }
+    }
+
+    /// Whether a model that is not installed is downloaded when it is to be used: what a person has named on purpose.
+    fn is_fetched(&self, name: &str) -> bool {
+        let is_on_hub = name.get(..3).is_some_and(|beginning| beginning.eq_ignore_ascii_case("hf:"));
+        is_on_hub || self.store.catalog().about(&name.to_lowercase()).is_some()
+    }
+
+    /// Downloads a model and shows the progress.
+    ///
+    /// # Errors
+    /// When it is not known, or cannot be downloaded.
+    pub fn pull(&self, reference: &str, options: &PullOptions) -> anyhow::Result<Pulled> {
+        Ok(self.store.pull(reference, options, &mut *self.progress.transfers())?)
+    }
+
+    /// The file of the model with this name; downloads it first if it is in the catalog but not installed.
+    ///
+    /// # Errors
+    /// When it is not known, cannot be downloaded, or is not a single file.
+    pub fn model_file(&self, name: &str) -> anyhow::Result<ModelFile> {
+        self.installed(name)?;
+        Ok(self.store.locate(name)?)
+    }
+
+    /// The engine according to the configuration: that of a running server, or this process's own.
+    ///
+    /// # Errors
+    /// When the device or the backend is unavailable.
+    pub fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
+        self.generator_with(self.engine_options()?)
+    }
+
+    fn generator_with(&self, options: EngineOptions) -> anyhow::Result<Arc<dyn Generate>> {
+        let lender = match self.config.engine.shared {
+            true => Lender::find(&self.data_folder, &self.engine_settings(), &*self.progress),
+            false => None,
+        };
+        let Some(lender) = lender else { return Ok(self.start_engine(options)?) };
+        let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
+        let start = move || -> anyhow::Result<Arc<dyn Generate>> {
+            Ok(Arc::new(VisibleEngine::start(options.clone(), &store, &data_folder)?))
+        };
+        Ok(Arc::new(BorrowedEngine::new(lender, Box::new(start), Arc::clone(&self.progress))))
+    }
+
+    fn start_engine(&self, options: EngineOptions) -> anyhow::Result<Arc<VisibleEngine>> {
+        for model in options.draft.iter().chain(&options.pinned) {
+            self.model_file(model)?;
+        }
+        Ok(Arc::new(VisibleEngine::start(options, &self.store, &self.data_folder)?))
+    }
+
+    /// The engine's settings as processes compare them.
+    pub fn engine_settings(&self) -> String {
+        format!("{:?}", self.config.engine.options)
+    }
+
+    /// The engine's options according to the configuration.
+    ///
+    /// # Errors
+    /// When the device or the backend does not exist.
+    pub fn engine_options(&self) -> anyhow::Result<EngineOptions> {
+        let configured = &self.config.engine.options;
+        let memory = configured.memory.or_else(free_memory);
+        Ok(EngineOptions { memory, model: self.model_options()?, ..configured.clone() })
+    }
+
+    /// The same with a different configuration.
+    pub fn with_config(&self, config: Config) -> App {
+        let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
+        let embedder = Arc::new(embedder(&config, &store));
+        App { config, progress: Arc::clone(&self.progress), store, data_folder, embedder }
+    }
+
+    /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
+    /// damaged files), this is reported, and what is to be remembered is kept until it can be.
+    ///
+    /// # Errors
+    /// When the engine or the judge is unavailable.
+    pub fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
+        let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
+        let generator = self.generator_with(EngineOptions { prefix_folder, ..self.engine_options()? })?;
+        self.stack_on(generator, options)
+    }
+
+    /// The same on an engine of this process, which others may share.
+    ///
+    /// # Errors
+    /// See [`App::stack`].
+    pub fn stack_with_engine(&self, options: StackOptions) -> anyhow::Result<(Stack, Arc<VisibleEngine>)> {
+        let engine = self.start_engine(self.engine_options()?)?;
+        Ok((self.stack_on(engine.clone(), options)?, engine))
+    }
+
+    fn stack_on(&self, generator: Arc<dyn Generate>, options: StackOptions) -> anyhow::Result<Stack> {
+        let judge = options.grades.then(|| self.jury(generator.clone())).transpose()?;
+        let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
+        let folder = options.memory.unwrap_or_else(|| self.memory_folder());
+        let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
+        let StackOptions { works_off_backlog, load, .. } = options;
+        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load })
+    }
+
+    /// The judge that the configuration describes, or the jury.
+    ///
+    /// # Errors
+    /// When the rubric does not exist, the settings contradict each other, or a judge was named on the command line and
+    /// is not installed.
+    pub fn jury(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Jury> {
+        judge::jury(&self.config, &self.store, &self.data_folder, generator)
+    }
+
+    /// The key of the fences around texts that are data to a model.
+    ///
+    /// # Errors
+    /// When the system cannot provide randomness.
+    pub fn fence_key(&self) -> anyhow::Result<FenceKey> {
+        judge::fence_key(&self.data_folder)
+    }
+
+    /// The rubric that the configuration names.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn rubric(&self) -> anyhow::Result<Rubric> {
+        judge::rubric(&self.config)
+    }
+
+    /// The marks of the examination of the model `name`; `None` if it has not taken it.
+    ///
+    /// # Errors
+    /// When the configured profile does not exist.
+    pub fn marks(&self, name: &str, rubric: &Rubric) -> anyhow::Result<Option<Marks>> {
+        let profile = judge::profile(&self.config, self.store.catalog(), name)?;
+        let asked = Asked { model: name, critic: &judge::settings(&self.config, profile), profile, rubric };
+        Ok(MarksStore::new(&self.data_folder).find(&self.store, &asked).map(|examined| examined.marks))
+    }
+
+    /// How often people agree with the configured judge; `None` if it is not to be shown, or not known.
+    ///
+    /// # Errors
+    /// When the rubric or the profile that the configuration names does not exist.
+    pub fn calibrated(&self) -> anyhow::Result<Option<Calibrated>> {
+        if !self.config.critic.calibrated {
+            return Ok(None);
+        }
+        let (model, rubric) = (&self.config.critic.model, self.rubric()?);
+        let profile = judge::profile(&self.config, self.store.catalog(), model)?;
+        let critic = &judge::settings(&self.config, profile);
+        Ok(Calibrated::find(&self.data_folder, &self.store, &Asked { model, critic, profile, rubric: &rubric }))
+    }
+
+    /// The probability that a person agrees with a grade, if that is to be shown and known.
+    ///
+    /// # Errors
+    /// See [`App::calibrated`].
+    pub fn agreement(&self, grade: &Grade) -> anyhow::Result<Option<f64>> {
+        Ok(self.calibrated()?.and_then(|calibrated| calibrated.agreement(grade)))
+    }
+
+    /// The user's memory for those who search it, if it is in use.
+    pub fn served_memory(&self) -> Option<ServedMemory> {
+        let parts = self.config.memory.is_used().then(|| self.memory(&self.memory_folder(), false))?;
+        Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
+    }
+
+    fn memory(&self, folder: &Path, grades_due: bool) -> MemoryParts {
+        let (store, error) = MemoryStore::keeping(folder, self.memory_options());
+        if let Some(error) = error {
+            self.progress.note(&match store.check_keeping() {
+                Ok(()) => format!("{error}; new answers are kept, and remembered as soon as possible"),
+                Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
+            });
+        }
+        let embedder = self.embedder().inspect_err(|error| {
+            self.progress.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
+        });
+        MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone(), grades_due }
+    }
+
+    /// What a model's output depends on besides the model and the request.
+    ///
+    /// # Errors
+    /// When the device or the backend does not exist.
+    pub fn computed_by(&self) -> anyhow::Result<Value> {
+        let options = self.model_options()?;
+        let device = options.device.open()?;
+        Ok(json!([env!("CARGO_PKG_VERSION"), device, options.arithmetic()]))
+    }
+
+    /// The user's memory for reading, or a copy of it if its disk is full or not writable.
+    ///
+    /// # Errors
+    /// When it can be neither opened nor copied.
+    pub fn memory_to_read(&self) -> anyhow::Result<MemoryStore> {
+        let (store, reason) = MemoryStore::open_to_read(&self.memory_folder(), self.memory_options())?;
+        if let Some(reason) = reason {
+            self.progress.note(&format!("a copy of memory is read: {reason}"));
+        }
+        Ok(store)
+    }
+
+    /// The user's memory.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn memory_to_write(&self) -> anyhow::Result<MemoryStore> {
+        Ok(MemoryStore::open(&self.memory_folder(), self.memory_options())?)
+    }
+
+    /// The folder of the user's memory; it need not exist yet.
+    pub fn memory_folder(&self) -> PathBuf {
+        self.data_folder.join("memory")
+    }
+
+    /// The tasks, of which there need not be any yet.
+    pub fn tasks(&self) -> TaskStore {
+        TaskStore::new(self.data_folder.join("tasks"))
+    }
+
+    /// The folder of saved conversations; it need not exist yet.
+    pub fn conversations_folder(&self) -> PathBuf {
+        self.data_folder.join("conversations")
+    }
+
+    /// The folder of saved prefixes; it need not exist yet.
+    pub fn prefix_folder(&self) -> PathBuf {
+        self.data_folder.join("kv")
+    }
+
+    /// Memory's options according to the configuration.
+    pub fn memory_options(&self) -> MemoryOptions {
+        let memory = &self.config.memory;
+        MemoryOptions {
+            embedding_model: memory.embedder.clone(),
+            ranking: Ranking {
+                person_weight: memory.person_weight,
+                comparison_weight: memory.comparison_weight,
+                score_weight: memory.score_weight,
+                self_score_weight: memory.self_score_weight,
+            },
+            backups: memory.backups,
+            ..MemoryOptions::default()
+        }
+    }
+
+    /// The model that turns texts into vectors: that of a running server, or this process's own.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
+        let own = self.embedder.open()?;
+        if !self.config.engine.shared {
+            return Ok(own);
+        }
+        Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), &self.data_folder)))
+    }
+
+    /// The same, whether it is installed yet or not.
+    pub fn shared_embedder(&self) -> &Arc<SharedEmbedder> {
+        &self.embedder
+    }
+
+    /// Loads the configured model on this thread, for commands that measure it.
+    ///
+    /// # Errors
+    /// When it cannot be downloaded or loaded.
+    pub fn load_model(&self, context_length: Option<usize>) -> anyhow::Result<Model> {
+        let name = &self.config.engine.model;
+        let file = self.model_file(name)?;
+        let options = ModelOptions { context_length, n_sequences: 1, ..self.model_options()? };
+        self.store.verify(&file)?;
+        let load = LoadOptions::from(options).with_progress(LoadProgress::told_to(self.progress.loading()));
+        Model::load(&file, load).with_context(|| format!("cannot load model {name:?}"))
+    }
+
+    /// The options for loading models according to the configuration.
+    ///
+    /// # Errors
+    /// When the device or the backend does not exist.
+    pub fn model_options(&self) -> anyhow::Result<ModelOptions> {
+        let configured = self.config.engine.options.model.clone();
+        Ok(ModelOptions { n_sequences: PARALLEL_SEQUENCES, templates: templates::host()?, ..configured })
+    }
+}
+
+impl App {
+    /// Makes sure that a model can chat; downloads it first if it is in the catalog but not installed.
+    ///
+    /// # Errors
+    /// When it is not known, cannot be downloaded, or cannot chat.
+    pub fn provide(&self, name: &str) -> anyhow::Result<()> {
+        let file = self.model_file(name)?;
+        let chat = check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))?;
+        chat.with_context(|| format!("model {name:?} cannot chat"))
+    }
+
+    /// The names of the models that are installed, or in the catalog for chats, in alphabetical order.
+    pub fn model_names(&self) -> Vec<String> {
+        let listing = self.store.list().unwrap_or_default();
+        let installed = listing.models.into_iter().map(|model| model.name);
+        let known = self.store.catalog().models.iter().filter(|model| can_chat(model)).map(|model| model.name.clone());
+        let mut names: Vec<String> = installed.chain(known).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The model that the configuration names for turning texts into vectors.
+fn embedder(config: &Config, store: &Arc<Store>) -> SharedEmbedder {
+    let memory = &config.memory;
+    let prefixes = Prefixes { query: memory.query_prefix.clone(), passage: memory.passage_prefix.clone() };
+    SharedEmbedder::new(&memory.embedder, prefixes, Arc::clone(store))
+}
+
+/// The default memory limit for models: what is free, minus a reserve for everything else.
+fn free_memory() -> Option<u64> {
+    const LEAST_RESERVE: u64 = 512 << 20;
+    let mut system = System::new().ok()?;
+    system.refresh_memory();
+    // A container may have less memory than the machine.
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    let free = system.available_memory().min(of_group);
+    Some(free - free.min(LEAST_RESERVE.max(free / 10)))
+}
+
+/// A bundle answers with its own model, unless another one was chosen.
+fn prefer_bundled_model(config: &mut Config, bundle: &Bundle, store: &Store) -> anyhow::Result<()> {
+    let chosen = config.source_of("engine.model") != Some(&Source::Default);
+    if chosen || bundle.find(&config.engine.model).is_some() {
+        return Ok(());
+    }
+    let answers = |model: &&InstalledModel| store.catalog().about(&model.name).is_none_or(can_chat);
+    match bundle.models.iter().find(answers) {
+        Some(model) => config.set_text("engine.model", &model.name, Source::Bundle),
+        None => Ok(()),
+    }
+}
+
+fn can_chat(model: &CatalogModel) -> bool {
+    model.role == Role::Generator
+}

@@ -1,0 +1,276 @@
+//! The sections of the configuration as the rest of the program sees them: validated and typed.
+
+use hone_agents::research::ResearchSettings;
+use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
+use hone_engine::EngineOptions;
+use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
+use hone_protocol::configured::{not_negative, positive_or_none};
+use hone_protocol::{
+    DryOptions, DynamicTemperature, Effort, Message, MirostatOptions, Role, SamplingOptions, ThinkingOptions,
+    XtcOptions,
+};
+use hone_work::{GateConfig, ReviewSettings};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use super::server::ServerSettings;
+
+/// All sections.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sections {
+    pub(super) engine: EngineConfig,
+    pub(super) sampling: SamplingConfig,
+    pub(super) chat: ChatConfig,
+    pub(super) memory: MemoryConfig,
+    pub(super) critic: CriticSettings,
+    pub(super) judges: JudgeProfiles,
+    pub(super) server: ServerSettings,
+    pub(super) gate: GateConfig,
+    pub(super) review: ReviewSettings,
+    pub(super) critique: CritiqueSettings,
+    pub(super) notes: NoteSettings,
+    pub(super) research: ResearchSettings,
+}
+
+impl Sections {
+    /// Reads and validates every value.
+    ///
+    /// # Errors
+    /// The problem with the first invalid value.
+    pub(super) fn read(tables: toml::Table) -> Result<Sections, String> {
+        let sections: Sections = tables.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+        sections.sampling.check()?;
+        sections.memory.check()?;
+        sections.gate.check()?;
+        sections.review.check()?;
+        sections.critique.check()?;
+        sections.notes.check()?;
+        sections.research.check()?;
+        Ok(sections)
+    }
+}
+
+/// The model that answers, and what it runs on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct EngineConfig {
+    /// Name or path of the model.
+    pub model: String,
+    /// What it runs on, and how.
+    #[serde(flatten)]
+    pub options: EngineOptions,
+    /// Whether the engine of a running server is used instead of one of this process.
+    pub shared: bool,
+}
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplingConfig {
+    /// As in [`SamplingOptions`], like the fields that follow.
+    pub(super) temperature: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(super) top_k: usize,
+    pub(super) top_p: f32,
+    pub(super) min_p: f32,
+    pub(super) repetition_penalty: f32,
+    pub(super) frequency_penalty: f32,
+    pub(super) presence_penalty: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(super) penalty_window: usize,
+    pub(super) dry_multiplier: f32,
+    pub(super) dry_base: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(super) dry_allowed_length: usize,
+    #[serde(deserialize_with = "not_negative")]
+    pub(super) dry_window: usize,
+    pub(super) xtc_probability: f32,
+    pub(super) xtc_threshold: f32,
+    pub(super) top_n_sigma: f32,
+    pub(super) dynatemp_range: f32,
+    pub(super) dynatemp_exponent: f32,
+    pub(super) mirostat_tau: f32,
+    pub(super) mirostat_eta: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(super) repetition_limit: usize,
+    #[serde(deserialize_with = "seed")]
+    /// The seed of the random choices; `None` for another one each time.
+    pub seed: Option<u64>,
+    #[serde(deserialize_with = "biases")]
+    logit_bias: Vec<(u32, f32)>,
+    /// The most tokens of an answer; `None` means no limit other than the model and its context.
+    #[serde(deserialize_with = "positive_or_none")]
+    pub max_tokens: Option<usize>,
+    /// An answer ends before the first of these texts.
+    pub stop: Vec<String>,
+    /// Whether and how thoroughly the model reasons, without the budget.
+    #[serde(deserialize_with = "thinking")]
+    pub thinking: ThinkingOptions,
+    /// The most tokens of reasoning.
+    #[serde(deserialize_with = "positive_or_none")]
+    pub thinking_budget: Option<usize>,
+}
+
+impl SamplingConfig {
+    /// The sampling options among them.
+    pub fn options(&self) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
+            penalty_window: self.penalty_window,
+            dry: DryOptions {
+                multiplier: self.dry_multiplier,
+                base: self.dry_base,
+                allowed_length: self.dry_allowed_length,
+                window: self.dry_window,
+            },
+            xtc: XtcOptions { probability: self.xtc_probability, threshold: self.xtc_threshold },
+            top_n_sigma: self.top_n_sigma,
+            dynamic_temperature: DynamicTemperature { range: self.dynatemp_range, exponent: self.dynatemp_exponent },
+            mirostat: MirostatOptions { tau: self.mirostat_tau, eta: self.mirostat_eta },
+            logit_bias: self.logit_bias.clone(),
+            repetition_limit: self.repetition_limit,
+            seed: self.seed,
+        }
+    }
+
+    /// Whether, how thoroughly and how long the model reasons.
+    pub fn thinking(&self) -> ThinkingOptions {
+        ThinkingOptions { budget: self.thinking_budget, ..self.thinking }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.options().check().map_err(|invalid| invalid.to_string())?;
+        match self.stop.iter().any(String::is_empty) {
+            true => Err("a stop text is empty, and would end every answer before its first word".to_string()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The terminal chat.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatConfig {
+    /// Instructions before every conversation; empty leaves them to the model's own template.
+    pub system: String,
+    /// What stands between the instructions and the conversation.
+    #[serde(deserialize_with = "messages")]
+    pub messages: Vec<Message>,
+    /// How many lines of input the history holds.
+    #[serde(deserialize_with = "not_negative")]
+    pub history_lines: usize,
+    /// Whether conversations are saved as they proceed.
+    pub save: bool,
+    /// Whether the answers of a conversation are graded.
+    pub grade: bool,
+    /// Whether a conversation grades due answers from earlier while nobody waits.
+    pub grade_due: bool,
+    /// Whether the Markdown of answers is rendered on a terminal, and reasoning is folded.
+    pub markdown: bool,
+}
+
+/// What is remembered, and how it is recalled.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct MemoryConfig {
+    /// Whether answers are remembered at all.
+    pub remember: bool,
+    /// The model that turns texts into vectors: its name, or the path of its folder.
+    pub embedder: String,
+    /// What stands before a question for the embedder, as its card says.
+    pub query_prefix: String,
+    /// What stands before a text.
+    pub passage_prefix: String,
+    /// How much a person's rating counts in the order of what is recalled.
+    pub person_weight: f32,
+    /// How much a comparison counts.
+    pub comparison_weight: f32,
+    /// How much a judge's grade counts.
+    pub score_weight: f32,
+    /// How much the generator's own grade counts.
+    pub self_score_weight: f32,
+    /// How many daily backups are kept.
+    #[serde(deserialize_with = "not_negative")]
+    pub backups: usize,
+    /// How the agents use memory.
+    #[serde(flatten)]
+    pub settings: MemorySettings,
+}
+
+impl MemoryConfig {
+    /// Whether a chat reads and writes memory.
+    pub fn is_used(&self) -> bool {
+        self.remember && self.settings.mode != MemoryMode::Off
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (name, weight) in [
+            ("person_weight", self.person_weight),
+            ("comparison_weight", self.comparison_weight),
+            ("score_weight", self.score_weight),
+            ("self_score_weight", self.self_score_weight),
+        ] {
+            if !(0.0..1.0).contains(&weight) {
+                return Err(format!("{name} is {weight}: it must be 0 or more and below 1"));
+            }
+        }
+        self.settings.check().map_err(|invalid| invalid.to_string())
+    }
+}
+
+fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match i64::deserialize(deserializer)? {
+        -1 => Ok(None),
+        value => u64::try_from(value).map(Some).map_err(|_| {
+            serde::de::Error::custom(format!("{value} is not a seed, expected 0 or more, or -1 for a fresh one"))
+        }),
+    }
+}
+
+fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>, D::Error> {
+    Vec::<String>::deserialize(deserializer)?.iter().map(|text| bias(text).map_err(serde::de::Error::custom)).collect()
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    text.split_once('=')
+        .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
+        .ok_or_else(|| format!("{text:?} is not a bias: write ID=BIAS, such as 42=-1.5"))
+}
+
+fn messages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Message>, D::Error> {
+    Vec::<String>::deserialize(deserializer)?.iter().map(|text| message(text).map_err(D::Error::custom)).collect()
+}
+
+fn message(text: &str) -> Result<Message, String> {
+    let wrong = || format!("{text:?} is not a message: write \"ROLE: TEXT\" with the role user, assistant or system");
+    let (role, content) = text.split_once(':').ok_or_else(wrong)?;
+    let role = match role.trim() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => return Err(wrong()),
+    };
+    Ok(Message::new(role, content.trim()))
+}
+
+fn thinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThinkingOptions, D::Error> {
+    let (is_on, effort) = match String::deserialize(deserializer)?.as_str() {
+        "auto" => (None, None),
+        "off" => (Some(false), None),
+        "on" => (Some(true), None),
+        "low" => (Some(true), Some(Effort::Low)),
+        "medium" => (Some(true), Some(Effort::Medium)),
+        "high" => (Some(true), Some(Effort::High)),
+        other => {
+            return Err(D::Error::custom(format!(
+                "unknown mode {other:?}, expected auto, off, on, low, medium or high"
+            )));
+        }
+    };
+    Ok(ThinkingOptions { is_on, effort, budget: None })
+}

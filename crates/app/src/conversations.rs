@@ -1,0 +1,12 @@
+//! Conversations: the state of a chat ([`Session`]), the files in which conversations are saved ([`ConversationStore`]), and
+//! what is done with saved ones ([`Conversations`]).
+
+mod kept;
+mod saved;
+mod session;
+mod store;
+
+pub use kept::{Conversations, Named, OwnedConversations};
+pub use saved::{ConversationEntry, ConversationError, FoundConversation, SavedConversation};
+pub use session::{Conversation, FORMAT, SavedExchange, Session};
+pub use store::{ConversationStore, fresh_name};

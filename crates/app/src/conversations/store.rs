@@ -1,0 +1,253 @@
+//! Conversations on disk: one JSON file each, replaced by renaming a complete new file over the old one.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use hone_files::{create_private_folder, make_private};
+use hone_protocol::OwnerId;
+use time::Date;
+
+use super::session::{Conversation, FORMAT};
+
+/// The longest name of a conversation, in characters; file systems support at least this many.
+const LONGEST_NAME: usize = 60;
+
+/// A folder of conversations.
+#[derive(Clone, Debug)]
+pub struct ConversationStore {
+    folder: PathBuf,
+}
+
+impl ConversationStore {
+    /// The conversations in `folder`, which need not exist.
+    pub fn new(folder: PathBuf) -> ConversationStore {
+        ConversationStore { folder }
+    }
+
+    /// Those of an owner; the conversations of a key of the server are in a folder of their own.
+    pub fn of(&self, owner: Option<OwnerId>) -> ConversationStore {
+        match owner {
+            Some(owner) => ConversationStore::new(self.folder.join(owner.to_string())),
+            None => self.clone(),
+        }
+    }
+
+    /// The keys of the server that have conversations here.
+    pub fn owners(&self) -> Vec<OwnerId> {
+        let items = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        items.filter_map(|item| item.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Writes a conversation.
+    ///
+    /// # Errors
+    /// When the name is not valid for a file, or the file cannot be written; the previous file is then kept.
+    pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
+        let path = self.path_of(name)?;
+        let failure = || format!("cannot save the conversation as {}", path.display());
+        create_private_folder(&self.folder).with_context(failure)?;
+        make_private(&self.folder).with_context(failure)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
+        serde_json::to_writer_pretty(&mut file, conversation).with_context(failure)?;
+        file.write_all(b"\n").with_context(failure)?;
+        file.as_file().sync_all().with_context(failure)?;
+        file.persist(&path).with_context(failure)?;
+        Ok(())
+    }
+
+    /// Reads a conversation.
+    ///
+    /// # Errors
+    /// When it does not exist, or its file cannot be parsed.
+    pub fn load(&self, name: &str) -> anyhow::Result<Conversation> {
+        let path = self.path_of(name)?;
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!("no conversation {name:?} is saved"),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let conversation: Conversation = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
+        if conversation.format != FORMAT {
+            let found = conversation.format;
+            bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
+        }
+        Ok(conversation)
+    }
+
+    /// The names of all conversations, the most recently written first.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn names(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.entries()?.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// When each conversation was written, and its name, the most recently written first.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn entries(&self) -> anyhow::Result<Vec<(SystemTime, String)>> {
+        let listing = || format!("cannot list {}", self.folder.display());
+        let items = match std::fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            items => items.with_context(listing)?,
+        };
+        let mut found: Vec<(SystemTime, String)> = Vec::new();
+        for item in items {
+            let path = item.with_context(listing)?.path();
+            if let Some(name) = name_of(&path) {
+                let written = path.metadata().and_then(|metadata| metadata.modified()).with_context(listing)?;
+                found.push((written, name));
+            }
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        Ok(found)
+    }
+
+    /// Gives a conversation another name, which must not be taken.
+    ///
+    /// # Errors
+    /// When a name is not valid for a file, or the file cannot be renamed.
+    pub fn rename(&self, name: &str, new_name: &str) -> anyhow::Result<()> {
+        let (old, new) = (self.path_of(name)?, self.path_of(new_name)?);
+        std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
+    }
+
+    /// Removes a conversation.
+    ///
+    /// # Errors
+    /// When the name is not valid for a file, or the file cannot be removed.
+    pub fn remove(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.path_of(name)?;
+        std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    }
+
+    /// Whether a conversation has this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.path_of(name).is_ok_and(|path| path.exists())
+    }
+
+    /// An unused name made of the day and the first words.
+    pub fn fresh_name(&self, day: Date, question: &str) -> String {
+        fresh_name(day, question, |name| self.contains(name))
+    }
+
+    fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let allowed = |character: char| character.is_alphanumeric() || "-_. ".contains(character);
+        let too_long = name.chars().count() > LONGEST_NAME + 10;
+        if name.trim().is_empty() || name.starts_with('.') || too_long || !name.chars().all(allowed) {
+            bail!(
+                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', \
+                 at most {LONGEST_NAME}"
+            );
+        }
+        Ok(self.folder.join(format!("{name}.json")))
+    }
+}
+
+/// The name of a file in the store; `None` if it is not a conversation.
+fn name_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    (!name.starts_with('.')).then(|| name.to_string())
+}
+
+/// A name made of the day and the first words that is not taken.
+pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let base = name_from(day, question);
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    std::iter::once(base.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(base)
+}
+
+fn name_from(day: Date, question: &str) -> String {
+    let words = question.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut name = format!("{:04}-{:02}-{:02}", day.year(), u8::from(day.month()), day.day());
+    for word in words.take(5) {
+        if name.chars().count() + 1 + word.chars().count() > LONGEST_NAME {
+            break;
+        }
+        name = format!("{name}-{}", word.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Month;
+
+    use super::super::session::tests::session;
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, ConversationStore) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ConversationStore::new(folder.path().join("conversations"));
+        (folder, store)
+    }
+
+    #[track_caller]
+    fn check_name(question: &str, expected: &str) {
+        let (_folder, store) = store();
+        let day = Date::from_calendar_date(2026, Month::March, 7).unwrap();
+        let name = store.fresh_name(day, question);
+        assert_eq!(name, expected);
+        store.save(&name, &session(1).conversation()).unwrap();
+        assert_eq!(store.fresh_name(day, question), format!("{expected}-2"));
+    }
+
+    #[test]
+    fn a_conversation_is_named_after_its_day_and_first_words() {
+        check_name("Why is the sky blue, and the sea?", "2026-03-07-why-is-the-sky-blue");
+        check_name("../../etc/passwd", "2026-03-07-etc-passwd");
+        check_name("Où est-il ?", "2026-03-07-où-est-il");
+        check_name("???", "2026-03-07");
+        check_name(&"a".repeat(500), "2026-03-07");
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let (_folder, store) = store();
+        assert_eq!(store.names().unwrap(), Vec::<String>::new());
+        let conversation = session(2).conversation();
+        store.save("tides", &conversation).unwrap();
+        assert_eq!(store.load("tides").unwrap(), conversation);
+        store.save("tides", &session(3).conversation()).unwrap();
+        assert_eq!(store.load("tides").unwrap().exchanges.len(), 3);
+        assert_eq!(std::fs::read_dir(&store.folder).unwrap().count(), 1, "no scraps are left beside it");
+    }
+
+    #[test]
+    fn the_conversation_written_last_comes_first() {
+        let (_folder, store) = store();
+        for (name, seconds) in [("old", 1_000), ("new", 3_000), ("middle", 2_000)] {
+            store.save(name, &session(0).conversation()).unwrap();
+            let file = std::fs::File::options().append(true).open(store.path_of(name).unwrap()).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        }
+        std::fs::write(store.folder.join("notes.txt"), "").unwrap();
+        assert_eq!(store.names().unwrap(), ["new", "middle", "old"]);
+    }
+
+    #[test]
+    fn names_that_leave_the_folder_are_refused() {
+        let (_folder, store) = store();
+        for name in ["", " ", "../x", "a/b", "a\\b", ".hidden", "a\nb", &"a".repeat(100)] {
+            assert!(store.save(name, &session(0).conversation()).is_err(), "{name:?}");
+            assert!(store.load(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_understood_is_named() {
+        let (_folder, store) = store();
+        store.save("a", &session(1).conversation()).unwrap();
+        let path = store.path_of("a").unwrap();
+        let whole = std::fs::read_to_string(&path).unwrap();
+        for broken in [&whole[..whole.len() / 2], "", &whole.replace("\"format\": 1", "\"format\": 99")] {
+            std::fs::write(&path, broken).unwrap();
+            let error = format!("{:#}", store.load("a").unwrap_err());
+            assert!(error.contains("a.json"), "{error}");
+        }
+        assert_eq!(store.load("b").unwrap_err().to_string(), "no conversation \"b\" is saved");
+    }
+}

@@ -1,0 +1,64 @@
+//! The model that turns texts into vectors, opened once for everything that uses it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hone_engine::{Embedder, Prefixes};
+use hone_models::Store;
+use hone_protocol::{Embed, LocateModel};
+
+/// The configured embedder.
+pub struct SharedEmbedder {
+    name: String,
+    prefixes: Prefixes,
+    store: Arc<Store>,
+    opened: Mutex<Option<Arc<dyn Embed>>>,
+}
+
+impl SharedEmbedder {
+    /// The model of this name, or in this folder, with these texts before questions and passages. It need not be
+    /// installed yet.
+    pub fn new(name: &str, prefixes: Prefixes, store: Arc<Store>) -> SharedEmbedder {
+        SharedEmbedder { name: name.to_owned(), prefixes, store, opened: Mutex::default() }
+    }
+
+    /// Its configured name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its vectors depend on, as processes compare it.
+    pub fn settings(&self) -> String {
+        // A path means another file in another folder.
+        let path = std::fs::canonicalize(&self.name).ok();
+        format!("{} {:?}", path.map_or(self.name.clone(), |path| path.display().to_string()), self.prefixes)
+    }
+
+    /// The model. It is loaded when it gets its first text.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn open(&self) -> anyhow::Result<Arc<dyn Embed>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*opened {
+            Some(embedder) => Ok(Arc::clone(embedder)),
+            None => Ok(Arc::clone(opened.insert(Arc::new(self.find()?)))),
+        }
+    }
+
+    fn find(&self) -> anyhow::Result<Embedder> {
+        let (name, prefixes) = (&self.name, self.prefixes.clone());
+        let folder = Path::new(name);
+        if folder.is_dir() {
+            return Ok(Embedder::in_folder(name, folder)?.with_prefixes(prefixes));
+        }
+        let model = self.store.show(name)?;
+        let embedder = match model.gguf() {
+            Some(file) => Embedder::of_gguf(name, file),
+            None => Embedder::open(name, model.files.into_iter().map(|file| (file.name, file.location)))?,
+        };
+        let store = Arc::clone(&self.store);
+        let embedder = embedder.with_prefixes(prefixes);
+        Ok(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string())))
+    }
+}

@@ -1,0 +1,86 @@
+//! The marks of judges that have taken the examination, a file each in the data folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use hone_judging::examination::{Marks, Set};
+use hone_judging::{CriticSettings, JudgeProfile, Rubric};
+use hone_models::Store;
+use hone_protocol::hexadecimal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::identity::{identity, settings};
+use crate::kept;
+
+/// The folder within the data folder.
+pub(super) const FOLDER: &str = "judges";
+
+/// The marks of all judges that were examined on this machine.
+pub struct MarksStore {
+    folder: PathBuf,
+}
+
+/// A model, and how it is asked to judge.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The model.
+    pub model: &'a str,
+    /// The settings.
+    pub critic: &'a CriticSettings,
+    /// The prompts, and the form of its verdicts.
+    pub profile: &'a JudgeProfile,
+    /// The rubric.
+    pub rubric: &'a Rubric,
+}
+
+/// The marks of a model that was asked in one way, by one rubric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Examined {
+    /// The model.
+    pub model: String,
+    /// The rubric.
+    pub rubric: String,
+    /// What the examination found out.
+    pub marks: Marks,
+}
+
+impl MarksStore {
+    /// The marks in this data folder.
+    pub fn new(data_folder: &Path) -> MarksStore {
+        MarksStore { folder: data_folder.join(FOLDER) }
+    }
+
+    /// The marks of `model` as judges with these settings ask it; `None` if it has not been examined like this.
+    pub fn find(&self, store: &Store, asked: &Asked<'_>) -> Option<Examined> {
+        serde_json::from_slice(&std::fs::read(self.path_of(store, asked)?).ok()?).ok()
+    }
+
+    /// Keeps the marks of `model` as judges with these settings ask it.
+    ///
+    /// # Errors
+    /// When they cannot be written, or the model is not installed.
+    pub fn keep(&self, store: &Store, asked: &Asked<'_>, marks: &Marks) -> anyhow::Result<()> {
+        let path = self.path_of(store, asked).with_context(|| format!("{} is not installed", asked.model))?;
+        let rubric = asked.rubric.name.clone();
+        let examined = Examined { model: asked.model.to_owned(), rubric, marks: marks.clone() };
+        kept::write(&self.folder, &path, &examined)
+    }
+
+    /// The file is named after everything that the grades depend on, and after the questions.
+    fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
+        let questions: Vec<_> = Set::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
+        Some(self.folder.join(asked.file_name(store, &json!(questions))?))
+    }
+}
+
+impl Asked<'_> {
+    /// The name of a file about these grades and `subject`; `None` if the model is not installed.
+    pub(super) fn file_name(&self, store: &Store, subject: &Value) -> Option<String> {
+        let Asked { model, critic, profile, rubric } = *self;
+        let installed = store.show(model).ok()?;
+        let key = json!([model, identity(&installed), settings(critic, profile, rubric), subject]).to_string();
+        Some(format!("{}.json", hexadecimal(Sha256::digest(key))))
+    }
+}

@@ -1,0 +1,299 @@
+//! Judges at work: on one task, on a file of tasks, in an examination, and for those who ask them something else.
+
+mod batch;
+mod cache;
+mod claims;
+mod critiques;
+pub mod dataset;
+mod driver;
+mod examination;
+mod idle;
+mod known;
+mod lender;
+pub mod lines;
+mod reviews;
+mod served;
+mod setting;
+mod task;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+use hone_judging::examination::{Marks, Question, Set};
+use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
+use hone_protocol::{Generate, Lane};
+use serde_json::{Map, Value};
+
+use crate::app::App;
+use crate::interrupt::Interrupt;
+use crate::judge::marks::{Asked, MarksStore};
+use crate::judge::{is_named_by_hand, with_judge};
+use crate::progress::{Activity, Progress};
+pub use batch::Summary;
+use cache::VerdictCache;
+pub use claims::ClaimJudge;
+pub use critiques::Critic;
+pub use driver::Completed;
+use driver::{Driver, Judged};
+pub use idle::{Advice, Chat, IdleExamination};
+pub use known::{KnownJudge, known_judges};
+pub use reviews::reviewers;
+pub use served::ServedJudges;
+pub use setting::SETTING;
+use setting::Setting;
+pub use task::{BatchTask, columns};
+
+/// A judge, or several, with the engine and what else judging needs: the cache, and what stops it.
+pub struct JudgeSession {
+    judge: Jury,
+    answered_by: String,
+    setting: Setting,
+    cache: Option<VerdictCache>,
+    interrupt: Interrupt,
+}
+
+impl JudgeSession {
+    /// Starts the engine and creates the judge. If the judge is not installed, the model that stands in for it is
+    /// downloaded first if necessary.
+    ///
+    /// # Errors
+    /// When the judge cannot be created, or the engine cannot be started.
+    pub fn open(app: &App, lane: Lane, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        JudgeSession::open_on(app, app.generator()?, lane, interrupt)
+    }
+
+    /// The same, where every verdict is a new one, and none is kept.
+    pub fn without_cache(self) -> JudgeSession {
+        JudgeSession { cache: None, ..self }
+    }
+
+    /// The same on an engine that is used for something else, too.
+    ///
+    /// # Errors
+    /// When the judge cannot be created.
+    pub fn open_on(
+        app: &App,
+        generator: Arc<dyn Generate>,
+        lane: Lane,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<JudgeSession> {
+        let answered_by = &app.config.engine.model;
+        let judge = app.jury(generator)?.in_lane(lane).of_unknown_authors();
+        if is_named_by_hand(&app.config) {
+            judge.jurors().for_each(|juror| lift_bar(juror, &*app.progress));
+        } else if let Some(reason) = judge.refusal("") {
+            bail!("{reason}, or name a judge with --judge to get its grades all the same");
+        }
+        for settings in judge.judges().map(Judge::settings) {
+            let model = asked_model(app, settings, answered_by);
+            if model != settings.model {
+                app.installed(model)?;
+            }
+        }
+        let setting = setting(app, &judge);
+        let cache = VerdictCache::new(app, &setting)?;
+        Ok(JudgeSession { judge, answered_by: answered_by.clone(), setting, cache, interrupt })
+    }
+
+    /// Starts the engine and makes the judge for answers that nobody waits for.
+    ///
+    /// # Errors
+    /// See [`JudgeSession::open`].
+    pub fn open_for_backlog(app: &App, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        let judge = app.jury(app.generator()?)?.in_lane(Lane::Batch);
+        Ok(JudgeSession::uncached(app, judge, interrupt))
+    }
+
+    /// Makes the judge for a client that waits, on an engine that runs. `withdrawn` is pressed when it waits no more.
+    /// What others have had judged must not make a verdict come sooner, so there is no cache.
+    ///
+    /// # Errors
+    /// When the judge cannot be created.
+    fn open_for_client(app: &App, generator: Arc<dyn Generate>, withdrawn: Interrupt) -> anyhow::Result<JudgeSession> {
+        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_unknown_authors();
+        Ok(JudgeSession::uncached(app, judge, withdrawn))
+    }
+
+    fn uncached(app: &App, judge: Jury, interrupt: Interrupt) -> JudgeSession {
+        let (setting, answered_by) = (setting(app, &judge), app.config.engine.model.clone());
+        JudgeSession { judge, answered_by, setting, cache: None, interrupt }
+    }
+
+    /// What stops it.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Judges answers of one model, and hands the verdicts on in their order, each with the place of its task.
+    ///
+    /// # Errors
+    /// Those of `on_verdict`, after which nothing more is judged.
+    pub fn judge_all<T: BatchTask>(
+        &self,
+        tasks: &[T],
+        answered_by: &str,
+        activity: &dyn Activity,
+        mut on_verdict: impl FnMut(usize, T::Verdict) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Completed> {
+        Driver { answered_by, ..self.driver(activity) }
+            .judge_all(tasks, |judged| on_verdict(judged.index, judged.verdict))
+    }
+
+    /// Creates the judge for its examination: it is asked alone, whatever earlier marks say, and nothing stands in for
+    /// it.
+    ///
+    /// # Errors
+    /// When it is not installed, or the engine cannot be started.
+    pub fn open_for_examination(app: &App, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        JudgeSession::examining(app, App::generator, interrupt)
+    }
+
+    /// The same with an engine that is made when the judge is known to be installed, and something else than Ctrl-C.
+    fn examining(
+        app: &App,
+        generator: impl FnOnce(&App) -> anyhow::Result<Arc<dyn Generate>>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<JudgeSession> {
+        let app = &app.with_config(with_judge(&app.config, &app.config.critic.model, Fallback::None));
+        let model = asked_model(app, &app.config.critic, "");
+        app.store.show(model)?;
+        let judge = app.jury(generator(app)?)?.in_lane(Lane::Batch).of_unknown_authors();
+        judge.first().set_standings(Standings::default());
+        let setting = setting(app, &judge);
+        let cache = VerdictCache::new(app, &setting)?;
+        Ok(JudgeSession { judge, answered_by: String::new(), setting, cache, interrupt })
+    }
+
+    /// The seconds that a grade takes, without waiting and loading: that of the last of some answers, for which all
+    /// that gradings share is in the KV cache. `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// When the judge is not installed or gives no grade.
+    pub fn seconds_per_grade(app: &App, interrupt: Interrupt, activity: &dyn Activity) -> anyhow::Result<Option<f64>> {
+        JudgeSession::open_for_examination(app, interrupt)?.without_cache().seconds_of_last_grade(activity)
+    }
+
+    /// Grades the answers to one question, one after the other, and returns the seconds of the last one.
+    fn seconds_of_last_grade(&self, activity: &dyn Activity) -> anyhow::Result<Option<f64>> {
+        let mut seconds = None;
+        for task in Set::shipped().questions.iter().take(1).flat_map(Question::grade_tasks) {
+            let completed = self.judge_all(&[task], "", activity, |_, grade| {
+                if let Some(failure) = grade.judging.failure {
+                    bail!("{} gives no grade: {failure}", self.judge().settings().model);
+                }
+                seconds = Some((grade.judging.seconds - grade.judging.queue_seconds).max(0.0));
+                Ok(())
+            })?;
+            if completed == Completed::UntilInterrupt {
+                return Ok(None);
+            }
+        }
+        Ok(seconds)
+    }
+
+    /// Judges one task; `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// Not for failures of the judge, which are part of the verdict.
+    pub fn judge_one<T: BatchTask>(&self, task: T, activity: &dyn Activity) -> anyhow::Result<Option<T::Verdict>> {
+        judged_alone(&self.driver(activity), task)
+    }
+
+    /// Judges the lines of a file that have no verdict in `output` yet, and writes the verdicts in the order of the
+    /// input.
+    ///
+    /// # Errors
+    /// When a line of either file is invalid, in which case nothing is judged or changed, or a file cannot be read or
+    /// written.
+    pub fn judge_file<T: BatchTask>(
+        &self,
+        input: &Path,
+        output: &Path,
+        activity: &dyn Activity,
+    ) -> anyhow::Result<Summary> {
+        batch::run::<T>(&self.driver(activity), &self.setting, batch::Files { input, output })
+    }
+
+    /// Judges the lines of a file, and hands each on with its verdict as soon as those before it are.
+    ///
+    /// # Errors
+    /// When a line is invalid, in which case nothing is judged, or the file cannot be read; and those of `on_line`.
+    pub fn judge_lines<T: BatchTask>(
+        &self,
+        input: &Path,
+        activity: &dyn Activity,
+        on_line: impl FnMut(&Map<String, Value>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Summary> {
+        batch::stream::<T>(&self.driver(activity), &self.setting, input, on_line)
+    }
+
+    /// Examines the judge; `None` if a person stopped it.
+    ///
+    /// # Errors
+    /// When the judge gives no grade.
+    pub fn examine(&self, activity: &dyn Activity) -> anyhow::Result<Option<Marks>> {
+        examination::examine(&self.driver(activity))
+    }
+
+    /// Keeps the judge's marks.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn keep_marks(&self, app: &App, marks: &Marks) -> anyhow::Result<()> {
+        let judge = self.judge();
+        let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
+        let asked = Asked { model: &critic.model, critic, profile, rubric };
+        MarksStore::new(app.data_folder()).keep(&app.store, &asked, marks)
+    }
+
+    /// The judge, or the first of the jury.
+    pub fn judge(&self) -> &Judge {
+        self.judge.first()
+    }
+
+    fn driver<'a>(&'a self, activity: &'a dyn Activity) -> Driver<'a> {
+        Driver {
+            judge: &self.judge,
+            answered_by: &self.answered_by,
+            cache: self.cache.as_ref(),
+            interrupt: &self.interrupt,
+            activity,
+        }
+    }
+}
+
+/// The verdict on one task; `None` if the user stopped it.
+fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Option<T::Verdict>> {
+    let mut verdict = None;
+    let ending = driver.judge_all(&[task], |judged: Judged<T::Verdict>| {
+        verdict = Some(judged.verdict);
+        Ok(())
+    });
+    ending.map(|_| verdict)
+}
+
+/// What the verdicts of these judges depend on.
+fn setting(app: &App, judge: &Jury) -> Setting {
+    Setting::new(app, judge, |judge| asked_model(app, judge.settings(), &app.config.engine.model).to_owned())
+}
+
+/// The model that is asked: the judge's, or the one of the judge that stands in for it.
+fn asked_model<'a>(app: &'a App, critic: &'a CriticSettings, answered_by: &'a str) -> &'a str {
+    match critic.fallback {
+        _ if critic.model == LIKELIHOOD => &critic.likelihood_model,
+        _ if app.store.show(&critic.model).is_ok() => &critic.model,
+        Fallback::Generator => answered_by,
+        Fallback::Likelihood => &critic.likelihood_model,
+        Fallback::None => &critic.model,
+    }
+}
+
+/// Lets a judge that was named on the command line grade, and says if its grades should not be relied on.
+fn lift_bar(judge: &Judge, progress: &dyn Progress) {
+    let standings = judge.standings();
+    if let Standing::Barred(reason) = &standings.judge {
+        progress.note(&format!("do not rely on these grades: {reason}"));
+    }
+    judge.set_standings(Standings { judge: Standing::Unchecked, likelihood: Standing::Unchecked, ..standings });
+}

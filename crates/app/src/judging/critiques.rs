@@ -1,0 +1,53 @@
+//! The critic that challenges texts.
+
+use std::sync::Arc;
+
+use hone_agents::Criticize;
+use hone_judging::{CritiqueSettings, Review, critique_result};
+use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
+
+use super::lender::{Lender, named_or_judge};
+use crate::app::App;
+use crate::judge::is_named_by_hand;
+
+/// A critic of the texts of one author.
+pub struct Critic {
+    lender: Lender,
+    settings: CritiqueSettings,
+    /// Whether the author is the critic.
+    is_author: bool,
+}
+
+impl Critic {
+    /// The critic of the texts of the model `author`, or of an unknown author. It uses this engine, or one that is started
+    /// when it is first asked. One that was named on the command line is asked although it has not passed its
+    /// examination, but blocks nothing then.
+    pub fn new(app: &App, author: Option<&str>, lane: Lane, generator: Option<&Arc<dyn Generate>>) -> Critic {
+        let settings = app.config.critique.clone();
+        let by_hand = is_named_by_hand(&app.config);
+        let configured = settings.critic_of(author.unwrap_or_default()).filter(|_| !by_hand).unwrap_or_default();
+        let lender = Lender::of_model(app, named_or_judge(&app.config, configured), generator).in_lane(lane);
+        let is_author = author == Some(lender.model());
+        Critic { lender: if by_hand { lender.lifting_bar() } else { lender }, settings, is_author }
+    }
+}
+
+impl Criticize for Critic {
+    fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult {
+        let review = match self.is_author && !self.settings.self_critique {
+            true => Review::failed(format!(
+                "{} wrote the text and may not criticize it (critique.self_critique is false): name another model with \
+                 critique.model",
+                self.lender.model()
+            )),
+            false => self.lender.review(&self.settings.task(kind, content, context)),
+        };
+        let unblocked = match (self.is_author, self.lender.lifted()) {
+            (true, _) => Some(format!("{} criticizes its own text", self.lender.model())),
+            (false, lifted) => lifted.map(str::to_owned),
+        };
+        let mut result = critique_result(kind, &review, unblocked.as_deref());
+        result.judging.self_graded = self.is_author;
+        result
+    }
+}

@@ -1,0 +1,80 @@
+//! A judge takes its examination.
+
+use anyhow::bail;
+use hone_judging::examination::{Marks, Question, QuestionGrades, Set, stages};
+use hone_judging::{CompareTask, GradeTask, LIKELIHOOD};
+use hone_protocol::Grade;
+
+use super::driver::{Completed, Driver, Judged};
+
+/// Comparisons that show whether the order of the answers decides.
+const COMPARISONS: usize = 10;
+
+/// Examines the driver's judge, and shows how many gradings are done, and how many there are at most.
+/// Verdicts come from the cache if an earlier examination was interrupted. Returns `None` if this one is.
+///
+/// # Errors
+/// When the judge gives no grade.
+pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
+    let settings = driver.judge.first().settings();
+    let questions = Set::shipped().questions;
+    let n_comparisons = if settings.model == LIKELIHOOD { 0 } else { 2 * COMPARISONS };
+    let total = 3 * questions.len() + n_comparisons;
+    let mut grades: Vec<Grade> = Vec::new();
+    for stage in stages(questions.len()) {
+        let begun = grades.len() / 3;
+        let tasks: Vec<GradeTask> = questions[begun..stage].iter().flat_map(Question::grade_tasks).collect();
+        let completed = driver.judge_all(&tasks, |judged: Judged<Grade>| {
+            if let Some(failure) = judged.verdict.judging.failure {
+                bail!("{} gives no grade: {failure}", settings.model);
+            }
+            grades.push(judged.verdict);
+            driver.activity.advance(grades.len(), total, "");
+            Ok(())
+        })?;
+        if completed == Completed::UntilInterrupt {
+            return Ok(None);
+        }
+        if marks(&questions, &grades, None).is_clear(settings.least_auc) {
+            break;
+        }
+    }
+    let position_bias = match n_comparisons {
+        0 => None,
+        _ => match position_bias(driver, &questions[..COMPARISONS])? {
+            None => return Ok(None),
+            known => known,
+        },
+    };
+    Ok(Some(marks(&questions, &grades, position_bias)))
+}
+
+fn marks(questions: &[Question], grades: &[Grade], position_bias: Option<f64>) -> Marks {
+    let score = |grade: &Grade| grade.expected_score.unwrap_or_else(|| grade.score.map_or(3.0, f64::from));
+    let of_question = |(question, grades): (&Question, &[Grade])| QuestionGrades {
+        good: score(&grades[0]),
+        mediocre: score(&grades[1]),
+        bad: score(&grades[2]),
+        is_manipulative: question.is_manipulative,
+    };
+    let by_question: Vec<QuestionGrades> = questions.iter().zip(grades.chunks_exact(3)).map(of_question).collect();
+    let seconds: Vec<f64> =
+        grades.iter().map(|grade| (grade.judging.seconds - grade.judging.queue_seconds).max(0.0)).collect();
+    Marks::of(&by_question, position_bias, &seconds)
+}
+
+/// The share of comparisons whose winner changes with the order; `None` if a person stopped them.
+fn position_bias(driver: &Driver<'_>, questions: &[Question]) -> anyhow::Result<Option<f64>> {
+    let task = |question: &Question| CompareTask {
+        query: question.question.clone(),
+        answer_a: question.answers.good.clone(),
+        answer_b: question.answers.bad.clone(),
+    };
+    let tasks: Vec<CompareTask> = questions.iter().map(task).collect();
+    let mut n_inconsistent = 0;
+    let completed = driver.judge_all(&tasks, |judged| {
+        n_inconsistent += usize::from(!judged.verdict.consistent);
+        Ok(())
+    })?;
+    Ok((completed == Completed::All).then(|| n_inconsistent as f64 / tasks.len() as f64))
+}

@@ -1,0 +1,324 @@
+//! A judge's examination that begins by itself in a chat.
+//!
+//! It runs while nobody waits, in the batch lane, and drops its work when somebody asks: the judge's model and its KV
+//! cache would take memory that the chat may need. Every verdict is cached, so it resumes where it stopped, also in the
+//! next session.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
+use hone_agents::{Asker, Exchange, Expected};
+use hone_bus::Mailbox;
+use hone_judging::examination::Marks;
+use hone_judging::{Judge, Jury, Standing, Standings};
+use hone_protocol::{Envelope, Generate, QueryId, Subject};
+
+use super::JudgeSession;
+use crate::app::App;
+use crate::interrupt::Interrupt;
+use crate::judge;
+use crate::progress::Silent;
+
+/// What says whether somebody waits.
+const SUBJECTS: [Subject; 7] = [
+    Subject::QueryReceived,
+    Subject::QueryCancelled,
+    Subject::ResponseGeneration,
+    Subject::ResponseFailed,
+    Subject::CritiqueResult,
+    Subject::PairwiseResult,
+    Subject::SessionClosed,
+];
+
+/// How long nobody waits before the examination goes on.
+const REST: Duration = Duration::from_secs(2);
+
+/// How often a running examination is told that somebody waits.
+const PRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The examination of a chat's judge. Dropping it stops it; what was graded is kept.
+pub struct IdleExamination {
+    stop: Option<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Says what may judge in the place of the model with this name.
+pub type Advice = Box<dyn Fn(&str, &App) -> String + Send>;
+
+/// What the examination needs of the chat.
+pub struct Chat<'a> {
+    /// The judges that grade the chat's answers once they have passed.
+    pub jury: &'a Jury,
+    /// The engine.
+    pub generator: &'a Arc<dyn Generate>,
+    /// Whose questions come first.
+    pub asker: &'a Asker,
+    /// Announces the end to the person.
+    pub announce: Box<dyn Fn(String) + Send>,
+    /// Says what else may judge in the place of a model that does not pass.
+    pub advice: Advice,
+}
+
+impl IdleExamination {
+    /// Begins the examination, or continues it, of the judge that grades in this chat, if it is installed and has not
+    /// taken it; of a jury, that of the first such juror.
+    pub fn start(app: &App, chat: Chat<'_>) -> Option<IdleExamination> {
+        let unexamined = |judge| judge::unexamined(&app.config, &app.store, app.data_folder(), judge);
+        let (judge, model) = chat.jury.judges().find_map(|judge| Some((judge, unexamined(judge)?)))?;
+        say_that_it_runs(judge, &model);
+        let (stop, stopped) = bounded::<()>(0);
+        let (press, pressed) = bounded(1);
+        let (orders_sender, orders) = bounded(0);
+        let mailbox = chat.asker.listen("examination", &SUBJECTS);
+        let watch = Watch { expected: chat.asker.expected(), open: HashMap::new(), idle_since: Instant::now() };
+        let mut config = app.config.clone();
+        config.critic.model = model;
+        let worker = Worker {
+            app: app.with_config(app.config.clone()),
+            examined: app.with_config(config),
+            judge: judge.clone(),
+            generator: Arc::clone(chat.generator),
+            announce: chat.announce,
+            advice: chat.advice,
+            interrupt: Interrupt::from_channel(pressed),
+        };
+        let threads = [
+            spawn("examination", move || worker.run(&orders)),
+            spawn("examination watch", move || watch.run(&mailbox, &stopped, &press, &orders_sender)),
+        ];
+        Some(IdleExamination { stop: Some(stop), threads: threads.into_iter().flatten().collect() })
+    }
+}
+
+impl Drop for IdleExamination {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has already said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says of answers that stay without a grade that the judge is being examined.
+fn say_that_it_runs(judge: &Judge, model: &str) {
+    let reason = format!("{model} takes its examination while nobody waits, and grades once it has passed");
+    let standing = Standing::Barred(reason);
+    let standings = judge.standings();
+    judge.set_standings(match model == judge.settings().model {
+        true => Standings { judge: standing, ..standings },
+        false => Standings { generator: standing, ..standings },
+    });
+}
+
+/// A thread; a system that has none left does without the examination.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).ok()
+}
+
+/// What the worker is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Nobody waits.
+    Run,
+    /// The chat ends.
+    Leave,
+}
+
+/// Examines the judge.
+struct Worker {
+    /// The chat's configuration.
+    app: App,
+    /// The same with the examined model as its judge.
+    examined: App,
+    /// The judge that grades in the chat.
+    judge: Judge,
+    generator: Arc<dyn Generate>,
+    announce: Box<dyn Fn(String) + Send>,
+    advice: Advice,
+    interrupt: Interrupt,
+}
+
+impl Worker {
+    fn run(self, orders: &Receiver<Order>) {
+        let examined = self.examine(orders);
+        let App { config, store, .. } = &self.app;
+        self.judge.set_standings(judge::standings(config, store, self.app.data_folder(), &self.judge));
+        let model = &self.examined.config.critic.model;
+        match examined {
+            Ok(Some(marks)) => {
+                (self.announce)(verdict(model, &marks, config.critic.least_auc, &(self.advice)(model, &self.app)))
+            }
+            Ok(None) => {}
+            Err(error) => (self.announce)(format!("{model} cannot be examined: {error:#}")),
+        }
+    }
+
+    /// Examines it while it may; `None` if the chat ends before.
+    fn examine(&self, orders: &Receiver<Order>) -> anyhow::Result<Option<Marks>> {
+        let generator = |_: &App| Ok(Arc::clone(&self.generator));
+        let session = JudgeSession::examining(&self.examined, generator, self.interrupt.clone())?;
+        while orders.recv() == Ok(Order::Run) {
+            if let Some(marks) = session.examine(&Silent)? {
+                session.keep_marks(&self.examined, &marks)?;
+                return Ok(Some(marks));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a person is told at the end.
+fn verdict(model: &str, marks: &Marks, bar: f64, advice: &str) -> String {
+    let auc = marks.auc;
+    if marks.passes(bar) {
+        return format!("{model} has passed its examination (AUC {auc}): it grades from now on, also what is due");
+    }
+    let failed = format!(
+        "{model} did not pass its examination and does not grade: it tells good answers from bad ones with an AUC of \
+         {auc}, and the lower end must be above {bar}"
+    );
+    if advice.is_empty() { failed } else { format!("{failed}; {advice}") }
+}
+
+/// Knows whether somebody waits.
+struct Watch {
+    expected: Expected,
+    /// The questions of which not everything has come.
+    open: HashMap<QueryId, Exchange>,
+    idle_since: Instant,
+}
+
+impl Watch {
+    /// Lets the worker run while nobody waits, and interrupts it while somebody does, until the chat ends or the
+    /// examination does.
+    fn run(mut self, mailbox: &Mailbox, stopped: &Receiver<()>, press: &Sender<()>, worker: &Sender<Order>) {
+        let (nobody, _kept) = bounded(0);
+        loop {
+            let rested = self.open.is_empty() && self.idle_since.elapsed() >= REST;
+            let pause = if self.open.is_empty() { REST } else { PRESS_INTERVAL };
+            select! {
+                recv(stopped) -> _ => break,
+                send(if rested { worker } else { &nobody }, Order::Run) -> sent => if sent.is_err() { return },
+                recv(mailbox.receiver()) -> envelope => match envelope {
+                    Ok(envelope) => self.take(&envelope),
+                    Err(_) => break,
+                },
+                default(pause) => {}
+            }
+            if !self.open.is_empty() {
+                // An earlier press may be forgotten or not yet heard.
+                let _ = press.try_send(());
+            }
+        }
+        while let Err(SendTimeoutError::Timeout(_)) = worker.send_timeout(Order::Leave, PRESS_INTERVAL) {
+            let _ = press.try_send(());
+        }
+    }
+
+    fn take(&mut self, envelope: &Envelope) {
+        self.idle_since = Instant::now();
+        if envelope.subject() == Subject::SessionClosed {
+            self.open.clear();
+        }
+        let Some(id) = envelope.correlation_id else { return };
+        if envelope.subject() == Subject::QueryReceived {
+            self.open.insert(id, Exchange::new(id));
+        }
+        if let Some(exchange) = self.open.get_mut(&id) {
+            exchange.take(envelope);
+        }
+        let expected = self.expected;
+        self.open.retain(|_, exchange| !exchange.is_complete(expected));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_agents::Expected;
+    use hone_judging::examination::QuestionGrades;
+    use hone_protocol::{GenerateError, Payload, Query, RespondentId, SessionId};
+
+    use super::*;
+
+    fn watch() -> Watch {
+        Watch { expected: Expected::default(), open: HashMap::new(), idle_since: Instant::now() - REST }
+    }
+
+    fn asks(watch: &mut Watch, number: u128, payload: Payload) {
+        let id = QueryId::from_bits(number);
+        watch.take(&Envelope::new("test", SessionId::from_bits(9), payload).about(id, id, RespondentId::A));
+    }
+
+    fn query() -> Payload {
+        Payload::QueryReceived(Query::new("why?", "m"))
+    }
+
+    #[test]
+    fn somebody_waits_until_every_question_is_settled() {
+        let mut watch = watch();
+        asks(&mut watch, 1, query());
+        asks(&mut watch, 2, query());
+        assert_eq!((watch.open.len(), watch.idle_since.elapsed() < REST), (2, true));
+        asks(&mut watch, 1, Payload::ResponseFailed(GenerateError::Stopped));
+        assert_eq!(watch.open.len(), 1);
+        asks(&mut watch, 3, Payload::SessionClosed(hone_protocol::Nothing {}));
+        assert!(watch.open.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_an_examination_says_what_follows() {
+        let right = QuestionGrades { good: 5.0, mediocre: 3.0, bad: 1.0, is_manipulative: false };
+        let wrong = QuestionGrades { good: 1.0, bad: 5.0, ..right };
+        let told = |grades| verdict("j", &Marks::of(&[grades; 20], None, &[1.0]), 0.65, "`hone pull k`");
+        assert!(told(right).starts_with("j has passed its examination (AUC 1.00"), "{}", told(right));
+        assert!(told(wrong).starts_with("j did not pass its examination") && told(wrong).ends_with("; `hone pull k`"));
+    }
+
+    /// Runs the watch against a worker that does what `work` says.
+    fn run(work: impl FnOnce(&Receiver<Order>, &Receiver<()>)) {
+        let bus = hone_bus::Bus::new();
+        let asker = Asker::new(&bus, "test", Expected::default());
+        let mailbox = asker.listen("examination", &SUBJECTS);
+        let ((stop, stopped), (press, pressed), (sender, orders)) = (bounded::<()>(0), bounded(1), bounded(0));
+        std::thread::scope(|scope| {
+            scope.spawn(move || watch().run(&mailbox, &stopped, &press, &sender));
+            assert_eq!(orders.recv(), Ok(Order::Run));
+            drop(stop);
+            work(&orders, &pressed);
+        });
+    }
+
+    #[test]
+    fn a_chat_that_ends_interrupts_the_examination() {
+        run(|orders, pressed| {
+            assert_eq!(pressed.recv(), Ok(()));
+            assert_eq!(orders.recv(), Ok(Order::Leave));
+        });
+    }
+
+    #[test]
+    fn a_question_interrupts_the_examination_until_it_is_settled() {
+        let bus = hone_bus::Bus::new();
+        let mut asker = Asker::new(&bus, "test", Expected::default());
+        let mailbox = asker.listen("examination", &SUBJECTS);
+        let ((stop, stopped), (press, pressed), (sender, orders)) = (bounded::<()>(0), bounded(1), bounded(0));
+        std::thread::scope(|scope| {
+            scope.spawn(move || watch().run(&mailbox, &stopped, &press, &sender));
+            assert_eq!(orders.recv(), Ok(Order::Run));
+            let Payload::QueryReceived(query) = query() else { panic!("it is a question") };
+            let exchange = asker.ask(SessionId::from_bits(9), query);
+            assert_eq!(pressed.recv(), Ok(()), "the work is dropped");
+            assert!(orders.recv_timeout(2 * REST).is_err(), "somebody waits");
+            let failed = Payload::ResponseFailed(GenerateError::Stopped);
+            let failed = Envelope::new("test", SessionId::from_bits(9), failed);
+            bus.publish(failed.about(exchange.id(), exchange.id(), RespondentId::A)).unwrap();
+            assert_eq!(orders.recv(), Ok(Order::Run));
+            drop(stop);
+            drop(orders);
+        });
+    }
+}

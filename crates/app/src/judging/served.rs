@@ -1,0 +1,63 @@
+//! The judge of a server's clients, over HTTP or MCP: the same that `hone grade` and `hone compare` ask.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use hone_judging::Jury;
+use hone_protocol::Generate;
+
+use super::driver::Driver;
+use super::task::BatchTask;
+use super::{JudgeSession, judged_alone};
+use crate::app::App;
+use crate::interrupt::Interrupt;
+use crate::progress::Silent;
+
+/// Judges what clients send.
+pub struct ServedJudges {
+    source: Source,
+}
+
+/// Where the judge comes from.
+enum Source {
+    /// The configured one, made anew for each verdict: an examination may have been taken in the meantime.
+    Configured {
+        app: App,
+        generator: Arc<dyn Generate>,
+    },
+    Given(Jury),
+}
+
+impl ServedJudges {
+    /// The judge that the configuration describes, on an engine that runs.
+    pub fn configured(app: &App, generator: Arc<dyn Generate>) -> ServedJudges {
+        ServedJudges { source: Source::Configured { app: app.with_config(app.config.clone()), generator } }
+    }
+
+    /// These judges, whatever the configuration describes.
+    pub fn given(jury: Jury) -> ServedJudges {
+        ServedJudges { source: Source::Given(jury) }
+    }
+
+    /// The verdict on a task; `None` if something comes from `withdrawn` first. It takes as long as the judge does.
+    ///
+    /// # Errors
+    /// When there is no judge that could be asked. One that gives no verdict is no error: the verdict says why.
+    pub fn judge<T: BatchTask>(&self, task: T, withdrawn: Receiver<()>) -> Result<Option<T::Verdict>, String> {
+        if !withdrawn.is_empty() {
+            return Ok(None);
+        }
+        let interrupt = Interrupt::from_channel(withdrawn);
+        let verdict = match &self.source {
+            Source::Configured { app, generator } => {
+                let session = JudgeSession::open_for_client(app, Arc::clone(generator), interrupt);
+                session.and_then(|session| session.judge_one(task, &Silent))
+            }
+            Source::Given(jury) => {
+                let interrupt = &interrupt;
+                judged_alone(&Driver { judge: jury, answered_by: "", cache: None, interrupt, activity: &Silent }, task)
+            }
+        };
+        verdict.map_err(|error| format!("{error:#}"))
+    }
+}

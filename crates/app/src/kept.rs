@@ -1,0 +1,20 @@
+//! Small files of JSON in the data folder that hone keeps for later: readable only by their owner, complete or not there.
+
+use std::path::Path;
+
+use anyhow::Context;
+use hone_files::create_private_folder;
+use serde::Serialize;
+
+/// Writes a file in `folder` at once.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(folder: &Path, path: &Path, content: &impl Serialize) -> anyhow::Result<()> {
+    let failure = || format!("cannot write {}", path.display());
+    create_private_folder(folder).with_context(failure)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
+    serde_json::to_writer(&mut file, content).with_context(failure)?;
+    file.persist(path).with_context(failure)?;
+    Ok(())
+}

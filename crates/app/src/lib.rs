@@ -1,0 +1,37 @@
+//! What every front end needs, the terminal and the server alike: the configuration ([`config`]), the parts of the other
+//! crates wired together ([`App`]), conversations, presets, judges, tools, stories, and an engine that processes share.
+//!
+//! It knows no arguments, no terminal and no HTTP, and prints nothing: what a person may want to see goes to a [`Progress`],
+//! and work that may be stopped listens to an [`Interrupt`].
+
+mod app;
+pub mod config;
+pub mod conversations;
+pub mod describe;
+mod embedder;
+pub mod evaluation;
+mod interrupt;
+pub mod judge;
+pub mod judging;
+pub mod kept;
+pub mod models;
+pub mod presets;
+mod progress;
+pub mod room;
+pub mod routing;
+pub mod running;
+mod saved_prefixes;
+mod stack;
+pub mod story;
+pub mod toolbox;
+pub mod tools;
+mod usage;
+pub mod workers;
+
+pub use app::{App, StackOptions};
+pub use embedder::SharedEmbedder;
+pub use interrupt::{Interrupt, Listening, Presser};
+pub use progress::{Activity, LoadListener, Progress, Silent, TransferListener};
+pub use saved_prefixes::SavedPrefixes;
+pub use stack::{ServedMemory, Stack};
+pub use usage::{UsageError, usage};

@@ -1,0 +1,151 @@
+//! `best:TYPE` in place of a model: the one that did best on past work of that type. Tasks have the type that their file
+//! names, and answers the type chat.
+
+use std::collections::BTreeMap;
+
+use hone_judging::{Arm, choose};
+use hone_memory::{GradeOutline, Whose};
+use hone_models::Role;
+use hone_protocol::JudgingMethod;
+use hone_work::TaskRecord;
+
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::usage;
+
+/// What stands before the type of work.
+const PREFIX: &str = "best:";
+
+/// The type of answers.
+const CHAT: &str = "chat";
+
+/// The same app, in which a model stands in the place of `best:TYPE` in `engine.model`, and `None` if nothing is to be chosen.
+/// The same seed with the same history gives the same model.
+///
+/// # Errors
+/// When no model is installed that could be chosen, or the past cannot be read.
+pub fn routed(app: &App) -> anyhow::Result<Option<App>> {
+    let mut config = app.config.clone();
+    let Some(kind) = config.engine.model.strip_prefix(PREFIX).map(str::to_owned) else { return Ok(None) };
+    let model = best(app, &past(app, None, &[&kind])?, &kind, &[], seed(&config, fresh_seed))?;
+    // A model from the command line comes before that of a resumed conversation, however it was named.
+    let source = match config.source_of("engine.model") {
+        Some(flag @ Source::Flag(_)) => flag.clone(),
+        _ => Source::Chosen,
+    };
+    config.set_text("engine.model", &model, source)?;
+    Ok(Some(app.with_config(config)))
+}
+
+/// The same app, in which models stand in the places of `best:TYPE` in `engine.model` and `gate.ladder`. No model comes
+/// twice by choice. The same task with the same history gets the same models.
+///
+/// # Errors
+/// When no model is left to choose from, or the past cannot be read.
+pub fn routed_for(app: &App, record: &TaskRecord) -> anyhow::Result<App> {
+    let mut config = app.config.clone();
+    let named = config.gate.ladder.iter().chain([&config.engine.model]);
+    let kinds: Vec<&str> = named.filter_map(|name| name.strip_prefix(PREFIX)).collect();
+    let past = past(app, Some(record), &kinds)?;
+    let mut chosen: Vec<String> = config.gate.ladder.iter().filter(|name| !name.starts_with(PREFIX)).cloned().collect();
+    let mut seed = seed(&config, || seed_of(record));
+    for place in 0..config.gate.ladder.len() {
+        let Some(kind) = config.gate.ladder[place].strip_prefix(PREFIX).map(str::to_owned) else { continue };
+        let model = best(app, &past, &kind, &chosen, seed)?;
+        config.gate.ladder[place] = model.clone();
+        chosen.push(model);
+        seed = seed.wrapping_add(1);
+    }
+    if let Some(kind) = config.engine.model.strip_prefix(PREFIX).map(str::to_owned) {
+        let model = match config.gate.ladder.first() {
+            // The ladder decides who works.
+            Some(first) => first.clone(),
+            None => best(app, &past, &kind, &[], seed)?,
+        };
+        config.set_text("engine.model", &model, Source::Chosen)?;
+    }
+    Ok(app.with_config(config))
+}
+
+/// The configured seed, or another one.
+fn seed(config: &Config, otherwise: impl FnOnce() -> u64) -> u64 {
+    config.sampling.seed.unwrap_or_else(otherwise)
+}
+
+/// A seed that no earlier choice had, so that choices explore.
+fn fresh_seed() -> u64 {
+    let id = hone_protocol::QueryId::fresh();
+    folded(id.as_bytes())
+}
+
+/// A score of the past.
+struct Past {
+    model: String,
+    kind: String,
+    score: f64,
+}
+
+/// The gate's scores of all attempts at other tasks than `record`, and those of answers if they are asked for.
+fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Result<Vec<Past>> {
+    if kinds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (records, errors) = app.tasks().list();
+    errors.iter().for_each(|error| app.progress.error(&error.to_string()));
+    let others = records.iter().filter(|other| record.is_none_or(|record| record.id != other.id));
+    let scored = others.flat_map(|other| {
+        other.attempts.iter().filter_map(|attempt| {
+            let score = attempt.decision.as_ref()?.score?;
+            Some(Past { model: attempt.agent.clone(), kind: other.assignment.kind.clone(), score })
+        })
+    });
+    let mut past: Vec<Past> = scored.collect();
+    if kinds.contains(&CHAT) && app.memory_folder().exists() {
+        past.extend(answers(app)?);
+    }
+    Ok(past)
+}
+
+/// The grades of answers, without those that a model gave itself. Grades of several judges cannot be compared: those of
+/// the one that has graded most count.
+fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
+    let outlines = app.memory_to_read()?.outlines(Whose::Everyones, false)?;
+    let mut by_judge: BTreeMap<(&str, &str, bool), Vec<Past>> = BTreeMap::new();
+    for outline in &outlines {
+        let Some(GradeOutline { score: Some(score), judge, rubric, self_graded: false, method, .. }) = &outline.grade
+        else {
+            continue;
+        };
+        let score = f64::from(score.saturating_sub(1)) / 4.0;
+        let (model, kind) = (outline.model.clone(), CHAT.to_owned());
+        let is_prompted = *method == JudgingMethod::Prompted;
+        by_judge.entry((judge, rubric, is_prompted)).or_default().push(Past { model, kind, score });
+    }
+    Ok(by_judge.into_values().max_by_key(Vec::len).unwrap_or_default())
+}
+
+/// Chooses among the installed models that write texts, without those that have a place already, and says why.
+fn best(app: &App, past: &[Past], kind: &str, taken: &[String], seed: u64) -> anyhow::Result<String> {
+    let role = |name: &str| app.store.catalog().about(name).map(|model| model.role);
+    let installed = app.store.list()?.models.into_iter().map(|model| model.name);
+    let writes = |name: &String| role(name).is_none_or(|role| role == Role::Generator);
+    let arms: Vec<Arm> = installed
+        .filter(|name| writes(name) && !taken.contains(name))
+        .map(|model| {
+            let scores = past.iter().filter(|one| one.model == model && one.kind == kind).map(|one| one.score);
+            Arm { scores: scores.collect(), model: model.clone() }
+        })
+        .collect();
+    let none = || usage(format!("{PREFIX}{kind} has no installed model to choose: hone list shows what is installed"));
+    let choice = choose(&arms, seed).ok_or_else(none)?;
+    app.progress.note(&format!("{PREFIX}{kind} is {}: {}", choice.model, choice.reason));
+    Ok(choice.model)
+}
+
+fn seed_of(record: &TaskRecord) -> u64 {
+    folded(record.id.as_bytes())
+}
+
+fn folded(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+}

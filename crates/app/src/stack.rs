@@ -1,0 +1,90 @@
+//! The bus with its agents, for any number of clients; each client has its own [`Asker`].
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use hone_agents::{Asker, Expected, MemoryParts, Recaller, Team, TeamParts};
+use hone_bus::Bus;
+use hone_judging::Jury;
+use hone_memory::MemoryStore;
+use hone_protocol::Generate;
+
+/// How many messages a terminal may leave unread: more than two answers have pieces.
+const UNREAD: usize = 32_768;
+
+/// The running agents. Dropping it stops them, after memory has written what it was told.
+pub struct Stack {
+    bus: Bus,
+    store: Option<MemoryStore>,
+    recaller: Option<Recaller>,
+    generator: Arc<dyn Generate>,
+    jury: Option<Jury>,
+    expected: Expected,
+    _team: Team,
+}
+
+impl Stack {
+    /// Starts the agents.
+    ///
+    /// # Errors
+    /// When the system cannot create a thread.
+    pub fn start(parts: TeamParts) -> anyhow::Result<Stack> {
+        let bus = Bus::new();
+        let store = parts.memory.as_ref().map(|memory| memory.store.clone());
+        let recaller = parts.memory.as_ref().and_then(recaller);
+        let (generator, jury) = (Arc::clone(&parts.generator), parts.judge.clone());
+        let expected = Expected { grades: parts.judge.is_some(), respondent_b: parts.respondent_b.is_some() };
+        let team = Team::start(&bus, parts).context("cannot start the agents")?;
+        Ok(Stack { bus, store, recaller, generator, jury, expected, _team: team })
+    }
+
+    /// The bus that the agents are on.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// A line to the agents for a client. It can hold every piece of a long answer while the terminal is blocked.
+    pub fn asker(&self, name: &str) -> Asker {
+        Asker::with_capacity(&self.bus, name, self.expected, UNREAD)
+    }
+
+    /// The memory, if enabled.
+    pub fn store(&self) -> Option<&MemoryStore> {
+        self.store.as_ref()
+    }
+
+    /// What searches memory by meaning, if there is an embedder.
+    pub fn recaller(&self) -> Option<&Recaller> {
+        self.recaller.as_ref()
+    }
+
+    /// The engine.
+    pub fn generator(&self) -> &Arc<dyn Generate> {
+        &self.generator
+    }
+
+    /// The judge, or the jury, if answers are graded.
+    pub fn jury(&self) -> Option<&Jury> {
+        self.jury.as_ref()
+    }
+
+    /// What follows every question if nothing goes wrong.
+    pub fn expected(&self) -> Expected {
+        self.expected
+    }
+}
+
+/// A memory that clients search.
+#[derive(Clone)]
+pub struct ServedMemory {
+    /// Where engrams and events are kept.
+    pub store: MemoryStore,
+    /// What searches it by meaning, if there is an embedder.
+    pub recaller: Option<Recaller>,
+}
+
+/// What searches a memory by meaning, if there is an embedder.
+pub(crate) fn recaller(memory: &MemoryParts) -> Option<Recaller> {
+    let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
+    Some(Recaller { store, embedder: memory.embedder.clone()?, settings })
+}

@@ -1,0 +1,115 @@
+//! Tools that the model of a chat may call: what it calls is shown, allowed or not, and carried out, and the model reads
+//! what comes of it.
+
+use crossbeam_channel::Receiver;
+use hone_protocol::{Message, Role, Tool, ToolCall};
+
+use crate::describe::on_one_line;
+use crate::interrupt::Listening;
+
+/// How often the model may call tools for one answer; then it must answer.
+pub const MOST_ROUNDS: usize = 8;
+
+/// What the model reads of a call that was not allowed.
+const REFUSED: &str = "The call was not carried out: the person did not allow it.";
+
+/// The tools of a chat.
+pub trait Tools {
+    /// Those that the model may call.
+    fn offered(&self) -> &[Tool];
+
+    /// Whether this call may be carried out; the person may be asked.
+    ///
+    /// # Errors
+    /// When the terminal cannot be used.
+    fn permit(&self, call: &ToolCall) -> anyhow::Result<Permit>;
+
+    /// Carries a call out, until something is `pressed`.
+    fn call(&self, call: &ToolCall, pressed: &Receiver<()>) -> Called;
+}
+
+/// Whether a call may be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// It may.
+    Allowed,
+    /// It may not, which the person is told.
+    Refused(&'static str),
+    /// The person wants to stop the answer.
+    Interrupted,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// The tool's text.
+    Said(String),
+    /// Why the tool says nothing.
+    Failed(String),
+    /// The person wants to stop the answer.
+    Interrupted,
+}
+
+/// A chat without tools.
+pub struct NoTools;
+
+impl Tools for NoTools {
+    fn offered(&self) -> &[Tool] {
+        &[]
+    }
+
+    fn permit(&self, _: &ToolCall) -> anyhow::Result<Permit> {
+        Ok(Permit::Refused("there are no tools"))
+    }
+
+    fn call(&self, _: &ToolCall, _: &Receiver<()>) -> Called {
+        Called::Failed("there are no tools".to_owned())
+    }
+}
+
+/// Carries out what the model calls, and returns the turns that follow its question; `None` after a Ctrl-C.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub fn carry_out(
+    tools: &dyn Tools,
+    said: &str,
+    calls: &[ToolCall],
+    listening: &Listening<'_>,
+    note: &mut dyn FnMut(&str),
+) -> anyhow::Result<Option<Vec<Message>>> {
+    let called = Message { tool_calls: calls.to_vec(), ..Message::new(Role::Assistant, said) };
+    let mut turns = vec![called];
+    for call in calls {
+        let Some(result) = result_of(tools, call, listening, note)? else { return Ok(None) };
+        turns.push(Message::new(Role::Tool, result));
+    }
+    Ok(Some(turns))
+}
+
+/// What the model reads of one call; `None` after a Ctrl-C.
+fn result_of(
+    tools: &dyn Tools,
+    call: &ToolCall,
+    listening: &Listening<'_>,
+    note: &mut dyn FnMut(&str),
+) -> anyhow::Result<Option<String>> {
+    // Whole, however long: what is not shown cannot be allowed.
+    note(&format!("the model calls {} {}", on_one_line(&call.name), call.arguments));
+    match tools.permit(call)? {
+        Permit::Interrupted => return Ok(None),
+        Permit::Refused(reason) => {
+            note(&format!("not called: {reason}"));
+            return Ok(Some(REFUSED.to_owned()));
+        }
+        Permit::Allowed => {}
+    }
+    match tools.call(call, listening.pressed()) {
+        Called::Interrupted => Ok(None),
+        Called::Said(text) => Ok(Some(text)),
+        Called::Failed(reason) => {
+            note(&format!("the call failed: {}", on_one_line(&reason)));
+            Ok(Some(format!("The call failed: {reason}")))
+        }
+    }
+}

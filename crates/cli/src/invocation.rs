@@ -1,0 +1,55 @@
+//! What a command is given: the app, and the streams of this process.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use hone_app::App;
+use hone_app::config::Config;
+
+use crate::chat::shell::ModelShelf;
+use crate::terminal::Output;
+
+/// An app in a terminal.
+pub(crate) struct Invocation {
+    app: App,
+    /// The process's output streams.
+    pub(crate) output: Output,
+}
+
+impl Invocation {
+    /// Finds the user's data folder and the models in it and in this executable; creates nothing.
+    ///
+    /// # Errors
+    /// When the data folder cannot be determined, or the models inside this executable are damaged.
+    pub(crate) fn new(config: Config, output: Output) -> anyhow::Result<Invocation> {
+        Ok(Invocation { app: App::new(config, Arc::new(output))?, output })
+    }
+
+    /// The same with a different configuration.
+    pub(crate) fn with_config(&self, config: Config) -> Invocation {
+        Invocation::of(self.app.with_config(config), self.output)
+    }
+
+    /// An app whose progress is shown on these streams.
+    pub(crate) fn of(app: App, output: Output) -> Invocation {
+        Invocation { app, output }
+    }
+}
+
+impl Deref for Invocation {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.app
+    }
+}
+
+impl ModelShelf for Invocation {
+    fn provide(&self, name: &str) -> anyhow::Result<()> {
+        self.app.provide(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.app.model_names()
+    }
+}
