@@ -1,6 +1,5 @@
 //! Answers that a client sends to be graded or compared.
 
-
 use hone_app::config::ServerSettings;
 use hone_protocol::scripted::{Script, Scripted};
 use serde_json::json;
