@@ -11,6 +11,7 @@ mod question;
 pub(crate) mod states;
 
 use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,9 +34,6 @@ use crate::recall::{Recaller, search_of};
 use crate::settings::MemoryMode;
 use crate::tool_calls::CallScanner;
 use crate::topic::{Topic, Withdrawal};
-
-/// How often the model may search memory in one answer.
-const MOST_SEARCHES: usize = 3;
 
 /// When a client may ask again whose question found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -140,7 +138,8 @@ impl GeneratorAgent {
             true => self.recollection_for(&query.model),
             false => Recollection::Nothing,
         };
-        let question = QuestionInProgress::new(self.topic_of(message), query, recollection);
+        let searches = self.parts.recaller.as_ref().map_or(0, |recaller| recaller.settings.n_searches);
+        let question = QuestionInProgress::new(self.topic_of(message), query, recollection, searches);
         self.ask(idle.act(Receive), question)
     }
 
@@ -186,7 +185,7 @@ impl GeneratorAgent {
     /// were measured so.
     fn logprobs_for(&self, question: &QuestionInProgress, request: &GenerateRequest) -> LogprobsFor {
         let options = &question.query.options;
-        let has_more = [&options.turns_after, &question.tool_turns].into_iter().any(|turns| !turns.is_empty());
+        let has_more = !options.turns_after.is_empty() || !question.rounds.turns().is_empty();
         let is_plain = !options.is_raw && request.tools.is_empty() && question.recalled.is_empty() && !has_more;
         let judge = self.parts.judge.as_ref().filter(|_| is_plain);
         LogprobsFor {
@@ -209,14 +208,14 @@ impl GeneratorAgent {
                         vec![hone_protocol::Recall { mode: RecallMode::Context, search: query.query.clone(), engrams }];
                 }
             }
-            (Some(recaller), Recollection::Tool) if question.n_searches < MOST_SEARCHES => tools.push(recaller.tool()),
+            (Some(recaller), Recollection::Tool) if question.rounds.may_call() => tools.push(recaller.tool()),
             _ => {}
         }
         let prompt = if query.options.is_raw {
             Prompt::Text { text: turn, parse_special: true, add_special: true }
         } else {
             messages.push(Message::new(Role::User, turn));
-            messages.extend(query.options.turns_after.iter().chain(&question.tool_turns).cloned());
+            messages.extend(query.options.turns_after.iter().chain(question.rounds.turns()).cloned());
             Prompt::Chat(messages)
         };
         GenerateRequest {
@@ -261,7 +260,7 @@ impl GeneratorAgent {
             RoundStep::GoesOn => State::Generating(generating, work),
             RoundStep::Answered(reason) => State::Idle(self.publish(generating, *work, Some(reason), inbox)),
             RoundStep::Called(calls, text) => match question.calls_of_client(&calls) {
-                calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, *work, calls, text),
+                calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, *work, &calls, &text),
                 calls_of_client => {
                     question.answer.tool_calls = calls_of_client;
                     State::Idle(self.publish(generating, *work, Some(FinishReason::Stop), inbox))
@@ -276,26 +275,25 @@ impl GeneratorAgent {
         &self,
         generating: Generating,
         AnswerInProgress { question, round }: AnswerInProgress,
-        calls: Vec<ToolCall>,
-        text: String,
+        calls: &[ToolCall],
+        text: &str,
     ) -> State {
         let recalling = generating.act(Recall);
         let mut question = question.after(round);
-        question.tool_turns.push(Message { tool_calls: calls.clone(), ..Message::new(Role::Assistant, text) });
-        for call in &calls {
-            let result = self.result_of(call, &mut question);
-            question.tool_turns.push(result);
-        }
-        self.ask(recalling, question)
+        let mut rounds = question.rounds.clone();
+        let result_of = |call: &ToolCall, may_search: bool| -> Result<_, Infallible> {
+            Ok(Some(self.result_of(call, may_search, &mut question)))
+        };
+        let Ok(_) = rounds.carry_out(text, calls, result_of);
+        self.ask(recalling, QuestionInProgress { rounds, ..question })
     }
 
-    fn result_of(&self, call: &ToolCall, question: &mut QuestionInProgress) -> Message {
+    fn result_of(&self, call: &ToolCall, may_search: bool, question: &mut QuestionInProgress) -> Message {
         let search = match (&self.parts.recaller, search_of(call)) {
-            (Some(recaller), Ok(search)) if question.n_searches < MOST_SEARCHES => Ok((recaller, search)),
+            (Some(recaller), Ok(search)) if may_search => Ok((recaller, search)),
             (_, Err(problem)) => Err(problem),
             (_, Ok(_)) => Err("Memory was searched often enough: answer now.".to_owned()),
         };
-        question.n_searches += 1;
         match search {
             Ok((recaller, search)) => {
                 let engrams = recaller.search(search, &question.query.history, question.topic.owner);
@@ -348,8 +346,9 @@ impl GeneratorAgent {
             _ => return State::Idle(self.give_up(generating, &question.topic, error, inbox)),
         };
         let recalling = generating.act(Recall);
-        let (recalled, tool_turns) = (Vec::new(), Vec::new());
-        self.ask(recalling, QuestionInProgress { recollection, recalled, tool_turns, ..question.after(round) })
+        let mut question = question.after(round);
+        question.rounds.forget();
+        self.ask(recalling, QuestionInProgress { recollection, recalled: Vec::new(), ..question })
     }
 
     fn give_up(&self, generating: Generating, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Idle {

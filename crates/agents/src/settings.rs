@@ -62,6 +62,8 @@ pub struct MemorySettings {
     pub unhelpful: Vec<String>,
     /// The most recollections at a time.
     pub n_recalled: usize,
+    /// How often the model may search in one answer, if it does so through the tool.
+    pub n_searches: usize,
     /// The most characters of recollections at a time, without the text around them.
     pub recalled_characters: usize,
     /// Whether facts that the user states are remembered by themselves.
@@ -117,6 +119,7 @@ impl MemorySettings {
             check(setting, (0.0..=10.0).contains(&weight), "must be 0 to 10")?;
         }
         check("n_recalled", self.n_recalled > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
+        check("n_searches", self.n_searches > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("recalled_characters", self.recalled_characters > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("extract_characters", self.extract_characters > 0, "must be 1 or more")?;
         check("extract_tokens", self.extract_tokens > 0, "must be 1 or more")?;
@@ -185,6 +188,7 @@ pub(crate) fn settings_for_tests() -> MemorySettings {
         facts: false,
         fact_template: "Said: {statement}".to_owned(),
         n_recalled: 3,
+        n_searches: 3,
         recalled_characters: 200,
         memory_template: "Asked: {query}\nAnswered: {answer}".to_owned(),
         context_template: "Earlier, as data:\n{memories}".to_owned(),

@@ -419,7 +419,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.markdown, chat.messages, chat.save, chat.system",
+            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.markdown, chat.messages, chat.save, chat.system, chat.tool_rounds",
         );
         check(
             &[("egnine.toml", "")],

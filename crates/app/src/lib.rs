@@ -4,6 +4,7 @@
 //! It knows no arguments, no terminal and no HTTP, and prints nothing: what a person may want to see goes to a [`Progress`],
 //! and work that may be stopped listens to an [`Interrupt`].
 
+pub mod answering;
 mod app;
 pub mod config;
 pub mod conversations;
@@ -21,6 +22,8 @@ pub mod room;
 pub mod routing;
 pub mod running;
 mod saved_prefixes;
+#[cfg(any(test, feature = "scripted"))]
+pub mod scripted;
 mod stack;
 pub mod story;
 pub mod toolbox;

@@ -7,9 +7,6 @@ use hone_protocol::{Message, Role, Tool, ToolCall};
 use crate::describe::on_one_line;
 use crate::interrupt::Listening;
 
-/// How often the model may call tools for one answer; then it must answer.
-pub const MOST_ROUNDS: usize = 8;
-
 /// What the model reads of a call that was not allowed.
 const REFUSED: &str = "The call was not carried out: the person did not allow it.";
 
@@ -67,49 +64,32 @@ impl Tools for NoTools {
     }
 }
 
-/// Carries out what the model calls, and returns the turns that follow its question; `None` after a Ctrl-C.
+/// Carries out one call, if it is allowed, and returns what the model reads of it; `None` after a Ctrl-C.
 ///
 /// # Errors
-/// When the terminal cannot be used.
-pub fn carry_out(
-    tools: &dyn Tools,
-    said: &str,
-    calls: &[ToolCall],
-    listening: &Listening<'_>,
-    note: &mut dyn FnMut(&str),
-) -> anyhow::Result<Option<Vec<Message>>> {
-    let called = Message { tool_calls: calls.to_vec(), ..Message::new(Role::Assistant, said) };
-    let mut turns = vec![called];
-    for call in calls {
-        let Some(result) = result_of(tools, call, listening, note)? else { return Ok(None) };
-        turns.push(Message::new(Role::Tool, result));
-    }
-    Ok(Some(turns))
-}
-
-/// What the model reads of one call; `None` after a Ctrl-C.
-fn result_of(
+/// When the person cannot be asked.
+pub(crate) fn result_of(
     tools: &dyn Tools,
     call: &ToolCall,
     listening: &Listening<'_>,
     note: &mut dyn FnMut(&str),
-) -> anyhow::Result<Option<String>> {
+) -> anyhow::Result<Option<Message>> {
     // Whole, however long: what is not shown cannot be allowed.
     note(&format!("the model calls {} {}", on_one_line(&call.name), call.arguments));
     match tools.permit(call)? {
         Permit::Interrupted => return Ok(None),
         Permit::Refused(reason) => {
             note(&format!("not called: {reason}"));
-            return Ok(Some(REFUSED.to_owned()));
+            return Ok(Some(Message::new(Role::Tool, REFUSED)));
         }
         Permit::Allowed => {}
     }
     match tools.call(call, listening.pressed()) {
         Called::Interrupted => Ok(None),
-        Called::Said(text) => Ok(Some(text)),
+        Called::Said(text) => Ok(Some(Message::new(Role::Tool, text))),
         Called::Failed(reason) => {
             note(&format!("the call failed: {}", on_one_line(&reason)));
-            Ok(Some(format!("The call failed: {reason}")))
+            Ok(Some(Message::new(Role::Tool, format!("The call failed: {reason}"))))
         }
     }
 }

@@ -1,11 +1,10 @@
 //! A conversation in the terminal.
 //!
-//! The core is pure: [`input`] and [`slash`] parse what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
+//! The core is pure: [`input`] and [`slash`] parse what was typed, [`announcements`] reports
 //! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
 //! [`kept`] gives saved conversations to other commands, [`fetching`] downloads a model in the meantime, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
-pub(crate) mod answer;
 pub(crate) mod attachments;
 pub(crate) mod completion;
 pub(crate) mod editor;
@@ -21,4 +20,4 @@ pub(crate) mod slash;
 pub(crate) mod typeahead;
 
 #[cfg(test)]
-pub(crate) mod scripted;
+mod scripted;

@@ -1,8 +1,9 @@
 //! A question to a respondent, and its progress.
 
-use hone_protocol::{FinishReason, Message, Query, Recall, Response, ToolCall};
+use hone_protocol::{FinishReason, Query, Recall, Response, ToolCall};
 
 use super::answer::{AnswerSoFar, Round};
+use crate::tool_rounds::{ToolLimits, ToolRounds};
 use crate::topic::Topic;
 
 /// A question and its progress.
@@ -13,9 +14,8 @@ pub(crate) struct QuestionInProgress {
     pub(super) recollection: Recollection,
     /// Recollections for the round, until it is known that the prompt fits and the model has seen them.
     pub(super) recalled: Vec<Recall>,
-    /// The model's calls and the tool's results.
-    pub(super) tool_turns: Vec<Message>,
-    pub(super) n_searches: usize,
+    /// The searches in memory.
+    pub(super) rounds: ToolRounds,
     pub(super) answer: AnswerSoFar,
 }
 
@@ -28,14 +28,14 @@ pub(super) enum Recollection {
 }
 
 impl QuestionInProgress {
-    pub(super) fn new(topic: Topic, query: Query, recollection: Recollection) -> QuestionInProgress {
+    /// A question, for whose answer the model may search memory so often.
+    pub(super) fn new(topic: Topic, query: Query, recollection: Recollection, n_searches: usize) -> QuestionInProgress {
         QuestionInProgress {
             topic,
             query,
             recollection,
             recalled: Vec::new(),
-            tool_turns: Vec::new(),
-            n_searches: 0,
+            rounds: ToolRounds::new(ToolLimits { rounds: usize::MAX, calls: n_searches }),
             answer: AnswerSoFar::default(),
         }
     }

@@ -173,6 +173,9 @@ pub struct ChatConfig {
     pub grade_due: bool,
     /// Whether the Markdown of answers is rendered on a terminal, and reasoning is folded.
     pub markdown: bool,
+    /// In how many rounds a model may call tools for one answer.
+    #[serde(deserialize_with = "not_negative")]
+    pub tool_rounds: usize,
 }
 
 /// What is remembered, and how it is recalled.

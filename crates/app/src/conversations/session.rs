@@ -211,10 +211,10 @@ impl Session {
         })
     }
 
-    /// Adds calls of tools with their results, after which the open question is answered.
-    pub fn add_turns(&mut self, turns: Vec<Message>) {
+    /// The calls of tools with their results, after which the open question is answered.
+    pub fn set_tool_turns(&mut self, turns: Vec<Message>) {
         if let Some(open) = &mut self.open {
-            open.turns_after.extend(turns);
+            open.turns_after = turns;
         }
     }
 

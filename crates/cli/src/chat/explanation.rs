@@ -251,9 +251,9 @@ mod tests {
     };
     use tempfile::TempDir;
 
-    use super::super::scripted::{saying, stack};
     use super::*;
     use hone_app::config::Config;
+    use hone_app::scripted::{saying, stack};
 
     const A: QueryId = QueryId::from_bits(1);
     const B: QueryId = QueryId::from_bits(2);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use hone_app::answering::Audience;
 use hone_app::describe::bytes;
 use indicatif::ProgressBar;
 
@@ -18,26 +19,8 @@ const THOUGHT_LINES: usize = 5;
 /// The most bytes of reasoning of which its last lines are made.
 const LATEST_THOUGHTS: usize = 4096;
 
-/// The display of an answer.
-pub(crate) trait Screen {
-    /// Nothing has arrived for a while.
-    fn waiting(&mut self);
-    /// `done` of the `total` bytes of the model have been loaded.
-    fn loading(&mut self, done: u64, total: u64);
-    /// `done` of the `total` tokens of the prompt have been processed.
-    fn prompt_progress(&mut self, done: usize, total: usize);
-    /// A piece of the model's reasoning.
-    fn thinking(&mut self, text: &str);
-    /// A piece of the answer.
-    ///
-    /// # Errors
-    /// When the output has no reader any more.
-    fn text(&mut self, text: &str) -> anyhow::Result<()>;
-    /// The answer has ended, perhaps with an error.
-    ///
-    /// # Errors
-    /// When the output has no reader any more.
-    fn end(&mut self) -> anyhow::Result<()>;
+/// The display of a chat.
+pub(crate) trait Screen: Audience {
     /// Information that the user requested, perhaps on several lines.
     ///
     /// # Errors
@@ -48,8 +31,6 @@ pub(crate) trait Screen {
     /// # Errors
     /// When the output has no reader any more.
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()>;
-    /// A remark that the user did not request.
-    fn note(&mut self, text: &str);
     /// Something failed, but the chat continues.
     fn error(&mut self, text: &str);
     /// Puts a text into the clipboard.
@@ -156,7 +137,7 @@ impl Thoughts {
     }
 }
 
-impl Screen for Terminal {
+impl Audience for Terminal {
     fn waiting(&mut self) {
         if self.transient.is_none() && self.output.stderr_is_terminal {
             self.transient = Some(Transient::Waiting(progress::spinner(self.output, "preparing")));
@@ -228,16 +209,18 @@ impl Screen for Terminal {
         }
     }
 
+    fn note(&mut self, text: &str) {
+        self.output.note(text);
+    }
+}
+
+impl Screen for Terminal {
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
         self.output.print_prose(text)
     }
 
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.output.print_table(rows)
-    }
-
-    fn note(&mut self, text: &str) {
-        self.output.note(text);
     }
 
     fn error(&mut self, text: &str) {

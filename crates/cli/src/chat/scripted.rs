@@ -1,103 +1,11 @@
-//! A stack whose model is scripted by a test, and a screen that records what it was shown.
+//! A recorder as the screen of a chat.
 
-use std::sync::Arc;
-
-use crossbeam_channel::{Sender, bounded};
-use hone_agents::{Asker, Load, TeamParts};
-use hone_app::config::Config;
-use hone_app::conversations::Session;
-use hone_app::{Interrupt, Stack};
-use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{FinishReason, GenerateError, Prompt, QueryId, Timings};
+use hone_app::scripted::Recorder;
 
 use super::screen::Screen;
 use crate::terminal::Output;
 
-/// The agents with `generator`, without judge and memory.
-pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
-    let generator = generator.clone();
-    let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
-    let load = Load::PERSON;
-    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load }).unwrap()
-}
-
-/// The agents with a scripted model, and a line to them.
-pub(crate) struct Agents {
-    pub(crate) asker: Asker,
-    /// Dropped last.
-    pub(crate) stack: Stack,
-}
-
-pub(crate) fn agents(generator: &Arc<Scripted>) -> Agents {
-    let stack = stack(generator);
-    Agents { asker: stack.asker("test"), stack }
-}
-
-/// A model that always says these pieces.
-pub(crate) fn saying(pieces: &[&str]) -> Arc<Scripted> {
-    Arc::new(Scripted::always(Script::saying(pieces)))
-}
-
-/// A model that says "a" to prompts of at most `messages` messages.
-pub(crate) fn holding(messages: usize) -> Arc<Scripted> {
-    Arc::new(Scripted::new(move |request| match &request.prompt {
-        Prompt::Chat(prompt) if prompt.len() <= messages => Script::saying(&["a"]),
-        Prompt::Chat(prompt) => {
-            let (prompt_tokens, context_tokens) = (prompt.len(), messages);
-            Script::failing(GenerateError::ContextOverflow { prompt_tokens, context_tokens })
-        }
-        other => panic!("a chat sends messages, not {other:?}"),
-    }))
-}
-
-/// Records what was shown: the pieces of an answer on one line, each closed by `|`.
-#[derive(Default)]
-pub(crate) struct Recorder {
-    pub(crate) seen: Vec<String>,
-    pieces: String,
-    press_after: Option<(usize, Sender<()>)>,
-}
-
-impl Recorder {
-    /// Presses Ctrl-C after `pieces` pieces; with 0, while the prompt is processed.
-    pub(crate) fn pressing(press: Sender<()>, pieces: usize) -> Recorder {
-        Recorder { press_after: Some((pieces, press)), ..Recorder::default() }
-    }
-}
-
 impl Screen for Recorder {
-    fn waiting(&mut self) {}
-
-    fn loading(&mut self, _done: u64, _total: u64) {}
-
-    fn prompt_progress(&mut self, _done: usize, _total: usize) {
-        if let Some((0, press)) = &self.press_after {
-            press.send(()).unwrap();
-        }
-    }
-
-    fn thinking(&mut self, text: &str) {
-        self.pieces += &format!("({text})");
-    }
-
-    fn text(&mut self, text: &str) -> anyhow::Result<()> {
-        if !text.is_empty() {
-            self.pieces += &format!("{text}|");
-        }
-        if let Some((pieces, press)) = &mut self.press_after {
-            *pieces -= 1;
-            if *pieces == 0 {
-                press.send(()).unwrap();
-            }
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.seen.push(format!("{}end", std::mem::take(&mut self.pieces)));
-        Ok(())
-    }
-
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
         self.seen.push(text.to_string());
         Ok(())
@@ -105,10 +13,6 @@ impl Screen for Recorder {
 
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.say(&Output::plain().table(rows, 0).join("\n"))
-    }
-
-    fn note(&mut self, text: &str) {
-        self.seen.push(format!("note: {text}"));
     }
 
     fn error(&mut self, text: &str) {
@@ -124,25 +28,4 @@ impl Screen for Recorder {
         self.say(&format!("edited: {text}"))?;
         Ok(if text.is_empty() { String::new() } else { format!("{text}, at length\n") })
     }
-}
-
-/// A session with this many exchanges.
-pub(crate) fn session(exchanges: usize) -> Session {
-    let mut session = Session::new(Config::defaults().unwrap());
-    for number in 1..=exchanges {
-        session.ask(format!("q{number}"));
-        session.finish(QueryId::fresh(), format!("a{number}"), Some(FinishReason::Stop), Timings::default());
-    }
-    session
-}
-
-/// A Ctrl-C that is never pressed.
-pub(crate) fn interrupt_never() -> Interrupt {
-    Interrupt::from_channel(crossbeam_channel::never())
-}
-
-/// A Ctrl-C, and a sender that presses it.
-pub(crate) fn interrupt_now() -> (Interrupt, Sender<()>) {
-    let (sender, receiver) = bounded(1);
-    (Interrupt::from_channel(receiver), sender)
 }

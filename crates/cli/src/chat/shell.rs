@@ -7,6 +7,7 @@ mod telling;
 
 use anyhow::Context;
 use hone_agents::Asker;
+use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Stack};
@@ -16,7 +17,6 @@ use time::OffsetDateTime;
 use self::telling::{help, settings, show, statistics, system_or_none};
 pub(crate) use self::telling::{tell_prompt_tokens, tell_resumed};
 use super::announcements::Announcements;
-use super::answer::{Ending, answer};
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
 use super::fetching::Fetching;
@@ -289,10 +289,10 @@ mod tests {
     use hone_protocol::scripted::{Script, Scripted};
     use hone_protocol::{GenerateError, Prompt};
 
-    use super::super::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
     use super::*;
     use crate::terminal::Output;
     use crate::terminal::lines::Lines;
+    use hone_app::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
     use hone_app::tools::NoTools;
 
     struct Shelf;

@@ -4,13 +4,13 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use hone_app::answering::{CONTEXT_FULL, REPEATS};
 use hone_protocol::{
     Completion, Constraint, FinishReason, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions,
     Message, Prompt, Role,
 };
 
 use crate::arguments::GenerateArguments;
-use crate::chat::answer::{CONTEXT_FULL, REPEATS};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::Output;

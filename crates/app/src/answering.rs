@@ -3,27 +3,49 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_agents::{Asker, Change, Exchange, TooSlow};
-use hone_app::conversations::Session;
-use hone_app::tools::{MOST_ROUNDS, Tools, carry_out};
-use hone_app::{Interrupt, Listening};
+use hone_agents::{Asker, Change, Exchange, TooSlow, ToolLimits, ToolRounds};
 use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
 
-use super::screen::Screen;
+use crate::conversations::Session;
+use crate::interrupt::{Interrupt, Listening};
+use crate::tools::{Tools, result_of};
 
 /// How long nothing may happen before the user sees an indication of activity.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// The message when an answer did not fit the context.
-pub(crate) const CONTEXT_FULL: &str =
-    "the answer was cut because the context is full: --context may make room for more";
+pub const CONTEXT_FULL: &str = "the answer was cut because the context is full: --context may make room for more";
 
 /// The message when an answer was stopped because it repeated itself.
-pub(crate) const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on";
+pub const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on";
+
+/// Whoever waits for an answer.
+pub trait Audience {
+    /// Nothing has arrived for a while.
+    fn waiting(&mut self);
+    /// `done` of the `total` bytes of the model have been loaded.
+    fn loading(&mut self, done: u64, total: u64);
+    /// `done` of the `total` tokens of the prompt have been processed.
+    fn prompt_progress(&mut self, done: usize, total: usize);
+    /// A piece of the model's reasoning.
+    fn thinking(&mut self, text: &str);
+    /// A piece of the answer.
+    ///
+    /// # Errors
+    /// When the output has no reader any more.
+    fn text(&mut self, text: &str) -> anyhow::Result<()>;
+    /// The answer has ended, perhaps with an error.
+    ///
+    /// # Errors
+    /// When the output has no reader any more.
+    fn end(&mut self) -> anyhow::Result<()>;
+    /// A remark in addition to the answer.
+    fn note(&mut self, text: &str);
+}
 
 /// How the open question was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// With an answer.
     Answered,
     /// By Ctrl-C, with the answer so far.
@@ -35,24 +57,24 @@ pub(crate) enum Ending {
 ///
 /// # Errors
 /// When there is no answer; the question is then withdrawn.
-pub(crate) fn answer(
+pub fn answer(
     session: &mut Session,
     asker: &mut Asker,
     interrupt: &Interrupt,
     tools: &dyn Tools,
-    screen: &mut dyn Screen,
+    audience: &mut dyn Audience,
 ) -> anyhow::Result<(Ending, Exchange)> {
     let left_out_before = session.left_out();
     let listening = interrupt.listen();
-    let mut n_rounds = 0;
+    let limits = ToolLimits { rounds: session.config().chat.tool_rounds, calls: usize::MAX };
+    let mut rounds = ToolRounds::new(limits);
     let outcome = loop {
-        let offered = if n_rounds < MOST_ROUNDS { tools.offered() } else { &[] };
-        match attempt(session, asker, offered, &listening, screen) {
+        let offered = if rounds.may_call() { tools.offered() } else { &[] };
+        match attempt(session, asker, offered, &listening, audience) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
             Ok((exchange, response)) if calls_tools(&response) => {
-                n_rounds += 1;
-                match use_tools(session, &response, tools, &listening, screen) {
-                    Ok(true) => {}
+                match use_tools(&mut rounds, &response, tools, &listening, audience) {
+                    Ok(true) => session.set_tool_turns(rounds.turns().to_vec()),
                     Ok(false) => break Ok((exchange, Response { finish_reason: None, ..response })),
                     Err(error) => break Err(error.into()),
                 }
@@ -61,7 +83,7 @@ pub(crate) fn answer(
         }
     };
     // The screen is restored even if the answer failed, and the first error is the one to report.
-    let ended = screen.end();
+    let ended = audience.end();
     let (exchange, response) = match outcome {
         Ok(answered) => answered,
         Err(trouble) => {
@@ -70,8 +92,8 @@ pub(crate) fn answer(
         }
     };
     ended?;
-    tell_what_was_left_out(session, left_out_before, screen);
-    Ok((close(session, exchange.id(), response, screen), exchange))
+    tell_what_was_left_out(session, left_out_before, audience);
+    Ok((close(session, exchange.id(), response, audience), exchange))
 }
 
 /// Whether the model waits for tools.
@@ -81,29 +103,22 @@ fn calls_tools(response: &Response) -> bool {
 
 /// Carries out what the model calls; `false` after a Ctrl-C.
 fn use_tools(
-    session: &mut Session,
+    rounds: &mut ToolRounds,
     response: &Response,
     tools: &dyn Tools,
     listening: &Listening<'_>,
-    screen: &mut dyn Screen,
+    audience: &mut dyn Audience,
 ) -> anyhow::Result<bool> {
-    screen.end()?;
-    let mut note = |text: &str| screen.note(text);
-    let turns = carry_out(tools, &response.answer, &response.tool_calls, listening, &mut note)?;
-    let goes_on = turns.is_some();
-    session.add_turns(turns.unwrap_or_default());
-    Ok(goes_on)
+    audience.end()?;
+    let mut note = |text: &str| audience.note(text);
+    rounds.carry_out(&response.answer, &response.tool_calls, |call, _| result_of(tools, call, listening, &mut note))
 }
 
 /// Waits for everything that follows an answered question. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
 /// When more messages have arrived than the mailbox holds.
-pub(crate) fn wait_for_verdicts(
-    exchange: &mut Exchange,
-    asker: &Asker,
-    listening: &Listening<'_>,
-) -> Result<bool, TooSlow> {
+pub fn wait_for_verdicts(exchange: &mut Exchange, asker: &Asker, listening: &Listening<'_>) -> Result<bool, TooSlow> {
     while !exchange.is_complete(asker.expected()) {
         select_biased! {
             recv(listening.pressed()) -> _ => return Ok(false),
@@ -113,7 +128,7 @@ pub(crate) fn wait_for_verdicts(
     Ok(true)
 }
 
-/// The cause of an attempt that ended without an answer: the model or the screen.
+/// The cause of an attempt that ended without an answer: the model or the audience.
 #[derive(Debug)]
 enum Trouble {
     Generate(GenerateError),
@@ -152,12 +167,12 @@ fn attempt(
     asker: &mut Asker,
     offered: &[Tool],
     listening: &Listening<'_>,
-    screen: &mut dyn Screen,
+    audience: &mut dyn Audience,
 ) -> Result<(Exchange, Response), Trouble> {
     let mut query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
     query.options.tools = offered.to_vec();
     let mut exchange = asker.ask(session.id(), query);
-    let followed = follow(&mut exchange, asker, session, listening, screen);
+    let followed = follow(&mut exchange, asker, session, listening, audience);
     if let Err(Trouble::Screen(_)) = followed {
         asker.cancel(session.id(), exchange.id());
     }
@@ -170,7 +185,7 @@ fn follow(
     asker: &Asker,
     session: &Session,
     listening: &Listening<'_>,
-    screen: &mut dyn Screen,
+    audience: &mut dyn Audience,
 ) -> Result<Response, Trouble> {
     let mut has_begun = false;
     loop {
@@ -182,13 +197,13 @@ fn follow(
             recv(asker.heard()) -> envelope => envelope.map_err(|_| asker.too_slow())?,
             default(PATIENCE) => {
                 if !has_begun {
-                    screen.waiting();
+                    audience.waiting();
                 }
                 continue;
             }
         };
         match exchange.take(&envelope) {
-            Change::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, screen)?,
+            Change::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, audience)?,
             Change::Answered(RespondentId::A, response) => return Ok(response.clone()),
             Change::Failed(RespondentId::A, error) => return Err(error.clone().into()),
             _ => {}
@@ -197,48 +212,48 @@ fn follow(
 }
 
 /// Shows a piece of the answer; returns whether it contains visible text.
-fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
+fn show(chunk: &Chunk, audience: &mut dyn Audience) -> anyhow::Result<bool> {
     match chunk {
-        Chunk::Loading { done, total } => screen.loading(*done, *total),
-        Chunk::Prefill { done, total } => screen.prompt_progress(*done, *total),
-        Chunk::Thinking(text) => screen.thinking(text),
-        Chunk::Text(text) => screen.text(text)?,
+        Chunk::Loading { done, total } => audience.loading(*done, *total),
+        Chunk::Prefill { done, total } => audience.prompt_progress(*done, *total),
+        Chunk::Thinking(text) => audience.thinking(text),
+        Chunk::Text(text) => audience.text(text)?,
         Chunk::Logprobs(_) => {}
     }
     Ok(matches!(chunk, Chunk::Thinking(_) | Chunk::Text(_)))
 }
 
 /// Keeps the answer, and tells the user if it is incomplete.
-fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dyn Screen) -> Ending {
+fn close(session: &mut Session, id: QueryId, response: Response, audience: &mut dyn Audience) -> Ending {
     let Response { answer, finish_reason, timings, .. } = response;
     match finish_reason {
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
-            screen.note(&format!(
+            audience.note(&format!(
                 "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
-            screen.note(CONTEXT_FULL);
+            audience.note(CONTEXT_FULL);
         }
-        Some(FinishReason::Repetition) => screen.note(REPEATS),
+        Some(FinishReason::Repetition) => audience.note(REPEATS),
         Some(FinishReason::Stop | FinishReason::Concluded | FinishReason::StopText) => {}
         None if answer.is_empty() => {
             session.withdraw();
-            screen.note("stopped before the answer began: the question was withdrawn");
+            audience.note("stopped before the answer began: the question was withdrawn");
             return Ending::Interrupted;
         }
-        None => screen.note("stopped"),
+        None => audience.note("stopped"),
     }
     session.finish(id, answer, finish_reason, timings);
     if finish_reason.is_none() { Ending::Interrupted } else { Ending::Answered }
 }
 
-fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Screen) {
+fn tell_what_was_left_out(session: &Session, before: usize, audience: &mut dyn Audience) {
     let now = session.left_out();
     if now > before {
         let exchanges = if now == 1 { "exchange" } else { "exchanges" };
-        screen.note(&format!(
+        audience.note(&format!(
             "the conversation exceeds the context: the model was not shown the {now} oldest {exchanges}"
         ));
     }
@@ -253,21 +268,22 @@ mod tests {
     use hone_protocol::{GenerateRequest, Prompt, Role, ToolCall};
     use serde_json::json;
 
-    use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
     use super::*;
-    use hone_app::tools::{Called, NoTools, Permit};
+    use crate::config::Config;
+    use crate::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
+    use crate::tools::{Called, NoTools, Permit};
 
     /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
     #[track_caller]
     fn check(exchanges: usize, generator: &Arc<Scripted>, expected: &str) {
         let mut session = session(exchanges);
-        let mut screen = Recorder::default();
+        let mut audience = Recorder::default();
         session.ask("why?".into());
-        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &NoTools, &mut screen) {
-            Ok((ending, _)) => screen.seen.push(format!("{ending:?}")),
-            Err(error) => screen.seen.push(format!("error: {error:#}")),
+        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &NoTools, &mut audience) {
+            Ok((ending, _)) => audience.seen.push(format!("{ending:?}")),
+            Err(error) => audience.seen.push(format!("error: {error:#}")),
         }
-        assert_eq!(screen.seen.join("\n"), expected);
+        assert_eq!(audience.seen.join("\n"), expected);
     }
 
     #[test]
@@ -364,11 +380,11 @@ mod tests {
         let mut session = session(0);
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
-        let mut screen = Recorder::pressing(press, 2);
+        let mut audience = Recorder::pressing(press, 2);
         let (ending, _) =
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap();
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut audience).unwrap();
         assert_eq!(ending, Ending::Interrupted);
-        assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
+        assert_eq!(audience.seen.join("\n"), "Be|cause|end\nnote: stopped");
         assert_eq!(session.exchanges()[0].answer, "Because");
         assert_eq!(session.exchanges()[0].finish_reason, None);
         assert!(generator.was_cancelled(), "the generator is to learn that nobody listens");
@@ -380,9 +396,9 @@ mod tests {
         let mut session = session(0);
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
-        let mut screen = Recorder::pressing(press, 0);
+        let mut audience = Recorder::pressing(press, 0);
         assert_eq!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap().0,
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut audience).unwrap().0,
             Ending::Interrupted
         );
         assert!(session.exchanges().is_empty());
@@ -439,12 +455,12 @@ mod tests {
         }));
         let offered = vec![Tool { name: "look".into(), description: String::new(), parameters: json!({}) }];
         let tools = Staged { offered, permit, called };
-        let (mut session, mut screen) = (session(0), Recorder::default());
+        let (mut session, mut audience) = (session(0), Recorder::default());
         session.ask("why?".into());
         let ended =
-            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &tools, &mut screen).unwrap().0;
-        screen.seen.push(format!("{ended:?}"));
-        assert_eq!(screen.seen.join("\n"), expected);
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &tools, &mut audience).unwrap().0;
+        audience.seen.push(format!("{ended:?}"));
+        assert_eq!(audience.seen.join("\n"), expected);
         let last = generator.requests().pop().unwrap();
         results(&last).into_iter().map(|turn| turn.content).collect()
     }
@@ -458,8 +474,9 @@ mod tests {
         assert_eq!(read, ["42"]);
         let twice = format!("{CALLS}\n{CALLS}\nDone.|end\nAnswered");
         assert_eq!(check_tools(2, Permit::Allowed, said(), &twice), ["42", "42"]);
-        let often = format!("{}Done.|end\nAnswered", format!("{CALLS}\n").repeat(MOST_ROUNDS));
-        assert_eq!(check_tools(usize::MAX, Permit::Allowed, said(), &often).len(), MOST_ROUNDS);
+        let most_rounds = Config::defaults().unwrap().chat.tool_rounds;
+        let often = format!("{}Done.|end\nAnswered", format!("{CALLS}\n").repeat(most_rounds));
+        assert_eq!(check_tools(usize::MAX, Permit::Allowed, said(), &often).len(), most_rounds);
     }
 
     #[test]
