@@ -81,7 +81,7 @@ impl DataSet {
                 Entry::Pair(task, reference) => set.pairs.push(DecidedPair { question, task, reference }),
             }
         }
-        match set.len() {
+        match set.n_verdicts() {
             0 => Err(usage(format!("{} is empty", path.display()))),
             _ => Ok(set),
         }
@@ -103,7 +103,7 @@ impl DataSet {
     }
 
     /// How many verdicts it takes to judge it.
-    pub fn len(&self) -> usize {
+    pub fn n_verdicts(&self) -> usize {
         self.answers.len() + self.pairs.len()
     }
 }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_examination_is_a_set_as_well() {
         let set = DataSet::examination();
-        assert_eq!((set.len(), set.answers.len(), set.pairs.len()), (180, 180, 0));
+        assert_eq!((set.n_verdicts(), set.answers.len(), set.pairs.len()), (180, 180, 0));
         let references: Vec<f64> = set.answers.iter().take(4).map(|answer| answer.reference).collect();
         assert_eq!((references, set.answers[179].question), (vec![5.0, 3.0, 1.0, 5.0], 59));
     }

@@ -22,7 +22,7 @@ pub struct ServedJudges {
 enum Source {
     /// The configured one, made anew for each verdict: an examination may have been taken in the meantime.
     Configured {
-        app: App,
+        app: Box<App>,
         generator: Arc<dyn Generate>,
     },
     Given(Jury),
@@ -31,7 +31,7 @@ enum Source {
 impl ServedJudges {
     /// The judge that the configuration describes, on an engine that runs.
     pub fn configured(app: &App, generator: Arc<dyn Generate>) -> ServedJudges {
-        ServedJudges { source: Source::Configured { app: app.with_config(app.config.clone()), generator } }
+        ServedJudges { source: Source::Configured { app: Box::new(app.with_config(app.config.clone())), generator } }
     }
 
     /// These judges, whatever the configuration describes.

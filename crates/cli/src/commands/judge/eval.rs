@@ -62,14 +62,14 @@ fn judged(app: &Invocation, session: &JudgeSession, set: &DataSet) -> anyhow::Re
     let answers: Vec<_> = set.answers.iter().map(|answer| answer.task.clone()).collect();
     let mut completed = session.judge_all(&answers, "", &steps, |_, grade| {
         grades.push(grade);
-        steps.show(grades.len(), set.len(), &judge);
+        steps.show(grades.len(), set.n_verdicts(), &judge);
         Ok(())
     })?;
     if completed == Completed::All {
         let pairs: Vec<_> = set.pairs.iter().map(|pair| pair.task.clone()).collect();
         completed = session.judge_all(&pairs, "", &steps, |_, preference| {
             preferences.push(preference);
-            steps.show(grades.len() + preferences.len(), set.len(), &judge);
+            steps.show(grades.len() + preferences.len(), set.n_verdicts(), &judge);
             Ok(())
         })?;
     }
