@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_agents::{Asker, Change, Exchange, TooSlow};
+use hone_agents::{Asker, Exchange, ExchangeChange, TooSlow};
 use hone_app::conversations::Session;
 use hone_app::tools::{MOST_ROUNDS, Tools, carry_out};
 use hone_app::{Interrupt, Listening};
@@ -188,9 +188,9 @@ fn follow(
             }
         };
         match exchange.take(&envelope) {
-            Change::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, screen)?,
-            Change::Answered(RespondentId::A, response) => return Ok(response.clone()),
-            Change::Failed(RespondentId::A, error) => return Err(error.clone().into()),
+            ExchangeChange::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, screen)?,
+            ExchangeChange::Answered(RespondentId::A, response) => return Ok(response.clone()),
+            ExchangeChange::Failed(RespondentId::A, error) => return Err(error.clone().into()),
             _ => {}
         }
     }
