@@ -5,7 +5,7 @@
 # that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
-#   HONE_PROFILE                         the profile that is built (release)
+#   HONE_PROFILE                         the profile that is built (dist: with link-time optimization, without symbols)
 #
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
@@ -14,7 +14,12 @@ set -euo pipefail
 umask 022
 
 cd "$(dirname "$0")/.."
-profile=${HONE_PROFILE:-release}
+# shellcheck source=scripts/lib/subcommands.sh
+. scripts/lib/subcommands.sh
+case ${1:-} in
+-h | --help) print_help scripts/release.sh && exit ;;
+esac
+profile=${HONE_PROFILE:-dist}
 # hone would take it for a key of its configuration.
 unset HONE_PROFILE
 output=$PWD/target/release-files
@@ -51,15 +56,17 @@ prepare() {
         build=${CARGO_TARGET_DIR:-target} cross=()
         ;;
     aarch64-unknown-linux-gnu)
-        (. scripts/arm-tools.sh) 2>&1 >/dev/null || return 1
-        . scripts/arm-tools.sh >&2
+        # shellcheck disable=SC2069 # why it fails is wanted, and nothing else
+        (. scripts/lib/arm-tools.sh) 2>&1 >/dev/null || return 1
+        . scripts/lib/arm-tools.sh >&2
         read -ra runner <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
         ;;
     x86_64-pc-windows-gnu)
-        (. scripts/windows-tools.sh) 2>&1 >/dev/null || return 1
-        . scripts/windows-tools.sh >&2
+        # shellcheck disable=SC2069
+        (. scripts/lib/windows-tools.sh) 2>&1 >/dev/null || return 1
+        . scripts/lib/windows-tools.sh >&2
         if command -v wine >/dev/null; then
-            . scripts/wine.sh
+            . scripts/lib/wine.sh
             prepare_wine "$work/wine"
         fi
         runner=(wine)
@@ -113,7 +120,7 @@ release() {
     mkdir -p "$work/$name"
     cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
     archive "$name"
-    scripts/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
+    scripts/lib/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
     case $target in *-darwin) ;; *) started+="; $(needs "$binary")" ;; esac
     report+=("$system: built, $started")
 }

@@ -1,13 +1,68 @@
 #!/usr/bin/env bash
-# Runs every test, after fetching the models and programs that they need. Arguments go to `cargo test`.
+# Runs the tests, after fetching the models and programs that they need: with cargo-nextest where it is installed, otherwise with
+# `cargo test`.
+#
+#   scripts/test.sh                             every test, without the ordeals (torture::), which `scripts/check.sh torture` runs
+#   scripts/test.sh [OPTION...] NAME            tests with this text in their name
+#   scripts/test.sh -p hone-memory NAME         the same of one crate
+#   scripts/test.sh --test program -- NAME... --skip NAME
+#
+#   scripts/test.sh arm [ARGUMENT...]           as programs for 64-bit ARM, under an emulator
+#   scripts/test.sh torture                     the ordeals, for an hour
+#   scripts/test.sh under-load [ARGUMENT...]    again and again beside busy loops
+#
+#   HONE_TEST_RUNNER   nextest or cargo, instead of what is installed
+#
+# Options are those that both runners know (-p, --test, --lib, --release, --target, --no-fail-fast ...); behind `--` they share names,
+# --skip, --exact, --ignored and --include-ignored. Examples in the documentation are run when everything is.
 set -euo pipefail
 
-cd "$(dirname "$0")/.."
-. scripts/programs.sh
+here=$(dirname "$0")
+# shellcheck source=scripts/lib/subcommands.sh
+. "$here/lib/subcommands.sh"
+case ${1:-} in
+arm | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
+esac
+
+cd "$here/.."
+# shellcheck source=scripts/lib/programs.sh
+. scripts/lib/programs.sh
 # The workspaces that `hone task` is tested on have tests for Node.js.
 install_programs 'The tests' node >&2
-HONE_TEST_MODELS=$(scripts/fetch-test-models.sh)
-export HONE_TEST_MODELS
-HONE_TEST_TOOLS=$(scripts/install-test-tools.sh)
-export HONE_TEST_TOOLS
-cargo test --workspace --locked "$@"
+HONE_TEST_MODELS=$(scripts/lib/fetch-test-models.sh)
+HONE_TEST_TOOLS=$(scripts/lib/install-test-tools.sh)
+export HONE_TEST_MODELS HONE_TEST_TOOLS
+
+runner=${HONE_TEST_RUNNER:-}
+if [ -z "$runner" ]; then
+    runner=cargo
+    ! cargo nextest --version >/dev/null 2>&1 || runner=nextest
+fi
+case $runner in
+nextest) run=(cargo nextest run) ;;
+cargo) run=(cargo test) ;;
+*) echo "error: HONE_TEST_RUNNER is nextest or cargo, and not $runner" >&2 && exit 2 ;;
+esac
+
+# Whether the arguments choose crates themselves.
+chooses_crates() {
+    local argument
+    for argument; do
+        case $argument in
+        --) return 1 ;;
+        -p* | --package | --package=* | --workspace | --manifest-path*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+if [ $# -gt 0 ]; then
+    chooses_crates "$@" || run+=(--workspace)
+    exec "${run[@]}" --locked "$@"
+fi
+status=0
+if [ "$runner" = nextest ]; then
+    cargo test --doc --workspace --locked --quiet --no-fail-fast || status=$?
+fi
+"${run[@]}" --workspace --locked --no-fail-fast -- --skip torture:: || status=$?
+exit "$status"

@@ -188,7 +188,7 @@ fn the_readme_shows_the_recorded_conversation() {
     let (readme, picture, cast) = (read("README.md"), read("assets/session.svg"), read("assets/session.cast"));
     assert!(readme.contains("](assets/session.svg)"));
     let digest = hone_protocol::hexadecimal(Sha256::digest(&cast));
-    assert!(picture.contains(&digest), "scripts/record-session.sh makes assets/session.svg from assets/session.cast");
+    assert!(picture.contains(&digest), "scripts/record.sh session makes assets/session.svg from assets/session.cast");
     assert!(picture.len() < 100_000, "{}", picture.len());
     let events = cast.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
     let shown: String = events.map(|event| event[2].as_str().unwrap().to_owned()).collect();

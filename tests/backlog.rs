@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::terminal::Terminal;
-use crate::support::{Home, Run, smollm2};
+use crate::support::{Home, Run, smollm2, wait_until};
 use hone_memory::{Due, Engram, MemoryOptions, MemoryStore};
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, QueryId, Response, SessionId, Timestamp};
@@ -192,9 +192,7 @@ fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded(
     remember_due(&home, 3);
     let mut chat = Terminal::chat(&home, &[]);
     chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-    while stats(&home)["grades_due"] != 0 {
-        sleep(Duration::from_millis(100));
-    }
+    wait_until("nothing is due", || stats(&home)["grades_due"] == 0);
     chat.type_text("\u{4}");
     assert!(chat.exit_status().success());
     let lines = chat.lines();
@@ -216,9 +214,7 @@ fn a_chat_waits_for_its_grades_where_it_is_asked_to() {
         chat.type_text(question);
     }
     let n_answered = || home.run(&["events", "--json", "--type", "response.generation"]).stdout.lines().count();
-    while n_answered() < 2 {
-        sleep(Duration::from_millis(50));
-    }
+    wait_until("both questions are answered", || n_answered() == 2);
     chat.type_text("\u{4}");
     assert!(chat.exit_status().success());
     assert!(engrams(&home).iter().all(|engram| engram["critic_score"].is_u64()), "{:#?}", engrams(&home));
@@ -229,7 +225,7 @@ fn n_questions() -> u64 {
     if std::env::var_os("HONE_TORTURE").is_some() { 300 } else { 12 }
 }
 
-/// Kills a process at a random moment; whether it had ended by itself, and well.
+/// Kills a process at a random moment, whatever it does then; whether it had ended by itself, and well.
 fn kill_within(child: &mut Child, random: &mut ChaCha8Rng, milliseconds: u64) -> bool {
     drop(child.stdin.take());
     sleep(Duration::from_millis(random.next_u64() % milliseconds));
@@ -256,6 +252,7 @@ fn ask_or_kill(home: &Home, random: &mut ChaCha8Rng, number: u64) -> Option<Stri
         1 => {
             let mut chat = Terminal::chat(home, &["--max-tokens", "3"]);
             chat.type_text(&format!("{question}\r"));
+            // The moment is random on purpose.
             sleep(Duration::from_millis(random.next_u64() % 4_000));
             chat.child.kill().unwrap();
             chat.child.wait().unwrap();

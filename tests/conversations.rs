@@ -1,5 +1,8 @@
 //! A terminal that people keep open: saved conversations, rendered answers, presets, vectors, and the first start.
 
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
 use crate::support::terminal::Terminal;
 use crate::support::{Home, Run, smollm2};
 use serde_json::json;
@@ -7,7 +10,7 @@ use serde_json::json;
 /// A home with these conversations of one exchange, which no memory knows.
 fn home_with(conversations: &[(&str, &str, &str)]) -> Home {
     let home = Home::new();
-    for (name, question, answer) in conversations {
+    for (number, (name, question, answer)) in conversations.iter().enumerate() {
         let conversation = json!({
             "format": 1,
             "model": smollm2(),
@@ -20,9 +23,10 @@ fn home_with(conversations: &[(&str, &str, &str)]) -> Home {
                 "timings": hone_protocol::Timings::default(),
             }],
         });
-        home.write(&format!("data/conversations/{name}.json"), conversation.to_string().as_bytes());
-        // The order is that of writing, and clocks are coarse.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let path = home.write(&format!("data/conversations/{name}.json"), conversation.to_string().as_bytes());
+        // The last one is the latest.
+        let at = SystemTime::now() - Duration::from_secs((conversations.len() - number) as u64);
+        File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
     }
     home
 }

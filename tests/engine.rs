@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::support::{Home, smollm2};
+use crate::support::{Home, smollm2, wait_for};
 use serde_json::Value;
 
 /// Runs a command over the built-in model and returns what it printed.
@@ -129,11 +128,10 @@ fn generate_prints_the_text_as_it_comes() {
     let (mut first, mut stdout) = ([0], child.stdout.take().unwrap());
     stdout.read_exact(&mut first).unwrap();
     // Thousands of tokens are left to compute. A process that had waited for them would now only print, and be gone.
-    std::thread::sleep(Duration::from_secs(1));
-    let exit = child.try_wait().unwrap();
+    let running = home.json(&["ps", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((first, exit), (*b"y", None));
+    assert_eq!((first, &running[0]["lanes"][0]["running"]), (*b"y", &1.into()), "{running:#}");
 }
 
 #[test]
@@ -280,15 +278,9 @@ fn running_hones_are_seen_while_they_run() {
     let arguments = ["generate", "--model", &smollm2(), "--raw", "--temperature", "0", "-N", "8000"];
     let mut running = home.command(program, &arguments).spawn().unwrap();
     running.stdin.take().unwrap().write_all(b"1 2 3 4 5 6 7 8 9 10 11 12").unwrap();
-    let begin = Instant::now();
-    let seen = loop {
-        let seen = home.json(&["ps", "--json"]);
-        if seen[0]["lanes"][0]["running"] == 1 {
-            break seen;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{seen:#}");
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let seen = wait_for("it answers", || {
+        Some(home.json(&["ps", "--json"])).filter(|seen| seen[0]["lanes"][0]["running"] == 1)
+    });
     assert_eq!((&seen[0]["process"], &seen[0]["command"]), (&running.id().into(), &"generate".into()));
     assert_eq!(
         (&seen[0]["lanes"][0]["arrived"], &seen[0]["models"][0]["state"]),

@@ -2,6 +2,8 @@
 
 #[cfg(unix)]
 use crate::support::terminal::Terminal;
+#[cfg(unix)]
+use crate::support::wait_until;
 use crate::support::{Home, smollm2};
 use serde_json::Value;
 
@@ -101,9 +103,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
         chat
     };
     let mut first = chat();
-    while verdicts() < 8 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_until("the judge has graded eight answers", || verdicts() >= 8);
     first.type_text("Is fire hot?\r");
     let has_answered = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
     first.wait_for("answer", has_answered);
@@ -112,9 +112,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     let before = verdicts();
     assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
     let mut second = chat();
-    while !home.path("data/judges").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    wait_until("the examination is over", || home.path("data/judges").exists());
     let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
     second.wait_for("result", is_told);
     second.type_text("\u{4}");

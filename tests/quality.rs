@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
+#[cfg(unix)]
+use crate::support::wait_until;
 use crate::support::{Home, Run, smollm2};
 use serde_json::{Value, json};
 
@@ -360,9 +361,7 @@ fn an_interrupt_keeps_what_is_graded() {
     let output = home.path("out.jsonl");
     let arguments = ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--json"];
     let child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
-    while fs::metadata(&output).map_or(0, |metadata| metadata.len()) == 0 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("an answer is graded", || fs::metadata(&output).is_ok_and(|metadata| metadata.len() > 0));
     let pressed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(pressed.success());
     let ended = child.wait_with_output().unwrap();

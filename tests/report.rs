@@ -5,8 +5,10 @@ use std::fs;
 use std::path::Path;
 #[cfg(unix)]
 use std::process::{Child, Command};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+#[cfg(unix)]
+use crate::support::wait_until;
 use crate::support::{Home, Run, embedder, smollm2};
 use serde_json::{Value, json};
 
@@ -333,10 +335,10 @@ fn kept(home: &Home, folder: &str) -> BTreeMap<String, SystemTime> {
 fn start_until(home: &Home, folder: &str, n_kept: usize) -> Child {
     let child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &["report", "--compare", &smollm2(), "--json"]);
     let mut child = { child }.spawn().unwrap();
-    while kept(home, folder).len() < n_kept {
+    wait_until(&format!("{n_kept} files are kept in {folder}"), || {
         assert!(child.try_wait().unwrap().is_none(), "it has ended too early");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        kept(home, folder).len() >= n_kept
+    });
     child
 }
 

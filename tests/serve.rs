@@ -7,14 +7,13 @@ use std::io::{BufRead, BufReader};
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 #[cfg(unix)]
 use crate::support::served::wait_for_requests;
 use crate::support::served::{Served, body_of, status_of};
 #[cfg(unix)]
 use crate::support::terminal::Terminal;
-use crate::support::{Home, embedder, smollm2};
+use crate::support::{Home, embedder, smollm2, wait_until};
 use serde_json::{Value, json};
 
 /// A hub to pull from.
@@ -132,17 +131,7 @@ fn a_download_without_clients_ends_and_is_resumed() {
         assert!(lines.read_line(&mut line).unwrap() > 0, "the download begins");
     }
     drop(lines);
-    let partial = served.home.path("data/models/.incoming/mine/model.gguf.partial");
-    let length = || partial.metadata().unwrap().len();
-    let begin = Instant::now();
-    loop {
-        let before = length();
-        std::thread::sleep(Duration::from_millis(300));
-        if length() == before {
-            break;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(20), "the download goes on");
-    }
+    wait_until("the download has ended", || hub.n_broken_off() == 1);
     let answer = served.post("/api/pull", &pull);
     assert!(answer.contains("{\"status\":\"success\"}"), "{answer}");
     let resumed = hub.ranges().pop().flatten().unwrap();
@@ -358,11 +347,7 @@ fn the_page_opens_in_the_browser() {
     let path = format!("{}:{}", browser.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let opened = browser.with_extension("opened");
     let served = Served::start_in(home.variable("PATH", &path), &["--open"]);
-    let begin = Instant::now();
-    while !opened.exists() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "nothing is opened");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the page is opened", || opened.exists());
     assert!(fs::read_to_string(&opened).unwrap().ends_with(&served.address));
 }
 

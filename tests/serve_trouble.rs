@@ -1,19 +1,15 @@
 //! What happens to `hone serve` and its clients when something goes wrong: it is told to stop, clients go away, and the disk
 //! is full or read-only.
 
-#[cfg(target_os = "linux")]
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use crate::support::Home;
 use crate::support::served::{Served, body_of, status_of, wait_for_requests};
 #[cfg(target_os = "linux")]
 use crate::support::small_disk::SmallDisk;
+use crate::support::{Home, wait_for, wait_until};
 use serde_json::{Value, json};
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A question with an answer of this many tokens: the model may not end it.
 fn question(max_tokens: usize) -> Value {
@@ -48,24 +44,10 @@ fn terminate(served: &Served) {
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
 }
 
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "it is not so that {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Waits for the end of the process and returns its exit code.
 #[track_caller]
 fn exit_code(served: &mut Served) -> Option<i32> {
-    let mut status = None;
-    wait_until("the server has ended", || {
-        status = served.process.try_wait().unwrap();
-        status.is_some()
-    });
-    status.unwrap().code()
+    wait_for("the server has ended", || served.process.try_wait().unwrap()).code()
 }
 
 #[test]

@@ -3,7 +3,6 @@
 pub(crate) mod served;
 #[cfg(unix)]
 pub(crate) mod small_disk;
-#[cfg(unix)]
 pub(crate) mod terminal;
 
 use std::fs;
@@ -14,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Far longer than anything here takes, so that only a missing thing runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A home that holds nothing at first.
 pub(crate) struct Home {
@@ -34,14 +36,35 @@ const STAND_IN: [(&str, &str); 2] = [("HONE_CRITIC_EXAMINATION", "false"), ("HON
 
 /// Starts a program. One that was just written is busy while a process that another test starts still has its file open.
 fn started(mut command: Command) -> Child {
-    let until = Instant::now() + Duration::from_secs(5);
+    wait_for("the program can be started", || match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+        child => Some(child.unwrap()),
+    })
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, || holds().then_some(()));
+}
+
+/// Waits until `look` finds something, and returns that.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    let Some(found) = patiently(look) else { panic!("within {PATIENCE:?} it has not come about that {what}") };
+    found
+}
+
+/// Looks until there is something to return; `None` when that has taken far too long. Looking takes half of the time at most.
+pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + PATIENCE;
     loop {
-        match command.spawn() {
-            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            child => return child.unwrap(),
+        let begun = Instant::now();
+        let found = look();
+        if found.is_some() || begun > until {
+            return found;
         }
+        std::thread::sleep(begun.elapsed().max(Duration::from_millis(1)));
     }
 }
 
@@ -138,7 +161,7 @@ fn test_model(name: &str) -> String {
     let default = || root().join("target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
     let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    assert!(path.exists(), "{} is missing: scripts/lib/fetch-test-models.sh fetches it", path.display());
     path.to_str().unwrap().to_owned()
 }
 

@@ -1,9 +1,9 @@
 //! The chat as a person sees it: the real binary in a terminal, with the built-in model.
 
 use crate::support::terminal::Terminal;
-#[cfg(unix)]
-use crate::support::terminal::patiently;
 use crate::support::{Home, smollm2};
+#[cfg(unix)]
+use crate::support::{wait_for, wait_until};
 
 fn position(lines: &[String], start: &str) -> Option<usize> {
     lines.iter().position(|line| line.starts_with(start))
@@ -262,11 +262,11 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     let process = Pid::from_raw(terminal.child.process_id().unwrap() as i32).unwrap();
     terminal.type_text("\u{1a}");
     let stopped = || waitpid(Some(process), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
-    let (_, status) = patiently(stopped).expect("Ctrl-Z does not stop the chat");
+    let (_, status) = wait_for("Ctrl-Z stops the chat", stopped);
     assert!(status.stopped(), "{status:?}");
     kill_process(process, Signal::CONT).unwrap();
     // Until then the terminal would edit the line itself, and keep the keys that follow from the chat.
-    patiently(|| (!is_set(&terminal, "ICANON")).then_some(())).expect("the chat does not go on");
+    wait_until("the chat goes on", || !is_set(&terminal, "ICANON"));
     terminal.type_text("re hot?");
     terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
     terminal.type_text("\u{15}\u{4}");

@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Home, smollm2};
+use crate::support::{Home, PATIENCE, smollm2, wait_until};
 
 /// A running server.
 pub(crate) struct Served {
@@ -45,7 +44,7 @@ impl Served {
     pub(crate) fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
         let (host, body) = (&self.address, body.to_string());
         let mut stream = TcpStream::connect(host).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
         let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
@@ -76,16 +75,11 @@ pub(crate) fn status_of(answer: &str) -> u16 {
 /// Waits until the server works on `n` requests.
 #[track_caller]
 pub(crate) fn wait_for_requests(home: &Home, n: u64) {
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
+    wait_until(&format!("the server works on {n} requests"), || {
         let running = home.json(&["ps", "--json"]);
         // The server's process is the only one with an engine.
         assert_eq!(running.as_array().unwrap().len(), 1, "{running}");
         let models = running[0]["models"].as_array().unwrap();
-        if models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n {
-            return;
-        }
-        assert!(Instant::now() < until, "{running}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n
+    });
 }

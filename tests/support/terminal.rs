@@ -2,14 +2,10 @@
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 
-use crate::support::{Home, smollm2};
-
-/// Far longer than anything here takes, so that only a missing thing runs into it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::{Home, patiently, smollm2, wait_for};
 
 /// A terminal of 60 lines of 100 columns with a chat in it.
 pub(crate) struct Terminal {
@@ -118,7 +114,7 @@ impl Terminal {
     /// Waits until the chat has ended.
     #[track_caller]
     pub(crate) fn exit_status(&mut self) -> ExitStatus {
-        patiently(|| self.child.try_wait().unwrap()).expect("the chat does not end")
+        wait_for("the chat ends", || self.child.try_wait().unwrap())
     }
 
     /// Waits until the screen's lines are as `wanted` says, and returns them.
@@ -126,18 +122,6 @@ impl Terminal {
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
         patiently(|| Some(self.lines()).filter(|lines| wanted(lines)))
             .unwrap_or_else(|| panic!("no {what} on the screen:\n{}", self.lines().join("\n")))
-    }
-}
-
-/// Looks until there is something to return; `None` when it has taken far too long.
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let found = look();
-        if found.is_some() || Instant::now() > until {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -19,6 +19,7 @@ use hone_work::{
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use crate::support::wait_until;
 use crate::task_stories::stage::{PLAN, Stage, actions, launcher, prompt_of};
 
 /// The variable by which a process knows that it is the one to be killed: the folder of tasks.
@@ -94,7 +95,7 @@ fn killed_process() {
 
 fn start(stage: &Stage) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["kills::killed_process", "--exact", "--ignored", "--quiet"])
+        .args(["task_stories::kills::killed_process", "--exact", "--ignored", "--quiet"])
         .env(TASKS, stage.home.path("data/tasks"))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -133,9 +134,9 @@ fn record(stage: &Stage) -> TaskRecord {
 
 /// Waits until the work is being written to the workspace, or the process has ended.
 fn wait_for_delivery(stage: &Stage, child: &mut Child) {
-    while record(stage).state == TaskState::Working && child.try_wait().unwrap().is_none() {
-        sleep(Duration::from_millis(1));
-    }
+    wait_until("the work is delivered", || {
+        record(stage).state != TaskState::Working || child.try_wait().unwrap().is_some()
+    });
 }
 
 /// What must hold whenever a process was killed.
@@ -185,6 +186,7 @@ fn a_run_that_is_killed_at_any_moment_resumes_and_does_nothing_twice() {
         n_tasks += 1;
         loop {
             let mut child = start(&stage);
+            // The moment is random on purpose.
             if random.next_u32().is_multiple_of(2) {
                 wait_for_delivery(&stage, &mut child);
                 sleep(Duration::from_micros(random.next_u64() % LONGEST_DELIVERY));

@@ -100,7 +100,7 @@ const TYPESCRIPT: Language = Language {
 fn test_tools(name: &str) -> PathBuf {
     let default = || crate::support::root().join("target/test-tools");
     let folder = std::env::var_os("HONE_TEST_TOOLS").map_or_else(default, PathBuf::from).join(name);
-    assert!(folder.exists(), "{} is missing: scripts/install-test-tools.sh installs it", folder.display());
+    assert!(folder.exists(), "{} is missing: scripts/lib/install-test-tools.sh installs it", folder.display());
     folder
 }
 

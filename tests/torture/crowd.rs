@@ -23,6 +23,7 @@ fn a_crowd_of_which_some_are_killed_loses_nothing() {
         let mut crowd: Vec<(String, Child)> = questions.into_iter().map(|it| (it.clone(), start(&home, &it))).collect();
         // Whoever owns the memory just now, one of the first is it.
         for _ in 0..2 {
+            // The moment is random on purpose.
             sleep(Duration::from_millis(ordeal.below(1_500)));
             let victim = ordeal.below(4) as usize;
             let _ = crowd[victim].1.kill();

@@ -94,6 +94,7 @@ fn kill_during(ordeal: &mut Ordeal, home: &Home, arguments: &[String], duration:
     let mut command: Command = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments);
     let mut child = command.spawn().unwrap();
     drop(child.stdin.take());
+    // The moment is random on purpose.
     sleep(Duration::from_micros(ordeal.below((duration.as_micros() * 6 / 5) as u64)));
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();

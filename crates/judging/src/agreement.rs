@@ -2,7 +2,7 @@
 //!
 //! A [`Measure`] is a row: its name, the items that it is about, and its formula. The same formula gives the
 //! [`Figure`]'s value and, over resampled items, its interval. A figure that would mean nothing has no value and says
-//! why. `scripts/check-agreement.py` recomputes the formulas with scipy.
+//! why. `scripts/check.sh agreement` recomputes the formulas with scipy.
 
 mod alpha;
 mod bootstrap;

@@ -4,7 +4,7 @@
 //! them. The log-probabilities of the answer's tokens, after the question and without it, become [`features`]; so does
 //! what a linear probe reads in the states (the residual stream, averaged over the answer); rules about the text add some
 //! more. A logistic model over the features gives the probability that the answer is good. Its coefficients belong to the model that computes
-//! the log-probabilities, and stand in `config/likelihood.toml`, which `scripts/fit-likelihood.sh` writes together with
+//! the log-probabilities, and stand in `config/likelihood.toml`, which `scripts/record.sh likelihood` writes together with
 //! the marks of the held-out examination.
 
 mod features;

@@ -12,6 +12,7 @@ mod privacy;
 use hone_app::App;
 use hone_app::config::{Config, EngineConfig, Places};
 use hone_app::describe::bytes;
+use hone_engine::DeviceChoice;
 use hone_models::offline_in_environment;
 use hone_protocol::with_causes;
 use nu_ansi_term::Color;
@@ -114,6 +115,8 @@ struct Engine {
     opened: Option<String>,
     /// Why no device opened.
     problem: Option<String>,
+    /// Why the card is not used, although this binary was built for one.
+    card_problem: Option<String>,
 }
 
 impl Engine {
@@ -121,7 +124,12 @@ impl Engine {
         let devices = [("cpu", true), ("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))];
         let options = &config.options.model;
         let tried = options.device.open().map_err(|error| with_causes(&error));
+        let is_without_card = cfg!(feature = "cuda")
+            && options.device == DeviceChoice::Auto
+            && tried.as_ref().is_ok_and(|device| device == "cpu");
+        let card = is_without_card.then(|| DeviceChoice::Cuda(0).open());
         Engine {
+            card_problem: card.and_then(Result::err).map(|error| with_causes(&error)),
             opened: tried.as_ref().ok().cloned(),
             problem: tried.err(),
             model: config.model.clone(),
@@ -170,6 +178,7 @@ fn judge_device(facts: &Facts, findings: &mut Findings) {
     if let Some(problem) = &facts.engine.problem {
         findings.problem(format!("no model can run: {problem}"), "use --device auto and --backend auto");
     }
+    findings.remarks.extend(facts.engine.card_problem.clone());
     let has = |set: &str| facts.machine.instruction_sets.contains(&set);
     match facts.machine.architecture {
         "aarch64" if !has("dotprod") => {
@@ -350,6 +359,7 @@ mod tests {
                 built_for: vec!["cpu"],
                 opened: Some("cpu".to_string()),
                 problem: None,
+                card_problem: None,
             },
             installation: Installation {
                 model_size: Some(1_000_000_000),
@@ -386,6 +396,8 @@ mod tests {
             facts.engine.problem = Some("there is no such card".to_string());
         };
         check(closed, &["no model can run: there is no such card"], &[]);
+        let without = |facts: &mut Facts| facts.engine.card_problem = Some("there is no driver".to_string());
+        check(without, &[], &["there is no driver"]);
     }
 
     #[test]

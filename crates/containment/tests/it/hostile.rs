@@ -47,16 +47,15 @@ pub(crate) fn main() -> ExitCode {
         Some("call") => return call(&arguments[1]),
         _ => {}
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-')).cloned().unwrap_or_default();
-    let is_list = arguments.iter().any(|argument| argument == "--list");
+    let selection = Selection::of(arguments);
     let mut failed = Vec::new();
     for uses_namespaces in [true, false] {
         for (name, test) in TESTS {
             let name = format!("{name}{}", if uses_namespaces { "" } else { " (without namespaces)" });
-            if !name.contains(&filter) {
+            if !selection.has(&name) {
                 continue;
             }
-            if is_list {
+            if selection.is_list {
                 println!("{name}: test");
                 continue;
             }
@@ -67,8 +66,47 @@ pub(crate) fn main() -> ExitCode {
             }
         }
     }
-    println!("{} failed: {failed:?}", failed.len());
+    if !selection.is_list {
+        println!("{} failed: {failed:?}", failed.len());
+    }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The tests that `cargo test` or `cargo nextest` asks for, by the arguments that a test program with a harness knows.
+#[derive(Default)]
+struct Selection {
+    names: Vec<String>,
+    skipped: Vec<String>,
+    is_exact: bool,
+    is_list: bool,
+    /// No test is ignored, so there is none to run.
+    is_ignored: bool,
+}
+
+impl Selection {
+    fn of(arguments: Vec<String>) -> Self {
+        let mut selection = Self::default();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => selection.is_list = true,
+                "--exact" => selection.is_exact = true,
+                "--ignored" => selection.is_ignored = true,
+                "--skip" => selection.skipped.extend(arguments.next()),
+                "--format" | "--test-threads" => drop(arguments.next()),
+                option if option.starts_with('-') => {}
+                _ => selection.names.push(argument),
+            }
+        }
+        selection
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_meant = |text: &String| if self.is_exact { name == text } else { name.contains(text) };
+        !self.is_ignored
+            && (self.names.is_empty() || self.names.iter().any(is_meant))
+            && !self.skipped.iter().any(is_meant)
+    }
 }
 
 /// A workspace, and a folder outside.
@@ -137,12 +175,19 @@ fn running(mark: &str) -> Vec<String> {
     lines.filter(|line| line.contains(mark) && !line.contains(WORKER)).collect()
 }
 
-fn assert_gone(mark: &str) {
-    let deadline = Instant::now() + Duration::from_secs(1);
-    while !running(mark).is_empty() && Instant::now() < deadline {
+/// Waits until a condition holds, for half as long as [`unique_sleep`] lasts: nothing that it waits for ends by itself.
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < until, "within half a minute it has not come about that {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(running(mark), Vec::<String>::new(), "these still run");
+}
+
+#[track_caller]
+fn assert_gone(mark: &str) {
+    wait_until("none is left", || running(mark).is_empty());
 }
 
 /// A number of seconds that no other `sleep` has.
@@ -221,7 +266,9 @@ fn a_grandchild_that_holds_the_pipe_delays_nothing(place: &Place) {
 
 fn a_session_of_its_own_is_no_escape(place: &Place) {
     let mark = unique_sleep();
-    let script = format!("(setsid sh -c '(setsid sleep {mark} &) ; sleep {mark}' &) ; sleep 0.3; echo started");
+    let inner = format!("echo > escaped; exec sleep {mark}");
+    let outer = format!("(setsid sh -c \"{inner}\" &) ; sleep {mark}");
+    let script = format!("(setsid sh -c '{outer}' &) ; until [ -e escaped ]; do sleep 0.01; done; echo started");
     let ran = place.run(&place.shell(&script));
     assert_eq!(ran.stdout, "started\n", "{ran:?}");
     assert_gone(&mark);
@@ -322,6 +369,7 @@ fn allocate() -> ExitCode {
     let mut kept = Vec::new();
     for _ in 0..80 {
         kept.push(vec![1u8; 10 << 20]);
+        // At this rate it is seen at work.
         std::thread::sleep(Duration::from_millis(10));
     }
     println!("{}", kept.len());
@@ -330,13 +378,10 @@ fn allocate() -> ExitCode {
 
 fn a_cancelled_command_is_ended(place: &Place) {
     let mark = unique_sleep();
-    let began = Instant::now();
-    let ran = place
-        .launcher
-        .run(&place.shell(&format!("sleep {mark}")), &|| began.elapsed() > Duration::from_millis(200))
-        .unwrap();
+    let is_running = || running(&mark).iter().any(|line| line.starts_with("sleep"));
+    let ran = place.launcher.run(&place.shell(&format!("sleep {mark}")), &is_running).unwrap();
     assert_eq!(ran.ending, Ending::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(ran.seconds < 2.0, "{}", ran.seconds);
     assert_gone(&mark);
 }
 
@@ -346,11 +391,7 @@ fn nothing_outlives_a_killed_caller(place: &Place) {
     let how = if place.launcher.uses_namespaces { "with" } else { "without" };
     let mut caller =
         std::process::Command::new(this_program()).args(["call", &format!("{how} {mark}")]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !running(&mark).iter().any(|line| line.starts_with("sleep")) {
-        assert!(Instant::now() < deadline, "it does not start");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it has started", || running(&mark).iter().any(|line| line.starts_with("sleep")));
     caller.kill().unwrap();
     caller.wait().unwrap();
     assert_gone(&mark);

@@ -1,4 +1,4 @@
-//! What the samplers leave of fixed logits is what llama.cpp's leave, as `scripts/record-samplers.sh` has recorded it.
+//! What the samplers leave of fixed logits is what llama.cpp's leave, as `scripts/record.sh samplers` has recorded it.
 
 use std::collections::HashMap;
 

@@ -9,7 +9,9 @@ use std::io::{self, Write};
 use hone_protocol::{Message, ThinkingOptions, Tool};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind, State, context};
+use minijinja::{Environment, Error, ErrorKind, context};
+use time::OffsetDateTime;
+use time::format_description::parse_strftime_borrowed;
 
 use super::conversation;
 use super::messages::{Answer, Failure, TemplateRequest};
@@ -133,9 +135,11 @@ fn raise_exception(message: String) -> Result<String, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
-    let format = Kwargs::from_iter([("format", Value::from(format))]);
-    minijinja_contrib::filters::datetimeformat(state, minijinja_contrib::globals::now(), format)
+/// The time in UTC, in a format of C's `strftime`.
+fn strftime_now(format: &str) -> Result<String, Error> {
+    let invalid = |reason: String| Error::new(ErrorKind::InvalidOperation, format!("{format:?}: {reason}"));
+    let items = parse_strftime_borrowed(format).map_err(|error| invalid(error.to_string()))?;
+    OffsetDateTime::now_utc().format(&items).map_err(|error| invalid(error.to_string()))
 }
 
 /// As in Jinja, `none` is not iterable; to minijinja it is an empty list.
@@ -224,6 +228,8 @@ mod tests {
         check("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{% endfor %}!", "!");
         check("{% generation %}x{% endgeneration %}", "x");
         check("{{ strftime_now('%Y') | length }}", "4");
+        check("{{ strftime_now('%d %b %Y, %H:%M:%S') | length }}", "21");
+        check("{% if strftime_now('%-d').startswith('0') %}padded{% endif %}", "");
     }
 
     #[test]

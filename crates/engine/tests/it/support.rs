@@ -8,6 +8,7 @@ pub(crate) mod split;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
@@ -19,12 +20,12 @@ pub(crate) fn smollm2() -> PathBuf {
     test_model("SmolLM2-135M-Instruct.Q4_1.gguf")
 }
 
-/// One of the files that `scripts/fetch-test-models.sh` fetches.
+/// One of the files that `scripts/lib/fetch-test-models.sh` fetches.
 pub(crate) fn test_model(name: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
     let path = folder.join(name);
-    assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    assert!(path.is_file(), "{} is missing: scripts/lib/fetch-test-models.sh fetches it", path.display());
     path
 }
 
@@ -48,6 +49,16 @@ pub(crate) fn shared_smollm2() -> MutexGuard<'static, Model> {
     static MODEL: OnceLock<Mutex<Model>> = OnceLock::new();
     let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), &options()).unwrap()));
     model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits until a condition holds, for far longer than anything here takes.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < until, "within two minutes it has not come about that {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Finds models by path.

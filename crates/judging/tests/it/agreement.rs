@@ -1,4 +1,4 @@
-//! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check-agreement.py` has recorded them.
+//! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check.sh agreement` has recorded them.
 
 use hone_judging::{
     Calibration, Figure, GradedAnswer, MeasurementLevel, RatedAnswer, RatedUnit, SCORE_MEASURES, krippendorff_alpha,

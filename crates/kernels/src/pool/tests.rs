@@ -86,7 +86,11 @@ fn many_tiny_steps_all_happen() {
 fn sleeping_threads_are_woken() {
     let mut pool = pool(3);
     for _ in 0..5 {
-        std::thread::sleep((SPIN + YIELD) * 20);
+        while pool.shared.n_sleepers.load(Ordering::SeqCst) < pool.workers.len() {
+            std::thread::yield_now();
+        }
+        // Both hold this lock until they sleep.
+        drop(pool.shared.lock_sleep());
         let threads: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
         // Each task waits for another one to begin, which takes a second thread.
         pool.for_each(2, |_, thread| {

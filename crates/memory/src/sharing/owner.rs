@@ -23,7 +23,7 @@ pub(super) struct OwnerNote {
 /// The lock that makes this process the owner of a folder, until it is dropped or the process ends.
 pub(super) struct OwnerLock {
     folder: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl OwnerLock {
@@ -34,7 +34,7 @@ impl OwnerLock {
     pub(super) fn try_acquire(folder: &Path) -> io::Result<Option<OwnerLock>> {
         let lock = open_private(&folder.join("owner.lock"), File::options().write(true).create(true).truncate(false))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Some(OwnerLock { folder: folder.to_owned(), _lock: lock })),
+            Ok(()) => Ok(Some(OwnerLock { folder: folder.to_owned(), lock })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -47,6 +47,15 @@ impl OwnerLock {
     pub(super) fn announce(&self, socket: Option<&Path>) -> io::Result<()> {
         let note = OwnerNote { process: process::id(), socket: socket.map(Path::to_owned) };
         write_file(&note_path(&self.folder), Purpose::Owner, &serde_json::to_vec(&note)?)
+    }
+}
+
+impl Drop for OwnerLock {
+    /// Closing the file would not do: a process that is being started holds a copy of it, and with it the lock.
+    fn drop(&mut self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(folder = %self.folder.display(), %error, "the lock of memory cannot be released");
+        }
     }
 }
 

@@ -347,6 +347,7 @@ fn run_and_kill(folder: &Path, seed: u64, next: &[u64], kill_time: &KillTime) ->
         }
     }
     let reader = thread::spawn(move || sayings.collect::<Vec<_>>());
+    // The moment of the kill is what is varied.
     thread::sleep(*rest);
     assert!(child.try_wait().unwrap().is_none(), "the process ended before it was killed");
     child.kill().unwrap();

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-use crate::support::{copy_folder, engram, grade, id, vector};
+use crate::support::{copy_folder, engram, grade, id, vector, wait_until};
 
 /// Answers that are remembered before something is damaged.
 const ANSWERS: u64 = 60;
@@ -75,6 +75,12 @@ fn open(folder: &Path) -> Result<MemoryStore, MemoryError> {
 
 fn repaired(folder: &Path, elsewhere: &[Engram]) -> Repaired {
     repair(folder, &MemoryOptions::default(), elsewhere).unwrap()
+}
+
+/// Waits until a backup is complete; it is written by a thread of its own.
+#[track_caller]
+fn wait_for_backup(memory: &Path) {
+    wait_until("a backup is complete", || !files(memory, ".jsonl.gz").is_empty());
 }
 
 /// Files below a folder whose paths contain `name`.
@@ -165,9 +171,7 @@ fn what_storage_has_lost_comes_back_from_a_backup() {
     let store = open(memory.path()).unwrap();
     store.back_up_if_due(now);
     // The backup finishes before the store is closed, or while it is.
-    while files(memory.path(), ".jsonl.gz").is_empty() {
-        std::thread::yield_now();
-    }
+    wait_for_backup(memory.path());
     drop(store);
     fs::remove_dir_all(memory.path().join("store")).unwrap();
     let report = repaired(memory.path(), &[]);
@@ -196,9 +200,7 @@ fn what_was_forgotten_stays_forgotten() {
     let memory = filled();
     let store = open(memory.path()).unwrap();
     store.back_up_if_due(Timestamp::now());
-    while files(memory.path(), ".jsonl.gz").is_empty() {
-        std::thread::yield_now();
-    }
+    wait_for_backup(memory.path());
     store.remove(&[id(1), id(27)]).unwrap();
     drop(store);
     for damaged in ["store/db", "store"] {
@@ -258,9 +260,7 @@ fn what_is_due_stays_due() {
         store.append_event(&graded).unwrap();
     };
     store.back_up_if_due(Timestamp::now());
-    while files(memory.path(), ".jsonl.gz").is_empty() {
-        std::thread::yield_now();
-    }
+    wait_for_backup(memory.path());
     // Graded and left ungraded after the backup; its events say so, and so does the damaged log.
     store.update_score(id(1), &grade(Some(3))).unwrap();
     critique(1, grade(Some(3)));

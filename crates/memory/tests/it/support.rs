@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore, Vetting};
 use hone_protocol::{
@@ -13,6 +14,9 @@ use hone_protocol::{
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tempfile::TempDir;
+
+/// Far longer than anything here takes, so that only a missing thing runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The embedding model of the tests.
 pub(crate) const MODEL: &str = "all-minilm:l6-v2";
@@ -155,6 +159,26 @@ pub(crate) fn number_done(line: &str) -> Option<u64> {
 pub(crate) fn owner_process(folder: &Path) -> Option<u32> {
     let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).ok()?).ok()?;
     u32::try_from(note["process"].as_u64()?).ok()
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, || holds().then_some(()));
+}
+
+/// Waits until `look` finds something, and returns that. Looking takes half of the time at most.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let begun = Instant::now();
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun < until, "within {PATIENCE:?} it has not come about that {what}");
+        std::thread::sleep(begun.elapsed().max(Duration::from_millis(1)));
+    }
 }
 
 /// Sends a signal such as `-STOP` to a process.

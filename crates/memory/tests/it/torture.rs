@@ -17,7 +17,8 @@ use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore, Upda
 use tempfile::TempDir;
 
 use crate::support::{
-    engram, event, grade, id, number_done, number_of, owner_process, say, say_done, signal, start_child, vector,
+    PATIENCE, engram, event, grade, id, number_done, number_of, owner_process, say, say_done, signal, start_child,
+    vector,
 };
 
 /// Numbers of answers reserved for each process.
@@ -99,6 +100,7 @@ fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Sa
 /// Stops a process long enough that others give up on it.
 fn stop_for_a_while(process: u32) {
     signal(process, "-STOP");
+    // The pause is what is tested: clients wait four seconds for an answer, and two more for a connection.
     thread::sleep(Duration::from_secs(7));
     signal(process, "-CONT");
 }
@@ -111,7 +113,7 @@ fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
     let mut processes: BTreeMap<u64, Child> = (1..=scale.processes).map(|index| (index, begin(index))).collect();
     let (mut done, mut n_kills, mut n_stops) = (Vec::new(), 0, 0);
     while !processes.is_empty() {
-        match said.recv_timeout(Duration::from_secs(120)).expect("the processes do nothing any more") {
+        match said.recv_timeout(PATIENCE).expect("the processes do nothing any more") {
             Said::Did(number) => {
                 done.push(number);
                 let owner = owner_process(folder).filter(|_| done.len() % scale.rest == 0);

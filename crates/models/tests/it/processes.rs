@@ -41,12 +41,13 @@ fn child() {
     Store::open(Path::new(&home)).unwrap().pull(REFERENCE, &options(&endpoint), &mut |_| ()).unwrap();
 }
 
-/// Waits until `ready` returns true; fails if that takes absurdly long.
-fn wait_until(mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !ready() {
-        assert!(Instant::now() < deadline, "what was waited for did not happen");
-        thread::sleep(Duration::from_millis(5));
+/// Waits until a condition holds, for far longer than anything here takes.
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < until, "within two minutes it has not come about that {what}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -68,7 +69,7 @@ fn a_killed_process_leaves_what_it_fetched_to_the_next() {
     server.fail_next([Fault::Slowly(2_000)]);
     let mut child = pull_in_child(&server.endpoint, home.folder.path());
     let partial = home.path(".incoming/big/model.gguf.partial");
-    wait_until(|| partial.metadata().is_ok_and(|file| file.len() > 10_000));
+    wait_until("a part is there", || partial.metadata().is_ok_and(|file| file.len() > 10_000));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(home.store.list().unwrap().unfinished, ["big"]);

@@ -62,6 +62,7 @@ struct State {
     files: HashMap<String, Served>,
     faults: VecDeque<Fault>,
     requests: Vec<Request>,
+    n_broken_off: usize,
     network: String,
 }
 
@@ -105,6 +106,12 @@ impl Server {
         self.state.lock().unwrap().requests.clone()
     }
 
+    /// Answers that their clients did not read to the end.
+    #[allow(dead_code, reason = "the tests of the program ask")]
+    pub(crate) fn n_broken_off(&self) -> usize {
+        self.state.lock().unwrap().n_broken_off
+    }
+
     /// The ranges of the requests for content so far.
     pub(crate) fn ranges(&self) -> Vec<Option<String>> {
         self.requests().into_iter().filter(|request| request.at_network).map(|request| request.range).collect()
@@ -117,8 +124,12 @@ fn listen(state: Arc<Mutex<State>>, at_network: bool) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let state = Arc::clone(&state);
-            // Some tests disconnect on purpose, so errors of the connection do not matter.
-            thread::spawn(move || drop(answer(stream.unwrap(), &state, at_network)));
+            // Some tests disconnect on purpose, so an error of the connection is only counted.
+            thread::spawn(move || {
+                if answer(stream.unwrap(), &state, at_network).is_err() {
+                    state.lock().unwrap().n_broken_off += 1;
+                }
+            });
         }
     });
     address
@@ -205,6 +216,7 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     match fault {
         Some(Fault::BreakAfter(count)) => stream.write_all(&body[..count.min(body.len())]),
         Some(Fault::Slowly(piece)) => body.chunks(piece).try_for_each(|piece| {
+            // The rate is what the tests ask for.
             thread::sleep(Duration::from_millis(10));
             stream.write_all(piece)
         }),

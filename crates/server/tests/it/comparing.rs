@@ -1,14 +1,12 @@
 //! The second respondent: its answer stays out of the conversation, and is compared with the first.
 
-use std::time::Instant;
-
 use hone_app::config::ServerSettings;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest};
 use serde_json::{Value, json};
 
 use crate::hone::{answered, chat, report_with};
-use crate::stage::{PATIENCE, Plan, Stage, ask, name_of, question_of, settings};
+use crate::stage::{Plan, Stage, ask, name_of, question_of, settings, wait_for, wait_until};
 
 /// A judge to whom a polite answer is better than any other.
 fn polite_judge(request: &GenerateRequest) -> Script {
@@ -37,14 +35,8 @@ fn stage() -> Stage {
 
 /// What is said of an answer once it is compared.
 fn compared(stage: &Stage, id: &str) -> Value {
-    let begin = Instant::now();
-    loop {
-        let (_, judged) = stage.get(&format!("/hone/v1/critique/{id}"));
-        if !judged["comparison"].is_null() {
-            return judged;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{judged}");
-    }
+    let judged = || stage.get(&format!("/hone/v1/critique/{id}")).1;
+    wait_for("it is compared", || Some(judged()).filter(|judged| !judged["comparison"].is_null()))
 }
 
 #[test]
@@ -114,10 +106,7 @@ fn a_server_compares_by_default_if_it_is_told_to_and_the_page_names_the_model() 
     assert_eq!(stage.get("/hone/v1/models").1["respondent_b"], json!({"is_on": true, "model": "", "temperature": 0.5}));
     let told = chat(&stage, &json!({"question": "one", "model_b": "scripted"}));
     assert_eq!(answered(&told)["is_compared"], true);
-    let begin = Instant::now();
-    while stage.model.requests().len() < 2 {
-        assert!(begin.elapsed() < PATIENCE);
-    }
+    wait_until("both are asked", || stage.model.requests().len() == 2);
 }
 
 #[test]
@@ -128,13 +117,7 @@ fn a_second_respondent_that_cannot_answer_leaves_the_first_answer_as_it_is() {
     });
     let told = chat(&stage, &json!({"question": "one", "compare": true}));
     let path = format!("/hone/v1/critique/{}", answered(&told)["exchange"]["query_id"].as_str().unwrap());
-    let begin = Instant::now();
-    let failure = loop {
-        let (_, judged) = stage.get(&path);
-        if !judged["other_failure"].is_null() {
-            break judged["other_failure"].clone();
-        }
-        assert!(begin.elapsed() < PATIENCE, "{judged}");
-    };
+    let failure = || stage.get(&path).1["other_failure"].clone();
+    let failure = wait_for("the second one has failed", || Some(failure()).filter(|failure| !failure.is_null()));
     assert_eq!(failure, "the engine has stopped");
 }

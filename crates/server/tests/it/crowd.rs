@@ -1,5 +1,5 @@
 //! How long a thousand clients wait at worst, alone and beside clients that read slowly or go away. It is a measurement:
-//! `scripts/bench-server.py --crowd` runs it and shows its figures.
+//! `scripts/bench.sh server --crowd` runs it and shows its figures.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ const PIECE: usize = 2400;
 const STACK: usize = 128 << 10;
 
 #[test]
-#[ignore = "it measures: scripts/bench-server.py --crowd"]
+#[ignore = "it measures: scripts/bench.sh server --crowd"]
 fn live_clients_beside_slow_and_vanishing_ones() {
     let most = 4 * LIVE;
     // Nobody is refused.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
@@ -10,7 +10,7 @@ use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_until};
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
 
 /// The events of a response, up to its end or up to one with this text.
 fn events(stage: &Stage, request: &str, until: &str) -> Vec<Value> {
@@ -55,14 +55,7 @@ pub(crate) fn chat(stage: &Stage, body: &Value) -> Vec<Value> {
 
 /// The report, once it has what is expected of it: what messages say reaches the store after them.
 pub(crate) fn report_with(stage: &Stage, is_complete: impl Fn(&Value) -> bool) -> Value {
-    let begin = Instant::now();
-    loop {
-        let (_, report) = stage.get("/hone/v1/report");
-        if is_complete(&report) {
-            return report;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{report}");
-    }
+    wait_for("the report is complete", || Some(stage.get("/hone/v1/report").1).filter(&is_complete))
 }
 
 pub(crate) fn answered(events: &[Value]) -> &Value {
@@ -127,14 +120,8 @@ fn an_answer_whose_page_goes_away_is_kept_as_far_as_it_came() {
     let mut reader = BufReader::new(stage.connect(&stage.post_text("/hone/v1/chat", &json!({"question": "endless"}))));
     while next_event(&mut reader).unwrap()["type"] != "text" {}
     drop(reader);
-    let begin = Instant::now();
-    loop {
-        let (_, saved) = stage.get(&path_of("endless"));
-        if saved["exchanges"][0]["answer"].as_str().is_some_and(|answer| answer.starts_with("on ")) {
-            break;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{saved}");
-    }
+    let saved = || stage.get(&path_of("endless")).1["exchanges"][0]["answer"].clone();
+    wait_until("its beginning is kept", || saved().as_str().is_some_and(|answer| answer.starts_with("on ")));
 }
 
 #[test]
@@ -304,12 +291,8 @@ fn a_long_question_that_is_refused_leaves_a_short_record() {
     said((0..QUESTIONS).map(|_| next_event(&mut reader).unwrap()).collect());
     let store = stage.store.clone().unwrap();
     let asked = EventFilter { subjects: vec![Subject::QueryReceived], ..EventFilter::default() };
-    let begin = Instant::now();
-    while store.events(&asked, None).unwrap().len() < QUESTIONS {
-        assert!(begin.elapsed() < PATIENCE, "not every question is in the log");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let logged = store.events(&asked, None).unwrap();
+    let logged = || store.events(&asked, None).unwrap();
+    let logged = wait_for("every question is in the log", || Some(logged()).filter(|it| it.len() == QUESTIONS));
     said(logged.into_iter().map(|(_, event)| serde_json::to_value(event).unwrap()).collect());
 }
 

@@ -1,16 +1,12 @@
 //! What belongs to one key is invisible to the others.
 
 use std::io::Read;
-use std::time::{Duration, Instant};
 
 use hone_app::config::{KeyHash, ServerSettings};
 use hone_memory::Whose;
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings};
-
-/// How long to wait before looking again.
-const PAUSE: Duration = Duration::from_millis(5);
+use crate::stage::{Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
 
 /// A server that Anne and Ben have keys of.
 fn stage() -> Stage {
@@ -45,11 +41,8 @@ fn chat(stage: &Stage, question: &str) -> Value {
 /// Waits for the grade of an answer. Its client may hear of the answer before those who are asked for its grade.
 #[track_caller]
 fn graded(stage: &Stage, key: &str, id: &str) {
-    let begin = Instant::now();
-    while stage.with_key(key, "GET", &format!("/hone/v1/critique/{id}?wait=60"), &json!({})).1["score"] != 4 {
-        assert!(begin.elapsed() < PATIENCE, "{id} is not graded");
-        std::thread::sleep(PAUSE);
-    }
+    let path = format!("/hone/v1/critique/{id}?wait=60");
+    wait_until("the answer is graded", || stage.with_key(key, "GET", &path, &json!({})).1["score"] == 4);
 }
 
 #[test]
@@ -82,12 +75,8 @@ fn answers_in_memory_of_one_key_are_invisible_to_another() {
     // Known from what was said, before and after it is remembered.
     let critique = format!("/hone/v1/critique/{id}?wait=60");
     assert_eq!(check_hers(&stage, "GET", &critique, &json!({}))["score"], 4);
-    let (store, begin) = (stage.store.as_ref().unwrap(), Instant::now());
-    while store.get(id.parse().unwrap()).unwrap().is_none() {
-        assert!(begin.elapsed() < PATIENCE, "the answer is not remembered");
-        std::thread::sleep(PAUSE);
-    }
-    let owner = store.get(id.parse().unwrap()).unwrap().unwrap().owner;
+    let store = stage.store.as_ref().unwrap();
+    let owner = wait_for("the answer is remembered", || store.get(id.parse().unwrap()).unwrap()).owner;
     assert!(owner.is_some());
     assert_eq!([Whose::Of(owner), Whose::Of(None)].map(|whose| store.statistics(whose).unwrap().all.engrams), [1, 0]);
     for search in ["", "?search=tides"] {
@@ -169,9 +158,6 @@ fn the_streams_of_a_client_are_limited() {
     short["stream"] = json!(true);
     assert_eq!(stage.with_key("ben", "POST", "/v1/chat/completions", &short).0, 200, "he has streams of his own");
     drop(open);
-    let begin = Instant::now();
-    while stage.with_key("anne", "POST", "/v1/chat/completions", &short).0 != 200 {
-        assert!(begin.elapsed() < PATIENCE, "the streams of a client that has gone stay open");
-        std::thread::sleep(PAUSE);
-    }
+    let is_let_in = || stage.with_key("anne", "POST", "/v1/chat/completions", &short).0 == 200;
+    wait_until("the streams of a client that has gone are closed", is_let_in);
 }

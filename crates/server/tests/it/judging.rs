@@ -1,12 +1,10 @@
 //! Answers that a client sends to be graded or compared.
 
-use std::time::Instant;
-
 use hone_app::config::ServerSettings;
 use hone_protocol::scripted::{Script, Scripted};
 use serde_json::json;
 
-use crate::stage::{PATIENCE, Plan, Stage, echo, settings};
+use crate::stage::{Plan, Stage, echo, settings, wait_until};
 
 /// What a server says whose judge cannot be made.
 const NO_RUBRIC: &str = "there is no rubric \"missing\": there are ";
@@ -74,17 +72,11 @@ fn a_client_that_goes_away_stops_its_judge_and_makes_room() {
     let stage = Stage::planned(ServerSettings { most_questions: 1, ..settings() }, Plan::grading(4), echo);
     let waiting = stage.connect(&stage.post_text("/hone/v1/grade", &endless()));
     let judge = stage.judge.as_ref().unwrap();
-    let begin = Instant::now();
-    while judge.requests().is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "the judge is not asked");
-        std::thread::yield_now();
-    }
+    wait_until("the judge is asked", || !judge.requests().is_empty());
     let asked = json!({"query": "Why?", "answer": "Because."});
     let (status, refused) = stage.post("/hone/v1/grade", &asked);
     assert_eq!((status, &refused["error"]["type"]), (503, &json!("overloaded_error")), "{refused}");
     drop(waiting);
-    while stage.post("/hone/v1/grade", &asked).0 != 200 {
-        assert!(begin.elapsed() < PATIENCE, "the judge goes on for a client that has gone");
-    }
+    wait_until("the judge of a client that has gone is stopped", || stage.post("/hone/v1/grade", &asked).0 == 200);
     assert!(judge.was_cancelled(), "nobody waits for it");
 }

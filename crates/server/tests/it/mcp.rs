@@ -1,11 +1,9 @@
 //! hone's abilities as tools of a model, over streamable HTTP.
 
-use std::time::Instant;
-
 use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings};
+use crate::stage::{Plan, Stage, ask, echo, settings, wait_until};
 
 /// The text of a request of the protocol.
 fn text(stage: &Stage, message: &Value) -> String {
@@ -119,12 +117,9 @@ fn the_tools_show_a_key_what_belongs_to_it_and_nothing_else() {
     let keys = vec![KeyHash::of("anne"), KeyHash::of("ben")];
     let stage = Stage::planned(ServerSettings { keys, ..settings() }, Plan::grading(4), echo);
     let (_, answer) = stage.with_key("anne", "POST", "/v1/chat/completions", &ask("secret tides"));
-    let (id, begin) = (answer["hone"]["query_id"].as_str().unwrap(), Instant::now());
+    let id = answer["hone"]["query_id"].as_str().unwrap();
     let store = stage.store.as_ref().unwrap();
-    while store.get(id.parse().unwrap()).unwrap().is_none() {
-        assert!(begin.elapsed() < PATIENCE, "the answer is not remembered");
-        std::thread::yield_now();
-    }
+    wait_until("the answer is remembered", || store.get(id.parse().unwrap()).unwrap().is_some());
     for search in [json!({}), json!({"search": "tides"})] {
         let found = ["anne", "ben"].map(|key| said(&stage, key, "search_memory", &search));
         assert_eq!(found.map(|found| found["engrams"].as_array().unwrap().len()), [1, 0], "{search}");

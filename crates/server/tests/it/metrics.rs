@@ -2,25 +2,20 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::json;
 
-use crate::stage::{PATIENCE, Stage, ask, echo, settings};
+use crate::stage::{Stage, ask, echo, settings, wait_for, wait_until};
 
 /// The figures, once they hold all of these lines: answers are counted a moment after they are given.
 fn figures(stage: &Stage, expected: &[&str]) -> String {
-    let begin = Instant::now();
-    loop {
+    wait_for(&format!("the figures are {expected:#?}"), || {
         let (status, text) = stage.get("/metrics");
         let text = text.as_str().unwrap().to_owned();
-        if status == 200 && expected.iter().all(|line| text.lines().any(|found| found == *line)) {
-            return text;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{expected:?} are not all in\n{text}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        let holds = |line: &&str| text.lines().any(|found| found == *line);
+        (status == 200 && expected.iter().all(holds)).then_some(text)
+    })
 }
 
 #[test]
@@ -69,10 +64,7 @@ fn a_server_that_stops_is_not_ready_and_lets_answers_end() {
     }
     figures(&stage, &["hone_questions_in_progress 1"]);
     stage.stop();
-    let begin = Instant::now();
-    while stage.get("/readyz").0 != 503 {
-        assert!(begin.elapsed() < PATIENCE, "it is still ready");
-    }
+    wait_until("it is no longer ready", || stage.get("/readyz").0 == 503);
     let (status, refused) = stage.post("/v1/chat/completions", &ask("one more"));
     assert_eq!((status, &refused["error"]["message"]), (503, &json!("the server is stopping")));
 }

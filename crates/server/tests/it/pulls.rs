@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Stage, echo, settings};
+use crate::stage::{Stage, echo, settings, wait_until};
 use crate::staged::{ENDLESS, QUICK};
 
 #[test]
@@ -28,16 +27,18 @@ fn a_download_is_told_line_by_line() {
 fn a_download_ends_with_its_last_client() {
     let stage = Stage::start(settings(), echo);
     let first = follow(&stage);
-    let second = follow(&stage);
+    let mut second = follow(&stage);
     assert_eq!(stage.models.begun.load(Ordering::Relaxed), 1);
     drop(first);
-    std::thread::sleep(Duration::from_millis(300));
+    for _ in 0..20 {
+        assert!(second.read_line(&mut String::new()).unwrap() > 0, "it goes on");
+    }
     assert_eq!(stage.models.cancelled.load(Ordering::Relaxed), 0);
     drop(second);
-    wait_for(&stage.models.cancelled, 1);
+    wait_for_cancelled(&stage, 1);
     // A client that comes later begins it again.
     drop(follow(&stage));
-    wait_for(&stage.models.cancelled, 2);
+    wait_for_cancelled(&stage, 2);
     assert_eq!(stage.models.begun.load(Ordering::Relaxed), 2);
 }
 
@@ -56,10 +57,7 @@ fn follow(stage: &Stage) -> BufReader<TcpStream> {
     lines
 }
 
-fn wait_for(count: &AtomicUsize, expected: usize) {
-    let begin = Instant::now();
-    while count.load(Ordering::Relaxed) != expected {
-        assert!(begin.elapsed() < PATIENCE, "{count:?} instead of {expected}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+#[track_caller]
+fn wait_for_cancelled(stage: &Stage, n: usize) {
+    wait_until(&format!("{n} downloads are cancelled"), || stage.models.cancelled.load(Ordering::Relaxed) == n);
 }

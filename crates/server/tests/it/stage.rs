@@ -26,7 +26,8 @@ use crate::conformance;
 use crate::shelf::silent_memory;
 use crate::staged::StagedModels;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than anything here takes, so that only a missing thing runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server with its agents and model.
 pub(crate) struct Stage {
@@ -278,13 +279,23 @@ fn unchunked(body: &str) -> String {
     text
 }
 
-/// Waits for what happens a moment later.
+/// Waits until a condition holds.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "it is not so that {what}");
-        std::thread::sleep(Duration::from_millis(5));
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, || holds().then_some(()));
+}
+
+/// Waits until `look` finds something, and returns that. Looking takes half of the time at most.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let begun = Instant::now();
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun < until, "within {PATIENCE:?} it has not come about that {what}");
+        std::thread::sleep(begun.elapsed().max(Duration::from_millis(1)));
     }
 }
 

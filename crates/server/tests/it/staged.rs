@@ -122,6 +122,7 @@ impl Models for StagedModels {
             done += 1;
             let digest = Some("ab".repeat(32));
             report(PullStep::Bytes { file: "model.gguf".to_owned(), digest, done, total: Some(1 << 40) });
+            // The rate of the download.
             std::thread::sleep(Duration::from_millis(2));
         }
         match reference {

@@ -60,14 +60,39 @@ fn open_cuda(ordinal: usize) -> Result<Device, BackendError> {
     if !cfg!(feature = "cuda") {
         return Err(not_built_for("CUDA", "cuda"));
     }
-    Device::new_cuda(ordinal).map_err(|error| not_there(&format!("CUDA device {ordinal}"), &error))
+    Device::new_cuda(ordinal).map_err(|error| no_cuda(ordinal, &error.to_string()))
+}
+
+/// What a status of CUDA's libraries means for the reader. Those for missing libraries come from `cuda/libraries.c`.
+const CUDA_PROBLEMS: [(&str, &str); 5] = [
+    ("CUDA_ERROR_STUB_LIBRARY", "NVIDIA's driver is not installed (libcuda.so.1): install it"),
+    ("CUDA_ERROR_NO_DEVICE", "the driver finds no card: check it with `nvidia-smi`"),
+    ("CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "NVIDIA's driver is too old: install a newer one"),
+    (
+        "CUBLAS_STATUS_NOT_INITIALIZED",
+        "CUDA's cuBLAS (libcublas.so.13) does not start: install it, or name its folder in LD_LIBRARY_PATH",
+    ),
+    (
+        "CURAND_STATUS_NOT_INITIALIZED",
+        "CUDA's cuRAND (libcurand.so.10) does not start: install it, or name its folder in LD_LIBRARY_PATH",
+    ),
+];
+
+fn no_cuda(ordinal: usize, error: &str) -> BackendError {
+    let known = CUDA_PROBLEMS.iter().find(|(status, _)| error.contains(status)).map(|(_, meaning)| *meaning);
+    let reason = known.unwrap_or_else(|| error.lines().next().unwrap_or_default());
+    BackendError::Device(format!("cannot open CUDA device {ordinal}: {reason}, or use --device cpu"))
 }
 
 fn open_metal() -> Result<Device, BackendError> {
     if !cfg!(feature = "metal") {
         return Err(not_built_for("Metal", "metal"));
     }
-    Device::new_metal(0).map_err(|error| not_there("the Metal device", &error))
+    Device::new_metal(0).map_err(|error| {
+        let reason = error.to_string();
+        let reason = reason.lines().next().unwrap_or_default();
+        BackendError::Device(format!("cannot open the Metal device ({reason}): use --device cpu"))
+    })
 }
 
 fn not_built_for(name: &str, feature: &str) -> BackendError {
@@ -77,10 +102,22 @@ fn not_built_for(name: &str, feature: &str) -> BackendError {
     ))
 }
 
-fn not_there(name: &str, error: &candle_core::Error) -> BackendError {
-    let reason = error.to_string();
-    let reason = reason.lines().next().unwrap_or_default();
-    BackendError::Device(format!(
-        "cannot open {name} ({reason}): check the driver with `hone doctor`, or use --device cpu"
-    ))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &str, expected: &str) {
+        assert_eq!(
+            no_cuda(0, error).to_string(),
+            format!("cannot open CUDA device 0: {expected}, or use --device cpu")
+        );
+    }
+
+    #[test]
+    fn a_card_that_does_not_open_is_explained() {
+        let missing = r#"DriverError(CUDA_ERROR_STUB_LIBRARY, "<Failure when calling cuGetErrorString()>")"#;
+        check(missing, "NVIDIA's driver is not installed (libcuda.so.1): install it");
+        check("a new error\n  at line 3", "a new error");
+    }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hone_memory::{Compared, Due, Engram, Holder, MemoryError, MemoryOptions, MemoryStore, Update, Whose};
 use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED};
-use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, RespondentId, Timestamp};
+use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, RespondentId};
 
 use super::{check_whole, numbers};
-use crate::support::{Home, engram, grade, id, say, start_child};
+use crate::support::{Home, engram, grade, id, say, start_child, wait_until};
 
 /// An answer whose grade is due; that of respondent B, which odd numbers have, is also to be compared.
 fn due(number: u64) -> Engram {
@@ -251,17 +251,12 @@ fn a_claim_lasts_as_long_as_its_process_and_little_longer() {
     let mut child = start_child(home.folder.path(), "store::backlog::child", &[]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "claimed true" {}
-    // Twice as long as the lease, which is renewed meanwhile.
-    let until = Timestamp(Timestamp::now().0 + 2_000);
-    while Timestamp::now() < until {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    // The pause is what is tested: it is twice as long as the lease, which is renewed meanwhile.
+    std::thread::sleep(2 * short_lease().lease);
     assert_eq!(backlog(&store), [(2, true)]);
     child.kill().unwrap();
     child.wait().unwrap();
-    while backlog(&store) != [(2, false)] {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the claim has expired", || backlog(&store) == [(2, false)]);
     let holder = Holder::new(&store).unwrap();
     assert_eq!(holder.claim_next().unwrap().map(|engram| engram.query_id), Some(id(2)));
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Measures hone. benches/README.md has the figures and says what they mean.
+#
+#   scripts/bench.sh NAME [ARGUMENT...]      --help after a name explains it
+#
+#   peers                     speed beside llama.cpp, in turn on the same files
+#   server                    `hone serve` beside llama-server under concurrent clients; a crowd of a thousand
+#   portable                  the portable kernels beside candle, on this processor
+#   portable-instructions     instructions per token on a processor without AVX, under an emulator
+#   arm-instructions          instructions per product on 64-bit ARM beside llama.cpp, under an emulator
+#   manipulation              how far answers that speak to their judge get
+set -euo pipefail
+
+here=$(dirname "$0")
+# shellcheck source=scripts/lib/subcommands.sh
+. "$here/lib/subcommands.sh"
+run_subcommand "$here/bench" "$@"

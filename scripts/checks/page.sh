@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Tests the web page in Chromium, against the real binary with the built-in model. With an argument, keeps pictures of the
+# page in that folder. HONE names another binary than the debug build. Installs what is missing, on Debian.
+set -euo pipefail
+
+pictures=${1:+$(realpath -m "$1")}
+cd "$(dirname "$0")/../.."
+
+# shellcheck source=scripts/lib/programs.sh
+. scripts/lib/programs.sh
+# shellcheck source=scripts/lib/program.sh
+. scripts/lib/program.sh
+
+install_programs 'the tests of the page' chromium node npm
+
+models=$(scripts/lib/fetch-test-models.sh)
+build_program
+npm ci --prefix tests/page --no-audit --no-fund --silent
+
+CHROMIUM=$(command -v chromium)
+HONE_TEST_MODEL=$models/SmolLM2-135M-Instruct.Q4_1.gguf
+export HONE=$hone CHROMIUM HONE_TEST_MODEL PAGE_PICTURES=$pictures
+timeout 600 node --test --test-reporter=spec tests/page/page.test.mjs
