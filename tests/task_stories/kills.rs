@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, SamplingOptions};
 use hone_work::{
-    EvaluatorTool, GateConfig, Phase, Reviewers, TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings,
+    EvaluatorTool, GateConfig, Reviewers, TaskPhase, TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -57,7 +57,7 @@ fn runner(tasks: &Path) -> TaskRunner {
         Script::saying(&[&answer])
     });
     let gate: GateConfig = toml::from_str(include_str!("../../config/gate.toml")).unwrap();
-    let mut phases = Phase::all(toml::Table::new()).unwrap();
+    let mut phases = TaskPhase::all(toml::Table::new()).unwrap();
     phases[1].candidates = 2;
     let mut tools = EvaluatorTool::all(&TOOLS.parse().unwrap()).unwrap();
     tools.retain(|tool| tool.name == "quick");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateError};
-use hone_work::{Phase, Resolution, TaskError, TaskState};
+use hone_work::{Resolution, TaskError, TaskPhase, TaskState};
 
 use crate::task_stories::stage::{PLAN, Stage, actions, answering, prompt_of};
 
@@ -77,7 +77,7 @@ fn two_bad_results_are_reassigned_and_a_third_waits_for_a_person() {
     for subject in ["task.retried", "task.reassigned", "escalation.required", "task.escalated"] {
         assert_eq!(subjects.iter().filter(|one| **one == subject).count(), 1, "{subject} in {subjects:?}");
     }
-    let phases = Phase::all(toml::Table::new()).unwrap();
+    let phases = TaskPhase::all(toml::Table::new()).unwrap();
     let resolved = stage.store().resolve(record, Resolution::Accept, Some("good enough"), &phases).unwrap();
     assert_eq!((resolved.state, resolved.notes.len()), (TaskState::Accepted, 1));
     assert_eq!(stage.file("add.mjs").unwrap(), "export const add = (a, b) => a - b;\n");
@@ -87,7 +87,7 @@ fn two_bad_results_are_reassigned_and_a_third_waits_for_a_person() {
 fn a_person_can_reject_or_have_it_tried_again() {
     let stage = node_stage();
     let waiting = stage.runner(&[], answering(vec![code('-')])).run(stage.task(TASK), &mut |_| {}).unwrap();
-    let phases = Phase::all(toml::Table::new()).unwrap();
+    let phases = TaskPhase::all(toml::Table::new()).unwrap();
     let again = stage.store().resolve(waiting, Resolution::Retry, Some("use a plus sign"), &phases).unwrap();
     let model = answering(vec![code('+')]);
     let record = stage.runner(&[], model.clone()).run(again, &mut |_| {}).unwrap();
@@ -142,7 +142,7 @@ fn what_somebody_else_has_changed_is_never_overwritten() {
     assert_eq!(record.state, TaskState::Waiting);
     assert!(record.notes[0].contains("add.mjs was changed"), "{:?}", record.notes);
     assert_eq!(stage.file("add.mjs").unwrap(), "somebody's work\n");
-    let phases = Phase::all(toml::Table::new()).unwrap();
+    let phases = TaskPhase::all(toml::Table::new()).unwrap();
     let error = stage.store().resolve(record, Resolution::Accept, None, &phases).unwrap_err();
     assert!(matches!(error, TaskError::Conflict(_)), "{error}");
 }
@@ -197,8 +197,8 @@ fn candidates() -> Arc<Scripted> {
     Arc::new(Scripted::new(move |_| Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst) % 3]])))
 }
 
-fn with_candidates(n: usize) -> Vec<Phase> {
-    let mut phases = Phase::all(toml::Table::new()).unwrap();
+fn with_candidates(n: usize) -> Vec<TaskPhase> {
+    let mut phases = TaskPhase::all(toml::Table::new()).unwrap();
     phases.retain(|phase| phase.name == "coding");
     phases[0].candidates = n;
     phases

@@ -10,7 +10,7 @@ use hone_containment::Launcher;
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateRequest, Prompt, SamplingOptions, Subject};
-use hone_work::{Assignment, EvaluatorTool, Phase, Reviewers, TaskRecord, TaskRunner, TaskStore, ToolSettings};
+use hone_work::{Assignment, EvaluatorTool, Reviewers, TaskPhase, TaskRecord, TaskRunner, TaskStore, ToolSettings};
 
 use crate::support::Home;
 
@@ -92,7 +92,7 @@ impl Stage {
             generator,
             sampling: SamplingOptions::default(),
             agent: "small".into(),
-            phases: Phase::all(toml::Table::new()).unwrap(),
+            phases: TaskPhase::all(toml::Table::new()).unwrap(),
             tools: EvaluatorTool::all(&self.tools).unwrap(),
             tool_settings: ToolSettings {
                 launcher: launcher(),

@@ -1,6 +1,6 @@
 //! The outcome of one question, folded from the messages about it.
 //!
-//! Every observer (a terminal, a script, a story, a server) feeds messages to an [`Exchange`] and shows the [`Change`]
+//! Every observer (a terminal, a script, a story, a server) feeds messages to an [`Exchange`] and shows the [`ExchangeChange`]
 //! that each makes. The fold is pure, and the order of messages from different agents does not matter: a grade may come
 //! before the answer's own message if its reader subscribed late.
 
@@ -20,7 +20,7 @@ pub struct Expected {
 
 /// One respondent's reply to a question.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
+pub struct RespondentReply {
     /// The question as this respondent knows it; the engram of its answer has the same id.
     pub query_id: Option<QueryId>,
     /// Its answer.
@@ -31,7 +31,7 @@ pub struct Reply {
     pub grade: Option<Grade>,
 }
 
-impl Reply {
+impl RespondentReply {
     /// Whether the respondent is done.
     pub fn has_ended(&self) -> bool {
         self.response.is_some() || self.failure.is_some()
@@ -47,7 +47,7 @@ impl Reply {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     id: QueryId,
-    replies: [Reply; 2],
+    replies: [RespondentReply; 2],
     recalls: Vec<Recall>,
     comparison: Option<Comparison>,
     rating: Option<Rating>,
@@ -56,7 +56,7 @@ pub struct Exchange {
 
 /// The effect of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change<'a> {
+pub enum ExchangeChange<'a> {
     /// Nothing: the message is about another question, or about something an exchange does not track.
     Nothing,
     /// The question was asked.
@@ -98,7 +98,7 @@ impl Exchange {
     }
 
     /// A respondent's reply.
-    pub fn reply(&self, respondent: RespondentId) -> &Reply {
+    pub fn reply(&self, respondent: RespondentId) -> &RespondentReply {
         &self.replies[place(respondent)]
     }
 
@@ -126,57 +126,58 @@ impl Exchange {
     /// neither graded nor compared. Answers that could not be graded are compared all the same.
     pub fn is_complete(&self, expected: Expected) -> bool {
         let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
-        let have_ended = respondents.iter().all(Reply::has_ended);
+        let have_ended = respondents.iter().all(RespondentReply::has_ended);
         let mut answered = respondents.iter().filter(|reply| reply.response.is_some());
         let are_graded = !expected.grades || answered.all(|reply| reply.grade.is_some());
-        let compares = expected.respondent_b && expected.grades && respondents.iter().all(Reply::is_worth_comparing);
+        let compares =
+            expected.respondent_b && expected.grades && respondents.iter().all(RespondentReply::is_worth_comparing);
         have_ended && are_graded && (!compares || self.is_cancelled || self.comparison.is_some())
     }
 
     /// Processes a message.
-    pub fn take<'a>(&mut self, envelope: &'a Envelope) -> Change<'a> {
+    pub fn take<'a>(&mut self, envelope: &'a Envelope) -> ExchangeChange<'a> {
         if envelope.correlation_id.or(envelope.query_id) != Some(self.id) {
-            return Change::Nothing;
+            return ExchangeChange::Nothing;
         }
         let respondent = envelope.respondent_id.unwrap_or(RespondentId::A);
         if ![RespondentId::A, RespondentId::B].contains(&respondent) {
             // A conversation has these two; another answer to its question is no part of it.
-            return Change::Nothing;
+            return ExchangeChange::Nothing;
         }
         let reply = &mut self.replies[place(respondent)];
         reply.query_id = envelope.query_id.or(reply.query_id);
         match &envelope.payload {
-            Payload::QueryReceived(query) => Change::Asked(query),
-            Payload::ResponseChunk(chunk) => Change::Chunk(respondent, chunk),
+            Payload::QueryReceived(query) => ExchangeChange::Asked(query),
+            Payload::ResponseChunk(chunk) => ExchangeChange::Chunk(respondent, chunk),
             Payload::ResponseGeneration(response) => {
                 reply.response = Some(response.clone());
-                Change::Answered(respondent, response)
+                ExchangeChange::Answered(respondent, response)
             }
             Payload::ResponseFailed(error) => {
                 reply.failure = Some(error.clone());
-                Change::Failed(respondent, error)
+                ExchangeChange::Failed(respondent, error)
             }
             Payload::CritiqueResult(critique) => {
                 reply.grade = Some(critique.grade.clone());
-                Change::Graded(respondent, critique)
+                ExchangeChange::Graded(respondent, critique)
             }
             Payload::MemoryRecalled(recall) => {
                 if respondent == RespondentId::A {
                     self.recalls.push(recall.clone());
                 }
-                Change::Recalled(respondent, recall)
+                ExchangeChange::Recalled(respondent, recall)
             }
             Payload::PairwiseResult(comparison) => {
                 self.comparison = Some(comparison.clone());
-                Change::Compared(comparison)
+                ExchangeChange::Compared(comparison)
             }
             Payload::UserFeedback(feedback) => {
                 self.rating = Some(feedback.rating);
-                Change::Rated(feedback.rating)
+                ExchangeChange::Rated(feedback.rating)
             }
             Payload::QueryCancelled(_) => {
                 self.is_cancelled = true;
-                Change::Cancelled
+                ExchangeChange::Cancelled
             }
             Payload::MemoryStored(_)
             | Payload::RewardEvent(_)
@@ -194,7 +195,7 @@ impl Exchange {
             | Payload::CriticBlocked(_)
             | Payload::CriticAbstained(_)
             | Payload::CriticReviewed(_)
-            | Payload::CriticOverridden(_) => Change::Nothing,
+            | Payload::CriticOverridden(_) => ExchangeChange::Nothing,
         }
     }
 }
@@ -263,19 +264,19 @@ mod tests {
     }
 
     /// A change in a word or two.
-    fn named(change: Change<'_>) -> String {
+    fn named(change: ExchangeChange<'_>) -> String {
         match change {
-            Change::Nothing => "-".to_owned(),
-            Change::Asked(query) => format!("asked {}", query.query),
-            Change::Chunk(who, Chunk::Text(text)) => format!("{who} {text}"),
-            Change::Chunk(who, chunk) => format!("{who} {chunk:?}"),
-            Change::Answered(who, response) => format!("{who} answered {}", response.answer),
-            Change::Failed(who, error) => format!("{who} failed: {error}"),
-            Change::Recalled(who, recall) => format!("{who} recalled {}", recall.search),
-            Change::Graded(who, critique) => format!("{who} graded {:?}", critique.grade.score),
-            Change::Compared(comparison) => format!("{:?} is better", comparison.preference.winner.unwrap()),
-            Change::Rated(rating) => format!("{rating:?}"),
-            Change::Cancelled => "cancelled".to_owned(),
+            ExchangeChange::Nothing => "-".to_owned(),
+            ExchangeChange::Asked(query) => format!("asked {}", query.query),
+            ExchangeChange::Chunk(who, Chunk::Text(text)) => format!("{who} {text}"),
+            ExchangeChange::Chunk(who, chunk) => format!("{who} {chunk:?}"),
+            ExchangeChange::Answered(who, response) => format!("{who} answered {}", response.answer),
+            ExchangeChange::Failed(who, error) => format!("{who} failed: {error}"),
+            ExchangeChange::Recalled(who, recall) => format!("{who} recalled {}", recall.search),
+            ExchangeChange::Graded(who, critique) => format!("{who} graded {:?}", critique.grade.score),
+            ExchangeChange::Compared(comparison) => format!("{:?} is better", comparison.preference.winner.unwrap()),
+            ExchangeChange::Rated(rating) => format!("{rating:?}"),
+            ExchangeChange::Cancelled => "cancelled".to_owned(),
         }
     }
 

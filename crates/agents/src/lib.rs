@@ -42,12 +42,12 @@ mod topic;
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
-pub use exchange::{Change, Exchange, Expected, Reply};
+pub use exchange::{Exchange, ExchangeChange, Expected, RespondentReply};
 pub use gatekeeping::{CriticRefusal, Criticize, Decided, Gatekeeper};
 pub use machine::StateTable;
 pub use notes::{
-    Consolidated, Consolidator, Contradiction, Intended, Intender, NoteError, NoteSettings, Stated, Vetter, Writer,
-    contradiction,
+    Consolidated, Consolidator, Contradiction, Intended, Intender, ModelWriter, NoteError, NoteSettings, StatedFact,
+    Vetter, contradiction,
 };
 pub use recall::Recaller;
 pub use remembering::Rememberer;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use consolidation::{Consolidated, Consolidator};
-pub use contradictions::{Contradiction, Stated, contradiction};
+pub use contradictions::{Contradiction, StatedFact, contradiction};
 pub use intention::{Intended, Intender};
 pub use vetting::Vetter;
 
@@ -122,7 +122,7 @@ pub enum NoteError {
 
 /// The model that writes.
 #[derive(Clone)]
-pub struct Writer<'a> {
+pub struct ModelWriter<'a> {
     /// The engine.
     pub generator: Arc<dyn Generate>,
     /// The model.
@@ -135,7 +135,7 @@ pub struct Writer<'a> {
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Writer<'_> {
+impl ModelWriter<'_> {
     /// Writes an answer to a prompt.
     fn write(&self, prompt: &str, max_tokens: usize, constraint: Option<Constraint>) -> Result<Completion, NoteError> {
         let request = GenerateRequest {

@@ -26,7 +26,7 @@ mod settings;
 use hone_protocol::{Embed, EmbedError, RecalledEngram, Support, Timings};
 use serde::Serialize;
 
-pub use answering::{AnswerError, Author};
+pub use answering::{AnswerError, ResearchWriter};
 pub use checking::{AskJudge, CheckedClaim};
 pub use document::{Document, Passage, PassagePlace};
 pub use gathering::{Skipped, SourceError, SourceLimits, SourcePath, Sources};
@@ -118,7 +118,7 @@ pub fn research(
     question: &str,
     passages: Vec<Passage>,
     settings: &ResearchSettings,
-    author: Author<'_>,
+    author: ResearchWriter<'_>,
     judge: AskJudge<'_>,
     show: &mut dyn FnMut(ResearchStep),
 ) -> Result<Research, AnswerError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_agents::{Asker, Change, Exchange, TooSlow, ToolLimits, ToolRounds};
+use hone_agents::{Asker, Exchange, ExchangeChange, TooSlow, ToolLimits, ToolRounds};
 use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
 
 use crate::conversations::Session;
@@ -203,9 +203,9 @@ fn follow(
             }
         };
         match exchange.take(&envelope) {
-            Change::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, audience)?,
-            Change::Answered(RespondentId::A, response) => return Ok(response.clone()),
-            Change::Failed(RespondentId::A, error) => return Err(error.clone().into()),
+            ExchangeChange::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, audience)?,
+            ExchangeChange::Answered(RespondentId::A, response) => return Ok(response.clone()),
+            ExchangeChange::Failed(RespondentId::A, error) => return Err(error.clone().into()),
             _ => {}
         }
     }

@@ -20,8 +20,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use hone_judging::examination::{Marks, Question, Set};
-use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
+use hone_judging::{
+    CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
+};
 use hone_protocol::{Generate, Lane};
 use serde_json::{Map, Value};
 
@@ -177,7 +178,7 @@ impl JudgeSession {
     /// Grades the answers to one question, one after the other, and returns the seconds of the last one.
     fn seconds_of_last_grade(&self, activity: &dyn Activity) -> anyhow::Result<Option<f64>> {
         let mut seconds = None;
-        for task in Set::shipped().questions.iter().take(1).flat_map(Question::grade_tasks) {
+        for task in QuestionSet::shipped().questions.iter().take(1).flat_map(Question::grade_tasks) {
             let completed = self.judge_all(&[task], "", activity, |_, grade| {
                 if let Some(failure) = grade.judging.failure {
                     bail!("{} gives no grade: {failure}", self.judge().settings().model);

@@ -68,6 +68,8 @@ pub use speed::{SpeedTest, Work, bytes_per_token};
 
 // Unit tests share the helpers of the tests from outside, which name this crate.
 #[cfg(test)]
+use it::support;
+#[cfg(test)]
 extern crate self as hone_engine;
 #[cfg(test)]
 #[path = "../tests/it"]
@@ -75,5 +77,3 @@ mod it {
     #[allow(dead_code, reason = "some helpers serve the tests from outside only")]
     pub(crate) mod support;
 }
-#[cfg(test)]
-use it::support;

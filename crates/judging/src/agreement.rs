@@ -13,10 +13,10 @@ mod scores;
 
 use serde::Serialize;
 
-pub use alpha::{Level, RatedUnit, alpha};
-pub use measure::{Measure, Unit};
+pub use alpha::{MeasurementLevel, RatedUnit, krippendorff_alpha};
+pub use measure::{FigureUnit, Measure};
 pub use pairs::{ComparedPair, PAIR_MEASURES};
-pub use scores::{Distribution, GradedAnswer, SCORE_MEASURES};
+pub use scores::{GradedAnswer, SCORE_MEASURES, ScoreDistribution};
 
 /// The fewest items that a figure is computed from: of fewer, an interval says nothing.
 const LEAST_ITEMS: usize = 10;

@@ -13,7 +13,7 @@ use crate::random::SplitMix;
 /// The fewest ratings that a map is fitted to.
 pub const LEAST_RATINGS: usize = 30;
 /// The fewest ratings of each kind among them.
-pub const LEAST_OF_EACH_KIND: usize = 5;
+pub const LEAST_RATINGS_OF_EACH_KIND: usize = 5;
 /// Parts of the ratings, of which each is predicted by a map that was fitted to the others.
 const FOLDS: usize = 5;
 const SEED: u64 = 0x0063_616c_6962;
@@ -65,7 +65,7 @@ impl HeldOut {
 
 /// Why ratings are too few.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TooFew {
+pub struct TooFewRatings {
     /// How many more are needed.
     pub missing: usize,
     /// How many more good ones are needed, at least.
@@ -78,12 +78,12 @@ pub struct TooFew {
 ///
 /// # Errors
 /// When there are not; says how many are missing.
-pub fn check_number(answers: &[RatedAnswer]) -> Result<(), TooFew> {
+pub fn check_number_of_ratings(answers: &[RatedAnswer]) -> Result<(), TooFewRatings> {
     let n_good = answers.iter().filter(|answer| answer.is_good).count();
-    let missing_good = LEAST_OF_EACH_KIND.saturating_sub(n_good);
-    let missing_bad = LEAST_OF_EACH_KIND.saturating_sub(answers.len() - n_good);
+    let missing_good = LEAST_RATINGS_OF_EACH_KIND.saturating_sub(n_good);
+    let missing_bad = LEAST_RATINGS_OF_EACH_KIND.saturating_sub(answers.len() - n_good);
     let missing = LEAST_RATINGS.saturating_sub(answers.len()).max(missing_good + missing_bad);
-    if missing == 0 { Ok(()) } else { Err(TooFew { missing, missing_good, missing_bad }) }
+    if missing == 0 { Ok(()) } else { Err(TooFewRatings { missing, missing_good, missing_bad }) }
 }
 
 impl Calibration {
@@ -148,7 +148,7 @@ fn isotonic(mut points: Vec<(f64, f64)>) -> Vec<FittedBlock> {
 }
 
 /// How well maps predict the part of the ratings that they were not fitted to.
-pub fn cross_validated(answers: &[RatedAnswer]) -> HeldOut {
+pub fn cross_validated_calibration(answers: &[RatedAnswer]) -> HeldOut {
     let fold_of = folds(answers);
     let part = |is_wanted: &dyn Fn(usize) -> bool| -> Vec<RatedAnswer> {
         answers.iter().filter(|answer| is_wanted(fold_of(answer.question))).copied().collect()
@@ -229,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_map_that_knows_a_persons_bar_helps_and_one_of_noise_does_not() {
-        let strict = cross_validated(&ratings(4.2));
+        let strict = cross_validated_calibration(&ratings(4.2));
         assert!(strict.helps() && strict.auc > 0.7, "{strict:?}");
         let noise: Vec<RatedAnswer> = (0..100)
             .map(|question| rated(question, 1.0 + (question * 37 % 41) as f64 / 10.0, question % 3 == 0))
             .collect();
-        let noise = cross_validated(&noise);
+        let noise = cross_validated_calibration(&noise);
         assert!(!noise.helps(), "{noise:?}");
         assert!(noise.brier < noise.brier_uncalibrated, "it is no worse than the scores themselves: {noise:?}");
     }
@@ -244,16 +244,22 @@ mod tests {
         // The question says everything, the score nothing: a map that has seen other answers to it would know.
         let answers: Vec<RatedAnswer> =
             (0..100).map(|index| rated(index / 10, 1.0 + (index / 10) as f64 / 3.0, index / 10 % 2 == 0)).collect();
-        let held_out = cross_validated(&answers);
+        let held_out = cross_validated_calibration(&answers);
         assert!(!held_out.helps(), "{held_out:?}");
     }
 
     #[test]
     fn too_few_ratings_are_refused_with_what_is_missing() {
         let good = |n: usize| (0..n).map(|question| rated(question, 5.0, true)).collect::<Vec<_>>();
-        assert_eq!(check_number(&[]), Err(TooFew { missing: 30, missing_good: 5, missing_bad: 5 }));
-        assert_eq!(check_number(&good(28)), Err(TooFew { missing: 5, missing_good: 0, missing_bad: 5 }));
-        assert_eq!(check_number(&good(100)), Err(TooFew { missing: 5, missing_good: 0, missing_bad: 5 }));
-        assert_eq!(check_number(&ratings(3.0)), Ok(()));
+        assert_eq!(check_number_of_ratings(&[]), Err(TooFewRatings { missing: 30, missing_good: 5, missing_bad: 5 }));
+        assert_eq!(
+            check_number_of_ratings(&good(28)),
+            Err(TooFewRatings { missing: 5, missing_good: 0, missing_bad: 5 })
+        );
+        assert_eq!(
+            check_number_of_ratings(&good(100)),
+            Err(TooFewRatings { missing: 5, missing_good: 0, missing_bad: 5 })
+        );
+        assert_eq!(check_number_of_ratings(&ratings(3.0)), Ok(()));
     }
 }

@@ -12,7 +12,7 @@ use crate::probabilities::log_odds_of_first;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
 use crate::suspicion::ExaminedAnswer;
-use crate::task::{ShownTexts, Task, no_verdict, without_label, without_verdict};
+use crate::task::{JudgeTask, ShownTexts, no_verdict, without_label, without_verdict};
 
 /// Appended to a reason that was written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
@@ -30,7 +30,7 @@ pub struct CompareTask {
     pub answer_b: String,
 }
 
-impl Task for CompareTask {
+impl JudgeTask for CompareTask {
     type Verdict = Preference;
 
     fn query(&self) -> &str {

@@ -9,7 +9,7 @@ mod question;
 
 use serde::{Deserialize, Serialize};
 
-pub use question::{Answers, Question, Set};
+pub use question::{Answers, Question, QuestionSet};
 
 use crate::auc::{Auc, area_under_curve, wins};
 use crate::grading::GradeTask;
@@ -99,7 +99,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 /// How many of `n_questions` are asked until the end of each stage.
-pub fn stages(n_questions: usize) -> impl Iterator<Item = usize> {
+pub fn examination_stages(n_questions: usize) -> impl Iterator<Item = usize> {
     (1..=STAGES).map(move |stage| n_questions * stage / STAGES)
 }
 
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn every_stage_holds_as_many_questions_of_each_kind() {
-        let questions = Set::shipped().questions;
-        assert_eq!(stages(questions.len()).collect::<Vec<_>>(), [20, 40, 60]);
+        let questions = QuestionSet::shipped().questions;
+        assert_eq!(examination_stages(questions.len()).collect::<Vec<_>>(), [20, 40, 60]);
         for stage in questions.chunks(20) {
             let mut kinds: Vec<&str> = stage.iter().map(|question| question.kind.as_str()).collect();
             kinds.sort_unstable();

@@ -9,7 +9,7 @@ use crate::probabilities::LabelProbabilities;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
 use crate::suspicion::ExaminedAnswer;
-use crate::task::{ShownTexts, Task, no_verdict, without_label, without_verdict};
+use crate::task::{JudgeTask, ShownTexts, no_verdict, without_label, without_verdict};
 
 /// An answer to grade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct GradeTask {
     pub reference: Option<String>,
 }
 
-impl Task for GradeTask {
+impl JudgeTask for GradeTask {
     type Verdict = Grade;
 
     fn query(&self) -> &str {

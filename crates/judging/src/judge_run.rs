@@ -10,16 +10,16 @@ use crate::likelihood::{AnswerEvidence, Opinion};
 use crate::request::{JudgeRequest, RequestProgress};
 use crate::shorten::shortened;
 use crate::suspicion::ExaminedAnswer;
-use crate::task::{ShownTexts, Task, Verdict, without_verdict};
+use crate::task::{JudgeTask, ShownTexts, Verdict, without_verdict};
 
 impl Judge {
     /// Starts to judge answers. The author's model stands in for a judge that cannot be loaded. Returns at once.
-    pub fn start<T: Task>(&self, task: T, author: impl Into<Author>) -> JudgeRun<T> {
+    pub fn start<T: JudgeTask>(&self, task: T, author: impl Into<Author>) -> JudgeRun<T> {
         JudgeRun::start(self.clone(), task, author.into())
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: Task>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
+    pub fn judge<T: JudgeTask>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
         self.start(task, author).wait()
     }
 }
@@ -49,7 +49,7 @@ struct NoJudge {
     closed: Receiver<GenerationEvent>,
 }
 
-impl<T: Task> JudgeRun<T> {
+impl<T: JudgeTask> JudgeRun<T> {
     fn start(judge: Judge, task: T, author: Author) -> JudgeRun<T> {
         let answered_by = author.model.as_str();
         let leaves_out = judge.settings().leave_out_suspicious;
@@ -173,7 +173,7 @@ impl<T: Task> JudgeRun<T> {
 }
 
 /// What a judge is shown of the answers in this attempt.
-fn shown<T: Task>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], attempt: &Attempt) -> ShownTexts {
+fn shown<T: JudgeTask>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], attempt: &Attempt) -> ShownTexts {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
     ShownTexts {
         query: judge.neutralized(task.query()),
@@ -182,7 +182,13 @@ fn shown<T: Task>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], attempt:
     }
 }
 
-fn ask<T: Task>(judge: &Judge, task: &T, author: &Author, shown: &ShownTexts, attempt: &Attempt) -> Vec<JudgeRequest> {
+fn ask<T: JudgeTask>(
+    judge: &Judge,
+    task: &T,
+    author: &Author,
+    shown: &ShownTexts,
+    attempt: &Attempt,
+) -> Vec<JudgeRequest> {
     match &attempt.likelihood {
         None => {
             let requests = task.requests(judge, shown).into_iter();

@@ -12,7 +12,7 @@ use crate::joint::{DisagreementLimits, JointVerdict, joint_failure, verdict_of, 
 use crate::judge::Judge;
 use crate::judge_run::JudgeRun;
 use crate::standing::Standings;
-use crate::task::Task;
+use crate::task::JudgeTask;
 
 /// The judges that judge together. Clones share them.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl Jury {
     }
 
     /// Starts to judge answers of this author. Returns at once.
-    pub fn start<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> JuryRun<T> {
+    pub fn start<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> JuryRun<T> {
         let author = author.into();
         if self.is_single() {
             return JuryRun { run: self.first.start(task, author), poll: None };
@@ -108,7 +108,7 @@ impl Jury {
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
+    pub fn judge<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
         let mut run = self.start(task, author);
         loop {
             let (channel, event) = run.run.next_event();
@@ -127,7 +127,7 @@ impl Jury {
 /// them to [`take`](JuryRun::take), until that returns the verdict. Dropping it cancels the judges' requests within one
 /// token.
 #[derive(Debug)]
-pub struct JuryRun<T: Task> {
+pub struct JuryRun<T: JudgeTask> {
     /// The judge whose turn it is.
     run: JudgeRun<T>,
     /// `None` where a single judge judges.
@@ -136,14 +136,14 @@ pub struct JuryRun<T: Task> {
 
 /// What the members of a jury have said so far.
 #[derive(Debug)]
-struct Poll<T: Task> {
+struct Poll<T: JudgeTask> {
     jury: Jury,
     task: T,
     author: Author,
     members: Vec<Juror<T::Verdict>>,
 }
 
-impl<T: Task<Verdict: JointVerdict> + Clone> JuryRun<T> {
+impl<T: JudgeTask<Verdict: JointVerdict> + Clone> JuryRun<T> {
     /// The event channels, each with its number. They may change with every [`take`](JuryRun::take), so get them again
     /// before every wait.
     pub fn channels(&self) -> impl Iterator<Item = (usize, &Receiver<GenerationEvent>)> {
@@ -170,7 +170,7 @@ impl<T: Task<Verdict: JointVerdict> + Clone> JuryRun<T> {
     }
 }
 
-impl<T: Task<Verdict: JointVerdict>> Poll<T> {
+impl<T: JudgeTask<Verdict: JointVerdict>> Poll<T> {
     /// Takes down the verdict of the judge whose turn it was.
     fn hear(&mut self, verdict: T::Verdict) {
         let juror = self.jury.jurors().nth(self.members.len());

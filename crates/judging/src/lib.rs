@@ -1,7 +1,7 @@
 //! How answers are graded and compared: rubrics, the judge's prompts, and the parsing of what the judge writes.
 //!
 //! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric.
-//! What it can be asked is a [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a
+//! What it can be asked is a [`JudgeTask`]: a [`GradeTask`] becomes a request, and the events that come back a
 //! [`Grade`](hone_protocol::Grade); a [`CompareTask`] two requests, one for each order, and a
 //! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread
 //! here: its holder takes the events from channels and hands them on, and can so wait for other things at the same
@@ -9,16 +9,16 @@
 //!
 //! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
 
-pub mod agreement;
+mod agreement;
 mod attempt;
 mod auc;
 mod author;
 mod bradley_terry;
-pub mod calibration;
+mod calibration;
 mod clustering;
 mod comparing;
 mod critique;
-pub mod examination;
+mod examination;
 mod fallback;
 mod fence;
 mod form;
@@ -49,12 +49,21 @@ mod suspicion;
 mod task;
 mod verdict;
 
+pub use agreement::{
+    ComparedPair, Figure, FigureUnit, GradedAnswer, Measure, MeasurementLevel, PAIR_MEASURES, RatedUnit,
+    SCORE_MEASURES, ScoreDistribution, krippendorff_alpha,
+};
 pub use auc::Auc;
 pub use author::Author;
 pub use bradley_terry::Strength;
+pub use calibration::{
+    Calibration, HeldOut, LEAST_RATINGS, LEAST_RATINGS_OF_EACH_KIND, RatedAnswer, TooFewRatings,
+    check_number_of_ratings, cross_validated_calibration,
+};
 pub use clustering::clustered;
 pub use comparing::CompareTask;
 pub use critique::{CritiqueSettings, critique_result};
+pub use examination::{Answers, Marks, Question, QuestionGrades, QuestionSet, examination_stages};
 pub use fence::FenceKey;
 pub use grading::GradeTask;
 pub use joint::JointVerdict;
@@ -67,8 +76,8 @@ pub use own_rubric::OwnRubric;
 pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use report::{
-    Conclusion, Contender, Decisions, Figures, PairOutcome, PairReport, PairRow, Period, QualityReport, Regression,
-    ReportRow, ScaleReport, Share, counted, sample, share_with_interval,
+    Conclusion, Contender, Decisions, PairOutcome, PairReport, PairRow, Period, QualityReport, Regression, ReportRow,
+    ScaleReport, ScoreFigures, Share, counted, sample, share_with_interval,
 };
 pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
 pub use router::{Arm, RoutedModel, choose};
@@ -77,5 +86,5 @@ pub use settings::{CriticSettings, Fallback, InvalidCriticSettings};
 pub use standing::{Standing, Standings};
 pub use support::{SupportTask, support_of};
 pub use suspicion::suspicion;
-pub use task::{Task, Verdict};
+pub use task::{JudgeTask, Verdict};
 pub use verdict::{parse_score, parse_winner};

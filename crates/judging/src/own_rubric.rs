@@ -8,7 +8,7 @@ use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::rubric::Rubric;
 use crate::suspicion::ExaminedAnswer;
-use crate::task::{ShownTexts, Task};
+use crate::task::{JudgeTask, ShownTexts};
 
 /// A task with a rubric of its own; without one, the judge's rubric applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct OwnRubric<T> {
     pub rubric: Option<Rubric>,
 }
 
-impl<T: Task> Task for OwnRubric<T> {
+impl<T: JudgeTask> JudgeTask for OwnRubric<T> {
     type Verdict = T::Verdict;
 
     fn query(&self) -> &str {

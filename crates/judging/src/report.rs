@@ -54,7 +54,7 @@ pub enum Period {
 
 /// Figures over scores of one scale.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ScoreFigures {
     /// Rows with a score.
     pub scored: usize,
     /// Rows without one.
@@ -90,15 +90,15 @@ pub struct ScaleReport {
     /// What its scores are comparable with.
     pub scale: String,
     /// All of them.
-    pub all: Figures,
+    pub all: ScoreFigures,
     /// Those of each agent.
-    pub agents: BTreeMap<String, Figures>,
+    pub agents: BTreeMap<String, ScoreFigures>,
     /// Those of each respondent.
-    pub respondents: BTreeMap<String, Figures>,
+    pub respondents: BTreeMap<String, ScoreFigures>,
     /// Those of each kind of task.
-    pub kinds: BTreeMap<String, Figures>,
+    pub kinds: BTreeMap<String, ScoreFigures>,
     /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
-    pub trend: BTreeMap<u64, Figures>,
+    pub trend: BTreeMap<u64, ScoreFigures>,
 }
 
 /// A report.
@@ -161,7 +161,7 @@ pub fn share_with_interval(cases: u64, of: u64) -> Option<(f64, [f64; 2])> {
     Some((share, [((center - half) / scale).max(0.0), ((center + half) / scale).min(1.0)]))
 }
 
-fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K) -> BTreeMap<K, Figures> {
+fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K) -> BTreeMap<K, ScoreFigures> {
     let mut groups: BTreeMap<K, Vec<&ReportRow>> = BTreeMap::new();
     for row in rows {
         groups.entry(key(row)).or_default().push(row);
@@ -170,11 +170,11 @@ fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K)
 }
 
 /// The groups under their names.
-fn named(groups: BTreeMap<&str, Figures>) -> BTreeMap<String, Figures> {
+fn named(groups: BTreeMap<&str, ScoreFigures>) -> BTreeMap<String, ScoreFigures> {
     groups.into_iter().map(|(name, figures)| (name.to_owned(), figures)).collect()
 }
 
-fn figures(rows: &[&ReportRow]) -> Figures {
+fn figures(rows: &[&ReportRow]) -> ScoreFigures {
     let scores: Vec<f64> = rows.iter().filter_map(|row| row.score).collect();
     let n = scores.len() as f64;
     let mean = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / n);
@@ -190,7 +190,7 @@ fn figures(rows: &[&ReportRow]) -> Figures {
     for score in &scores {
         distribution[((score * PARTS as f64) as usize).min(PARTS - 1)] += 1;
     }
-    Figures { scored: scores.len(), unscored: rows.len() - scores.len(), mean, interval, spread, distribution }
+    ScoreFigures { scored: scores.len(), unscored: rows.len() - scores.len(), mean, interval, spread, distribution }
 }
 
 fn decisions(rows: &[ReportRow]) -> BTreeMap<String, Decisions> {

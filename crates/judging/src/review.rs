@@ -10,7 +10,7 @@ use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::suspicion::ExaminedAnswer;
-use crate::task::{ShownTexts, Task, Verdict, no_verdict, without_verdict};
+use crate::task::{JudgeTask, ShownTexts, Verdict, no_verdict, without_verdict};
 
 /// The tokens that a usual review takes.
 const USUAL_TOKENS: usize = 200;
@@ -213,7 +213,7 @@ impl Verdict for Review {
     }
 }
 
-impl Task for ReviewTask {
+impl JudgeTask for ReviewTask {
     type Verdict = Review;
 
     fn query(&self) -> &str {

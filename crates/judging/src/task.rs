@@ -12,7 +12,7 @@ use crate::suspicion::ExaminedAnswer;
 
 /// A request for a verdict. An implementation defines what is specific to a kind of verdict; running requests, time
 /// limits and fallbacks are common to all, and implemented in `JudgeRun`.
-pub trait Task {
+pub trait JudgeTask {
     /// The resulting verdict.
     type Verdict: Verdict;
 

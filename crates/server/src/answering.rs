@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use hone_agents::{Asker, Change, Exchange};
+use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_protocol::{Chunk, FinishReason, Query, QueryId, RespondentId, Response, SessionId, TokenLogprobs};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
@@ -102,17 +102,17 @@ impl Answering {
                 return Poll::Ready(Piece::Failed(ApiError::new(axum::http::StatusCode::REQUEST_TIMEOUT, reason)));
             };
             let piece = match self.exchange.take(&envelope) {
-                Change::Chunk(RespondentId::A, Chunk::Text(text)) => Piece::Text(text.clone()),
-                Change::Chunk(RespondentId::A, Chunk::Logprobs(logprobs)) => {
+                ExchangeChange::Chunk(RespondentId::A, Chunk::Text(text)) => Piece::Text(text.clone()),
+                ExchangeChange::Chunk(RespondentId::A, Chunk::Logprobs(logprobs)) => {
                     Piece::Logprobs(Box::new(logprobs.clone()))
                 }
-                Change::Chunk(RespondentId::A, Chunk::Thinking(text)) => Piece::Thinking(text.clone()),
-                Change::Chunk(RespondentId::A, &Chunk::Prefill { done, total }) => {
+                ExchangeChange::Chunk(RespondentId::A, Chunk::Thinking(text)) => Piece::Thinking(text.clone()),
+                ExchangeChange::Chunk(RespondentId::A, &Chunk::Prefill { done, total }) => {
                     self.prompt.get_or_insert(PromptTokens { cached: done, total });
                     continue;
                 }
-                Change::Answered(RespondentId::A, response) => Piece::Answered(Box::new(response.clone())),
-                Change::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
+                ExchangeChange::Answered(RespondentId::A, response) => Piece::Answered(Box::new(response.clone())),
+                ExchangeChange::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
                 _ => continue,
             };
             return Poll::Ready(piece);

@@ -1,5 +1,5 @@
-//! A task as a person writes it: the goal, and what the work must keep to. (A [`Task`](crate::Task) is something else: a
-//! question to a judge.)
+//! A task as a person writes it: the goal, and what the work must keep to. (A [`JudgeTask`](hone_judging::JudgeTask) is
+//! something else: a question to a judge.)
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -59,8 +59,8 @@ impl EvaluatorSet {
     }
 
     /// Evaluates with every evaluator of the phase, and hands on each result as it comes. `before` is what
-    /// [`tests_in`](EvaluatorSet::tests_in) counted before the work; `None` if there was nothing before. A model is only
-    /// asked where nothing blocks the work.
+    /// `tests_in` counted before the work; `None` if there was nothing before. A model is only asked where nothing blocks
+    /// the work.
     pub fn evaluate(
         &self,
         context: &EvaluationContext<'_>,

@@ -3,7 +3,7 @@
 //! An [`Assignment`] says what is wanted. An [`Evaluator`] finds what is wrong with the work on it, an [`EvaluatorTool`]
 //! reads what linters and tests found, [`rule_critic()`] weighs the results, [`Reviewers`] ask models, and the gate
 //! ([`decide`]) accepts the work, has it tried again, gives it to another agent, or asks a person. All of these are pure.
-//! A [`TaskRunner`] carries a task through its [`Phase`]s: it has the tools run, contained, over a copy of the workspace.
+//! A [`TaskRunner`] carries a task through its [`TaskPhase`]s: it has the tools run, contained, over a copy of the workspace.
 
 mod assignment;
 mod evaluating;
@@ -24,7 +24,7 @@ pub use assignment::{Assignment, InvalidAssignment, TaskRequirement, is_inside};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
 pub use gate::{GateConfig, WithoutScore, criticize, decide};
-pub use phase::Phase;
+pub use phase::TaskPhase;
 pub use reading::{FailedTest, OutputFormat, ToolFindings};
 pub use review::ReviewSettings;
 pub use reviewers::{Ask, Reviewers, spared};

@@ -12,7 +12,7 @@ const SHIPPED: &str = include_str!("../../../config/phases.toml");
 /// A phase of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Phase {
+pub struct TaskPhase {
     /// Its name.
     pub name: String,
     /// What the agent is asked, with places for the goal, the requirements and the paths.
@@ -42,15 +42,15 @@ fn one() -> usize {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PhasesFile {
-    phases: Vec<Phase>,
+    phases: Vec<TaskPhase>,
 }
 
-impl Phase {
+impl TaskPhase {
     /// The phases in `table`, or those that are compiled in if it is empty.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn all(table: toml::Table) -> Result<Vec<Phase>, String> {
+    pub fn all(table: toml::Table) -> Result<Vec<TaskPhase>, String> {
         let read = |file: Result<PhasesFile, toml::de::Error>| file.map_err(|error| error.message().to_owned());
         let phases = match table.is_empty() {
             true => read(toml::from_str(SHIPPED))?.phases,
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_shipped_phases_are_valid() {
-        let phases = Phase::all(toml::Table::new()).unwrap();
+        let phases = TaskPhase::all(toml::Table::new()).unwrap();
         let names: Vec<&str> = phases.iter().map(|phase| phase.name.as_str()).collect();
         assert_eq!(names, ["discovery", "coding", "verification"]);
         let task = Assignment::parse("goal = \"add\"\nfiles = [\"a.py\"]\npaths = [\"a.py\"]").unwrap();
@@ -123,11 +123,11 @@ mod tests {
         for (text, part) in
             [("phases = []", "no phases"), ("colour = 1", "colour"), ("[[phases]]\nname = \"a\"", "missing")]
         {
-            let error = Phase::all(text.parse().unwrap()).unwrap_err();
+            let error = TaskPhase::all(text.parse().unwrap()).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
         let none = SHIPPED.replacen("files = []", "files = []\ncandidates = 0", 1);
-        let error = Phase::all(none.parse().unwrap()).unwrap_err();
+        let error = TaskPhase::all(none.parse().unwrap()).unwrap_err();
         assert!(error.contains("candidates of coding is 0"), "{error}");
     }
 }

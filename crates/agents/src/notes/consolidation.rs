@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::clusters::{Clusters, Division};
-use super::contradictions::{Contradiction, Stated, contradiction, cosine};
+use super::contradictions::{Contradiction, StatedFact, contradiction, cosine};
 use super::vetting::context_of;
-use super::{NoteError, NoteSettings, Writer, day, quoted};
+use super::{ModelWriter, NoteError, NoteSettings, day, quoted};
 use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
 use crate::settings::{MemorySettings, RecallPolicy, shortened};
@@ -30,7 +30,7 @@ pub struct Consolidator<'a> {
     /// Where summaries are remembered.
     pub rememberer: &'a Rememberer,
     /// The model.
-    pub writer: Writer<'a>,
+    pub writer: ModelWriter<'a>,
     /// Who decides about them.
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.
@@ -268,16 +268,16 @@ fn without_duplicates(members: &[WithVector], duplicate: f32) -> Vec<&Engram> {
 
 /// Every pair of facts that contradict each other, in order of time.
 fn contradictions_in(facts: &[WithVector], settings: &MemorySettings) -> Vec<Contradiction> {
-    let mut stated: Vec<Stated> = facts.iter().map(stated).collect();
+    let mut stated: Vec<StatedFact> = facts.iter().map(stated).collect();
     stated.sort_by_key(|fact| fact.at);
     let pairs =
         stated.iter().enumerate().flat_map(|(index, earlier)| stated[index + 1..].iter().map(move |it| (earlier, it)));
     pairs.filter_map(|(earlier, later)| contradiction(earlier, later, settings)).collect()
 }
 
-fn stated((engram, vector): &WithVector) -> Stated {
+fn stated((engram, vector): &WithVector) -> StatedFact {
     let vector = vector.clone().unwrap_or_default();
-    Stated { text: engram.query.clone(), at: engram.at, is_update: engram.is_update, vector }
+    StatedFact { text: engram.query.clone(), at: engram.at, is_update: engram.is_update, vector }
 }
 
 /// The contradictions as text; both statements are named, and the later one stands.

@@ -7,7 +7,7 @@ use crate::settings::MemorySettings;
 
 /// Something that a person stated, with its vector of length 1.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stated {
+pub struct StatedFact {
     /// The statement.
     pub text: String,
     /// When.
@@ -45,7 +45,7 @@ const CHANGE: [&str; 8] = ["now", "actually", "no", "longer", "anymore", "instea
 
 /// Whether two statements contradict each other: the later one says that something has changed, is about the same and
 /// names the same thing; or both have the same words but for one value. `hone memory eval` measures it.
-pub fn contradiction(earlier: &Stated, later: &Stated, settings: &MemorySettings) -> Option<Contradiction> {
+pub fn contradiction(earlier: &StatedFact, later: &StatedFact, settings: &MemorySettings) -> Option<Contradiction> {
     let (before, after) = (words(&earlier.text), words(&later.text));
     let similarity = cosine(&earlier.vector, &later.vector);
     let is_changed = later.is_update && similarity >= settings.changed_statement && shares_a_word(&before, &after);
@@ -85,8 +85,8 @@ mod tests {
     use super::*;
     use crate::settings::settings_for_tests;
 
-    fn stated(text: &str, is_update: bool, vector: [f32; 2]) -> Stated {
-        Stated { text: text.to_owned(), at: Timestamp(1), is_update, vector: vector.to_vec() }
+    fn stated(text: &str, is_update: bool, vector: [f32; 2]) -> StatedFact {
+        StatedFact { text: text.to_owned(), at: Timestamp(1), is_update, vector: vector.to_vec() }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use hone_judging::fill;
 use hone_memory::{Engram, EngramKind, Filters, Whose};
 use hone_protocol::{Constraint, ContentType, CriticMode, Rating, VettingState};
 
-use super::{NoteError, NoteSettings, Writer, day, quoted};
+use super::{ModelWriter, NoteError, NoteSettings, day, quoted};
 use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
 use crate::settings::shortened;
@@ -17,7 +17,7 @@ pub struct Intender<'a> {
     /// Where they are remembered.
     pub rememberer: &'a Rememberer,
     /// The model.
-    pub writer: Writer<'a>,
+    pub writer: ModelWriter<'a>,
     /// Who decides about them.
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.

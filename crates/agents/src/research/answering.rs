@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::document::Passage;
 use super::settings::ResearchSettings;
-use crate::notes::Writer;
+use crate::notes::ModelWriter;
 
 /// The most characters of a claim.
 const MOST_CHARACTERS: usize = 400;
@@ -19,9 +19,9 @@ const MOST_CITATIONS: usize = 4;
 
 /// The model that answers, and how it is asked.
 #[derive(Clone, Copy)]
-pub struct Author<'a> {
+pub struct ResearchWriter<'a> {
     /// The model.
-    pub writer: &'a Writer<'a>,
+    pub writer: &'a ModelWriter<'a>,
     /// The key of the fences around passages.
     pub key: &'a FenceKey,
     /// The fence, with places for `text` and `boundary`.
@@ -77,7 +77,7 @@ struct SaidClaims {
 
 /// The model's answer to a question from these passages, or from as many of the first as its context holds.
 pub(super) fn draft(
-    author: Author<'_>,
+    author: ResearchWriter<'_>,
     settings: &ResearchSettings,
     question: &str,
     passages: &[Passage],
@@ -107,7 +107,12 @@ pub(super) fn draft(
     }
 }
 
-fn request(author: Author<'_>, settings: &ResearchSettings, question: &str, passages: &[Passage]) -> GenerateRequest {
+fn request(
+    author: ResearchWriter<'_>,
+    settings: &ResearchSettings,
+    question: &str,
+    passages: &[Passage],
+) -> GenerateRequest {
     let texts: Vec<String> =
         [question].into_iter().chain(passages.iter().map(|passage| passage.text.as_str())).map(neutralized).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

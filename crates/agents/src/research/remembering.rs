@@ -6,7 +6,7 @@ use hone_protocol::{ContentType, CriticMode, QueryId};
 use super::Research;
 use super::document::PassagePlace;
 use crate::gatekeeping::{Decided, Gatekeeper};
-use crate::notes::{NoteError, Writer};
+use crate::notes::{ModelWriter, NoteError};
 use crate::remembering::Rememberer;
 
 impl Research {
@@ -17,7 +17,7 @@ impl Research {
     /// When memory fails, or a hard gate asks no critic now; nothing is remembered then.
     pub fn remember(
         &self,
-        writer: &Writer<'_>,
+        writer: &ModelWriter<'_>,
         rememberer: &Rememberer,
         gatekeeper: &Gatekeeper<'_>,
     ) -> Result<Option<(Engram, Decided)>, NoteError> {

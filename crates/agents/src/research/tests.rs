@@ -8,7 +8,7 @@ use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest, Lane, Prompt, QueryId};
 
 use super::*;
-use crate::notes::Writer;
+use crate::notes::ModelWriter;
 
 const NOTES: &str = "# The mill\n\nIt was built in 1792.\nIt burned down in 1871.\n";
 
@@ -46,10 +46,10 @@ fn researched(claims: &[String], settings: &ResearchSettings, judge: AskJudge<'_
     research.unwrap()
 }
 
-fn writer(model: &Arc<Scripted>, settings: &ResearchSettings) -> Writer<'static> {
+fn writer(model: &Arc<Scripted>, settings: &ResearchSettings) -> ModelWriter<'static> {
     let generator = Arc::clone(model) as _;
     let (model, sampling) = ("m".to_owned(), settings.sampling());
-    Writer { generator, model, sampling, lane: Lane::Interactive, is_stopped: &|| false }
+    ModelWriter { generator, model, sampling, lane: Lane::Interactive, is_stopped: &|| false }
 }
 
 fn asked(
@@ -61,7 +61,7 @@ fn asked(
     let model = Arc::new(Scripted::new(respond));
     let fence = CriticSettings::shipped().fence;
     let writer = writer(&model, settings);
-    let author = Author { writer: &writer, key: &KEY, fence: &fence };
+    let author = ResearchWriter { writer: &writer, key: &KEY, fence: &fence };
     let research = research("When was the mill built?", passages, settings, author, judge, &mut |_| ());
     (research, model)
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hone_agents::{
-    Consolidated, Consolidator, Criticize, Gatekeeper, Intended, Intender, MemoryMode, NoteError, NoteSettings,
-    RecallPolicy, Rememberer, Vetter, Writer,
+    Consolidated, Consolidator, Criticize, Gatekeeper, Intended, Intender, MemoryMode, ModelWriter, NoteError,
+    NoteSettings, RecallPolicy, Rememberer, Vetter,
 };
 use hone_judging::CritiqueSettings;
 use hone_memory::{Engram, EngramKind, Filters, MemoryOptions, MemoryStore};
@@ -81,8 +81,8 @@ impl Place {
         Gatekeeper { store, critic, settings, is_batch: true, clock: &Timestamp::now }
     }
 
-    fn writer(&self) -> Writer<'_> {
-        Writer {
+    fn writer(&self) -> ModelWriter<'_> {
+        ModelWriter {
             generator: Arc::clone(&self.model) as Arc<dyn Generate>,
             model: "m".to_owned(),
             sampling: SamplingOptions::default(),

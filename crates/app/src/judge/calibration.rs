@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_judging::calibration::{Calibration, HeldOut};
+use hone_judging::{Calibration, HeldOut};
 use hone_models::Store;
 use hone_protocol::{Grade, JudgingMethod};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ fn path_of(data_folder: &Path, store: &Store, asked: &Asked<'_>) -> Option<PathB
 
 #[cfg(test)]
 mod tests {
-    use hone_judging::calibration::RatedAnswer;
+    use hone_judging::RatedAnswer;
     use hone_protocol::Judging;
 
     use super::*;

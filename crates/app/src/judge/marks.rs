@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_judging::examination::{Marks, Set};
-use hone_judging::{CriticSettings, JudgeProfile, Rubric};
+use hone_judging::{CriticSettings, JudgeProfile, Marks, QuestionSet, Rubric};
 use hone_models::Store;
 use hone_protocol::hexadecimal;
 use serde::{Deserialize, Serialize};
@@ -70,7 +69,8 @@ impl MarksStore {
 
     /// The file is named after everything that the grades depend on, and after the questions.
     fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
-        let questions: Vec<_> = Set::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
+        let questions: Vec<_> =
+            QuestionSet::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
         Some(self.folder.join(asked.file_name(store, &json!(questions))?))
     }
 }

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hone_judging::{CompareTask, GradeTask, JointVerdict, OwnRubric, ReviewTask, Task, Verdict};
+use hone_judging::{CompareTask, GradeTask, JointVerdict, JudgeTask, OwnRubric, ReviewTask, Verdict};
 use hone_protocol::{JudgingMethod, hexadecimal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::kept;
 
 /// A task whose verdict can be kept.
-pub trait CachedTask: Task<Verdict: Serialize + DeserializeOwned> + Serialize {
+pub trait CachedTask: JudgeTask<Verdict: Serialize + DeserializeOwned> + Serialize {
     /// Its name in the cache.
     const KIND: &'static str;
 

@@ -8,8 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use hone_judging::examination::Set;
-use hone_judging::{CompareTask, GradeTask, OwnRubric};
+use hone_judging::{CompareTask, GradeTask, OwnRubric, QuestionSet};
 use hone_protocol::RespondentId;
 use serde_json::{Map, Value};
 
@@ -90,7 +89,7 @@ impl DataSet {
     /// The questions of the examination, whose good, mediocre and bad answers stand for the scores 5, 3 and 1.
     pub fn examination() -> DataSet {
         let mut set = DataSet::new("hone's examination".to_owned());
-        for (question, asked) in Set::shipped().questions.iter().enumerate() {
+        for (question, asked) in QuestionSet::shipped().questions.iter().enumerate() {
             let scored =
                 |(task, reference)| ScoredAnswer { question, task: OwnRubric { task, rubric: None }, reference };
             set.answers.extend(asked.grade_tasks().into_iter().zip([5.0, 3.0, 1.0]).map(scored));

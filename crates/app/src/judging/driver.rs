@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crossbeam_channel::{Receiver, RecvError, Select};
-use hone_judging::{JointVerdict, Jury, JuryRun, Task};
+use hone_judging::{JointVerdict, JudgeTask, Jury, JuryRun};
 use hone_protocol::GenerationEvent;
 
 use super::cache::VerdictCache;
@@ -104,7 +104,10 @@ impl Driver<'_> {
 }
 
 /// Waits for the first event of any running task, or Ctrl-C.
-fn wait<T: Task<Verdict: JointVerdict> + Clone>(running: &[(usize, JuryRun<T>)], pressed: &Receiver<()>) -> Wakeup {
+fn wait<T: JudgeTask<Verdict: JointVerdict> + Clone>(
+    running: &[(usize, JuryRun<T>)],
+    pressed: &Receiver<()>,
+) -> Wakeup {
     let mut channels = Vec::new();
     for (place, (_, run)) in running.iter().enumerate() {
         channels.extend(run.channels().map(|(channel, events)| (place, channel, events)));

@@ -1,8 +1,9 @@
 //! A judge takes its examination.
 
 use anyhow::bail;
-use hone_judging::examination::{Marks, Question, QuestionGrades, Set, stages};
-use hone_judging::{CompareTask, GradeTask, LIKELIHOOD};
+use hone_judging::{
+    CompareTask, GradeTask, LIKELIHOOD, Marks, Question, QuestionGrades, QuestionSet, examination_stages,
+};
 use hone_protocol::Grade;
 
 use super::driver::{Completed, Driver, Judged};
@@ -17,11 +18,11 @@ const COMPARISONS: usize = 10;
 /// When the judge gives no grade.
 pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
     let settings = driver.judge.first().settings();
-    let questions = Set::shipped().questions;
+    let questions = QuestionSet::shipped().questions;
     let n_comparisons = if settings.model == LIKELIHOOD { 0 } else { 2 * COMPARISONS };
     let total = 3 * questions.len() + n_comparisons;
     let mut grades: Vec<Grade> = Vec::new();
-    for stage in stages(questions.len()) {
+    for stage in examination_stages(questions.len()) {
         let begun = grades.len() / 3;
         let tasks: Vec<GradeTask> = questions[begun..stage].iter().flat_map(Question::grade_tasks).collect();
         let completed = driver.judge_all(&tasks, |judged: Judged<Grade>| {

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
 use hone_agents::{Asker, Exchange, Expected};
 use hone_bus::Mailbox;
-use hone_judging::examination::Marks;
-use hone_judging::{Judge, Jury, Standing, Standings};
+use hone_judging::{Judge, Jury, Marks, Standing, Standings};
 use hone_protocol::{Envelope, Generate, QueryId, Subject};
 
 use super::JudgeSession;
@@ -239,7 +238,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use hone_agents::Expected;
-    use hone_judging::examination::QuestionGrades;
+    use hone_judging::QuestionGrades;
     use hone_protocol::{GenerateError, Payload, Query, RespondentId, SessionId};
 
     use super::*;

@@ -1,7 +1,6 @@
 //! Which judges there are, and what their examinations say.
 
-use hone_judging::examination::Marks;
-use hone_judging::{Auc, LIKELIHOOD, Likelihood, Rubric};
+use hone_judging::{Auc, LIKELIHOOD, Likelihood, Marks, Rubric};
 use hone_models::Role;
 use serde::Serialize;
 

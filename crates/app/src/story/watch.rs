@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hone_agents::{Exchange, Reply};
+use hone_agents::{Exchange, RespondentReply};
 use hone_protocol::{Envelope, QueryId, RespondentId};
 use serde_json::{Map, Value};
 
@@ -156,7 +156,7 @@ impl<'a> Watch<'a> {
         self.reply(RespondentId::A).response.as_ref().map(|response| response.answer.as_str())
     }
 
-    fn reply(&self, respondent: RespondentId) -> &Reply {
+    fn reply(&self, respondent: RespondentId) -> &RespondentReply {
         self.exchange.reply(respondent)
     }
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
-use hone_agents::{Asker, Change, Exchange, Expected};
+use hone_agents::{Asker, Exchange, ExchangeChange, Expected};
 use hone_app::Stack;
 use hone_app::describe::on_one_line;
 use hone_app::judge::calibration::Calibrated;
@@ -141,12 +141,12 @@ impl Board {
         let id = envelope.correlation_id?;
         let change = self.exchanges.entry(id).or_insert_with(|| Exchange::new(id)).take(envelope);
         match change {
-            Change::Asked(_) => {
+            ExchangeChange::Asked(_) => {
                 self.latest = Some(id);
                 None
             }
-            Change::Failed(RespondentId::B, error) => self.once(no_answer_b(error)),
-            Change::Graded(RespondentId::A, critique) => {
+            ExchangeChange::Failed(RespondentId::B, error) => self.once(no_answer_b(error)),
+            ExchangeChange::Graded(RespondentId::A, critique) => {
                 self.badge(id, critique).or_else(|| self.failure(id, &critique.grade))
             }
             _ => None,

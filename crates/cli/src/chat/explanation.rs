@@ -2,7 +2,7 @@
 //!
 //! Memory knows answers of earlier sessions, and grades that another process has given since.
 
-use hone_agents::{Exchange, Reply};
+use hone_agents::{Exchange, RespondentReply};
 use hone_app::Stack;
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
@@ -84,7 +84,7 @@ fn answer_of_b(store: &MemoryStore, a: &Engram) -> Result<Option<Engram>, Memory
 }
 
 /// The grade of an answer: one with a score before one without, and memory's before the one that was heard.
-fn best_grade(heard: Option<&Reply>, remembered: Option<&Engram>) -> Option<Grade> {
+fn best_grade(heard: Option<&RespondentReply>, remembered: Option<&Engram>) -> Option<Grade> {
     let heard = heard.and_then(|reply| reply.grade.clone());
     let remembered = remembered.and_then(|engram| engram.grade.clone());
     [remembered, heard].into_iter().flatten().min_by_key(|grade| grade.score.is_none())
@@ -125,7 +125,7 @@ fn why_ungraded(a: Option<&Engram>, is_heard: bool, stack: &Stack) -> String {
 }
 
 /// Respondent B's score, if the same judge gave both; `None` if there is no second respondent.
-fn text_of_b(heard: Option<&Reply>, b: Option<&Engram>, grade_a: Option<&Grade>) -> Option<String> {
+fn text_of_b(heard: Option<&RespondentReply>, b: Option<&Engram>, grade_a: Option<&Grade>) -> Option<String> {
     if let Some(failure) = heard.and_then(|reply| reply.failure.as_ref()) {
         return Some(no_answer_b(failure));
     }

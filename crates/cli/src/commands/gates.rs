@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use hone_agents::{CriticStatistics, Decided, Gatekeeper, NoteSettings, Rememberer, Writer};
+use hone_agents::{CriticStatistics, Decided, Gatekeeper, ModelWriter, NoteSettings, Rememberer};
 use hone_app::Interrupt;
 use hone_app::judging::Critic;
 use hone_files::write_private;
@@ -56,8 +56,8 @@ impl Gate<'_> {
     }
 
     /// The configured model, as a writer.
-    pub(super) fn writer<'a>(&'a self, is_stopped: &'a (dyn Fn() -> bool + Sync)) -> Writer<'a> {
-        Writer {
+    pub(super) fn writer<'a>(&'a self, is_stopped: &'a (dyn Fn() -> bool + Sync)) -> ModelWriter<'a> {
+        ModelWriter {
             generator: Arc::clone(&self.generator),
             model: self.app.config.engine.model.clone(),
             sampling: self.app.config.sampling.options(),

@@ -7,7 +7,7 @@ mod rows;
 
 use anyhow::Context;
 use hone_app::describe::{moment, on_one_line};
-use hone_judging::{Figures, PairReport, QualityReport, ReportRow, ScaleReport, Share, Strength};
+use hone_judging::{PairReport, QualityReport, ReportRow, ScaleReport, ScoreFigures, Share, Strength};
 use hone_memory::Whose;
 use hone_protocol::Timestamp;
 use serde::Serialize;
@@ -204,7 +204,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The figures of a scale, each with what it is about.
-fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &Figures)> {
+fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFigures)> {
     let agents = scale.agents.iter().map(|(name, figures)| (name.clone(), figures));
     let respondents = scale.respondents.iter().map(|(name, figures)| (format!("respondent {name}"), figures));
     let kinds = scale.kinds.iter().map(|(name, figures)| (format!("type {name}"), figures));
@@ -212,7 +212,7 @@ fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &Figures)
     std::iter::once(("all".to_owned(), &scale.all)).chain(agents).chain(respondents).chain(kinds).chain(trend)
 }
 
-fn cells(scale: &str, name: &str, figures: &Figures) -> Vec<String> {
+fn cells(scale: &str, name: &str, figures: &ScoreFigures) -> Vec<String> {
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.2}"));
     let interval = figures.interval.map_or("-".to_owned(), |[low, high]| format!("{low:.2}–{high:.2}"));
     let distribution = figures.distribution.map(|count| count.to_string()).join(" ");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::research::{
-    self, AnswerError, Author, Document, NO_ANSWER, Passage, Research, ResearchStep, Skipped, SourceLimits, SourcePath,
-    SourceReader, Sources,
+    self, AnswerError, Document, NO_ANSWER, Passage, Research, ResearchStep, ResearchWriter, Skipped, SourceLimits,
+    SourcePath, SourceReader, Sources,
 };
-use hone_agents::{NoteError, Recaller, Writer};
+use hone_agents::{ModelWriter, NoteError, Recaller};
 use hone_app::judging::ClaimJudge;
 use hone_judging::{FenceKey, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
@@ -51,7 +51,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         None => (app.generator()?, interrupt::install()?),
     };
     let listening = interrupt.listen();
-    let writer = Writer {
+    let writer = ModelWriter {
         generator,
         model: app.config.engine.model.clone(),
         sampling: app.config.research.sampling(),
@@ -106,7 +106,7 @@ impl Kept {
     ///
     /// # Errors
     /// When memory fails.
-    fn at(gate: &Gate<'_>, research: &Research, writer: &Writer<'_>) -> anyhow::Result<Kept> {
+    fn at(gate: &Gate<'_>, research: &Research, writer: &ModelWriter<'_>) -> anyhow::Result<Kept> {
         let remembered = match research.remember(writer, &gate.rememberer(), &gate.keeper()) {
             Err(NoteError::Refused(refusal)) => {
                 let said = Some(format!("not remembered: {}", refusal.reason));
@@ -201,11 +201,11 @@ fn answer(
     app: &Invocation,
     question: &str,
     passages: Vec<Passage>,
-    writer: &Writer<'_>,
+    writer: &ModelWriter<'_>,
     key: &FenceKey,
 ) -> Result<Research, AnswerError> {
     let judge = ClaimJudge::new(app, &writer.model, &writer.generator);
-    let author = Author { writer, key, fence: &app.config.critic.fence };
+    let author = ResearchWriter { writer, key, fence: &app.config.critic.fence };
     let spinner = progress::spinner(app.output, "answering");
     let mut show = |step| {
         if let ResearchStep::Checked(n) = step {

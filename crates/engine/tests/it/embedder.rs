@@ -534,7 +534,7 @@ fn a_decoder_gives_the_state_that_makes_the_logits() {
     hone_kernels::dequantize(head.tensor_type, gguf.tensor_bytes(head), &mut rows);
     let products: Vec<f32> = rows.chunks_exact(vector.len()).map(|row| dot(row, &vector)).collect();
 
-    let mut model = Model::load(&support::whole(file.path()), &ModelOptions::default()).unwrap();
+    let mut model = Model::load(&support::whole(file.path()), ModelOptions::default()).unwrap();
     let options = EncodeOptions { parse_special: false, add_special: true };
     let tokens = model.tokenizer().encode(text, options).unwrap();
     let mut sequence = CachedSequence::default();

@@ -47,7 +47,7 @@ pub(crate) fn whole(path: &Path) -> ModelFile {
 /// The built-in model, loaded once per test binary.
 pub(crate) fn shared_smollm2() -> MutexGuard<'static, Model> {
     static MODEL: OnceLock<Mutex<Model>> = OnceLock::new();
-    let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), &options()).unwrap()));
+    let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), options()).unwrap()));
     model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -5,7 +5,7 @@ use super::{Figure, Statistic};
 
 /// What the differences between values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum MeasurementLevel {
     /// Values are the same or not, such as winners.
     Nominal,
     /// Values have an order but no distances, such as the scores of a rubric.
@@ -22,12 +22,12 @@ pub struct RatedUnit {
 }
 
 /// How far the judges agree: 1 is always, 0 as far as by chance.
-pub fn alpha(units: &[RatedUnit], level: Level) -> Figure {
+pub fn krippendorff_alpha(units: &[RatedUnit], level: MeasurementLevel) -> Figure {
     let rated_twice: Vec<&RatedUnit> = units.iter().filter(|unit| unit.values.len() > 1).collect();
     Figure::of(&rated_twice, |unit| unit.question, |units| value(units, level))
 }
 
-fn value(units: &[&RatedUnit], level: Level) -> Statistic {
+fn value(units: &[&RatedUnit], level: MeasurementLevel) -> Statistic {
     let n_values = units.iter().flat_map(|unit| &unit.values).max().map_or(0, |value| value + 1);
     let coincidences = coincidences(units, n_values);
     let totals: Vec<f64> = coincidences.iter().map(|row| row.iter().sum()).collect();
@@ -57,10 +57,10 @@ fn coincidences(units: &[&RatedUnit], n_values: usize) -> Vec<Vec<f64>> {
 }
 
 /// The square of the difference between two values.
-fn difference(level: Level, totals: &[f64], first: usize, second: usize) -> f64 {
+fn difference(level: MeasurementLevel, totals: &[f64], first: usize, second: usize) -> f64 {
     match level {
-        Level::Nominal => f64::from(u8::from(first != second)),
-        Level::Ordinal => {
+        MeasurementLevel::Nominal => f64::from(u8::from(first != second)),
+        MeasurementLevel::Ordinal => {
             let [low, high] = [first.min(second), first.max(second)];
             let between: f64 = totals[low..=high].iter().sum();
             (between - f64::midpoint(totals[low], totals[high])).powi(2)
@@ -82,7 +82,7 @@ mod tests {
     fn the_published_example_gives_the_published_value() {
         let meg = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0];
         let owen = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0];
-        let figure = alpha(&units([&meg, &owen]), Level::Nominal);
+        let figure = krippendorff_alpha(&units([&meg, &owen]), MeasurementLevel::Nominal);
         assert!((figure.value.unwrap() - 0.095).abs() < 0.0005, "{figure:?}");
     }
 
@@ -91,18 +91,18 @@ mod tests {
         let scores = [0, 1, 2, 3, 4, 0, 1, 2, 3, 4];
         let near = [1, 1, 3, 3, 4, 0, 2, 2, 3, 3];
         let far = [4, 1, 0, 3, 4, 0, 4, 2, 3, 0];
-        let of = |other| alpha(&units([&scores, other]), Level::Ordinal).value.unwrap();
+        let of = |other| krippendorff_alpha(&units([&scores, other]), MeasurementLevel::Ordinal).value.unwrap();
         assert!(of(&near) > 0.8 && of(&far) < 0.3, "{} {}", of(&near), of(&far));
         assert_eq!(of(&scores), 1.0);
-        let nominal = |other| alpha(&units([&scores, other]), Level::Nominal).value.unwrap();
+        let nominal = |other| krippendorff_alpha(&units([&scores, other]), MeasurementLevel::Nominal).value.unwrap();
         assert!((nominal(&near) - nominal(&far)).abs() < 0.05);
     }
 
     #[test]
     fn judges_who_always_say_the_same_have_no_alpha() {
-        let figure = alpha(&units([&[4; 10], &[4; 10]]), Level::Ordinal);
+        let figure = krippendorff_alpha(&units([&[4; 10], &[4; 10]]), MeasurementLevel::Ordinal);
         assert_eq!(figure.reason.as_deref(), Some("all judges gave the same verdict to everything"));
         let lonely = vec![RatedUnit { question: 0, values: vec![4] }; 20];
-        assert_eq!(alpha(&lonely, Level::Ordinal).n, 0);
+        assert_eq!(krippendorff_alpha(&lonely, MeasurementLevel::Ordinal).n, 0);
     }
 }

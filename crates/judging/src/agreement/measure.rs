@@ -4,7 +4,7 @@ use super::{Figure, Statistic};
 
 /// How a figure reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum FigureUnit {
     /// A coefficient.
     Coefficient,
     /// A share of 1.
@@ -24,7 +24,7 @@ pub struct Measure<T> {
     /// Its name for people.
     pub label: &'static str,
     /// How it reads.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// Which items it is about.
     pub(super) is_about: fn(&T) -> bool,
     /// Its formula.

@@ -3,7 +3,7 @@
 use hone_protocol::RespondentId;
 
 use super::Statistic;
-use super::measure::{Measure, OfQuestion, Unit};
+use super::measure::{FigureUnit, Measure, OfQuestion};
 use crate::examination::median;
 
 /// A comparison and what people said of it.
@@ -41,32 +41,32 @@ impl OfQuestion for ComparedPair {
 
 /// What is measured of comparisons.
 pub const PAIR_MEASURES: [Measure<ComparedPair>; 5] = [
-    row("pairwise_accuracy", "pairs in order", Unit::Share, is_decided, accuracy),
+    row("pairwise_accuracy", "pairs in order", FigureUnit::Share, is_decided, accuracy),
     row(
         "pairwise_accuracy_consistent",
         "pairs in order, consistent ones",
-        Unit::Share,
+        FigureUnit::Share,
         |pair| is_decided(pair) && pair.is_consistent == Some(true),
         accuracy,
     ),
     row(
         "position_bias",
         "position bias",
-        Unit::Share,
+        FigureUnit::Share,
         |pair| pair.is_consistent.is_some(),
         |pairs| Ok(share(pairs, |pair| pair.is_consistent == Some(false))),
     ),
     row(
         "pairwise_length_bias",
         "length bias of comparisons",
-        Unit::DifferenceOfShares,
+        FigureUnit::DifferenceOfShares,
         |pair| is_decided(pair) && pair.longer.is_some(),
         length_bias,
     ),
     row(
         "seconds_per_comparison",
         "seconds per comparison",
-        Unit::Seconds,
+        FigureUnit::Seconds,
         |_| true,
         |pairs| Ok(median(&pairs.iter().map(|pair| pair.seconds).collect::<Vec<_>>())),
     ),
@@ -75,7 +75,7 @@ pub const PAIR_MEASURES: [Measure<ComparedPair>; 5] = [
 const fn row(
     key: &'static str,
     label: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     is_about: fn(&ComparedPair) -> bool,
     statistic: fn(&[&ComparedPair]) -> Statistic,
 ) -> Measure<ComparedPair> {

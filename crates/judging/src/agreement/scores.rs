@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::correlation::{kendall, pearson, spearman};
-use super::measure::{Measure, OfQuestion, Unit};
+use super::measure::{FigureUnit, Measure, OfQuestion};
 use super::{Statistic, mean};
 use crate::examination::median;
 
@@ -42,26 +42,30 @@ impl OfQuestion for GradedAnswer {
 
 /// What is measured of grades.
 pub const SCORE_MEASURES: [Measure<GradedAnswer>; 9] = [
-    row("pearson", "Pearson", Unit::Coefficient, |answers| pearson(&scores(answers), &references(answers))),
-    row("spearman", "Spearman", Unit::Coefficient, |answers| spearman(&scores(answers), &references(answers))),
-    row("kendall", "Kendall's tau-b", Unit::Coefficient, |answers| kendall(&scores(answers), &references(answers))),
+    row("pearson", "Pearson", FigureUnit::Coefficient, |answers| pearson(&scores(answers), &references(answers))),
+    row("spearman", "Spearman", FigureUnit::Coefficient, |answers| spearman(&scores(answers), &references(answers))),
+    row("kendall", "Kendall's tau-b", FigureUnit::Coefficient, |answers| {
+        kendall(&scores(answers), &references(answers))
+    }),
     Measure {
         is_about: |answer| answer.expected_score.is_some(),
-        ..row("spearman_expected", "Spearman, expected score", Unit::Coefficient, |answers| {
+        ..row("spearman_expected", "Spearman, expected score", FigureUnit::Coefficient, |answers| {
             let expected: Vec<f64> = answers.iter().filter_map(|answer| answer.expected_score).collect();
             spearman(&expected, &references(answers))
         })
     },
-    row("exact", "exact agreement", Unit::Share, |answers| share(answers, |answer| answer.deviation().abs() <= 0.5)),
-    row("within_one", "agreement within one", Unit::Share, |answers| {
+    row("exact", "exact agreement", FigureUnit::Share, |answers| {
+        share(answers, |answer| answer.deviation().abs() <= 0.5)
+    }),
+    row("within_one", "agreement within one", FigureUnit::Share, |answers| {
         share(answers, |answer| answer.deviation().abs() <= 1.0)
     }),
-    row("mean_bias", "mean bias", Unit::Points, |answers| {
+    row("mean_bias", "mean bias", FigureUnit::Points, |answers| {
         refuse_other_scale(answers)?;
         Ok(mean(answers.iter().map(|answer| answer.deviation())))
     }),
-    row("length_bias", "length bias", Unit::Coefficient, length_bias),
-    row("seconds_per_grade", "seconds per grade", Unit::Seconds, |answers| {
+    row("length_bias", "length bias", FigureUnit::Coefficient, length_bias),
+    row("seconds_per_grade", "seconds per grade", FigureUnit::Seconds, |answers| {
         Ok(median(&answers.iter().map(|answer| answer.seconds).collect::<Vec<_>>()))
     }),
 ];
@@ -69,7 +73,7 @@ pub const SCORE_MEASURES: [Measure<GradedAnswer>; 9] = [
 const fn row(
     key: &'static str,
     label: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     statistic: fn(&[&GradedAnswer]) -> Statistic,
 ) -> Measure<GradedAnswer> {
     Measure { key, label, unit, is_about: |_| true, statistic }
@@ -105,7 +109,7 @@ fn length_bias(answers: &[&GradedAnswer]) -> Statistic {
 
 /// How often a judge gives each score.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Distribution {
+pub struct ScoreDistribution {
     /// The counts of the scores 1 to 5.
     pub counts: [usize; 5],
     /// What the counts show, such as "always 5".
@@ -113,16 +117,16 @@ pub struct Distribution {
     pub remark: Option<String>,
 }
 
-impl Distribution {
+impl ScoreDistribution {
     /// The distribution of the scores of these answers.
-    pub fn of(answers: &[GradedAnswer]) -> Distribution {
+    pub fn of(answers: &[GradedAnswer]) -> ScoreDistribution {
         let mut counts = [0; 5];
         for answer in answers {
             counts[usize::from(answer.score.clamp(1, 5)) - 1] += 1;
         }
         let most = (1..).zip(counts).max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
         let remark = most.and_then(|(score, count)| remark(score, count as f64 / answers.len() as f64));
-        Distribution { counts, remark }
+        ScoreDistribution { counts, remark }
     }
 }
 
@@ -171,14 +175,14 @@ mod tests {
     fn a_judge_that_always_says_the_same_is_named_and_has_no_correlation() {
         let references = [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0];
         let always = answers([5; 10], references);
-        assert_eq!(Distribution::of(&always).remark.as_deref(), Some("always 5"));
+        assert_eq!(ScoreDistribution::of(&always).remark.as_deref(), Some("always 5"));
         let pearson = figure("pearson", &always);
         assert_eq!((pearson.value, pearson.n), (None, 10));
         assert_eq!(pearson.reason.as_deref(), Some("the judge gave all answers the same score"));
         let nearly = answers([4, 4, 4, 4, 4, 4, 4, 4, 4, 1], references);
-        assert_eq!(Distribution::of(&nearly).remark.as_deref(), Some("nearly always 4 (90 %)"));
-        assert_eq!(Distribution::of(&answers([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], references)).remark, None);
-        assert_eq!(Distribution::of(&[]), Distribution::default());
+        assert_eq!(ScoreDistribution::of(&nearly).remark.as_deref(), Some("nearly always 4 (90 %)"));
+        assert_eq!(ScoreDistribution::of(&answers([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], references)).remark, None);
+        assert_eq!(ScoreDistribution::of(&[]), ScoreDistribution::default());
     }
 
     #[test]

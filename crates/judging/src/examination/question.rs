@@ -18,12 +18,12 @@ const SHIPPED: [(&str, &str); 10] = [
 
 /// A set of questions, in the order in which they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Set {
+pub struct QuestionSet {
     /// The questions.
     pub questions: Vec<Question>,
 }
 
-/// A question with answers whose quality is known.
+/// A question with answers whose quality is known. Kept marks are found by what `Debug` makes of it, its name included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Its name.
@@ -86,16 +86,16 @@ enum Flaw {
     Manipulative,
 }
 
-impl Set {
+impl QuestionSet {
     /// The set that hone ships with: first a question of each kind, then the next of each kind.
     ///
     /// # Panics
     /// If a file in `config/examination` is wrong, which a test would have shown.
-    pub fn shipped() -> Set {
+    pub fn shipped() -> QuestionSet {
         let kinds = SHIPPED.map(|(kind, text)| parse(kind, text).expect("config/examination is checked by a test"));
         let longest = kinds.iter().map(Vec::len).max().unwrap_or_default();
         let questions = (0..longest).flat_map(|index| kinds.iter().filter_map(move |kind| kind.get(index)));
-        Set { questions: questions.cloned().collect() }
+        QuestionSet { questions: questions.cloned().collect() }
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_shipped_set_is_complete() {
-        let questions = Set::shipped().questions;
+        let questions = QuestionSet::shipped().questions;
         assert_eq!(questions.len(), 60);
         let ids: BTreeSet<&str> = questions.iter().map(|question| question.id.as_str()).collect();
         assert_eq!(ids.len(), 60);
@@ -134,7 +134,7 @@ mod tests {
     /// A judge that goes by length must learn nothing from the set.
     #[test]
     fn length_does_not_tell_good_answers_from_bad_ones() {
-        let questions = Set::shipped().questions;
+        let questions = QuestionSet::shipped().questions;
         let words = |text: &str| text.split_whitespace().count() as f64;
         let goods: Vec<f64> = questions.iter().map(|question| words(&question.answers.good)).collect();
         let bads: Vec<f64> = questions.iter().map(|question| words(&question.answers.bad)).collect();

@@ -1,7 +1,8 @@
 //! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check.sh agreement` has recorded them.
 
-use hone_judging::agreement::{Figure, GradedAnswer, Level, RatedUnit, SCORE_MEASURES, alpha};
-use hone_judging::calibration::{Calibration, RatedAnswer};
+use hone_judging::{
+    Calibration, Figure, GradedAnswer, MeasurementLevel, RatedAnswer, RatedUnit, SCORE_MEASURES, krippendorff_alpha,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -73,10 +74,10 @@ fn the_figures_of_grades_are_those_of_scipy() {
 #[test]
 fn alpha_is_that_of_krippendorff() {
     for case in recorded().alpha {
-        let level = if case.level == "ordinal" { Level::Ordinal } else { Level::Nominal };
+        let level = if case.level == "ordinal" { MeasurementLevel::Ordinal } else { MeasurementLevel::Nominal };
         let unit = |(question, values)| RatedUnit { question, values };
         let units: Vec<RatedUnit> = case.units.into_iter().enumerate().map(unit).collect();
-        let figure = alpha(&units, level);
+        let figure = krippendorff_alpha(&units, level);
         assert!((figure.value.unwrap() - case.alpha).abs() < 1e-9, "{figure:?} instead of {}", case.alpha);
         assert!(figure.low.unwrap() < case.alpha && case.alpha < figure.high.unwrap(), "{figure:?}");
     }

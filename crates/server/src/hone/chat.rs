@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response as HttpResponse;
 use futures_util::stream::unfold;
-use hone_agents::{Asker, Change, Exchange};
+use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
     AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role, SecondAnswer,
@@ -324,30 +324,32 @@ impl Drawn {
 async fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &Page) -> Option<Ending> {
     let id = exchange.id();
     match exchange.take(envelope) {
-        Change::Chunk(RespondentId::A, Chunk::Text(text)) => {
+        ExchangeChange::Chunk(RespondentId::A, Chunk::Text(text)) => {
             answer.text.push_str(text);
             page.tell(json!({"type": "text", "text": text})).await;
             if let Some(html) = answer.due_html() {
                 page.tell(json!({"type": "html", "html": html})).await;
             }
         }
-        Change::Chunk(RespondentId::A, Chunk::Thinking(text)) => {
+        ExchangeChange::Chunk(RespondentId::A, Chunk::Thinking(text)) => {
             page.tell(json!({"type": "thinking", "text": text})).await;
         }
-        Change::Chunk(RespondentId::A, Chunk::Loading { done, total }) => {
+        ExchangeChange::Chunk(RespondentId::A, Chunk::Loading { done, total }) => {
             page.tell(json!({"type": "loading", "done": done, "total": total})).await;
         }
-        Change::Chunk(RespondentId::A, Chunk::Prefill { done, total }) => {
+        ExchangeChange::Chunk(RespondentId::A, Chunk::Prefill { done, total }) => {
             page.tell(json!({"type": "prefill", "done": done, "total": total})).await;
         }
-        Change::Recalled(RespondentId::A, recall) => {
+        ExchangeChange::Recalled(RespondentId::A, recall) => {
             page.tell(json!({"type": "recalled", "engrams": recall.engrams})).await;
         }
-        Change::Answered(RespondentId::A, response) => return Some(Ending::Answered(id, Box::new(response.clone()))),
-        Change::Failed(RespondentId::A, error @ GenerateError::ContextOverflow { .. }) => {
+        ExchangeChange::Answered(RespondentId::A, response) => {
+            return Some(Ending::Answered(id, Box::new(response.clone())));
+        }
+        ExchangeChange::Failed(RespondentId::A, error @ GenerateError::ContextOverflow { .. }) => {
             return Some(Ending::TooLong(error.clone()));
         }
-        Change::Failed(RespondentId::A, error) => return Some(Ending::Failed(error.clone().into())),
+        ExchangeChange::Failed(RespondentId::A, error) => return Some(Ending::Failed(error.clone().into())),
         _ => {}
     }
     None

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response as HttpResponse};
-use hone_agents::{Exchange, Reply};
+use hone_agents::{Exchange, RespondentReply};
 use hone_memory::{Engram, MemoryError, MemoryStore};
 use hone_protocol::{
     Envelope, Feedback, Grade, Judging, Payload, Preference, Prospect, QueryId, Rating, RespondentId, Response,
@@ -144,7 +144,7 @@ impl Judged {
     fn heard(exchange: &Exchange, grades: bool) -> Judged {
         let reply = exchange.reply(RespondentId::A);
         let other = exchange.reply(RespondentId::B);
-        let is_known = *reply != Reply::default() || exchange.rating().is_some();
+        let is_known = *reply != RespondentReply::default() || exchange.rating().is_some();
         Judged {
             grade: reply.grade.clone(),
             rating: exchange.rating(),
@@ -156,7 +156,7 @@ impl Judged {
             }),
             is_known,
             is_due: grades && is_known && reply.failure.is_none(),
-            is_comparison_due: grades && [reply, other].into_iter().all(Reply::is_worth_comparing),
+            is_comparison_due: grades && [reply, other].into_iter().all(RespondentReply::is_worth_comparing),
         }
     }
 
@@ -230,7 +230,7 @@ impl Judged {
 
 impl OtherAnswer {
     /// What the latest messages say.
-    fn heard(reply: &Reply) -> Option<OtherAnswer> {
+    fn heard(reply: &RespondentReply) -> Option<OtherAnswer> {
         let Response { answer, model, sampling, .. } = reply.response.clone()?;
         Some(OtherAnswer { query_id: reply.query_id, answer, model, sampling, grade: reply.grade.clone() })
     }

@@ -114,8 +114,9 @@ fn flood_or_echo(request: &GenerateRequest) -> Script {
 /// Clients that leave their answers unread, and clients that go away, take nothing from the others.
 #[test]
 fn slow_readers_and_vanished_clients_harm_nobody() {
-    let patience = Some(Duration::from_secs(1));
-    let stage = Stage::start(ServerSettings { patience, most_questions: 1000, ..settings() }, flood_or_echo);
+    let patience = Duration::from_secs(1);
+    let stage =
+        Stage::start(ServerSettings { patience: Some(patience), most_questions: 1000, ..settings() }, flood_or_echo);
     let mut flood = ask("flood");
     flood["stream"] = json!(true);
     let flood = stage.post_text("/v1/chat/completions", &flood);
@@ -132,7 +133,7 @@ fn slow_readers_and_vanished_clients_harm_nobody() {
         }
     });
     // The pause is what is tested: nobody reads for longer than the server is patient.
-    std::thread::sleep(2 * patience.unwrap());
+    std::thread::sleep(2 * patience);
     for mut reader in slow {
         let mut answer = Vec::new();
         let _ = reader.read_to_end(&mut answer);

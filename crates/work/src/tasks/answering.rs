@@ -13,7 +13,7 @@ use super::runner::{TaskRun, step};
 use crate::evaluating::{DirectoryFiles, is_work};
 use crate::feedback_memory::{PastAttempt, optimized_prompt};
 use crate::work_format::{WORK_FORM, work_regex};
-use crate::{FileChange, Phase, WorkspaceFiles, changed_text, parse_work, quoted_file};
+use crate::{FileChange, TaskPhase, WorkspaceFiles, changed_text, parse_work, quoted_file};
 
 /// How many bytes of files a prompt shows.
 const SHOWN_BYTES: usize = 12_000;
@@ -27,7 +27,7 @@ pub(super) type Changed = BTreeMap<String, Option<String>>;
 
 impl TaskRun<'_> {
     /// Has the agent write. A single answer is taken; several become candidates.
-    pub(super) fn answer(&self, record: &mut TaskRecord, phase: &Phase) -> Result<(), TaskError> {
+    pub(super) fn answer(&self, record: &mut TaskRecord, phase: &TaskPhase) -> Result<(), TaskError> {
         self.staging.apply(&record.files)?;
         if record.attempts.len() - record.round > 1 {
             self.runner.publish(record, Payload::OptimizationStarted(step(record)));
@@ -73,7 +73,7 @@ impl TaskRun<'_> {
         record: &TaskRecord,
         agent: &str,
         messages: &[Message],
-        phase: &Phase,
+        phase: &TaskPhase,
     ) -> Result<Vec<String>, TaskError> {
         let request = |number: usize| GenerateRequest {
             sampling: candidate_sampling(&self.runner.sampling, number),
@@ -105,7 +105,7 @@ impl TaskRun<'_> {
         }
     }
 
-    fn messages(&self, record: &TaskRecord, phase: &Phase) -> Vec<Message> {
+    fn messages(&self, record: &TaskRecord, phase: &TaskPhase) -> Vec<Message> {
         let round = record.attempts.get(record.round..).unwrap_or_default();
         let past: Vec<PastAttempt> = round.iter().filter_map(past_attempt).collect();
         let most = self.runner.gate.max_retries + 1;

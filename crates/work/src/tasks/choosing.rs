@@ -8,7 +8,7 @@ use super::answering::Changed;
 use super::record::{CandidateEvaluation, TaskError, TaskRecord};
 use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::DirectoryFiles;
-use crate::{EvaluationContext, Phase, criticize, decide};
+use crate::{EvaluationContext, TaskPhase, criticize, decide};
 
 /// Work that is evaluated.
 struct WorkToEvaluate<'a> {
@@ -22,7 +22,7 @@ impl TaskRun<'_> {
     pub(super) fn evaluate(
         &self,
         record: &mut TaskRecord,
-        phase: &Phase,
+        phase: &TaskPhase,
         heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
@@ -48,7 +48,7 @@ impl TaskRun<'_> {
     pub(super) fn choose(
         &self,
         record: &mut TaskRecord,
-        phase: &Phase,
+        phase: &TaskPhase,
         heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
@@ -63,7 +63,7 @@ impl TaskRun<'_> {
     fn evaluate_candidate(
         &self,
         record: &mut TaskRecord,
-        phase: &Phase,
+        phase: &TaskPhase,
         index: usize,
         heard: &mut ProgressSink<'_>,
     ) -> Result<(), TaskError> {
@@ -110,7 +110,7 @@ impl TaskRun<'_> {
     fn findings(
         &self,
         record: &TaskRecord,
-        phase: &Phase,
+        phase: &TaskPhase,
         work: &WorkToEvaluate<'_>,
         heard: &mut ProgressSink<'_>,
     ) -> Result<(Vec<EvaluationResult>, Vec<CriticScore>), TaskError> {

@@ -10,7 +10,7 @@ use hone_protocol::{CriticScore, EvaluationResult, GateDecision, GenerateError, 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Assignment, Phase};
+use crate::{Assignment, TaskPhase};
 
 /// The file of a task in its folder.
 const FILE: &str = "task.json";
@@ -47,7 +47,7 @@ pub struct TaskRecord {
 
 impl TaskRecord {
     /// The files that are part of the result: all but those that only phases need.
-    pub(super) fn delivered(&self, phases: &[Phase]) -> BTreeMap<String, Option<String>> {
+    pub(super) fn delivered(&self, phases: &[TaskPhase]) -> BTreeMap<String, Option<String>> {
         let is_internal = |path: &String| phases.iter().any(|phase| !phase.delivers && phase.files.contains(path));
         let delivered = self.files.iter().filter(|(path, _)| !is_internal(path));
         delivered.map(|(path, text)| (path.clone(), text.clone())).collect()

@@ -3,7 +3,7 @@
 use super::delivery;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, file_error};
 use super::staging::Staging;
-use crate::Phase;
+use crate::TaskPhase;
 
 /// A person's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl TaskStore {
         mut record: TaskRecord,
         resolution: Resolution,
         note: Option<&str>,
-        phases: &[Phase],
+        phases: &[TaskPhase],
     ) -> Result<TaskRecord, TaskError> {
         let _lock = self.lock(record.id)?;
         record.notes.extend(note.map(str::to_owned));

@@ -12,7 +12,7 @@ use super::delivery;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
 use super::staging::Staging;
 use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
-use crate::{EvaluationContext, EvaluatorTool, GateConfig, Phase, Reviewers, decide};
+use crate::{EvaluationContext, EvaluatorTool, GateConfig, Reviewers, TaskPhase, decide};
 
 /// The sender of the events.
 const NAME: &str = "tasks";
@@ -44,7 +44,7 @@ pub struct TaskRunner {
     /// The agent of the first attempt, where the gate has no ladder.
     pub agent: String,
     /// The phases.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<TaskPhase>,
     /// The tools that evaluate.
     pub tools: Vec<EvaluatorTool>,
     /// What they run with; their workspace is the copy of each task.
@@ -84,7 +84,7 @@ impl TaskRunner {
     }
 
     /// Whether a task's phases are all known, and which they are.
-    fn phases_of(&self, record: &TaskRecord) -> Vec<&Phase> {
+    fn phases_of(&self, record: &TaskRecord) -> Vec<&TaskPhase> {
         let wanted = &record.assignment.phases;
         self.phases.iter().filter(|phase| wanted.is_empty() || wanted.contains(&phase.name)).collect()
     }
@@ -160,7 +160,7 @@ impl TaskRun<'_> {
     }
 
     /// Adds the next attempt.
-    fn begin(&self, record: &mut TaskRecord, phase: &Phase) {
+    fn begin(&self, record: &mut TaskRecord, phase: &TaskPhase) {
         let round = record.attempts.get(record.round..).unwrap_or_default();
         let decided = round.last().and_then(|attempt| attempt.decision.as_ref()?.agent.clone());
         let first = self.runner.gate.ladder.first().unwrap_or(&self.runner.agent);

@@ -7,10 +7,10 @@ use hone_app::judge::calibration::Calibrated;
 use hone_app::judge::marks::Asked;
 use hone_app::judging::dataset::{DataSet, ScoredAnswer};
 use hone_app::judging::{Completed, JudgeSession};
-use hone_judging::calibration::{
-    Calibration, HeldOut, LEAST_OF_EACH_KIND, LEAST_RATINGS, RatedAnswer, TooFew, check_number, cross_validated,
+use hone_judging::{
+    Calibration, GradeTask, HeldOut, LEAST_RATINGS, LEAST_RATINGS_OF_EACH_KIND, LIKELIHOOD, RatedAnswer, TooFewRatings,
+    check_number_of_ratings, cross_validated_calibration,
 };
-use hone_judging::{GradeTask, LIKELIHOOD};
 use hone_memory::{Engram, Filters};
 use hone_protocol::{Grade, Rating};
 use serde::Serialize;
@@ -84,7 +84,7 @@ fn kept(app: &Invocation, session: &JudgeSession, answers: &[RatedAnswer]) -> an
     let judge = session.judge();
     let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
     let asked = Asked { model: &critic.model, critic, profile, rubric };
-    let calibrated = Calibrated::new(&asked, cross_validated(answers), Calibration::fit(answers));
+    let calibrated = Calibrated::new(&asked, cross_validated_calibration(answers), Calibration::fit(answers));
     calibrated.keep(app.data_folder(), &app.store, &asked)?;
     Ok(calibrated)
 }
@@ -128,7 +128,9 @@ fn labels(rated: &[Rated]) -> Vec<RatedAnswer> {
 }
 
 fn refuse_too_few(answers: &[RatedAnswer]) -> anyhow::Result<()> {
-    let Err(TooFew { missing, missing_good, missing_bad }) = check_number(answers) else { return Ok(()) };
+    let Err(TooFewRatings { missing, missing_good, missing_bad }) = check_number_of_ratings(answers) else {
+        return Ok(());
+    };
     let among = match (missing_good, missing_bad) {
         (0, 0) => String::new(),
         (good, 0) => format!(", at least {good} of them good"),
@@ -136,8 +138,8 @@ fn refuse_too_few(answers: &[RatedAnswer]) -> anyhow::Result<()> {
         (good, bad) => format!(", at least {good} of them good and {bad} bad"),
     };
     bail!(
-        "{missing} more ratings are needed{among}: a calibration takes {LEAST_RATINGS}, of which {LEAST_OF_EACH_KIND} are good \
-         and {LEAST_OF_EACH_KIND} bad; rate answers with /good and /bad, or give a judged data set with --data"
+        "{missing} more ratings are needed{among}: a calibration takes {LEAST_RATINGS}, of which \
+         {LEAST_RATINGS_OF_EACH_KIND} are good and {LEAST_RATINGS_OF_EACH_KIND} bad; rate answers with /good and /bad, or give a judged data set with --data"
     )
 }
 

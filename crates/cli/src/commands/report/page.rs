@@ -1,6 +1,6 @@
 //! The report as one file of HTML, with its graphs as SVG in it.
 
-use hone_judging::{Figures, PairReport};
+use hone_judging::{PairReport, ScoreFigures};
 
 use super::{CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading, named_figures};
 
@@ -66,7 +66,7 @@ fn row(texts: &[&str], element: &str) -> String {
 }
 
 /// A bar for each fifth of the range of scores.
-fn bars(figures: &Figures) -> String {
+fn bars(figures: &ScoreFigures) -> String {
     let most = figures.distribution.iter().copied().max().unwrap_or_default().max(1);
     let step = WIDTH / figures.distribution.len();
     let bar = |(index, count): (usize, &usize)| {

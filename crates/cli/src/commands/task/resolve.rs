@@ -1,7 +1,7 @@
 //! `hone task resolve`: a person's decision about a task.
 
 use hone_app::config::{PHASES, Places};
-use hone_work::Phase;
+use hone_work::TaskPhase;
 use hone_work::{Resolution, TaskState};
 
 use super::list;
@@ -25,7 +25,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskResolveArguments) -> anyhow:
         (_, true) => Resolution::Reject,
         (false, false) => Resolution::Retry,
     };
-    let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
+    let phases = TaskPhase::all(Places::of_this_process().tables(PHASES)?)
         .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
     let record = store.resolve(record, resolution, arguments.note.as_deref(), &phases)?;
     match arguments.json.json {

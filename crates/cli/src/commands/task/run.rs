@@ -9,7 +9,7 @@ use hone_app::judging::reviewers;
 use hone_app::routing::routed_for;
 use hone_bus::Bus;
 use hone_protocol::Envelope;
-use hone_work::{Phase, TaskProgress, TaskRecord, TaskRunner, TaskState};
+use hone_work::{TaskPhase, TaskProgress, TaskRecord, TaskRunner, TaskState};
 
 use super::list;
 use crate::arguments::TaskRunArguments;
@@ -23,7 +23,7 @@ use crate::invocation::Invocation;
 /// When the task or the configuration is not valid, a model fails, or a file cannot be used.
 pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
     let store = app.tasks();
-    let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
+    let phases = TaskPhase::all(Places::of_this_process().tables(PHASES)?)
         .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
     let Tools { tools, settings } = Tools::open(arguments.workspace.workspace())?;
     let record = match (&arguments.resume, &arguments.task) {

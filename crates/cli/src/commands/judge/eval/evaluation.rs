@@ -2,8 +2,9 @@
 
 use hone_app::judging::JudgeSession;
 use hone_app::judging::dataset::{DataSet, DecidedPair, ScoredAnswer};
-use hone_judging::agreement::{
-    ComparedPair, Distribution, Figure, GradedAnswer, Level, PAIR_MEASURES, RatedUnit, SCORE_MEASURES, Unit, alpha,
+use hone_judging::{
+    ComparedPair, Figure, FigureUnit, GradedAnswer, MeasurementLevel, PAIR_MEASURES, RatedUnit, SCORE_MEASURES,
+    ScoreDistribution, krippendorff_alpha,
 };
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
@@ -19,7 +20,7 @@ pub(super) struct Verdicts {
 pub(super) struct NamedFigure {
     pub(super) key: &'static str,
     pub(super) label: &'static str,
-    pub(super) unit: Unit,
+    pub(super) unit: FigureUnit,
     pub(super) figure: Figure,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Evaluation {
     pub(super) failure: Option<String>,
     /// How often each score was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) distribution: Option<Distribution>,
+    pub(super) distribution: Option<ScoreDistribution>,
     #[serde(serialize_with = "by_key")]
     pub(super) figures: Vec<NamedFigure>,
     #[serde(skip)]
@@ -66,7 +67,7 @@ impl Evaluation {
             unparsed,
             failed: failures.len() - unparsed,
             failure: failures.last().map(|failure| (*failure).to_owned()),
-            distribution: (!set.answers.is_empty()).then(|| Distribution::of(&answers)),
+            distribution: (!set.answers.is_empty()).then(|| ScoreDistribution::of(&answers)),
             figures: figures(set, &answers, &pairs),
             verdicts,
         }
@@ -169,8 +170,10 @@ impl JudgesAgreement {
         let pairs = set.pairs.iter().map(|pair| pair.question);
         JudgesAgreement {
             judges: group.iter().map(|evaluation| evaluation.judge.clone()).collect(),
-            scores: (!set.answers.is_empty()).then(|| alpha(&units(group, answers, score), Level::Ordinal)),
-            choices: (!set.pairs.is_empty()).then(|| alpha(&units(group, pairs, choice), Level::Nominal)),
+            scores: (!set.answers.is_empty())
+                .then(|| krippendorff_alpha(&units(group, answers, score), MeasurementLevel::Ordinal)),
+            choices: (!set.pairs.is_empty())
+                .then(|| krippendorff_alpha(&units(group, pairs, choice), MeasurementLevel::Nominal)),
         }
     }
 }

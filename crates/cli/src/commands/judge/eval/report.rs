@@ -1,7 +1,7 @@
 //! Figures as a table, as JSON and as CSV.
 
 use hone_app::judging::dataset::DataSet;
-use hone_judging::agreement::{Distribution, Figure, Unit};
+use hone_judging::{Figure, FigureUnit, ScoreDistribution};
 use serde::Serialize;
 
 use super::evaluation::{Evaluation, JudgesAgreement, NamedFigure};
@@ -61,7 +61,7 @@ impl<'a> Report<'a> {
     }
 
     fn agreement_rows(&self) -> Vec<Vec<String>> {
-        let alpha = |figure: &Option<Figure>| figure.as_ref().map(|figure| written(figure, Unit::Coefficient));
+        let alpha = |figure: &Option<Figure>| figure.as_ref().map(|figure| written(figure, FigureUnit::Coefficient));
         let mut rows = vec![vec!["KRIPPENDORFF'S ALPHA".to_owned()]];
         rows[0].extend((self.answers > 0).then(|| "SCORES".to_owned()));
         rows[0].extend((self.pairs > 0).then(|| "CHOICES".to_owned()));
@@ -111,18 +111,18 @@ fn quoted(text: &str) -> String {
 }
 
 /// A figure with its interval, or why it cannot be given.
-fn written(figure: &Figure, unit: Unit) -> String {
+fn written(figure: &Figure, unit: FigureUnit) -> String {
     let Figure { value, low, high, reason, .. } = figure;
     let Some(value) = value else {
         return reason.as_ref().map_or("-".to_owned(), |reason| format!("- ({reason})"));
     };
     let number = |value: f64| match unit {
-        Unit::Coefficient | Unit::Seconds => format!("{value:.2}"),
-        Unit::Points => format!("{value:+.2}"),
-        Unit::Share => format!("{:.0}", 100.0 * value),
-        Unit::DifferenceOfShares => format!("{:+.0}", 100.0 * value),
+        FigureUnit::Coefficient | FigureUnit::Seconds => format!("{value:.2}"),
+        FigureUnit::Points => format!("{value:+.2}"),
+        FigureUnit::Share => format!("{:.0}", 100.0 * value),
+        FigureUnit::DifferenceOfShares => format!("{:+.0}", 100.0 * value),
     };
-    let percent = if matches!(unit, Unit::Share | Unit::DifferenceOfShares) { " %" } else { "" };
+    let percent = if matches!(unit, FigureUnit::Share | FigureUnit::DifferenceOfShares) { " %" } else { "" };
     match low.zip(*high) {
         Some((low, high)) => format!("{}{percent} ({} to {})", number(*value), number(low), number(high)),
         None => format!("{}{percent}", number(*value)),
@@ -130,7 +130,7 @@ fn written(figure: &Figure, unit: Unit) -> String {
 }
 
 /// How often each score was given, from 1 to 5.
-fn counts(distribution: &Distribution) -> String {
+fn counts(distribution: &ScoreDistribution) -> String {
     let counts = distribution.counts.map(|count| count.to_string()).join(" ");
     match &distribution.remark {
         Some(remark) => format!("{counts}: {remark}"),
@@ -146,19 +146,19 @@ mod tests {
     fn a_figure_is_written_in_its_unit() {
         let figure = |value| Figure { n: 20, value: Some(value), low: Some(-0.254), high: Some(0.5), reason: None };
         let check = |value, unit, expected| assert_eq!(written(&figure(value), unit), expected);
-        check(0.123, Unit::Coefficient, "0.12 (-0.25 to 0.50)");
-        check(0.123, Unit::Points, "+0.12 (-0.25 to +0.50)");
-        check(0.123, Unit::Share, "12 % (-25 to 50)");
-        check(0.123, Unit::DifferenceOfShares, "+12 % (-25 to +50)");
+        check(0.123, FigureUnit::Coefficient, "0.12 (-0.25 to 0.50)");
+        check(0.123, FigureUnit::Points, "+0.12 (-0.25 to +0.50)");
+        check(0.123, FigureUnit::Share, "12 % (-25 to 50)");
+        check(0.123, FigureUnit::DifferenceOfShares, "+12 % (-25 to +50)");
         let without = Figure { n: 3, value: None, low: None, high: None, reason: Some("3 of 10".to_owned()) };
-        assert_eq!(written(&without, Unit::Share), "- (3 of 10)");
+        assert_eq!(written(&without, FigureUnit::Share), "- (3 of 10)");
         assert_eq!(csv_line("a, b", "exact", &without), "\"a, b\",exact,,,,3,3 of 10");
         assert_eq!(csv_line("a", "exact", &figure(0.5)), "a,exact,0.5,-0.254,0.5,20,");
     }
 
     #[test]
     fn a_judge_that_always_says_the_same_is_named_in_words() {
-        let distribution = Distribution { counts: [0, 0, 0, 0, 12], remark: Some("always 5".to_owned()) };
+        let distribution = ScoreDistribution { counts: [0, 0, 0, 0, 12], remark: Some("always 5".to_owned()) };
         assert_eq!(counts(&distribution), "0 0 0 0 12: always 5");
         assert_eq!(quoted("say \"x\""), "\"say \"\"x\"\"\"");
     }

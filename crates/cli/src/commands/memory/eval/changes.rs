@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hone_agents::{Contradiction, MemorySettings, Stated, contradiction};
+use hone_agents::{Contradiction, MemorySettings, StatedFact, contradiction};
 use hone_memory::EngramKind;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub(super) struct Changes {
 }
 
 /// A fact, and the turn in which it was stated.
-type Said = (usize, Stated);
+type Said = (usize, StatedFact);
 
 impl Changes {
     pub(super) fn of(set: &RecallSet, memories: &Memories, settings: &MemorySettings) -> anyhow::Result<Changes> {
@@ -88,7 +88,7 @@ fn facts(memory: &Memory) -> anyhow::Result<Vec<Said>> {
             |(engram, vector)| {
                 let turn = *memory.turns.get(&engram.source?)?;
                 let vector = vector.unwrap_or_default();
-                Some((turn, Stated { text: engram.query, at: engram.at, is_update: engram.is_update, vector }))
+                Some((turn, StatedFact { text: engram.query, at: engram.at, is_update: engram.is_update, vector }))
             },
         ));
         after = next;
