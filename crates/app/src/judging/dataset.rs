@@ -1,5 +1,5 @@
 //! A judged data set: answers with the scores that people or a reference judge gave them, and pairs of answers with the
-//! better one. Lines are recognized by their fields; every known format is a row of [`formats`].
+//! better one. Lines are recognized by their fields; every known format is a row of `formats`.
 
 mod formats;
 
