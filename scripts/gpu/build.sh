@@ -16,6 +16,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib/cuda-toolkit.sh
 . scripts/lib/cuda-toolkit.sh
+# shellcheck source=scripts/lib/subcommands.sh
+. scripts/lib/subcommands.sh
 capability=90 hone='' limit=64 llama_cpp=''
 while [ $# -gt 0 ]; do
     case $1 in
@@ -23,7 +25,8 @@ while [ $# -gt 0 ]; do
     --hone) hone=$2 && shift ;;
     --limit) limit=$2 && shift ;;
     --llama-cpp) llama_cpp=1 ;;
-    *) echo "unknown option $1: see the top of $0" >&2 && exit 2 ;;
+    -h | --help) print_help scripts/gpu/build.sh && exit ;;
+    *) echo "error: unknown option $1: $0 --help lists the options" >&2 && exit 2 ;;
     esac
     shift
 done
@@ -36,8 +39,7 @@ mebibytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; 
 build_hone() {
     [ -z "$hone" ] || return 0
     CUDA_COMPUTE_CAP=$capability use_cuda_toolkit
-    # Link-time optimization would take longer than all the rest, for the part that does not run on the card.
-    cargo build --locked --release --features $features --config profile.release.lto=false --bin hone
+    cargo build --locked --release --features $features --bin hone
     hone=${CARGO_TARGET_DIR:-target}/release/hone
 }
 

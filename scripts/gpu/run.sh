@@ -22,6 +22,8 @@
 set -uo pipefail
 
 cd "$(dirname "$0")/../.."
+# shellcheck source=scripts/lib/subcommands.sh
+. scripts/lib/subcommands.sh
 began=$SECONDS
 output=${OUT:-target/gpu/results} work=/tmp/hone-gpu minutes=8 device=cuda quick='' only='' hone='' built_in='' llama_cpp='' dry_run=''
 while [ $# -gt 0 ]; do
@@ -36,7 +38,8 @@ while [ $# -gt 0 ]; do
     --quick) quick=1 ;;
     --llama-cpp) llama_cpp=1 ;;
     --dry-run) dry_run=1 ;;
-    *) echo "unknown option $1: see the top of $0" >&2 && exit 2 ;;
+    -h | --help) print_help scripts/gpu/run.sh && exit ;;
+    *) echo "error: unknown option $1: $0 --help lists the options" >&2 && exit 2 ;;
     esac
     shift
 done
