@@ -175,19 +175,23 @@ fn running(mark: &str) -> Vec<String> {
     lines.filter(|line| line.contains(mark) && !line.contains(WORKER)).collect()
 }
 
-/// Waits until a condition holds, for half as long as [`unique_sleep`] lasts: nothing that it waits for ends by itself.
+/// How long what a command has left behind may run on after the command was ended; that is promised.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+/// How long a command may take to start: half as long as [`unique_sleep`] lasts, so that nothing ends by itself meanwhile.
+const STARTED_WITHIN: Duration = Duration::from_secs(30);
+
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
+fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + limit;
     while !holds() {
-        assert!(Instant::now() < until, "within half a minute it has not come about that {what}");
+        assert!(Instant::now() < until, "{what} did not happen within {limit:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[track_caller]
 fn assert_gone(mark: &str) {
-    wait_until("none is left", || running(mark).is_empty());
+    wait_until("the end of all processes", GONE_WITHIN, || running(mark).is_empty());
 }
 
 /// A number of seconds that no other `sleep` has.
@@ -391,7 +395,7 @@ fn nothing_outlives_a_killed_caller(place: &Place) {
     let how = if place.launcher.uses_namespaces { "with" } else { "without" };
     let mut caller =
         std::process::Command::new(this_program()).args(["call", &format!("{how} {mark}")]).spawn().unwrap();
-    wait_until("it has started", || running(&mark).iter().any(|line| line.starts_with("sleep")));
+    wait_until("its start", STARTED_WITHIN, || running(&mark).iter().any(|line| line.starts_with("sleep")));
     caller.kill().unwrap();
     caller.wait().unwrap();
     assert_gone(&mark);
