@@ -3,7 +3,7 @@
 use hone_protocol::scripted::Script;
 use hone_protocol::{Constraint, GenerateRequest, Lane, Subject};
 
-use crate::stage::{MODEL, Plan, Stage, grades_of, is_comparison, text_of, verdict};
+use crate::stage::{MODEL, Plan, Stage, grades_of, is_comparison, text_of, verdict, wait_until};
 
 fn is_extraction(request: &GenerateRequest) -> bool {
     request.constraint.is_some()
@@ -17,11 +17,7 @@ fn plan(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) ->
 
 /// Waits until an engram has its intent.
 fn wait_for_intent(stage: &Stage, id: hone_protocol::QueryId) {
-    let begin = std::time::Instant::now();
-    while stage.store.get(id).unwrap().is_none_or(|engram| engram.intent.is_none()) {
-        assert!(begin.elapsed().as_secs() < 60, "the intent never came");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    wait_until("the intent", || stage.store.get(id).unwrap().is_some_and(|engram| engram.intent.is_some()));
 }
 
 const EXTRACT: [&str; 2] = [r#"{"intent": "to learn", "#, r#""entities": ["water", "steam"]}"#];

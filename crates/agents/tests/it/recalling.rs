@@ -1,7 +1,5 @@
 //! What memory contributes to an answer: as context, as a tool, or not at all.
 
-use std::time::{Duration, Instant};
-
 use hone_agents::MemoryMode;
 use hone_memory::{Engram, Filters};
 use hone_protocol::scripted::Script;
@@ -11,7 +9,7 @@ use hone_protocol::{
 };
 use serde_json::json;
 
-use crate::stage::{MODEL, Plan, Stage, count, memory_settings, messages_of, response_in, text_of};
+use crate::stage::{MODEL, Plan, Stage, count, memory_settings, messages_of, response_in, text_of, wait_until};
 
 const CALL: [&str; 3] =
     ["<tool_", "call>{\"name\": \"search_memory\", ", "\"arguments\": {\"query\": \"cat called\"}}</tool_call>"];
@@ -98,11 +96,7 @@ fn what_was_written_without_an_embedder_is_recalled_later() {
     let told = Response::new("My cat is called Mia.", "I shall remember it.", MODEL.to_owned());
     before.store.remember(Engram::new(QueryId::fresh(), SessionId::fresh(), &told), None).unwrap();
     let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start_in(before.leave_folder());
-    let begin = Instant::now();
-    while !stage.store.engrams_without_vector("words", 1).unwrap().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no vector was made");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the vector", || stage.store.engrams_without_vector("words", 1).unwrap().is_empty());
     let id = stage.ask("What is my cat called?");
     let answer = stage.wait_about(id, Subject::ResponseGeneration);
     assert_eq!(response_in(&answer).answer, "Mia.");
@@ -330,11 +324,7 @@ fn questions_of_an_earlier_version_are_searched_for_facts() {
     let mut plan = Plan::answering(without_tools);
     plan.settings.facts = true;
     let stage = plan.start_in(before.leave_folder());
-    let begin = Instant::now();
-    while !stage.store.engrams_without_facts(1).unwrap().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it was never searched");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the search for facts", || stage.store.engrams_without_facts(1).unwrap().is_empty());
     let engrams = stage.store.list(&Filters { facts: true, ..Filters::default() }, 9).unwrap();
     assert_eq!(engrams[0].query, "My cat is called Mia");
     assert_eq!((engrams[0].source, engrams.len()), (Some(id), 2));

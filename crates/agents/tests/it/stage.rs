@@ -158,18 +158,26 @@ impl Plan {
     }
 }
 
-/// Opens memory. The storage's own threads may still be closing a memory that was just closed.
-fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
+/// Waits until a condition holds, and says what never came if it does not.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
-    loop {
-        let embedding_model = "words".to_owned();
-        let options = MemoryOptions { embedding_model, reserved_bytes, ..MemoryOptions::default() };
-        match MemoryStore::open(folder, options) {
-            Ok(store) => return store,
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-        }
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "{what} never came");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Opens memory. The storage's own threads may still be closing a memory that was just closed.
+fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
+    let mut opened = None;
+    wait_until("the end of the memory before", || {
+        let embedding_model = "words".to_owned();
+        let options = MemoryOptions { embedding_model, reserved_bytes, ..MemoryOptions::default() };
+        opened = MemoryStore::open(folder, options).ok();
+        opened.is_some()
+    });
+    opened.unwrap()
 }
 
 /// A judge's output for a request: `score` for a grading, A for a comparison.
@@ -315,11 +323,7 @@ impl Stage {
 
     /// Waits until a request has reached a model.
     pub(crate) fn wait_for_request(&self, model: &Scripted, is_meant: impl Fn(&GenerateRequest) -> bool) {
-        let begin = Instant::now();
-        while !model.requests().iter().any(&is_meant) {
-            assert!(begin.elapsed() < PATIENCE, "the model was never asked");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a request to the model", || model.requests().iter().any(&is_meant));
     }
 
     /// Stops the team, waits for its threads and returns all messages ever received.
