@@ -1,11 +1,15 @@
 //! Only judges that tell good answers from bad ones grade.
 
 #[cfg(unix)]
-use crate::support::terminal::Terminal;
-#[cfg(unix)]
-use crate::support::wait_until;
-use crate::support::{Home, smollm2};
+use std::time::Duration;
+
 use serde_json::Value;
+
+#[cfg(unix)]
+use crate::support::terminal::Terminal;
+use crate::support::{Home, smollm2};
+#[cfg(unix)]
+use crate::support::{wait_for_long, wait_until};
 
 const MODEL: &str = "smollm2:135m";
 
@@ -112,7 +116,9 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     let before = verdicts();
     assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
     let mut second = chat();
-    wait_until("the examination is over", || home.path("data/judges").exists());
+    // It takes 180 gradings at most.
+    let marks = || home.path("data/judges").exists().then_some(());
+    wait_for_long("the examination is over", Duration::from_secs(480), marks);
     let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
     second.wait_for("result", is_told);
     second.type_text("\u{4}");

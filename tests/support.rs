@@ -51,13 +51,18 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits until `look` finds something, and returns that.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    let Some(found) = patiently(look) else { panic!("within {PATIENCE:?} it has not come about that {what}") };
-    found
+    wait_for_long(what, PATIENCE, look)
+}
+
+/// The same for what takes longer than [`PATIENCE`] on a slow machine.
+#[track_caller]
+pub(crate) fn wait_for_long<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
+    patiently(limit, look).unwrap_or_else(|| panic!("within {limit:?} it has not come about that {what}"))
 }
 
 /// Looks until there is something to return; `None` when that has taken far too long. Looking takes half of the time at most.
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let until = Instant::now() + PATIENCE;
+pub(crate) fn patiently<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + limit;
     loop {
         let begun = Instant::now();
         let found = look();

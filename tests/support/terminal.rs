@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 
-use crate::support::{Home, patiently, smollm2, wait_for};
+use crate::support::{Home, PATIENCE, patiently, smollm2, wait_for};
 
 /// A terminal of 60 lines of 100 columns with a chat in it.
 pub(crate) struct Terminal {
@@ -120,7 +120,7 @@ impl Terminal {
     /// Waits until the screen's lines are as `wanted` says, and returns them.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
-        patiently(|| Some(self.lines()).filter(|lines| wanted(lines)))
+        patiently(PATIENCE, || Some(self.lines()).filter(|lines| wanted(lines)))
             .unwrap_or_else(|| panic!("no {what} on the screen:\n{}", self.lines().join("\n")))
     }
 }
