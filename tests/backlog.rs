@@ -193,8 +193,7 @@ fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded(
     let mut chat = Terminal::chat(&home, &[]);
     chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     wait_until("nothing is due", || stats(&home)["grades_due"] == 0);
-    chat.type_text("\u{4}");
-    assert!(chat.exit_status().success());
+    chat.end_chat();
     let lines = chat.lines();
     assert!(!lines.iter().any(|line| line.contains("not graded yet")), "{lines:#?}");
     remember_due(&home, 60);
@@ -215,8 +214,7 @@ fn a_chat_waits_for_its_grades_where_it_is_asked_to() {
     }
     let n_answered = || home.run(&["events", "--json", "--type", "response.generation"]).stdout.lines().count();
     wait_until("both questions are answered", || n_answered() == 2);
-    chat.type_text("\u{4}");
-    assert!(chat.exit_status().success());
+    chat.end_chat();
     assert!(engrams(&home).iter().all(|engram| engram["critic_score"].is_u64()), "{:#?}", engrams(&home));
 }
 

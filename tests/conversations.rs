@@ -92,12 +92,10 @@ fn one_chooses_which_conversation_is_continued_and_sees_its_end() {
     assert!(lines.iter().any(|line| line.starts_with("resuming 2026-03-07-why")), "{lines:#?}");
     assert!(lines.iter().any(|line| line == "> Why is the sky blue?"), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("scatters")), "{lines:#?}");
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let mut terminal = Terminal::chat_with(&home, &["--resume", "moves the", "--no-grade"]);
     terminal.wait_for("end of the named one", |lines| lines.iter().any(|line| line.starts_with("The moon does")));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
 }
 
 #[test]
@@ -122,8 +120,7 @@ fn lines_of_markdown(variables: &[(&'static str, &str)], arguments: &[&str], col
     let arguments = [&["--resume", "--no-grade"], arguments].concat();
     let mut terminal = Terminal::chat_in(&home, &arguments, columns);
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let start = lines.iter().position(|line| line == "> How?").unwrap() + 1;
     let end = lines.iter().position(|line| line == ">").unwrap();
     terminal.check_colours();
@@ -185,8 +182,7 @@ fn an_answer_is_copied_and_a_question_is_written_in_an_editor() {
     terminal.wait_for("question", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
     terminal
         .wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|line| line == ">"));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let kept = home.json(&["conversations", "show", "sky", "--json"]);
     assert_eq!(kept["exchanges"][1]["question"], "Is fire hot?");
 }
@@ -257,13 +253,11 @@ fn hone_alone_guides_a_first_start_and_then_chats() {
     terminal.type_text("n");
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     assert!(lines.concat().contains("hone pull"), "{lines:#?}");
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     assert!(!lines.concat().contains("Download it now"), "{lines:#?}");
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     check(&home.run(&[]), 2, &["Usage: hone"]);
 }
 
@@ -324,8 +318,7 @@ fn the_smallest_model_says_once_which_better_one_suits() {
         let mut terminal = Terminal::chat_with(&home, arguments);
         let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
         assert_eq!(is_hint(&lines), expected, "{arguments:?} {lines:#?}");
-        terminal.type_text("\u{4}");
-        assert!(terminal.exit_status().success());
+        terminal.end_chat();
     }
 }
 

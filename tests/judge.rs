@@ -111,8 +111,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     first.type_text("Is fire hot?\r");
     let has_answered = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
     first.wait_for("answer", has_answered);
-    first.type_text("\u{4}");
-    assert!(first.exit_status().success());
+    first.end_chat();
     let before = verdicts();
     assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
     let mut second = chat();
@@ -121,8 +120,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     wait_for_long("the examination is over", Duration::from_secs(480), marks);
     let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
     second.wait_for("result", is_told);
-    second.type_text("\u{4}");
-    assert!(second.exit_status().success());
+    second.end_chat();
     assert!(verdicts() > before);
     let rows = home.json(&["judge", "list", "--json"]);
     assert_eq!(row(&rows, MODEL, "")["passed"], false);

@@ -33,8 +33,7 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     terminal.wait_for("reason", |lines| lines.concat().replace(' ', "").contains("(self-graded)"));
     terminal.type_text("/good\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("noted: a good answer")));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let engrams = home.json(&["memory", "list", "--json"]);
     let engrams = engrams.as_array().unwrap();
     assert_eq!(engrams.len(), 2, "{engrams:#?}");
@@ -72,8 +71,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     terminal.wait_for("explanation", |lines| is_explained(lines, "1]Isfirehot?", &["score○", "respondentB"]));
     terminal.type_text("/why 2\r");
     terminal.wait_for("error", |lines| lines.concat().contains("there is no answer 2: there are 1"));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let model = smollm2();
     let asked =
         home.run(&["chat", "--resume=", "Is ice cold?", "--model", &model, "--temperature", "0", "--max-tokens", "8"]);
@@ -91,8 +89,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     terminal.wait_for("comparison", |lines| {
         [of_both, of_both_worse, of_both_even].iter().any(|parts| is_explained(lines, "1]Isfirehot?", parts))
     });
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
 }
 
 #[test]
@@ -107,8 +104,7 @@ fn an_incognito_chat_leaves_no_trace() {
     terminal.wait_for("prompt after the answer", |lines| {
         lines.iter().any(|line| line == "> Say yes.") && has_room_for_more(lines)
     });
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     assert_eq!(std::fs::read_to_string(home.path("data/history.txt")).unwrap(), "typed before\n");
     for name in ["memory", "conversations", "kv"] {
         assert!(!home.path("data").join(name).exists(), "{name}");
@@ -125,8 +121,7 @@ fn a_long_text_that_is_pasted_is_asked_at_once() {
     let has_room_for_more =
         |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
     terminal.wait_for("prompt after the answer", has_room_for_more);
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     let engrams = home.json(&["memory", "list", "--json"]);
     assert_eq!(engrams[0]["query"], pasted.trim());
 }
@@ -143,8 +138,8 @@ fn what_is_typed_during_an_answer_is_asked_next_and_stands_in_no_answer() {
     let asked: Vec<&str> = lines.iter().map(String::as_str).filter(|line| line.starts_with("> ")).collect();
     assert_eq!(asked, ["> Tell me a long story about a mill.", "> Say yes.", "> Say no.", "> And then"], "{lines:#?}");
     assert!(!lines.iter().any(|line| !line.starts_with('>') && line.contains("Say yes.Say")), "{lines:#?}");
-    terminal.type_text("\u{15}\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.type_text("\u{15}");
+    terminal.end_chat();
     assert_eq!(home.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 3);
 }
 
@@ -162,8 +157,7 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     let lines = terminal.wait_for("stop", |lines| lines.iter().any(|line| line == "stopped"));
     assert!(position(&lines, "> Say no.").is_none(), "{lines:#?}");
     terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
 }
 
 #[test]
@@ -174,10 +168,7 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
     terminal.type_text("Say yes.\u{202e}\r");
     let is_event = |line: &String| line.contains("query.received") && line.contains("Say yes.<U+202E>");
     terminal.wait_for("event", |lines| lines.iter().any(is_event));
-    // Before that, the terminal edits the line itself, and Ctrl-D means something else.
-    terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
 }
 
 /// What was asked on the command line is monitored, too, and the lines of it stand behind the answer.
@@ -193,13 +184,6 @@ fn one_question_is_monitored_behind_its_answer() {
     assert!(Some(answer) < place(&lines, "query.received"), "{lines:#?}");
 }
 
-/// Whether the terminal has a local mode, such as `ICANON`: it edits lines itself.
-#[cfg(unix)]
-fn is_set(terminal: &Terminal, wanted: &str) -> bool {
-    let settings = terminal.master.lock().unwrap().get_termios().unwrap();
-    settings.local_flags.iter_names().any(|(name, _)| name == wanted)
-}
-
 #[cfg(unix)]
 #[test]
 fn a_chat_that_is_terminated_gives_the_terminal_back() {
@@ -207,11 +191,11 @@ fn a_chat_that_is_terminated_gives_the_terminal_back() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         let mut terminal = Terminal::chat(&home, &["--no-grade"]);
         terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-        assert!(!is_set(&terminal, "ICANON") && !is_set(&terminal, "ECHO"), "the line editor reads single keys");
+        assert!(!terminal.is_set("ICANON") && !terminal.is_set("ECHO"), "the line editor reads single keys");
         let id = terminal.child.process_id().unwrap().to_string();
         assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
         assert!(!terminal.exit_status().success(), "{signal}");
-        assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"), "{signal}");
+        assert!(terminal.is_set("ICANON") && terminal.is_set("ECHO"), "{signal}");
     }
 }
 
@@ -240,8 +224,7 @@ fn pasted_lines_are_one_input_that_is_folded_when_it_is_long() {
     terminal.type_text("\r");
     let is_note = |line: &&String| line.contains("the answer was cut");
     terminal.wait_for("second note", |lines| lines.iter().filter(is_note).count() == 2);
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     assert_eq!(n_answers(), 2);
     let questions = home.json(&["memory", "list", "--json"]);
     let questions: Vec<&str> = questions.as_array().unwrap().iter().map(|it| it["query"].as_str().unwrap()).collect();
@@ -266,11 +249,11 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     assert!(status.stopped(), "{status:?}");
     kill_process(process, Signal::CONT).unwrap();
     // Until then the terminal would edit the line itself, and keep the keys that follow from the chat.
-    wait_until("the chat goes on", || !is_set(&terminal, "ICANON"));
+    wait_until("the chat goes on", || !terminal.is_set("ICANON"));
     terminal.type_text("re hot?");
     terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
-    terminal.type_text("\u{15}\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.type_text("\u{15}");
+    terminal.end_chat();
 }
 
 /// What one asks, sees and pastes in a terminal of this many columns. Ends with the screen.
@@ -287,8 +270,8 @@ fn lines_of_a_chat(home: &Home, columns: u16) -> Vec<String> {
     // What is pasted costs kilobytes at most.
     assert!(terminal.written().len() < 20_000, "{}", terminal.written().len());
     terminal.check_colours();
-    terminal.type_text("\u{15}\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.type_text("\u{15}");
+    terminal.end_chat();
     lines
 }
 
@@ -323,7 +306,6 @@ fn a_terminal_that_moves_no_cursor_is_written_to_line_by_line() {
     });
     terminal.type_text("/stats\r");
     terminal.wait_for("statistics", |lines| lines.iter().any(|line| line.starts_with("all answers")));
-    terminal.type_text("\u{4}");
-    assert!(terminal.exit_status().success());
+    terminal.end_chat();
     assert!(!terminal.written().contains('\u{1b}'), "{:?}", terminal.written());
 }

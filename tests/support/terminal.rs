@@ -117,6 +117,22 @@ impl Terminal {
         wait_for("the chat ends", || self.child.try_wait().unwrap())
     }
 
+    /// Leaves the chat with Ctrl-D. While it has nobody to read a line, the terminal edits the line itself, and swallows that key.
+    #[track_caller]
+    pub(crate) fn end_chat(&mut self) {
+        #[cfg(unix)]
+        crate::support::wait_until("the chat reads keys", || !self.is_set("ICANON"));
+        self.type_text("\u{4}");
+        assert!(self.exit_status().success());
+    }
+
+    /// Whether the terminal has a local mode, such as `ICANON`: it edits lines itself.
+    #[cfg(unix)]
+    pub(crate) fn is_set(&self, wanted: &str) -> bool {
+        let settings = self.master.lock().unwrap().get_termios().unwrap();
+        settings.local_flags.iter_names().any(|(name, _)| name == wanted)
+    }
+
     /// Waits until the screen's lines are as `wanted` says, and returns them.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
