@@ -14,7 +14,7 @@
 #   HONE_TEST_RUNNER   nextest or cargo, instead of what is installed
 #
 # Options are those that both runners know (-p, --test, --lib, --release, --target, --no-fail-fast ...); behind `--` they share names,
-# --skip, --exact, --ignored and --include-ignored. Examples in the documentation are run when everything is.
+# --skip, --exact, --ignored and --include-ignored.
 set -euo pipefail
 
 here=$(dirname "$0")
@@ -60,9 +60,4 @@ if [ $# -gt 0 ]; then
     chooses_crates "$@" || run+=(--workspace)
     exec "${run[@]}" --locked "$@"
 fi
-status=0
-if [ "$runner" = nextest ]; then
-    cargo test --doc --workspace --locked --quiet --no-fail-fast || status=$?
-fi
-"${run[@]}" --workspace --locked --no-fail-fast -- --skip torture:: || status=$?
-exit "$status"
+exec "${run[@]}" --workspace --locked --no-fail-fast -- --skip torture::

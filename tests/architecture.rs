@@ -154,6 +154,23 @@ fn unsafe_stands_only_where_it_is_allowed() {
     }
 }
 
+/// The tests do not run examples in the documentation, so there are none that a reader would take for tested.
+#[test]
+fn blocks_in_documentation_are_no_code() {
+    let mut sources = Vec::new();
+    collect_sources(&root().join("crates"), &mut sources);
+    for source in sources {
+        let text = fs::read_to_string(&source).unwrap();
+        let marks = text.lines().map(str::trim_start).filter_map(|line| {
+            let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+            text.trim_start().strip_prefix("```")
+        });
+        for begin in marks.step_by(2) {
+            assert!(["text", "toml", "json"].contains(&begin), "{}: a block of {begin:?}", source.display());
+        }
+    }
+}
+
 fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
