@@ -17,7 +17,7 @@ fn memory(home: &Home) -> MemoryStore {
 
 /// A home whose memory holds exchanges about eggs.
 fn home() -> Home {
-    let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let home = Home::graded_by_the_generator().variable("HONE_MEMORY_EMBEDDER", &embedder());
     let store = memory(&home);
     for (question, answer) in [
         ("How long do I boil an egg?", "Boil a soft egg for six minutes."),

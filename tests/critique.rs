@@ -42,7 +42,7 @@ fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examinatio
 
 #[test]
 fn a_model_that_criticizes_its_own_text_is_named_or_refused() {
-    let home = Home::new();
+    let home = Home::graded_by_the_generator();
     let own = |home: &Home| {
         let arguments = ["critique", "--by", &smollm2(), "--judge", &smollm2(), "--json"];
         let run = home.run_with_stdin(&arguments, TEXT.as_bytes());
@@ -82,7 +82,7 @@ fn a_batch_is_printed_line_by_line_and_taken_from_the_cache_the_next_time() {
 
 #[test]
 fn what_cannot_be_criticized_is_named() {
-    let home = Home::new();
+    let home = Home::graded_by_the_generator();
     let check = |arguments: &[&str], stdin: &str, code: i32, expected: &str| {
         let run = home.run_with_stdin(&[&["critique"], arguments].concat(), stdin.as_bytes());
         assert_eq!(run.code, code, "{}", run.stderr);

@@ -13,9 +13,9 @@ use crate::support::{wait_for_long, wait_until};
 
 const MODEL: &str = "smollm2:135m";
 
-/// The built-in model is installed, and what hone ships with decides who grades.
-fn home_with_shipped_judges() -> Home {
-    let home = Home::with_shipped_judges();
+/// The built-in model is installed.
+fn home_with_the_built_in_model() -> Home {
+    let home = Home::new();
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }
@@ -28,7 +28,7 @@ fn row<'a>(rows: &'a Value, judge: &str, answers: &str) -> &'a Value {
 
 #[test]
 fn judges_are_listed_with_their_marks() {
-    let home = home_with_shipped_judges();
+    let home = home_with_the_built_in_model();
     let rows = home.json(&["judge", "list", "--json"]);
     let prometheus = row(&rows, "prometheus:7b", "");
     assert_eq!((&prometheus["installed"], &prometheus["passed"]), (&Value::Bool(false), &Value::Null));
@@ -42,7 +42,7 @@ fn judges_are_listed_with_their_marks() {
 
 #[test]
 fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
-    let home = home_with_shipped_judges();
+    let home = home_with_the_built_in_model();
     let answer = home.json(&["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "40"]);
     let grade = &answer["grade"];
     assert_eq!((&grade["method"], &grade["judge"]), (&"likelihood".into(), &MODEL.into()), "{answer}");
@@ -59,7 +59,7 @@ fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
 
 #[test]
 fn nothing_grades_where_no_judge_knows_better_than_chance() {
-    let home = home_with_shipped_judges().variable("HONE_CRITIC_LEAST_AUC", "0.95");
+    let home = home_with_the_built_in_model().variable("HONE_CRITIC_LEAST_AUC", "0.95");
     // Under another name its answers count as another model's.
     let answer = home.json_with_code(&["chat", "Is fire hot?", "--grade", "--json", "-m", &smollm2(), "-N", "20"], 0);
     let grade = &answer["grade"];
@@ -71,7 +71,7 @@ fn nothing_grades_where_no_judge_knows_better_than_chance() {
 /// The built-in model's grades are noise, and hone finds out.
 #[test]
 fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
-    let home = home_with_shipped_judges().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let home = home_with_the_built_in_model().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
     let marks = home.json_with_code(&["judge", "exam", MODEL, "--json"], 3);
     assert!(marks["auc"]["low"].as_f64().unwrap() <= 0.65, "{marks}");
     assert!((20..=60).contains(&marks["n_questions"].as_i64().unwrap()), "{marks}");
@@ -86,7 +86,7 @@ fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
 /// Neither a download of gigabytes nor another judge's marks under its name.
 #[test]
 fn only_an_installed_judge_is_examined() {
-    let home = home_with_shipped_judges();
+    let home = home_with_the_built_in_model();
     let run = home.run(&["judge", "exam"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
     assert!(run.stderr.contains("hone pull prometheus:7b"), "{}", run.stderr);
@@ -96,7 +96,7 @@ fn only_an_installed_judge_is_examined() {
 #[cfg(unix)]
 #[test]
 fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
-    let home = home_with_shipped_judges()
+    let home = home_with_the_built_in_model()
         .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1")
         .variable("HONE_CRITIC_MODEL", MODEL)
         .variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");

@@ -11,7 +11,7 @@ const ANSWER: [&str; 4] = ["--query", "What is the capital of France?", "--answe
 
 /// The built-in model is installed and grades in a few words, whether or not it can tell answers apart.
 fn home() -> Home {
-    let home = Home::new().variable("HONE_CRITIC_FEEDBACK_TOKENS", "8");
+    let home = Home::graded_by_the_generator().variable("HONE_CRITIC_FEEDBACK_TOKENS", "8");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }

@@ -30,6 +30,7 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         at: Timestamp(1_769_884_200_000 + 1_000 * number),
         session_id: SessionId::from_bits(7),
         owner: None,
+        scope: None,
         respondent_id: RespondentId::A,
         model: "smollm2:135m".into(),
         sampling: SamplingOptions::default(),

@@ -14,7 +14,7 @@ const ANSWER: &str = "100 degrees Celsius";
 
 /// A home in which the built-in model answers, and judges briefly and with patience.
 fn home() -> Home {
-    quick(Home::new())
+    quick(Home::graded_by_the_generator())
 }
 
 /// The built-in model answers, and judges in few words and without haste.

@@ -50,7 +50,7 @@ fn the_built_in_model_answers_over_http() {
 fn the_judge_of_a_server_judges_for_its_clients() {
     let quick =
         |home: Home| home.variable("HONE_CRITIC_FEEDBACK_TOKENS", "24").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
-    let served = Served::start_in(quick(Home::new()), &[]);
+    let served = Served::start_in(quick(Home::graded_by_the_generator()), &[]);
     let query = "In which city is the Eiffel Tower?";
     let grade = body_of(&served.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
     assert!((1..=5).contains(&grade["score"].as_u64().unwrap()), "{grade}");

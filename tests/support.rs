@@ -31,9 +31,6 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// The built-in model stands in for the judge without having passed the examination.
-const STAND_IN: [(&str, &str); 2] = [("HONE_CRITIC_EXAMINATION", "false"), ("HONE_CRITIC_FALLBACK", "generator")];
-
 /// Starts a program. One that was just written is busy while a process that another test starts still has its file open.
 fn started(mut command: Command) -> Child {
     wait_for("the program can be started", || match command.spawn() {
@@ -74,16 +71,17 @@ pub(crate) fn patiently<T>(limit: Duration, mut look: impl FnMut() -> Option<T>)
 }
 
 impl Home {
+    /// A folder in which everything is as hone ships it. `HONE_TEST_INSTRUCTION_SET` names the instruction set that hone is limited
+    /// to.
     pub(crate) fn new() -> Home {
-        STAND_IN.into_iter().fold(Home::with_shipped_judges(), |home, (name, value)| home.variable(name, value))
-    }
-
-    /// A folder in which what hone ships with decides who grades. `HONE_TEST_INSTRUCTION_SET` names the instruction set that
-    /// hone is limited to.
-    pub(crate) fn with_shipped_judges() -> Home {
         let limit = std::env::var("HONE_TEST_INSTRUCTION_SET").ok();
         let variables = limit.map(|limit| ("HONE_ENGINE_INSTRUCTION_SET", limit)).into_iter().collect();
         Home { folder: tempfile::tempdir().unwrap(), variables }
+    }
+
+    /// A folder in which a model that is asked grades: the generator, unexamined, where there is no judge.
+    pub(crate) fn graded_by_the_generator() -> Home {
+        Home::new().variable("HONE_CRITIC_EXAMINATION", "false").variable("HONE_CRITIC_FALLBACK", "generator")
     }
 
     pub(crate) fn variable(mut self, name: &'static str, value: &str) -> Home {

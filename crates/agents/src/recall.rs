@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use hone_judging::fill;
-use hone_memory::{Filters, MemoryStore, RecallQuestion, Whose};
-use hone_protocol::{Embed, Message, OwnerId, RecalledEngram, Role, Tool, ToolCall, with_causes};
+use hone_memory::{Filters, MemoryStore, RecallQuestion, Whose, WithinScope};
+use hone_protocol::{Embed, Message, OwnerId, Query, RecalledEngram, Role, Tool, ToolCall, with_causes};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::notes::quoted;
 use crate::settings::{MemorySettings, RecallPolicy, shortened};
@@ -32,6 +33,7 @@ impl Recaller {
         let found = self.question(search, conversation).and_then(|question| {
             let filters = Filters {
                 whose: Whose::Of(owner),
+                scope: WithinScope::Only(scope_of_conversation(conversation)),
                 facts: true,
                 notes: true,
                 reviewed: self.settings.recall == RecallPolicy::Reviewed,
@@ -117,6 +119,28 @@ impl Recaller {
             }
         }
     }
+}
+
+/// The scope of what programs ask on their own behalf.
+const SCOPE_OF_CLIENTS: &str = "client";
+
+/// The bytes of the instructions' digest that name their scope.
+const SCOPE_BYTES: usize = 8;
+
+/// What the answer to a query is recalled with.
+pub(crate) fn scope(query: &Query) -> Option<String> {
+    match query.options.is_of_client {
+        true => Some(SCOPE_OF_CLIENTS.to_owned()),
+        false => scope_of_conversation(&query.history),
+    }
+}
+
+/// The scope of a conversation of the person: an answer that was given under instructions does not suit others.
+fn scope_of_conversation(conversation: &[Message]) -> Option<String> {
+    let instructions = conversation.iter().filter(|message| message.role == Role::System);
+    let texts: Vec<&str> = instructions.map(|message| message.content.trim()).filter(|text| !text.is_empty()).collect();
+    let digest = (!texts.is_empty()).then(|| Sha256::digest(texts.join("\n")))?;
+    Some(digest[..SCOPE_BYTES].iter().fold("system:".to_owned(), |scope, byte| format!("{scope}{byte:02x}")))
 }
 
 /// The search text of a tool call, or what is wrong with the call.

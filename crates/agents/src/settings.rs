@@ -48,6 +48,8 @@ pub struct MemorySettings {
     pub nearness: f32,
     /// The share of the question's words, each weighted by its rarity, that makes up for a lower similarity.
     pub words_threshold: f32,
+    /// The least share of the words of a question that is not about the person who asks it.
+    pub impersonal_words: f32,
     /// The weight of the ranking by words, beside that by meaning.
     pub words_weight: f32,
     /// How much more relevant a fact is than an exchange, if the question is about the person who asks.
@@ -115,6 +117,7 @@ impl MemorySettings {
         }
         check("nearness", (0.0..=1.0).contains(&self.nearness), "must be 0 to 1")?;
         check("words_threshold", self.words_threshold > 0.0, "must be more than 0; above 1 it admits nothing")?;
+        check("impersonal_words", (0.0..=1.0).contains(&self.impersonal_words), "must be 0 to 1")?;
         for (setting, weight) in [("words_weight", self.words_weight), ("facts_weight", self.facts_weight)] {
             check(setting, (0.0..=10.0).contains(&weight), "must be 0 to 10")?;
         }
@@ -141,6 +144,7 @@ impl MemorySettings {
             threshold: if is_personal { self.personal_threshold } else { self.threshold },
             nearness: self.nearness,
             words_threshold: self.words_threshold,
+            least_words: if is_personal { 0.0 } else { self.impersonal_words },
             words_weight: self.words_weight,
             facts_weight: if is_personal { self.facts_weight } else { 0.0 },
             duplicate: self.duplicate,
@@ -179,6 +183,7 @@ pub(crate) fn settings_for_tests() -> MemorySettings {
         personal_threshold: 0.3,
         nearness: 0.5,
         words_threshold: 0.9,
+        impersonal_words: 0.0,
         words_weight: 0.25,
         facts_weight: 0.0,
         duplicate: 0.95,

@@ -5,13 +5,14 @@
 //! (Llama 3). Text that may be a call is held back until it is certain; everything else is passed on at once. A call
 //! whose arguments do not fit the tool's schema is text, too.
 
+mod arguments_schema;
 mod bodies;
 mod literals;
 
 use hone_protocol::{CallFormat, Tool, ToolCall};
-use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use self::arguments_schema::ArgumentsSchema;
 use crate::thinking::overlap;
 
 /// The keys that a bare call may begin with.
@@ -50,14 +51,13 @@ struct KnownTool {
     /// The types of its parameters, as its schema has them.
     parameters: Value,
     /// Its schema; `None` if anything fits, or the schema is not valid.
-    arguments: Option<Validator>,
+    arguments: Option<ArgumentsSchema>,
 }
 
 impl KnownTool {
-    /// A tool whose calls are checked against its schema. Patterns take linear time, and nothing is looked up elsewhere.
+    /// A tool whose calls are checked against its schema.
     fn checked(tool: &Tool) -> KnownTool {
-        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-        let arguments = options.build(&tool.parameters);
+        let arguments = ArgumentsSchema::new(&tool.parameters);
         let arguments =
             arguments.inspect_err(|error| tracing::debug!(tool = tool.name, "its schema is not valid: {error}"));
         KnownTool { arguments: arguments.ok(), ..KnownTool::unchecked(tool) }
@@ -76,7 +76,7 @@ impl KnownTool {
     }
 
     fn fits(&self, call: &ToolCall) -> bool {
-        self.arguments.as_ref().is_none_or(|schema| schema.is_valid(&call.arguments))
+        self.arguments.as_ref().is_none_or(|schema| schema.allows(&call.arguments))
     }
 }
 

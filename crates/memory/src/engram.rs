@@ -18,6 +18,9 @@ use self::flat::{FlatEngram, FlatGrade};
 use crate::backlog::Due;
 use crate::vetting::Vetting;
 
+/// An answer of this score, or of less, is not recalled.
+const HIGHEST_POOR_SCORE: u8 = 2;
+
 /// What kind of memory an engram is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,6 +89,8 @@ pub struct Engram {
     pub session_id: SessionId,
     /// The key of the client that asked; `None` for the person at the terminal.
     pub owner: Option<OwnerId>,
+    /// What it is recalled with: answers of the same scope; see [`Response::scope`].
+    pub scope: Option<String>,
     /// The respondent.
     pub respondent_id: RespondentId,
     /// The model that answered.
@@ -170,6 +175,7 @@ impl Engram {
             at: Timestamp::now(),
             session_id,
             owner: None,
+            scope: response.scope.clone(),
             respondent_id: RespondentId::A,
             model: response.model.clone(),
             sampling: response.sampling.clone(),
@@ -225,17 +231,26 @@ impl Engram {
         QueryId::from_bits(u128::from_be_bytes(*bytes))
     }
 
-    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, what a
-    /// critic has blocked, and what respondent B answered, which nobody saw, does not.
+    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad or a judge graded 1 or
+    /// 2, what a critic has blocked, and what respondent B answered, which nobody saw, does not.
     pub fn is_worth_recalling(&self) -> bool {
         let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
-        let is_refused = self.user_feedback == Some(Rating::Bad) || self.vetting.state == VettingState::Blocked;
+        let is_refused = self.is_marked_poor() || self.vetting.state == VettingState::Blocked;
         self.kind == EngramKind::Fact || (is_complete && !is_refused && self.respondent_id == RespondentId::A)
+    }
+
+    /// Whether the person's rating, or without one the grade, says that it is not good.
+    fn is_marked_poor(&self) -> bool {
+        match self.user_feedback {
+            Some(rating) => rating == Rating::Bad,
+            None => self.score().is_some_and(|score| score <= HIGHEST_POOR_SCORE),
+        }
     }
 
     /// Whether it counts as long-term memory: a critic or a person has let it pass, or it is what the user said.
     pub fn is_reviewed(&self) -> bool {
-        self.kind == EngramKind::Fact || self.vetting.state == VettingState::Reviewed
+        let is_passed = self.vetting.state == VettingState::Reviewed || self.user_feedback == Some(Rating::Good);
+        self.kind == EngramKind::Fact || is_passed && self.vetting.state != VettingState::Blocked
     }
 
     /// The exchange that it is, or was stated in.

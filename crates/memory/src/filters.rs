@@ -26,12 +26,35 @@ impl Whose {
     }
 }
 
+/// Of which scope engrams are included; see [`Engram::scope`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WithinScope {
+    /// Of any.
+    #[default]
+    Any,
+    /// Of this one alone.
+    Only(Option<String>),
+}
+
+impl WithinScope {
+    fn includes(&self, scope: Option<&String>) -> bool {
+        match self {
+            WithinScope::Any => true,
+            WithinScope::Only(included) => included.as_ref() == scope,
+        }
+    }
+}
+
 /// Which engrams to include. The default includes all answers, and no facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
     /// Only engrams of this owner.
     #[serde(default)]
     pub whose: Whose,
+    /// Only engrams of this scope.
+    #[serde(default)]
+    pub scope: WithinScope,
     /// Only engrams of this conversation.
     pub session: Option<SessionId>,
     /// Only engrams of other conversations.
@@ -82,6 +105,7 @@ impl Filters {
     pub fn accept(&self, engram: &Engram) -> bool {
         let score = engram.score();
         self.whose.includes(engram.owner)
+            && self.scope.includes(engram.scope.as_ref())
             && self.session.is_none_or(|session| engram.session_id == session)
             && self.other_than_session.is_none_or(|session| engram.session_id != session)
             && self.respondent.is_none_or(|respondent| engram.respondent_id == respondent)

@@ -57,7 +57,7 @@ pub mod words;
 pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
-pub use filters::{EventFilter, Filters, Whose};
+pub use filters::{EventFilter, Filters, Whose, WithinScope};
 pub use holder::Holder;
 pub use options::{Matching, MemoryOptions, Ranking};
 pub use outline::{ComparedOutline, GradeOutline, Outline};

@@ -118,6 +118,8 @@ pub struct Matching {
     pub nearness: f32,
     /// The share of the question's words, each weighted by its rarity, that makes up for a lower similarity.
     pub words_threshold: f32,
+    /// The least share of the question's words, whatever the similarity.
+    pub least_words: f32,
     /// The weight of the ranking by words, beside that by meaning.
     pub words_weight: f32,
     /// How much more relevant a fact is than an exchange of the same similarity: its relevance times 1 + weight.

@@ -87,6 +87,7 @@ fn abridged_response(response: &Response) -> Response {
         thinking: beginning(&response.thinking),
         tool_calls: response.tool_calls.iter().map(abridged_call).collect(),
         is_raw: response.is_raw,
+        scope: response.scope.clone(),
         model: beginning(&response.model),
         sampling: abridged_sampling(&response.sampling),
         logprobs: Vec::new(),

@@ -258,6 +258,8 @@ pub struct AnswerOptions {
     pub constraint: Option<Constraint>,
     /// Whether memory may add recollections to the question.
     pub recalls: bool,
+    /// Whether a program asks on its own behalf, over an API: what it asks is no part of the person's memory.
+    pub is_of_client: bool,
     /// The turns after the question: calls of the client's tools, and their results.
     pub turns_after: Vec<Message>,
     /// Report the log-probability of each token ([`Chunk::Logprobs`]), and this many of the likeliest in its place;
@@ -277,6 +279,7 @@ impl Default for AnswerOptions {
             tools: Vec::new(),
             constraint: None,
             recalls: true,
+            is_of_client: false,
             turns_after: Vec::new(),
             logprobs: None,
             thinking: ThinkingOptions::default(),
@@ -340,6 +343,10 @@ pub struct Response {
     /// Whether it continues the question as it stands, so that it is no answer to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_raw: bool,
+    /// What is recalled with it: answers of the same scope, which is that of a client, or of the instructions before the
+    /// conversation; `None` for the person's conversations without instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
     /// The model that answered.
     pub model: String,
     /// How it chose tokens.
@@ -363,6 +370,7 @@ impl Response {
             thinking: String::new(),
             tool_calls: Vec::new(),
             is_raw: false,
+            scope: None,
             model: model.into(),
             sampling: SamplingOptions::default(),
             logprobs: Vec::new(),

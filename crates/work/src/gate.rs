@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evaluator::EvaluationContext;
 use crate::reviewers::{CRITIC, Reviewers};
-use crate::rule_critic::{NAME, rule_critic};
+use crate::rule_critic::{NAME, rule_critic, weighs};
 
 /// When work is accepted, and what happens to it otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,12 +93,7 @@ pub fn decide(
     critics: &[CriticScore],
     agents: &[&str],
 ) -> GateDecision {
-    let scores: Vec<f64> = results
-        .iter()
-        .filter_map(|result| score(config, result))
-        .chain(critics.iter().filter_map(|critic| critic.score))
-        .collect();
-    let mean = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
+    let mean = mean_score(config, results, critics);
     let decision = |action, reason: String, agent: Option<&str>| GateDecision {
         action,
         reason,
@@ -123,6 +118,15 @@ pub fn decide(
     };
     let feedback = if next.is_some() { feedback(results, critics) } else { String::new() };
     GateDecision { feedback, ..decision(action, reason, next) }
+}
+
+/// The mean of what critics and evaluators say. What the rule-based critic has weighed does not count once more.
+fn mean_score(config: &GateConfig, results: &[EvaluationResult], critics: &[CriticScore]) -> Option<f64> {
+    let has_rules = critics.iter().any(|critic| critic.critic == NAME && critic.score.is_some());
+    let is_weighed = |result: &&EvaluationResult| has_rules && result.score().is_some() && weighs(result);
+    let of_evaluators = results.iter().filter(|result| !is_weighed(result)).filter_map(|result| score(config, result));
+    let scores: Vec<f64> = of_evaluators.chain(critics.iter().filter_map(|critic| critic.score)).collect();
+    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
 }
 
 /// The agent of the next attempt; `None` when all attempts are used up.

@@ -117,6 +117,8 @@ pub struct ToolFindings {
     pub failed_tests: Vec<FailedTest>,
     /// Errors in the code, those that keep tests from running included.
     pub errors: Vec<String>,
+    /// Those of them with which the code cannot run: it does not parse or compile, or imports what does not exist.
+    pub fatal: Vec<String>,
     /// What the tool only warns of.
     pub warnings: Vec<String>,
 }
@@ -137,6 +139,19 @@ impl ToolFindings {
 
     fn counts(&mut self) -> &mut TestCounts {
         self.tests.get_or_insert_default()
+    }
+
+    /// The errors, those first with which the code cannot run.
+    pub(crate) fn most_urgent(&self) -> impl Iterator<Item = &String> {
+        self.fatal.iter().chain(self.errors.iter().filter(|error| !self.fatal.contains(error)))
+    }
+
+    /// Adds an error; `is_fatal` if the code cannot run with it.
+    fn err(&mut self, is_fatal: bool, error: String) {
+        if is_fatal {
+            self.fatal.push(error.clone());
+        }
+        self.errors.push(error);
     }
 
     fn fail(&mut self, name: &str, message: &str) {

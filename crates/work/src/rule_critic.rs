@@ -23,20 +23,27 @@ const CHECKS: [Check; 5] = [
     Check { name: "requirements met", weight: 0.2, applies: |result| result.evaluator == REQUIREMENTS },
 ];
 
+/// Whether one of the checks looks at a result.
+pub(crate) fn weighs(result: &EvaluationResult) -> bool {
+    CHECKS.iter().any(|check| (check.applies)(result))
+}
+
 fn is_lint(result: &EvaluationResult) -> bool {
     matches!(result.category, Category::Compliance | Category::Maintainability) && result.deterministic
 }
 
 /// Weighs what the evaluators found. A check whose evaluators came to no conclusion weighs nothing, and failing tests
-/// take the work below half of the score, whatever else is good.
+/// or anything else that blocks take the work below half of the score, whatever else is good.
 pub fn rule_critic(results: &[EvaluationResult], threshold: f64) -> CriticScore {
     let scores: Vec<Option<f64>> =
         CHECKS.iter().map(|check| mean(results.iter().filter(|one| (check.applies)(one)))).collect();
     let known = || CHECKS.iter().zip(&scores).filter_map(|(check, score)| Some((check, (*score)?)));
     let weight: f64 = known().map(|(check, _)| check.weight).sum();
     let weighted = (weight > 0.0).then(|| known().map(|(check, score)| check.weight * score).sum::<f64>() / weight);
-    let tests_fail = results.iter().any(|result| (CHECKS[0].applies)(result) && result.is_failed());
-    let score = weighted.map(|score| if tests_fail { score.min(0.49) } else { score });
+    let is_broken = results
+        .iter()
+        .any(|result| (CHECKS[0].applies)(result) && result.is_failed() || result.blocking_issues().next().is_some());
+    let score = weighted.map(|score| if is_broken { score.min(0.49) } else { score });
     let [tests, lint, files, regressions, requirements] = [scores[0], scores[1], scores[2], scores[3], scores[4]];
     let evidence = CHECKS.iter().zip(&scores).map(|(check, score)| match score {
         Some(score) => format!("{}: {score:.2} (weight {})", check.name, check.weight),

@@ -234,7 +234,7 @@ impl EvaluatorTool {
             return self.bare(status, format!("could not run: {reason}"), run.seconds);
         }
         let suggestions: Vec<String> =
-            findings.errors.iter().take(MOST_NAMED).map(|error| format!("fix {error}")).collect();
+            findings.most_urgent().take(MOST_NAMED).map(|error| format!("fix {error}")).collect();
         if n_errors == 0 {
             let feedback = match findings.warnings.len() {
                 0 => "no errors".to_owned(),
@@ -246,16 +246,17 @@ impl EvaluatorTool {
                 ..self.bare(EvaluationStatus::Passed { score: 1.0 }, feedback, run.seconds)
             };
         }
-        let score = (1.0 - COST_OF_AN_ERROR * n_errors as f64).max(0.0);
+        let runs = findings.fatal.is_empty();
+        let score = if runs { (1.0 - COST_OF_AN_ERROR * n_errors as f64).max(0.0) } else { 0.0 };
         let feedback = if n_errors == 1 { "1 error".to_owned() } else { format!("{n_errors} errors") };
         let evidence = findings.errors.iter().take(4 * MOST_NAMED).cloned().collect::<Vec<_>>().join("\n");
-        let criteria = vec![CriterionResult {
-            criterion: "no_errors".to_owned(),
-            passed: false,
-            score,
-            message: format!("{feedback}, the first: {}", findings.errors[0]),
-            evidence: Some(shortened(&evidence)),
-        }];
+        let first = findings.fatal.first().unwrap_or(&findings.errors[0]);
+        let (criterion, message) = match runs {
+            true => ("no_errors", format!("{feedback}, the first: {first}")),
+            false => ("can_run", format!("the code cannot run: {first}")),
+        };
+        let (criterion, evidence) = (criterion.to_owned(), Some(shortened(&evidence)));
+        let criteria = vec![CriterionResult { criterion, passed: false, score, message, evidence }];
         let status = EvaluationStatus::Failed { score };
         EvaluationResult { criteria, suggestions, ..self.bare(status, feedback, run.seconds) }
     }

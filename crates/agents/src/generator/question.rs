@@ -3,6 +3,7 @@
 use hone_protocol::{FinishReason, Query, Recall, Response, ToolCall};
 
 use super::answer::{AnswerSoFar, Round};
+use crate::recall::scope;
 use crate::tool_rounds::{ToolLimits, ToolRounds};
 use crate::topic::Topic;
 
@@ -67,6 +68,7 @@ pub(super) fn response(query: &Query, answer: AnswerSoFar, finish_reason: Option
         answer: answer.text,
         thinking: answer.thinking,
         tool_calls: answer.tool_calls,
+        scope: scope(query),
         is_raw: query.options.is_raw,
         model: query.model.clone(),
         sampling: query.sampling.clone(),

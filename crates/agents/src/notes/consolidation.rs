@@ -195,7 +195,7 @@ impl Consolidator<'_> {
     /// for.
     fn is_wanted(&self, engram: &Engram) -> bool {
         let is_allowed = self.memory.recall == RecallPolicy::UnreviewedMarked || engram.is_reviewed();
-        engram.owner.is_none() && engram.is_worth_recalling() && is_allowed
+        engram.owner.is_none() && engram.scope.is_none() && engram.is_worth_recalling() && is_allowed
     }
 
     fn consolidate(

@@ -4,8 +4,8 @@ use hone_agents::MemoryMode;
 use hone_memory::{Engram, Filters};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, QueryId, Recall, RecallMode, Response,
-    Role, SessionId, Subject, Timings, ToolCall,
+    AnswerOptions, FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, Query, QueryId, Recall,
+    RecallMode, Response, Role, SessionId, Subject, Timings, ToolCall,
 };
 use serde_json::json;
 
@@ -49,7 +49,10 @@ fn a_model_without_tools_is_reminded_of_another_session() {
     let id = stage.ask("What is my cat called?");
     let answer = stage.wait_about(id, Subject::ResponseGeneration);
     assert_eq!(response_in(&answer).answer, "Mia.");
-    let again = stage.ask_after("What is my cat called again?", vec![Message::new(Role::System, "Be brief.")]);
+    let brief = || vec![Message::new(Role::System, "Be brief.")];
+    let told = stage.ask_after("My cat is called Mia.", brief());
+    stage.wait_about(told, Subject::MemoryStored);
+    let again = stage.ask_after("What is my cat called again?", brief());
     stage.wait_about(again, Subject::ResponseGeneration);
     let heard = stage.stop();
     let recalls = recalls_in(&heard);
@@ -64,7 +67,7 @@ fn a_model_without_tools_is_reminded_of_another_session() {
                     > Asked: My cat is called Mia.\n> > not a quote\n> Answered: I shall remember it.";
     assert!(turn.content.starts_with(expected), "{}", turn.content);
     assert!(turn.content.ends_with("\n\nWhat is my cat called?"), "{}", turn.content);
-    let [instructions, turn] = messages_of(&requests[2]) else { panic!("two messages") };
+    let [instructions, turn] = messages_of(&requests[3]) else { panic!("two messages") };
     assert_eq!(instructions.content, "Be brief.");
     assert!(turn.content.starts_with("Earlier conversations."), "{}", turn.content);
 }
@@ -88,6 +91,32 @@ fn what_one_owner_said_another_does_not_recall() {
     let heard = stage.stop();
     let recalls = heard.iter().filter(|envelope| matches!(envelope.payload, Payload::MemoryRecalled(_)));
     assert!(recalls.map(|envelope| envelope.owner).all(|owner| owner == anne));
+}
+
+/// An answer that was given in a role, or to a program, does not suit the person's other conversations.
+#[test]
+fn nothing_is_recalled_under_other_instructions_and_nothing_of_programs() {
+    let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start();
+    let instructed = |text: &str| vec![Message::new(Role::System, text)];
+    let program = Query {
+        options: AnswerOptions { recalls: false, is_of_client: true, ..AnswerOptions::default() },
+        ..Query::new("My cat is called Mia.", MODEL)
+    };
+    let of_program = QueryId::fresh();
+    stage.say(of_program, Payload::QueryReceived(program));
+    stage.wait_about(of_program, Subject::MemoryStored);
+    let as_mario = stage.ask_after("My cat is called Mia.", instructed("You are Mario."));
+    stage.wait_about(as_mario, Subject::MemoryStored);
+    for (history, expected) in [
+        (Vec::new(), "I do not know."),
+        (instructed("Be brief."), "I do not know."),
+        (instructed("You are Mario.\n"), "Mia."),
+    ] {
+        let id = stage.ask_after("What is my cat called?", history);
+        let answer = stage.wait_about(id, Subject::ResponseGeneration);
+        assert_eq!(response_in(&answer).answer, expected);
+    }
+    stage.stop();
 }
 
 #[test]

@@ -213,6 +213,7 @@ pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
         personal_threshold: 0.3,
         nearness: 0.5,
         words_threshold: 0.95,
+        impersonal_words: 0.0,
         words_weight: 0.25,
         facts_weight: 0.0,
         duplicate: 0.98,
@@ -287,7 +288,7 @@ impl Stage {
         self.bus.publish(Envelope::new("test", self.session, Payload::SessionClosed(Nothing {}))).unwrap();
     }
 
-    fn say(&self, id: QueryId, payload: Payload) {
+    pub(crate) fn say(&self, id: QueryId, payload: Payload) {
         let envelope = Envelope::new("test", self.session, payload).owned_by(self.owner);
         self.bus.publish(envelope.about(id, id, RespondentId::A)).unwrap();
     }

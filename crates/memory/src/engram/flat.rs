@@ -25,6 +25,8 @@ pub(super) struct FlatEngram {
     session_id: SessionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
     respondent_id: RespondentId,
     model: String,
     #[serde(deserialize_with = "known_sampling")]
@@ -91,6 +93,7 @@ impl From<Engram> for FlatEngram {
             at: engram.at,
             session_id: engram.session_id,
             owner: engram.owner,
+            scope: engram.scope,
             respondent_id: engram.respondent_id,
             model: engram.model,
             sampling: engram.sampling,
@@ -123,6 +126,7 @@ impl From<FlatEngram> for Engram {
             at: flat.at,
             session_id: flat.session_id,
             owner: flat.owner,
+            scope: flat.scope,
             respondent_id: flat.respondent_id,
             model: flat.model,
             sampling: flat.sampling,

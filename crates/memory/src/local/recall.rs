@@ -209,11 +209,12 @@ fn fuse(matches: &mut [Match], words_weight: f32) {
     matches.sort_by(|a, b| b.fused.total_cmp(&a.fused));
 }
 
-/// Leaves out what is not similar enough, to the question or beside the most similar.
+/// Leaves out what is not similar enough, to the question or beside the most similar, or has too few of the question's words.
 fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
     let highest = matches.iter().map(|found| found.similarity).fold(0.0, f32::max);
     let least = matching.threshold.max(matching.nearness * highest);
-    matches.retain(|found| found.similarity >= least || found.share() >= matching.words_threshold);
+    let is_near = |found: &Match| found.similarity >= least && found.share() >= matching.least_words;
+    matches.retain(|found| is_near(found) || found.share() >= matching.words_threshold);
 }
 
 /// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that

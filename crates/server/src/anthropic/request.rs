@@ -159,6 +159,7 @@ impl MessagesRequest {
                 tools,
                 constraint,
                 recalls: false,
+                is_of_client: true,
                 turns_after,
                 thinking: thinking(self.thinking, effort),
                 second: SecondAnswer::Unwanted,

@@ -232,6 +232,7 @@ fn query(shared: &Shared, model: String, conversation: Conversation, common: &Co
         options: AnswerOptions {
             constraint: constraint(common.format.as_ref())?,
             recalls: false,
+            is_of_client: true,
             turns_after,
             thinking: thinking(common.think.as_ref())?,
             second: SecondAnswer::Unwanted,

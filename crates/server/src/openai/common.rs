@@ -91,7 +91,12 @@ impl Common {
             sampling,
             max_tokens: self.max_tokens,
             stop: self.stop.map(Stop::texts).unwrap_or_default(),
-            options: AnswerOptions { recalls: false, second: SecondAnswer::Unwanted, ..AnswerOptions::default() },
+            options: AnswerOptions {
+                recalls: false,
+                is_of_client: true,
+                second: SecondAnswer::Unwanted,
+                ..AnswerOptions::default()
+            },
             ..Query::new("", model)
         })
     }

@@ -3,14 +3,36 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use boon::{Compiler, SchemaIndex, Schemas};
 use hone_server::openapi_document;
-use jsonschema::Validator;
 use serde_json::{Value, json};
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi_document("1.2.3"));
 
 /// The schemas that were needed, by operation and status.
-static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);
+static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
+
+/// A JSON schema that values are checked with.
+pub(crate) struct Schema {
+    schemas: Schemas,
+    root: SchemaIndex,
+}
+
+impl Schema {
+    pub(crate) fn new(schema: Value) -> Schema {
+        let (name, mut compiler, mut schemas) = ("test:///schema", Compiler::new(), Schemas::new());
+        compiler.add_resource(name, schema).unwrap();
+        let root = compiler.compile(name, &mut schemas).unwrap();
+        Schema { schemas, root }
+    }
+
+    #[track_caller]
+    fn check(&self, place: &str, value: &Value) {
+        if let Err(error) = self.schemas.validate(value, self.root) {
+            panic!("{place}: {error:#} of {value}");
+        }
+    }
+}
 
 /// Checks a response to a request. What the document does not know may only be refused.
 #[track_caller]
@@ -29,10 +51,7 @@ pub(crate) fn check(request: &str, status: u16, kind: &str, body: &str) {
     let shape = content.get(kind).unwrap_or_else(|| panic!("{place} with {kind:?} is not documented"));
     if kind == "application/json" {
         let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{place}: {error} in {body}"));
-        let validator = validator(format!("{method} {template} {status}"), &shape["schema"]);
-        if let Err(error) = validator.validate(&body) {
-            panic!("{place}: {error} at {} of {body}", error.instance_path());
-        }
+        schema(format!("{method} {template} {status}"), &shape["schema"]).check(&place, &body);
     }
 }
 
@@ -50,11 +69,8 @@ fn template_of(path: &str) -> Option<String> {
     paths.keys().filter(matches).min_by_key(|template| template.matches('{').count()).cloned()
 }
 
-fn validator(place: String, schema: &Value) -> Arc<Validator> {
+fn schema(place: String, schema: &Value) -> Arc<Schema> {
     let mut schemas = SCHEMAS.lock().unwrap();
-    let compile = || {
-        let schema = json!({"allOf": [schema], "components": DOCUMENT["components"]});
-        Arc::new(jsonschema::validator_for(&schema).unwrap())
-    };
+    let compile = || Arc::new(Schema::new(json!({"allOf": [schema], "components": DOCUMENT["components"]})));
     Arc::clone(schemas.entry(place).or_insert_with(compile))
 }

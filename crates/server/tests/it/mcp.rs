@@ -3,6 +3,7 @@
 use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
+use crate::conformance::Schema;
 use crate::stage::{Plan, Stage, ask, echo, settings, wait_until};
 
 /// The text of a request of the protocol.
@@ -58,7 +59,7 @@ fn a_client_learns_which_tools_there_are() {
             (&tool["inputSchema"]["type"], &tool["annotations"]["readOnlyHint"]),
             (&json!("object"), &json!(true))
         );
-        jsonschema::validator_for(&tool["inputSchema"]).unwrap();
+        Schema::new(tool["inputSchema"].clone());
     }
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["query", "answer"]), "{}", tools[0]);
     assert_eq!(tools[0]["inputSchema"]["properties"]["query"]["description"], "What was asked.", "{}", tools[0]);

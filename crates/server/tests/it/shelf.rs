@@ -12,6 +12,7 @@ pub(crate) fn silent_memory() -> MemorySettings {
         personal_threshold: 0.3,
         nearness: 0.5,
         words_threshold: 0.95,
+        impersonal_words: 0.0,
         words_weight: 0.25,
         facts_weight: 0.0,
         duplicate: 0.98,

@@ -7,14 +7,14 @@ use super::{ToolFindings, diagnostic, json_in, json_lines};
 /// An array of objects with `filename`, `location.row`, `code` and `message`.
 pub(super) fn ruff(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
-    let errors = array(&value)?
-        .iter()
-        .map(|one| {
-            let line = one["location"]["row"].as_u64();
-            diagnostic(text_of(&one["filename"]), line, one["code"].as_str(), text_of(&one["message"]))
-        })
-        .collect();
-    Ok(ToolFindings { errors, ..ToolFindings::default() })
+    let mut findings = ToolFindings::default();
+    for one in array(&value)? {
+        let (line, code) = (one["location"]["row"].as_u64(), one["code"].as_str());
+        // A syntax error had no code before ruff 0.12.
+        let is_fatal = matches!(code, None | Some("invalid-syntax" | "E902" | "E999"));
+        findings.err(is_fatal, diagnostic(text_of(&one["filename"]), line, code, text_of(&one["message"])));
+    }
+    Ok(findings)
 }
 
 /// An object with `generalDiagnostics`, whose lines count from 0.
@@ -23,8 +23,11 @@ pub(super) fn pyright(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::default();
     for one in array(&value["generalDiagnostics"])? {
         let line = one["range"]["start"]["line"].as_u64().map(|line| line + 1);
-        let found = diagnostic(text_of(&one["file"]), line, one["rule"].as_str(), text_of(&one["message"]));
-        sort(&mut findings, one["severity"] == "error", found);
+        let rule = one["rule"].as_str();
+        // A syntax error breaks no rule.
+        let is_fatal = matches!(rule, None | Some("reportMissingImports"));
+        let found = diagnostic(text_of(&one["file"]), line, rule, text_of(&one["message"]));
+        sort(&mut findings, Severity::of(one["severity"] == "error", is_fatal), found);
     }
     Ok(findings)
 }
@@ -34,9 +37,10 @@ pub(super) fn mypy(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Success")) {
         let Ok(one) = serde_json::from_str::<Value>(line) else { continue };
-        let found =
-            diagnostic(text_of(&one["file"]), one["line"].as_u64(), one["code"].as_str(), text_of(&one["message"]));
-        sort(&mut findings, one["severity"] == "error", found);
+        let code = one["code"].as_str();
+        let is_fatal = matches!(code, Some("syntax" | "import-not-found"));
+        let found = diagnostic(text_of(&one["file"]), one["line"].as_u64(), code, text_of(&one["message"]));
+        sort(&mut findings, Severity::of(one["severity"] == "error", is_fatal), found);
     }
     Ok(findings)
 }
@@ -50,17 +54,17 @@ pub(super) fn cargo(text: &str) -> Result<ToolFindings, String> {
         let Some(span) = spans.iter().find(|span| span["is_primary"] == true) else {
             // "aborting due to 2 previous errors" and the like say nothing of their own, unless they are all there is.
             if message["level"] == "error" && !text_of(&message["message"]).starts_with("aborting due to") {
-                findings.errors.push(diagnostic("", None, None, text_of(&message["message"])));
+                findings.err(true, diagnostic("", None, None, text_of(&message["message"])));
             }
             continue;
         };
         let (file, line) = (text_of(&span["file_name"]), span["line_start"].as_u64());
-        let found = diagnostic(file, line, message["code"]["code"].as_str(), text_of(&message["message"]));
-        let level = text_of(&message["level"]);
+        let code = message["code"]["code"].as_str();
+        let found = diagnostic(file, line, code, text_of(&message["message"]));
         // A package's library is compiled once more for its tests, with the same messages.
-        let list = if level.starts_with("error") { &mut findings.errors } else { &mut findings.warnings };
-        if !list.contains(&found) {
-            list.push(found);
+        if !findings.errors.contains(&found) && !findings.warnings.contains(&found) {
+            let is_error = text_of(&message["level"]).starts_with("error");
+            sort(&mut findings, Severity::of(is_error, is_of_compiler(code)), found);
         }
     }
     Ok(findings)
@@ -74,7 +78,8 @@ pub(super) fn eslint(text: &str) -> Result<ToolFindings, String> {
         for one in array(&file["messages"])? {
             let (line, rule) = (one["line"].as_u64(), one["ruleId"].as_str());
             let found = diagnostic(text_of(&file["filePath"]), line, rule, text_of(&one["message"]));
-            sort(&mut findings, one["severity"] == 2, found);
+            let is_fatal = one["fatal"] == true || rule == Some("import/no-unresolved");
+            sort(&mut findings, Severity::of(one["severity"] == 2, is_fatal), found);
         }
     }
     Ok(findings)
@@ -92,7 +97,9 @@ pub(super) fn tsc(text: &str) -> Result<ToolFindings, String> {
         let place = place.trim_end().trim_end_matches(':');
         let (file, position) = place.rsplit_once('(').unwrap_or((place, ""));
         let line = position.split(',').next().and_then(|number| number.parse().ok());
-        findings.errors.push(diagnostic(file, line, Some(&format!("TS{code}")), message));
+        // 1xxx are the parser's, 2307 is a module that does not exist.
+        let is_fatal = code == "2307" || (code.len() == 4 && code.starts_with('1'));
+        findings.err(is_fatal, diagnostic(file, line, Some(&format!("TS{code}")), message));
     }
     Ok(findings)
 }
@@ -106,14 +113,43 @@ pub(super) fn sarif(text: &str) -> Result<ToolFindings, String> {
             let place = &one["locations"][0]["physicalLocation"];
             let (file, line) = (text_of(&place["artifactLocation"]["uri"]), place["region"]["startLine"].as_u64());
             let found = diagnostic(file, line, one["ruleId"].as_str(), text_of(&one["message"]["text"]));
-            sort(&mut findings, one["level"] == "error", found);
+            sort(&mut findings, Severity::of(one["level"] == "error", false), found);
         }
     }
     Ok(findings)
 }
 
-fn sort(findings: &mut ToolFindings, is_error: bool, found: String) {
-    if is_error { findings.errors.push(found) } else { findings.warnings.push(found) }
+/// How bad something is that a tool found.
+#[derive(Clone, Copy)]
+enum Severity {
+    Warning,
+    Error,
+    /// The code cannot run with it.
+    Fatal,
+}
+
+impl Severity {
+    fn of(is_error: bool, is_fatal: bool) -> Severity {
+        match (is_error, is_fatal) {
+            (false, _) => Severity::Warning,
+            (true, false) => Severity::Error,
+            (true, true) => Severity::Fatal,
+        }
+    }
+}
+
+/// Whether an error with this code is rustc's own; lints have names.
+fn is_of_compiler(code: Option<&str>) -> bool {
+    let is_number = |code: &str| code.strip_prefix('E').is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    code.is_none_or(is_number)
+}
+
+fn sort(findings: &mut ToolFindings, severity: Severity, found: String) {
+    match severity {
+        Severity::Warning => findings.warnings.push(found),
+        Severity::Error => findings.err(false, found),
+        Severity::Fatal => findings.err(true, found),
+    }
 }
 
 fn array(value: &Value) -> Result<&Vec<Value>, String> {

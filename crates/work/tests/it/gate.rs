@@ -127,6 +127,20 @@ fn what_failed_is_told_to_the_next_attempt_each_once() {
 }
 
 #[test]
+fn what_the_rules_have_weighed_counts_once() {
+    let config: GateConfig = defaults().try_into().unwrap();
+    let others =
+        [("ruff", Category::Compliance), ("files", Category::Correctness), ("tests-kept", Category::TestCoverage)];
+    for tests in [0.0, 0.67] {
+        let mut results: Vec<EvaluationResult> = others.map(|(name, category)| scored(name, category, 1.0)).into();
+        results.push(scored("pytest", Category::Functionality, tests));
+        let critic = rule_critic(&results, 0.7);
+        let decision = decide(&config, &results, std::slice::from_ref(&critic), &["small"]);
+        assert!(decision.score == critic.score && decision.score.unwrap() < 0.5, "{decision:?}");
+    }
+}
+
+#[test]
 fn a_configuration_is_checked() {
     let check = |line: &str, part: &str| {
         let mut table = defaults();

@@ -190,6 +190,54 @@ fn an_error_costs_a_tenth() {
     assert_eq!(result.blocking_issues().count(), 0);
 }
 
+/// Whether a test runs the file or not.
+#[test]
+fn code_that_cannot_run_blocks_whoever_finds_out() {
+    let check = |name: &str, stdout: &str, is_blocking: bool| {
+        let result = tool(name).result(&run(ToolEnd::Exited(1), stdout));
+        assert_eq!(result.blocking_issues().next().is_some(), is_blocking, "{name}: {result:?}");
+        assert_eq!(result.score().unwrap() < 0.5, is_blocking, "{name}: {result:?}");
+    };
+    let ruff = |code: &str| {
+        format!(
+            r#"[{{"filename": "a.py", "location": {{"row": 1}}, "code": {code}, "message": "Expected an expression"}}]"#
+        )
+    };
+    check("ruff", &ruff("null"), true);
+    check("ruff", &ruff("\"invalid-syntax\""), true);
+    check("ruff", &ruff("\"F401\""), false);
+    let mypy = |code: &str| {
+        format!(r#"{{"file": "a.py", "line": 1, "code": "{code}", "message": "no", "severity": "error"}}"#)
+    };
+    check("mypy", &mypy("syntax"), true);
+    check("mypy", &mypy("import-not-found"), true);
+    check("mypy", &mypy("assignment"), false);
+    let pyright = |rule: &str| {
+        format!(r#"{{"generalDiagnostics": [{{"file": "a.py", "severity": "error", "message": "no"{rule}}}]}}"#)
+    };
+    check("pyright", &pyright(""), true);
+    check("pyright", &pyright(r#", "rule": "reportMissingImports""#), true);
+    check("pyright", &pyright(r#", "rule": "reportArgumentType""#), false);
+    check("tsc", "a.ts(1,5): error TS1109: Expression expected.", true);
+    check("tsc", "a.ts(1,5): error TS2307: Cannot find module './b'.", true);
+    check("tsc", "a.ts(1,5): error TS2322: Type 'string' is not assignable.", false);
+    let eslint = |fatal: bool| {
+        format!(r#"[{{"filePath": "a.js", "messages": [{{"severity": 2, "fatal": {fatal}, "message": "no"}}]}}]"#)
+    };
+    check("eslint", &eslint(true), true);
+    check("eslint", &eslint(false), false);
+    let clippy = |code: &str| {
+        format!(
+            r#"{{"reason": "compiler-message", "message": {{"level": "error", "message": "no", "code": {code},
+            "spans": [{{"is_primary": true, "file_name": "a.rs", "line_start": 1}}]}}}}"#
+        )
+        .replace('\n', "")
+    };
+    check("clippy", &clippy(r#"{"code": "E0432"}"#), true);
+    check("clippy", &clippy("null"), true);
+    check("clippy", &clippy(r#"{"code": "clippy::len_zero"}"#), false);
+}
+
 #[test]
 fn tables_of_the_user_change_and_add_tools() {
     let changes: toml::Table = "[ruff]\nseconds = 5.0\n[mine]\ncommand = [\"mine\"]\nreads = \"sarif\"\n\

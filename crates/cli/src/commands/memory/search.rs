@@ -47,7 +47,8 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemorySearc
 /// What is to be said about results that a chat would not recall.
 fn note_on(found: &[RecalledEngram], matching: &Matching) -> Option<String> {
     let is_similar = |recalled: &RecalledEngram| {
-        recalled.similarity >= matching.threshold || recalled.words >= matching.words_threshold
+        let is_near = recalled.similarity >= matching.threshold && recalled.words >= matching.least_words;
+        is_near || recalled.words >= matching.words_threshold
     };
     match found {
         [] => Some("nothing similar is remembered".to_owned()),

@@ -1,7 +1,7 @@
 //! Recall: what is found by meaning and by words, what is left out, and in which order the rest comes.
 
 use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Whose};
-use hone_protocol::{FinishReason, Rating, RespondentId};
+use hone_protocol::{FinishReason, Grade, Rating, RespondentId};
 
 use super::check_whole;
 use crate::support::{Home, engram, id, with_cosine};
@@ -10,6 +10,7 @@ const MATCHING: Matching = Matching {
     threshold: 0.4,
     nearness: 0.0,
     words_threshold: 0.9,
+    least_words: 0.0,
     words_weight: 0.25,
     facts_weight: 0.0,
     duplicate: 0.995,
@@ -68,6 +69,38 @@ fn what_helps_nobody_is_left_out() {
     store.annotate_feedback(id(5), Rating::Bad).unwrap();
     check(&store, question("anything", &[]), &["good"]);
     check(&store, question("anything", &["good"]), &[]);
+}
+
+#[test]
+fn what_a_judge_graded_poor_is_left_out_unless_the_person_liked_it() {
+    let home = Home::new();
+    let store = home.open();
+    for (number, query, score) in [(1, "one", 1), (2, "two", 2), (3, "three", 3), (4, "liked", 1)] {
+        store.remember(answered(number, query, "It is."), Some(with_cosine(1.0 - 0.1 * number as f32))).unwrap();
+        store.update_score(id(number), &Grade { score: Some(score), ..Grade::default() }).unwrap();
+    }
+    store.annotate_feedback(id(4), Rating::Good).unwrap();
+    check(&store, question("anything", &[]), &["three", "liked"]);
+    let reviewed = Filters { reviewed: true, ..Filters::default() };
+    let found = store.recall(question("anything", &[]), 3, &reviewed).unwrap();
+    assert_eq!(found.iter().map(|found| found.query.as_str()).collect::<Vec<_>>(), ["liked"]);
+}
+
+/// "What is the capital of Peru?" is like "What is the capital of Cuba?", and does not answer it.
+#[test]
+fn a_share_of_the_words_can_be_demanded_beside_the_meaning() {
+    let home = Home::new();
+    let store = home.open();
+    for (number, name) in [(1, "Peru"), (2, "Cuba"), (3, "Chile"), (4, "Kenya")] {
+        let exchange = answered(number, &format!("What is the capital of {name}?"), "A city.");
+        store.remember(exchange, Some(vec![0.9, 0.1 * number as f32, 0.4])).unwrap();
+    }
+    let demanding = RecallQuestion {
+        matching: Matching { least_words: 0.5, duplicate: 1.0, ..MATCHING },
+        ..question("What is the capital of Cuba?", &[])
+    };
+    check(&store, demanding.clone(), &["What is the capital of Cuba?"]);
+    check(&store, RecallQuestion { text: "What is the capital of Mongolia?".into(), ..demanding }, &[]);
 }
 
 #[test]

@@ -177,6 +177,7 @@ impl ResponseRequest {
                 tools,
                 constraint,
                 recalls: false,
+                is_of_client: true,
                 turns_after,
                 thinking: effort.map(EffortName::thinking).unwrap_or_default(),
                 second: SecondAnswer::Unwanted,

@@ -164,7 +164,7 @@ impl Memory {
             Evidence::Turns(places) => (places.contains(&place), false),
             Evidence::Nothing => (false, false),
         };
-        let is_unusable = person.turns[place].outcome != AnswerOutcome::Answered
+        let is_unusable = !matches!(person.turns[place].outcome, AnswerOutcome::Answered | AnswerOutcome::Good)
             || (!recalled.is_fact && knows_nothing(&recalled.answer));
         Ok(Item { is_hit, is_junk: is_unusable || probe.evidence == Evidence::Nothing, is_misleading })
     }
@@ -173,7 +173,7 @@ impl Memory {
 /// Remembers a turn as a chat does.
 fn remember(rememberer: &Rememberer, turn: &Turn, place: usize, session: SessionId) -> anyhow::Result<QueryId> {
     let finish_reason = match turn.outcome {
-        AnswerOutcome::Answered | AnswerOutcome::Bad => Some(FinishReason::Stop),
+        AnswerOutcome::Answered | AnswerOutcome::Good | AnswerOutcome::Bad => Some(FinishReason::Stop),
         AnswerOutcome::Cut => Some(FinishReason::Length),
         AnswerOutcome::Stopped => None,
     };
@@ -181,8 +181,13 @@ fn remember(rememberer: &Rememberer, turn: &Turn, place: usize, session: Session
     let id = QueryId::fresh();
     let at = Timestamp(BETWEEN_TURNS * u64::try_from(place)?);
     rememberer.remember(Engram { at, ..Engram::new(id, session, &response) }, None)?;
-    if turn.outcome == AnswerOutcome::Bad {
-        rememberer.store.annotate_feedback(id, Rating::Bad)?;
+    let rating = match turn.outcome {
+        AnswerOutcome::Good => Some(Rating::Good),
+        AnswerOutcome::Bad => Some(Rating::Bad),
+        AnswerOutcome::Answered | AnswerOutcome::Cut | AnswerOutcome::Stopped => None,
+    };
+    if let Some(rating) = rating {
+        rememberer.store.annotate_feedback(id, rating)?;
     }
     Ok(id)
 }

@@ -36,6 +36,8 @@ pub(super) struct Turn {
 #[serde(rename_all = "lowercase")]
 pub(super) enum AnswerOutcome {
     Answered,
+    /// The person marked it good.
+    Good,
     /// It reached the limit of its length.
     Cut,
     /// The person stopped it.
