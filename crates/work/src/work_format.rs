@@ -115,6 +115,9 @@ pub fn parse_work(answer: &str) -> Result<Vec<FileChange>, String> {
         if !is_inside(path) || path == "." || path.ends_with('/') {
             return Err(wrong(format!("{path:?} is not the path of a file inside of the workspace")));
         }
+        if hone_containment::is_version_control(std::path::Path::new(path)) {
+            return Err(wrong(format!("{path:?} belongs to version control, which obeys what stands there")));
+        }
         let path = path.to_owned();
         let change = match verb {
             "write" => {

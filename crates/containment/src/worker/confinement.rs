@@ -1,13 +1,14 @@
 //! What the inner process gives up before it starts the command.
 
-use std::path::Path;
-
+use super::inner::Inner;
 use crate::command::ContainedCommand;
 
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
 mod system_calls;
+#[cfg(target_os = "linux")]
+pub(super) mod view;
 
 /// Ends this process when its parent ends.
 pub(super) fn end_with_parent() {
@@ -17,27 +18,42 @@ pub(super) fn end_with_parent() {
 }
 
 /// Confines this process and all that it starts; returns what could not be contained, each with the reason.
-pub(super) fn confine(command: &ContainedCommand, private: &Path, is_in_namespaces: bool) -> Vec<String> {
+pub(super) fn confine(inner: &Inner) -> Vec<String> {
+    limit(&inner.command, inner.is_in_namespaces);
+    give_up(inner)
+}
+
+#[cfg(target_os = "linux")]
+fn give_up(inner: &Inner) -> Vec<String> {
+    let Inner { command, private, is_in_namespaces, protected, .. } = inner;
     let mut missing = Vec::new();
-    limit(command, is_in_namespaces);
-    #[cfg(target_os = "linux")]
-    {
-        if let Err(reason) = files::confine(command, private) {
-            missing.push(format!("files ({reason})"));
-        }
-        if let Err(reason) = system_calls::give_up() {
-            // A namespace without an interface has no network, either, but other sockets.
-            missing.push(format!("network ({reason})"));
-        }
-        if !is_in_namespaces && !files::keeps_signals_in() {
-            missing.push("processes (without namespaces, it can send signals to others)".to_owned());
-        }
+    let view = match is_in_namespaces {
+        true => view::narrow(command, private, protected),
+        false => Err("without namespaces".to_owned()),
+    };
+    if let Err(reason) = &view {
+        missing.push(format!("changes of files that tools run by themselves ({reason})"));
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = private;
-    #[cfg(not(target_os = "linux"))]
-    missing.extend(["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")));
+    if *is_in_namespaces && let Err(error) = view::give_up_capabilities() {
+        missing.push(format!("privileges ({error})"));
+    }
+    let sees_own_processes_only = view.as_ref().is_ok_and(|view| view.has_own_processes);
+    if let Err(reason) = files::confine(command, private, sees_own_processes_only) {
+        missing.push(format!("files ({reason})"));
+    }
+    if let Err(reason) = system_calls::give_up(view.is_ok()) {
+        // A namespace without an interface has no network, either, but other sockets.
+        missing.push(format!("network ({reason})"));
+    }
+    if !is_in_namespaces && !files::keeps_signals_in() {
+        missing.push("processes (without namespaces, it can send signals to others)".to_owned());
+    }
     missing
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up(_: &Inner) -> Vec<String> {
+    ["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")).into()
 }
 
 fn limit(command: &ContainedCommand, is_in_namespaces: bool) {
