@@ -40,9 +40,8 @@ impl Survey {
         let configured: Vec<PathBuf> =
             survey.self_running.iter().flat_map(|path| named_by_configuration(path, workspace)).collect();
         for path in configured {
-            match path.symlink_metadata() {
-                Ok(metadata) => survey.note(path, &metadata),
-                Err(_) => {}
+            if let Ok(metadata) = path.symlink_metadata() {
+                survey.note(path, &metadata);
             }
         }
         survey
