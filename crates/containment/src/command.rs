@@ -27,11 +27,11 @@ pub struct Limits {
     pub seconds: f64,
     /// Bytes that it may write to stdout and stderr together, and to its report.
     pub output_bytes: usize,
-    /// Bytes of memory that its processes may have resident together.
+    /// Bytes of memory that its processes may have resident together, memory that they share included.
     pub memory_bytes: u64,
     /// Bytes of the largest file that it may write.
     pub file_bytes: u64,
-    /// Bytes that its processes may write to disk together.
+    /// Bytes that its processes may write to disk together, and by which its files may grow.
     pub disk_bytes: u64,
     /// Processes that it may have at a time.
     pub processes: usize,
@@ -105,6 +105,8 @@ pub struct Ran {
     pub seconds: f64,
     /// How it was contained.
     pub containment: Containment,
+    /// Files that tools run by themselves and that the command had made; each was renamed when it had ended.
+    pub set_aside: Vec<String>,
 }
 
 /// How a command was contained.

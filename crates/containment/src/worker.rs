@@ -9,6 +9,7 @@ mod confinement;
 mod inner;
 mod processes;
 mod supervisor;
+mod survey;
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -60,6 +61,7 @@ struct Report {
 /// # Errors
 /// When stdin has no command, or stdout cannot be written.
 pub fn serve() -> io::Result<()> {
+    close_inherited();
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     match serde_json::from_str(&line)? {
@@ -67,6 +69,19 @@ pub fn serve() -> io::Result<()> {
         Work::Supervise(order) => {
             let reply = serde_json::to_vec(&supervisor::supervise(&order)?)?;
             io::stdout().write_all(&reply)
+        }
+    }
+}
+
+/// Closes what the caller's caller has left open: a shell's descriptors lead to files that the command may not use.
+fn close_inherited() {
+    #[cfg(target_os = "linux")]
+    {
+        let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        for fd in open.into_iter().filter(|fd| *fd > 2) {
+            // One of them was that of the folder, which is closed already.
+            let _ = nix::unistd::close(fd);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! doubled.
 
 mod free_text;
+mod limits;
 mod references;
 #[cfg(test)]
 mod tests;
@@ -95,11 +96,13 @@ impl ConstraintFactory {
     /// # Errors
     /// When the form is invalid, uses an unsupported feature, or is too complex.
     pub(crate) fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
-        let state = self.parsing(form_name(constraint), grammar(constraint))?;
-        match constraint {
-            Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
-            _ => Ok(state),
-        }
+        on_a_large_stack(|| {
+            let state = self.parsing(form_name(constraint), grammar(constraint))?;
+            match constraint {
+                Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
+                _ => state.with_first_mask(),
+            }
+        })
     }
 
     /// Starts a text that is free up to `marker`, which is inserted after `free_tokens` tokens, and then constrained by
@@ -113,13 +116,15 @@ impl ConstraintFactory {
         free_tokens: usize,
         constraint: Option<&Constraint>,
     ) -> Result<ConstraintState, ConstraintError> {
-        let grammar = match constraint {
-            None => Ok(TopLevelGrammar::from_regex(&escaped(marker))),
-            Some(constraint) => grammar_after(marker, constraint),
-        };
-        let mut state = self.parsing(constraint.map_or(FREE_THEN_REGEX, form_name), grammar)?;
-        state.ends_with_marker = constraint.is_none();
-        state.with_free_text(free_tokens, marker)
+        on_a_large_stack(|| {
+            let grammar = match constraint {
+                None => Ok(TopLevelGrammar::from_regex(&escaped(marker))),
+                Some(constraint) => grammar_after(marker, constraint),
+            };
+            let mut state = self.parsing(constraint.map_or(FREE_THEN_REGEX, form_name), grammar)?;
+            state.ends_with_marker = constraint.is_none();
+            state.with_free_text(free_tokens, marker)
+        })
     }
 
     fn parsing(
@@ -270,6 +275,13 @@ impl ConstraintState {
         self.was_concluded
     }
 
+    /// The same form, with the tokens that it may begin with: a form that is too involved is known before anything is
+    /// written.
+    fn with_first_mask(mut self) -> Result<Self, ConstraintError> {
+        self.allowed()?;
+        Ok(self)
+    }
+
     /// The same form after free text; its parser begins with the marker.
     fn with_free_text(mut self, n_tokens: usize, marker: &str) -> Result<Self, ConstraintError> {
         let watch = MarkerWatch::new(marker.as_bytes());
@@ -355,6 +367,18 @@ impl ConstraintState {
         self.mask_is_current = true;
         Ok(())
     }
+}
+
+/// Compiles a form on a thread of its own: its levels and its parts take stack, and callers' threads have little.
+fn on_a_large_stack<T: Send>(
+    compile: impl FnOnce() -> Result<T, ConstraintError> + Send,
+) -> Result<T, ConstraintError> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("hone-form".into()).stack_size(STACK_BYTES);
+        let running = builder.spawn_scoped(scope, compile);
+        let running = running.map_err(|error| ConstraintError::TooInvolved(format!("no thread for it: {error}")))?;
+        running.join().unwrap_or_else(|_| Err(ConstraintError::TooInvolved("it cannot be compiled".to_owned())))
+    })
 }
 
 /// Whether a token ends a sentence.
@@ -449,11 +473,13 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
         Constraint::Choice(texts) if texts.is_empty() => Err("it has no texts to choose from".to_owned()),
         Constraint::Choice(texts) if texts.iter().any(String::is_empty) => Err("one of its texts is empty".to_owned()),
         Constraint::Choice(texts) => {
+            limits::check_choice(texts)?;
             let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
             Ok(TopLevelGrammar::from_regex(&texts.join("|")))
         }
         Constraint::Regex(expression) => Ok(TopLevelGrammar::from_regex(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => {
+            limits::check_schema(schema)?;
             references::check(schema)?;
             Ok(TopLevelGrammar::from_json_schema(on_one_line(schema)))
         }
@@ -474,6 +500,7 @@ fn grammar_after(marker: &str, constraint: &Constraint) -> Result<TopLevelGramma
         }
         Constraint::Regex(expression) => Ok(marker_then(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => {
+            limits::check_schema(schema)?;
             references::check(schema)?;
             let marker = Value::from(marker);
             Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {}\n", on_one_line(schema))))
@@ -512,6 +539,7 @@ fn without_anchors(expression: &str) -> Result<&str, String> {
 
 /// Says of an expression what is wrong with it, in words that do not depend on the parser of forms.
 fn check_expression(expression: &str) -> Result<(), String> {
+    limits::check_expression(expression)?;
     let mut parser = regex_syntax::ParserBuilder::new().utf8(false).build();
     let parsed = parser.parse(expression).map_err(|error| match error {
         regex_syntax::Error::Parse(error) => at_fault(error.kind(), error.pattern(), error.span()),

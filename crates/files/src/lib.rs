@@ -1,11 +1,12 @@
 //! Files and folders as hone keeps them: readable by their owner alone, and written completely or not at all.
 //!
 //! [`private`] handles permissions, [`staged`] what a killed process leaves behind, and [`sync_folder`] what survives a
-//! power loss. Every crate that writes files uses these. [`frames`] and `sockets` are how processes of the same user
+//! power loss. Every crate that writes files uses these. [`regular`] opens the files of strangers. [`frames`] and `sockets` are how processes of the same user
 //! talk to each other.
 
 pub mod frames;
 pub mod private;
+pub mod regular;
 #[cfg(unix)]
 mod sockets;
 pub mod staged;
@@ -17,6 +18,7 @@ use std::path::Path;
 pub use private::{
     create_private_file, create_private_folder, make_private, make_tree_private, open_private, write_private,
 };
+pub use regular::{is_within, open_regular, read_regular, read_within};
 #[cfg(unix)]
 pub use sockets::socket_path;
 pub use staged::staged_file;

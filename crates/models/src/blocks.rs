@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use hone_files::open_regular;
 use hone_protocol::ModelFile;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     /// Verifies blocks that no other thread has taken, until one differs or none is left.
     fn run(&self) -> io::Result<Option<usize>> {
-        let mut file = File::open(&self.region.path)?;
+        let mut file = open_regular(&self.region.path)?;
         let mut buffer = vec![0; CHUNK];
         while !self.is_over.load(Ordering::Relaxed) {
             let block = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Available models: a model's name, its source, and the location of each of its files.
 
-use std::fs::File;
 use std::io::{self, Read, Seek};
 
+use hone_files::open_regular;
 use hone_protocol::{ModelFile, PartName};
 
 use crate::blocks::Blocks;
@@ -79,7 +79,7 @@ pub(crate) fn are_parts(names: &[&str]) -> bool {
 
 /// The bytes of a region of a file.
 pub(crate) fn open_region(region: &ModelFile) -> io::Result<impl Read + use<>> {
-    let mut file = File::open(&region.path)?;
+    let mut file = open_regular(&region.path)?;
     file.seek(io::SeekFrom::Start(region.offset))?;
     Ok(file.take(region.length))
 }

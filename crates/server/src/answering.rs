@@ -2,12 +2,18 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hone_agents::{Asker, Exchange, ExchangeChange};
-use hone_protocol::{Chunk, FinishReason, Query, QueryId, RespondentId, Response, SessionId, TokenLogprobs};
+use hone_protocol::{
+    Chunk, Envelope, FinishReason, Payload, Query, QueryId, RespondentId, Response, SessionId, TokenLogprobs,
+};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
 
 use crate::clients::Client;
 use crate::error::ApiError;
@@ -15,6 +21,10 @@ use crate::{RETRY_AFTER, Shared};
 
 /// Who asks the questions of the APIs of others, on the bus. What came before such a question is known to its client alone.
 pub const API_SENDER: &str = "server";
+
+/// How long an answer waits until memory has it, and how long if memory did not have the last one in that time.
+const PATIENCE: Duration = Duration::from_secs(5);
+const SHORT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What comes of a question, piece by piece.
 #[derive(Clone, Debug)]
@@ -53,6 +63,10 @@ pub(crate) struct Answering {
     asker: Option<Asker>,
     exchange: Exchange,
     prompt: Option<PromptTokens>,
+    /// What memory does with answers; `None` if it is off.
+    durability: Option<Arc<Durability>>,
+    /// The whole answer, until memory has it.
+    held: Option<Held>,
     /// Ready once the server ends what is in progress.
     end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     _room: OwnedSemaphorePermit,
@@ -70,7 +84,8 @@ impl Answering {
         let mut asker = Asker::new(&shared.parts.bus, API_SENDER, shared.parts.expected).owned_by(client.owner());
         let exchange = asker.ask(SessionId::fresh(), query);
         let end = Box::pin(shared.end_of_answers());
-        Ok(Answering { asker: Some(asker), exchange, prompt: None, end, _room: room })
+        let durability = shared.parts.memory.is_some().then(|| Arc::clone(&shared.durability));
+        Ok(Answering { asker: Some(asker), exchange, prompt: None, durability, held: None, end, _room: room })
     }
 
     /// The question's id.
@@ -92,15 +107,26 @@ impl Answering {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
         loop {
             let Some(asker) = &self.asker else { return Poll::Pending };
-            if self.end.as_mut().poll(context).is_ready() {
+            if let Some(held) = &mut self.held
+                && held.patience.as_mut().poll(context).is_ready()
+            {
+                return Poll::Ready(self.answered(false));
+            }
+            if self.held.is_none() && self.end.as_mut().poll(context).is_ready() {
                 self.asker = None;
                 let reason = "the server has stopped before the answer ended";
                 return Poll::Ready(Piece::Failed(ApiError::overloaded(reason, RETRY_AFTER)));
             }
             let Some(envelope) = ready!(asker.poll_heard(context)) else {
+                if self.held.is_some() {
+                    return Poll::Ready(self.answered(false));
+                }
                 let reason = asker.too_slow().to_string();
                 return Poll::Ready(Piece::Failed(ApiError::new(axum::http::StatusCode::REQUEST_TIMEOUT, reason)));
             };
+            if self.held.is_some() && says_remembered(&envelope, self.exchange.id()) {
+                return Poll::Ready(self.answered(true));
+            }
             let piece = match self.exchange.take(&envelope) {
                 ExchangeChange::Chunk(RespondentId::A, Chunk::Text(text)) => Piece::Text(text.clone()),
                 ExchangeChange::Chunk(RespondentId::A, Chunk::Logprobs(logprobs)) => {
@@ -111,11 +137,29 @@ impl Answering {
                     self.prompt.get_or_insert(PromptTokens { cached: done, total });
                     continue;
                 }
-                ExchangeChange::Answered(RespondentId::A, response) => Piece::Answered(Box::new(response.clone())),
+                ExchangeChange::Answered(RespondentId::A, response) => match &self.durability {
+                    Some(durability) if is_remembered(response) => {
+                        let patience = Box::pin(tokio::time::sleep(durability.patience()));
+                        self.held = Some(Held { response: Box::new(response.clone()), patience });
+                        continue;
+                    }
+                    _ => Piece::Answered(Box::new(response.clone())),
+                },
                 ExchangeChange::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
                 _ => continue,
             };
             return Poll::Ready(piece);
+        }
+    }
+
+    /// The answer that was held back, which memory has or will not have.
+    fn answered(&mut self, is_kept: bool) -> Piece {
+        if let Some(durability) = &self.durability {
+            durability.note(is_kept);
+        }
+        match self.held.take() {
+            Some(held) => Piece::Answered(held.response),
+            None => Piece::Failed(ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "the answer is lost")),
         }
     }
 
@@ -146,6 +190,58 @@ impl Drop for Answering {
             runtime.spawn(wait_for_verdicts(asker, self.exchange.clone()));
         }
     }
+}
+
+/// An answer that its client does not have yet.
+struct Held {
+    response: Box<Response>,
+    patience: Pin<Box<Sleep>>,
+}
+
+/// How long a client waits until its answer is remembered: what it has been told of survives whatever happens.
+#[derive(Debug, Default)]
+pub(crate) struct Durability {
+    /// Whether the last answer was not remembered in time. Then memory cannot write, and clients do not wait for it.
+    has_failed: AtomicBool,
+}
+
+impl Durability {
+    fn patience(&self) -> Duration {
+        if self.has_failed.load(Ordering::Relaxed) { SHORT_PATIENCE } else { PATIENCE }
+    }
+
+    fn note(&self, is_kept: bool) {
+        if !is_kept {
+            tracing::warn!("an answer was given that memory does not have");
+        }
+        self.has_failed.store(!is_kept, Ordering::Relaxed);
+    }
+
+    /// Waits until memory has an answer that was heard of.
+    pub(crate) async fn of_heard(&self, asker: &Asker, id: QueryId, response: &Response) {
+        if !is_remembered(response) {
+            return;
+        }
+        let heard = async {
+            while let Some(envelope) = poll_fn(|context| asker.poll_heard(context)).await {
+                if says_remembered(&envelope, id) {
+                    return true;
+                }
+            }
+            false
+        };
+        self.note(tokio::time::timeout(self.patience(), heard).await.unwrap_or(false));
+    }
+}
+
+/// Whether a message says that the answer to a question is durable.
+fn says_remembered(envelope: &Envelope, id: QueryId) -> bool {
+    matches!(envelope.payload, Payload::MemoryStored(_)) && envelope.query_id == Some(id)
+}
+
+/// Whether memory takes an answer.
+fn is_remembered(response: &Response) -> bool {
+    !(response.is_raw || response.finish_reason.is_none() && response.answer.trim().is_empty())
 }
 
 /// Keeps a session open until everything that follows its answer has come.

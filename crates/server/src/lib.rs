@@ -61,6 +61,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 pub use answering::API_SENDER;
+use answering::Durability;
 use clients::{Client, ClientStreams};
 use connections::Limits;
 use error::ApiError;
@@ -130,6 +131,8 @@ struct Shared {
     room: Arc<Semaphore>,
     /// The streams of each client.
     streams: Arc<ClientStreams>,
+    /// Whether memory keeps what is answered.
+    durability: Arc<Durability>,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
     /// Turns at the store.
@@ -151,6 +154,7 @@ impl Shared {
             document: openapi_document(parts.version),
             room: Arc::new(Semaphore::new(settings.most_questions)),
             streams: Arc::new(ClientStreams::new(settings.most_streams)),
+            durability: Arc::default(),
             embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
             lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),
             responses: KeptResponses::new(parts.responses.clone()),

@@ -3,6 +3,9 @@
 //! HTML in the Markdown stays text, and images become links, so that nothing is loaded from elsewhere. What comes out is
 //! then parsed as a browser does it, and only the elements and attributes in the list of [`SANITIZER`] are let through:
 //! a mistake in one of the two steps is caught by the other.
+//!
+//! What it costs is bounded, whoever wrote the Markdown: a text that is longer, nests deeper or has more parts than
+//! answers have is shown as it is.
 
 mod code;
 mod formula;
@@ -114,6 +117,17 @@ const LANGUAGE: &str = "language-";
 /// What of Markdown's extensions is read.
 const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH).union(Options::ENABLE_MATH);
 
+/// The longest text that is read as Markdown, in bytes.
+pub(crate) const LONGEST: usize = 256 << 10;
+/// The most levels of quotations, lists and emphasis.
+const MOST_LEVELS: usize = 100;
+/// The most pieces of text and ends of elements.
+const MOST_EVENTS: usize = 100_000;
+/// The most formulas that are drawn, and the most blocks and bytes of code that are highlighted.
+const MOST_FORMULAS: usize = 500;
+const MOST_BLOCKS: usize = 200;
+const MOST_HIGHLIGHTED: usize = 128 << 10;
+
 /// Lets through what an answer may hold.
 static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut attributes: HashMap<&str, HashSet<&str>> =
@@ -138,17 +152,50 @@ static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
 
 /// Markdown as HTML that a page may show.
 pub(crate) fn html_of(markdown: &str) -> String {
+    rendered(markdown).unwrap_or_else(|| format!("<pre><code>{}</code></pre>", ammonia::clean_text(markdown)))
+}
+
+/// The HTML; `None` if the text is too involved.
+fn rendered(markdown: &str) -> Option<String> {
+    if markdown.len() > LONGEST || markdown.lines().any(|line| n_containers(line) > MOST_LEVELS) {
+        return None;
+    }
     let markdown = with_dollars(markdown);
     let events = Parser::new_ext(&markdown, EXTENSIONS).into_offset_iter();
+    let tamed = Tamed { events, source: &markdown, n_formulas: 0, n_blocks: 0, n_highlighted: 0 };
+    let (mut kept, mut level) = (Vec::new(), 0_usize);
+    for event in tamed {
+        match event {
+            Event::Start(_) => level += 1,
+            Event::End(_) => level = level.saturating_sub(1),
+            _ => {}
+        }
+        if level > MOST_LEVELS || kept.len() >= MOST_EVENTS {
+            return None;
+        }
+        kept.push(event);
+    }
     let mut html = String::new();
-    pulldown_cmark::html::push_html(&mut html, Tamed { events, source: &markdown });
-    SANITIZER.clean(&html).to_string()
+    pulldown_cmark::html::push_html(&mut html, kept.into_iter());
+    Some(SANITIZER.clean(&html).to_string())
+}
+
+/// How many quotations and list items a line begins.
+fn n_containers(line: &str) -> usize {
+    let is_part = |byte: &u8| b" \t>*+-.)".contains(byte) || byte.is_ascii_digit();
+    let n = line.bytes().take_while(is_part).count();
+    let next = line.as_bytes()[1.min(line.len())..].iter().copied().chain([b' ']);
+    let pairs = line.bytes().zip(next).take(n);
+    pairs.filter(|(byte, next)| *byte == b'>' || b"*+-.)".contains(byte) && b" \t".contains(next)).count()
 }
 
 /// Events without HTML of the Markdown's own and without images; code is highlighted, formulas are MathML.
 struct Tamed<'a, I> {
     events: I,
     source: &'a str,
+    n_formulas: usize,
+    n_blocks: usize,
+    n_highlighted: usize,
 }
 
 impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Iterator for Tamed<'a, I> {
@@ -159,8 +206,8 @@ impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Iterator for Tamed<'a, I
         Some(match event {
             Event::Start(Tag::CodeBlock(kind)) => self.code(&kind),
             Event::InlineMath(_) if is_price(&self.source[range.end..]) => Event::Text(self.source[range].into()),
-            Event::InlineMath(latex) => formula(&latex, DisplayMode::Inline),
-            Event::DisplayMath(latex) => formula(&latex, DisplayMode::Block),
+            Event::InlineMath(latex) => self.formula(&latex, DisplayMode::Inline),
+            Event::DisplayMath(latex) => self.formula(&latex, DisplayMode::Block),
             other => tamed(other),
         })
     }
@@ -185,18 +232,26 @@ impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Tamed<'a, I> {
             true => format!(" class=\"{LANGUAGE}{language}\""),
             false => String::new(),
         };
-        Event::Html(format!("<pre><code{class}>{}</code></pre>\n", html_of_code(&code, language)).into())
+        self.n_blocks += 1;
+        self.n_highlighted += code.len();
+        let html = match self.n_blocks <= MOST_BLOCKS && self.n_highlighted <= MOST_HIGHLIGHTED {
+            true => html_of_code(&code, language),
+            false => ammonia::clean_text(&code),
+        };
+        Event::Html(format!("<pre><code{class}>{html}</code></pre>\n").into())
+    }
+
+    /// A formula, or its source if it is not valid.
+    fn formula(&mut self, latex: &CowStr<'a>, mode: DisplayMode) -> Event<'a> {
+        self.n_formulas += 1;
+        let mathml = if self.n_formulas <= MOST_FORMULAS { mathml_of(latex, mode) } else { None };
+        mathml.map_or_else(|| Event::Code(latex.clone()), |mathml| Event::InlineHtml(mathml.into()))
     }
 }
 
 /// Whether what looks like a formula is an amount of money and what follows it: $5–$10.
 fn is_price(rest: &str) -> bool {
     rest.starts_with(|character: char| character.is_ascii_digit())
-}
-
-/// A formula, or its source if it is not valid.
-fn formula<'a>(latex: &CowStr<'a>, mode: DisplayMode) -> Event<'a> {
-    mathml_of(latex, mode).map_or_else(|| Event::Code(latex.clone()), |mathml| Event::InlineHtml(mathml.into()))
 }
 
 /// The event without HTML of its own, without images, and with headings that leave the first two levels to the page.
@@ -385,6 +440,94 @@ mod tests {
         check(r"$\def\a{\a\a}\a$", r"<p><code>\def\a{\a\a}\a</code></p>");
         let deep = format!("${}x$", r"\sqrt".repeat(3000));
         assert!(html_of(&deep).starts_with("<p><code>"));
+    }
+
+    /// Each of these took minutes or might: what is repeated, opened and never closed, or filled up.
+    #[test]
+    fn no_text_takes_long() {
+        let parts = [
+            ">",
+            "> ",
+            "- ",
+            "* ",
+            "1. ",
+            "+ - ",
+            ">- ",
+            "[",
+            "![",
+            "](",
+            "[a](",
+            "*",
+            "**a ",
+            "*a **b ",
+            "_a __b ",
+            "~~a ",
+            "`",
+            "`a` ",
+            "``a ` ",
+            "$",
+            "$a$ ",
+            "$$a$$\n",
+            "\\(",
+            "\\(a$ ",
+            "\\[\n",
+            "\\(a\\) ",
+            "<",
+            "<a ",
+            "<!--",
+            "<?",
+            "<![CDATA[",
+            "&amp;",
+            "\\",
+            "|",
+            "a|",
+            "|a|\n|-|\n",
+            "#",
+            "# a\n",
+            "```\n",
+            "```rust\nlet\n```\n",
+            "    a\n",
+            "\n",
+            "[a]: b\n",
+            "[^a]: b\n",
+            "{",
+            "<http://a",
+            "a\n===\n",
+            "- a\n\n",
+            "***",
+            "a**b*c",
+            "[a]",
+            "<b>",
+            "'\"",
+            "\u{0}",
+        ];
+        let mut slow = Vec::new();
+        let mut check = |name: &str, text: &str| {
+            let begin = std::time::Instant::now();
+            html_of(text);
+            if begin.elapsed() > std::time::Duration::from_secs(5) {
+                slow.push(format!("{name:?}: {:?}", begin.elapsed()));
+            }
+        };
+        for part in parts {
+            check(part, &part.repeat((64 << 10) / part.len()));
+            check(part, &format!("{}\\) $ ) ] > ` x", part.repeat((64 << 10) / part.len())));
+        }
+        let wide = format!("{}\n{}\n{}", "|a".repeat(10_000), "|-".repeat(10_000), "a\n".repeat(10_000));
+        check("wide table", &wide);
+        let nested: String = (0..400).map(|level| format!("{}- a\n", "  ".repeat(level))).collect();
+        check("nested list", &nested);
+        check("too long", &"> a\n".repeat(1 << 20));
+        assert!(slow.is_empty(), "{slow:#?}");
+    }
+
+    #[test]
+    fn what_is_too_involved_is_shown_as_it_is() {
+        check(&">".repeat(101), &format!("<pre><code>{}</code></pre>", "&gt;".repeat(101)));
+        assert!(html_of(&">".repeat(100)).starts_with("<blockquote>"));
+        check(&"-".repeat(500), "<hr>");
+        assert!(html_of(&"*a ".repeat(500)).starts_with("<p>"));
+        assert!(html_of(&"x".repeat(LONGEST + 1)).starts_with("<pre>"));
     }
 
     #[test]

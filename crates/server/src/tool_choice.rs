@@ -5,6 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 
+/// The most tools of a request, and the most values in the schemas of their parameters together.
+const MOST_TOOLS: usize = 512;
+const MOST_VALUES: usize = 50_000;
+
 /// Whether the model calls a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
@@ -22,8 +26,9 @@ impl ToolChoice {
     /// The tools that the model is told of, and the schema of a call if it must call one.
     ///
     /// # Errors
-    /// When it must call a tool that does not exist.
+    /// When it must call a tool that does not exist, or there are too many.
     pub(crate) fn of(self, tools: Vec<Tool>) -> Result<(Vec<Tool>, Option<Value>), ApiError> {
+        check_sizes(&tools)?;
         match self {
             ToolChoice::None => Ok((Vec::new(), None)),
             ToolChoice::Auto => Ok((tools, None)),
@@ -44,6 +49,31 @@ impl ToolChoice {
             }
         }
     }
+}
+
+/// Checks that a prompt can name these tools at a bounded cost.
+///
+/// # Errors
+/// Which limit they exceed.
+pub(crate) fn check_sizes(tools: &[Tool]) -> Result<(), ApiError> {
+    let refused = |what: String| Err(ApiError::bad_request(what).about("tools"));
+    if tools.len() > MOST_TOOLS {
+        return refused(format!("there are {} tools: at most {MOST_TOOLS} are possible", tools.len()));
+    }
+    let mut left: Vec<&Value> = tools.iter().map(|tool| &tool.parameters).collect();
+    let mut n_values = 0;
+    while let Some(value) = left.pop() {
+        n_values += 1;
+        match value {
+            Value::Object(fields) => left.extend(fields.values()),
+            Value::Array(items) => left.extend(items),
+            _ => {}
+        }
+        if n_values > MOST_VALUES {
+            return refused(format!("the parameters of the tools have more than {MOST_VALUES} values together"));
+        }
+    }
+    Ok(())
 }
 
 /// The schema of a call of one of these tools.

@@ -81,6 +81,8 @@ pub struct ToolRun {
     pub report: Option<String>,
     /// What was not contained.
     pub not_contained: Vec<String>,
+    /// What it had made that other tools run by themselves; each was renamed.
+    pub set_aside: Vec<String>,
     /// How long it ran.
     pub seconds: f64,
 }
@@ -157,7 +159,15 @@ impl EvaluatorTool {
                 0.0,
             ),
         };
-        EvaluationResult { not_contained: run.not_contained.clone(), ..result }
+        let feedback = match run.set_aside.is_empty() {
+            true => result.feedback,
+            false => format!(
+                "{}; set aside, since tools run it by themselves: {}",
+                result.feedback,
+                run.set_aside.join(", ")
+            ),
+        };
+        EvaluationResult { not_contained: run.not_contained.clone(), feedback, ..result }
     }
 
     fn result_of_exit(&self, code: i32, run: &ToolRun) -> EvaluationResult {

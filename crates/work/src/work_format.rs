@@ -115,6 +115,9 @@ pub fn parse_work(answer: &str) -> Result<Vec<FileChange>, String> {
         if !is_inside(path) || path == "." || path.ends_with('/') {
             return Err(wrong(format!("{path:?} is not the path of a file inside of the workspace")));
         }
+        if hone_containment::is_version_control(std::path::Path::new(path)) {
+            return Err(wrong(format!("{path:?} belongs to version control, which obeys what stands there")));
+        }
         let path = path.to_owned();
         let change = match verb {
             "write" => {
@@ -250,6 +253,7 @@ mod tests {
         check("=== edit a\n=== search\n\n=== replace\nx\n=== end\n", "no text");
         check("=== edit a\n=== search\nx\n=== end\n", "=== replace");
         check("=== move a\n", "begins no block");
+        check("=== write a/.git/config\n=== end\n", "belongs to version control");
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl ConversationStore {
     fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
         let allowed = |character: char| character.is_alphanumeric() || "-_. ".contains(character);
         let too_long = name.chars().count() > LONGEST_NAME + 10;
-        if name.trim().is_empty() || name.starts_with('.') || too_long || !name.chars().all(allowed) {
+        let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
+        if is_bad || !name.chars().all(allowed) {
             bail!(
                 "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', \
                  at most {LONGEST_NAME}"
@@ -145,6 +146,16 @@ impl ConversationStore {
         }
         Ok(self.folder.join(format!("{name}.json")))
     }
+}
+
+/// Whether Windows takes a file of this name for a device, whatever its ending; a folder of conversations may move there.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
+    let numbered = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
+    matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$")
+        || numbered.is_some_and(|rest| {
+            matches!(rest, "¹" | "²" | "³") || rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit()
+        })
 }
 
 /// The name of a file in the store; `None` if it is not a conversation.
@@ -231,7 +242,21 @@ mod tests {
     #[test]
     fn names_that_leave_the_folder_are_refused() {
         let (_folder, store) = store();
-        for name in ["", " ", "../x", "a/b", "a\\b", ".hidden", "a\nb", &"a".repeat(100)] {
+        for name in [
+            "",
+            " ",
+            "../x",
+            "a/b",
+            "a\\b",
+            ".hidden",
+            "a\nb",
+            &"a".repeat(100),
+            "CON",
+            "nul",
+            "Aux.x",
+            "com1",
+            "LPT9 ",
+        ] {
             assert!(store.save(name, &session(0).conversation()).is_err(), "{name:?}");
             assert!(store.load(name).is_err(), "{name:?}");
         }

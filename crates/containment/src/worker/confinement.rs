@@ -1,6 +1,6 @@
 //! What the inner process gives up before it starts the command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::command::ContainedCommand;
 
@@ -8,6 +8,20 @@ use crate::command::ContainedCommand;
 mod files;
 #[cfg(target_os = "linux")]
 mod system_calls;
+#[cfg(target_os = "linux")]
+pub(super) mod view;
+
+/// What a process is confined to.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    pub(super) command: &'a ContainedCommand,
+    /// The folder that the command has for itself.
+    pub(super) private: &'a Path,
+    /// Whether it is in namespaces of its own.
+    pub(super) is_in_namespaces: bool,
+    /// Files of the workspace that the command must not change.
+    pub(super) protected: &'a [PathBuf],
+}
 
 /// Ends this process when its parent ends.
 pub(super) fn end_with_parent() {
@@ -17,27 +31,43 @@ pub(super) fn end_with_parent() {
 }
 
 /// Confines this process and all that it starts; returns what could not be contained, each with the reason.
-pub(super) fn confine(command: &ContainedCommand, private: &Path, is_in_namespaces: bool) -> Vec<String> {
+pub(super) fn confine(bounds: Bounds<'_>) -> Vec<String> {
+    limit(bounds.command, bounds.is_in_namespaces);
+    give_up(bounds)
+}
+
+#[cfg(target_os = "linux")]
+fn give_up(bounds: Bounds<'_>) -> Vec<String> {
+    let Bounds { command, private, is_in_namespaces, protected } = bounds;
     let mut missing = Vec::new();
-    limit(command, is_in_namespaces);
-    #[cfg(target_os = "linux")]
-    {
-        if let Err(reason) = files::confine(command, private) {
-            missing.push(format!("files ({reason})"));
-        }
-        if let Err(reason) = system_calls::give_up() {
-            // A namespace without an interface has no network, either, but other sockets.
-            missing.push(format!("network ({reason})"));
-        }
-        if !is_in_namespaces && !files::keeps_signals_in() {
-            missing.push("processes (without namespaces, it can send signals to others)".to_owned());
-        }
+    let view = match is_in_namespaces {
+        true => view::narrow(command, private, protected),
+        false => Err("without namespaces".to_owned()),
+    };
+    if let Err(reason) = &view {
+        missing.push(format!("changes of files that tools run by themselves ({reason})"));
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = private;
-    #[cfg(not(target_os = "linux"))]
-    missing.extend(["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")));
+    if is_in_namespaces && let Err(error) = view::give_up_capabilities() {
+        missing.push(format!("privileges ({error})"));
+    }
+    let sees_own_processes_only = view.as_ref().is_ok_and(|view| view.has_own_processes);
+    if let Err(reason) = files::confine(command, private, sees_own_processes_only) {
+        missing.push(format!("files ({reason})"));
+    }
+    if let Err(reason) = system_calls::give_up(view.is_ok()) {
+        // A namespace without an interface has no network, either, but other sockets.
+        missing.push(format!("network ({reason})"));
+    }
+    if !is_in_namespaces && !files::keeps_signals_in() {
+        missing.push("processes (without namespaces, it can send signals to others)".to_owned());
+    }
     missing
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_up(bounds: Bounds<'_>) -> Vec<String> {
+    let Bounds { private: _private, protected: _protected, .. } = bounds;
+    ["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")).into()
 }
 
 fn limit(command: &ContainedCommand, is_in_namespaces: bool) {

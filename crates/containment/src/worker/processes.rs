@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(super) struct Usage {
     pub(super) processes: usize,
     pub(super) memory_bytes: u64,
+    /// The part of it that no other process can hold.
+    pub(super) own_memory_bytes: u64,
     /// Bytes written to disk, those of ended processes included.
     pub(super) written_bytes: u64,
 }
@@ -22,14 +24,57 @@ struct Process {
     resident_pages: u64,
 }
 
+/// Where the kernel keeps shared memory that has no name.
+const SHARED: [&str; 3] = ["/dev/zero (deleted)", "/SYSV", "/memfd:"];
+
 /// Measures the processes below this one.
 pub(super) fn usage() -> Usage {
     let page = rustix::param::page_size() as u64;
     below_this_one().iter().filter(|process| !process.is_dead).fold(Usage::default(), |sum, process| Usage {
         processes: sum.processes + 1,
         memory_bytes: sum.memory_bytes + process.resident_pages * page,
+        own_memory_bytes: sum.own_memory_bytes
+            + process.resident_pages.saturating_sub(shared_pages(process.pid)) * page,
         written_bytes: sum.written_bytes + written_bytes(process.pid),
     })
+}
+
+fn shared_pages(pid: i32) -> u64 {
+    let figures = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    figures.split_whitespace().nth(2).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+}
+
+/// The size of all memory that the processes below this one share, which may be held without being resident anywhere.
+pub(super) fn shared_bytes() -> u64 {
+    let maps = below_this_one().into_iter().filter_map(|process| fs::read(format!("/proc/{}/maps", process.pid)).ok());
+    let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+    for map in maps {
+        let map = String::from_utf8_lossy(&map);
+        let mut own: BTreeMap<String, u64> = BTreeMap::new();
+        for (inode, size) in map.lines().filter_map(shared_mapping) {
+            *own.entry(inode).or_default() += size;
+        }
+        for (inode, size) in own {
+            let largest = sizes.entry(inode).or_default();
+            *largest = size.max(*largest);
+        }
+    }
+    sizes.values().sum()
+}
+
+/// Reads a line of `/proc/PID/maps`; returns the inode and the size if it is shared memory that can be written.
+fn shared_mapping(line: &str) -> Option<(String, u64)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (range, rights) = (fields.next()?, fields.next()?);
+    let inode = fields.nth(2)?;
+    let name = &line[line.find(inode)? + inode.len()..];
+    if !(rights.starts_with("rw") && rights.ends_with('s') && SHARED.iter().any(|known| name.trim().starts_with(known)))
+    {
+        return None;
+    }
+    let (begin, end) = range.split_once('-')?;
+    let size = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(begin, 16).ok()?)?;
+    Some((inode.to_owned(), size))
 }
 
 /// Ends the processes below this one; returns how many were still running.

@@ -11,11 +11,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::inner::Inner;
+use super::survey::{Survey, bytes_on_disk};
 use super::{Order, Reply, Report, Work, processes};
 use crate::command::{Containment, Ending, Limits, Ran};
 
 /// How often the limits are checked.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it is measured what takes longer to measure.
+const LONG_LOOK: Duration = Duration::from_millis(100);
+/// The part of the time that measuring may take: one in so many.
+const SHARE_OF_TIME: u32 = 20;
 /// How long processes may take to end once they are killed.
 const SWEEP: Duration = Duration::from_secs(2);
 
@@ -31,12 +36,21 @@ pub(super) fn supervise(order: &Order) -> io::Result<Reply> {
         return Ok(Reply::NoNamespaces(reason));
     }
     let report = order.scratch.join("ended");
+    let workspace = &order.command.workspace;
+    let before = Survey::of(workspace);
     let began = Instant::now();
-    let mut watched = Watched::start(order, &report)?;
-    let cut = watched.watch(&order.command.limits, began);
+    let mut watched = Watched::start(order, &report, &before)?;
+    let mut cut = watched.watch(order, &before, began);
     watched.end(order.command.limits.output_bytes);
     let report = last_report(&report);
-    let Report { ending, missing } = report.unwrap_or(Report { ending: None, missing: vec!["everything".into()] });
+    let Report { ending, mut missing } = report.unwrap_or(Report { ending: None, missing: vec!["everything".into()] });
+    let (after, set_aside) = Survey::set_aside_new(workspace, &before);
+    if !(before.is_complete && after.is_complete) {
+        missing.push("files that tools run by themselves (a part of the workspace cannot be searched)".to_owned());
+    }
+    if cut.is_none() && after.bytes.saturating_sub(before.bytes) > order.command.limits.disk_bytes {
+        cut = Some(Ending::TooMuchWritten);
+    }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Reply::Ran(Ran {
         ending: cut.or(ending).unwrap_or_else(|| Ending::NotStarted("its own process ended early".to_owned())),
@@ -45,6 +59,7 @@ pub(super) fn supervise(order: &Order) -> io::Result<Reply> {
         report: None,
         seconds: began.elapsed().as_secs_f64(),
         containment: Containment { missing },
+        set_aside,
     }))
 }
 
@@ -68,7 +83,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(order: &Order, report: &Path) -> io::Result<Self> {
+    fn start(order: &Order, report: &Path, before: &Survey) -> io::Result<Self> {
         let mut command = Command::new(this_program()?);
         command.args(std::env::args_os().skip(1)).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -78,6 +93,7 @@ impl Watched {
             private: order.private.clone(),
             report: report.to_owned(),
             is_in_namespaces: order.uses_namespaces,
+            protected: before.self_running.iter().filter(|path| path.to_str().is_some()).cloned().collect(),
         };
         let mut line = serde_json::to_vec(&Work::Confine(inner))?;
         line.push(b'\n');
@@ -89,7 +105,10 @@ impl Watched {
     }
 
     /// Waits; returns which limit was reached, or `None` if the inner process has ended by itself.
-    fn watch(&mut self, limits: &Limits, began: Instant) -> Option<Ending> {
+    fn watch(&mut self, order: &Order, before: &Survey, began: Instant) -> Option<Ending> {
+        let limits: &Limits = &order.command.limits;
+        let mut disk = Seldom::new(|| bytes_on_disk(&order.command.workspace) + bytes_on_disk(&order.private));
+        let mut shared = Seldom::new(processes::shared_bytes);
         loop {
             let caller_has_gone = self.read(limits.output_bytes, LOOK);
             if self.stdout.read.len() + self.stderr.read.len() >= limits.output_bytes {
@@ -109,10 +128,11 @@ impl Watched {
             if usage.processes > limits.processes.saturating_add(1) {
                 return Some(Ending::TooManyProcesses);
             }
-            if usage.memory_bytes > limits.memory_bytes {
+            if usage.memory_bytes.max(usage.own_memory_bytes + shared.measured()) > limits.memory_bytes {
                 return Some(Ending::TooMuchMemory);
             }
-            if usage.written_bytes > limits.disk_bytes {
+            let grown = disk.measured().saturating_sub(before.bytes);
+            if usage.written_bytes.max(grown) > limits.disk_bytes {
                 return Some(Ending::TooMuchWritten);
             }
         }
@@ -165,6 +185,29 @@ impl Watched {
     }
 }
 
+/// A figure that takes long to measure, so it is measured less often.
+struct Seldom<F> {
+    measure: F,
+    last: u64,
+    next: Instant,
+}
+
+impl<F: FnMut() -> u64> Seldom<F> {
+    fn new(measure: F) -> Self {
+        Seldom { measure, last: 0, next: Instant::now() + LONG_LOOK }
+    }
+
+    /// The figure as it was last measured.
+    fn measured(&mut self) -> u64 {
+        let now = Instant::now();
+        if now >= self.next {
+            self.last = (self.measure)();
+            self.next = Instant::now() + LONG_LOOK.max(now.elapsed() * SHARE_OF_TIME);
+        }
+        self.last
+    }
+}
+
 /// A stream of the command, until it ends.
 struct Stream<T> {
     source: Option<T>,
@@ -214,7 +257,10 @@ mod namespaces {
         };
         write("setgroups", "deny".to_owned())?;
         write("uid_map", format!("{user} {user} 1"))?;
-        write("gid_map", format!("{group} {group} 1"))
+        write("gid_map", format!("{group} {group} 1"))?;
+        // Where it is not allowed, the inner process says so.
+        let _ = super::super::confinement::view::keep_for_child();
+        Ok(())
     }
 }
 

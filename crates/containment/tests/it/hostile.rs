@@ -36,6 +36,22 @@ const TESTS: &[Test] = &[
     ("memory_is_limited", memory_is_limited),
     ("a_cancelled_command_is_ended", a_cancelled_command_is_ended),
     ("nothing_outlives_a_killed_caller", nothing_outlives_a_killed_caller),
+    #[cfg(target_os = "linux")]
+    ("no_mode_time_owner_or_attribute_outside_is_changed", attributes::outside_stay),
+    #[cfg(target_os = "linux")]
+    ("modes_and_times_inside_can_be_changed", attributes::inside_change),
+    #[cfg(target_os = "linux")]
+    ("no_program_with_the_rights_of_its_owner_is_made", attributes::no_set_user_id),
+    #[cfg(target_os = "linux")]
+    ("the_command_lines_of_others_are_not_read", others_are_invisible),
+    #[cfg(target_os = "linux")]
+    ("no_descriptor_of_the_caller_is_inherited", no_descriptor_is_inherited),
+    #[cfg(target_os = "linux")]
+    ("memory_without_an_owner_is_limited", ownerless_memory_is_limited),
+    #[cfg(target_os = "linux")]
+    ("space_is_not_reserved_beyond_the_limit", no_space_is_reserved),
+    ("what_tools_run_by_themselves_stays_as_it_is", self_running_stays),
+    ("new_files_that_tools_run_by_themselves_are_set_aside", self_running_is_set_aside),
 ];
 
 pub(crate) fn main() -> ExitCode {
@@ -45,6 +61,10 @@ pub(crate) fn main() -> ExitCode {
         Some("connect") => return connect(&arguments[1]),
         Some("allocate") => return allocate(),
         Some("call") => return call(&arguments[1]),
+        #[cfg(target_os = "linux")]
+        Some("change") => return attributes::change(Path::new(&arguments[1])),
+        #[cfg(target_os = "linux")]
+        Some("share") => return share(),
         _ => {}
     }
     let selection = Selection::of(arguments);
@@ -378,6 +398,176 @@ fn allocate() -> ExitCode {
     }
     println!("{}", kept.len());
     ExitCode::SUCCESS
+}
+
+/// Bounded: 500 MiB if nothing ends it. The memory is shared, and no process has it resident.
+#[cfg(target_os = "linux")]
+fn share() -> ExitCode {
+    if let Ok(file) = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::empty()) {
+        println!("held {file:?}");
+        return ExitCode::FAILURE;
+    }
+    let path = Path::new("/dev/shm/hone-held");
+    if fs::write(path, "x").is_ok() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+#[cfg(target_os = "linux")]
+fn ownerless_memory_is_limited(place: &Place) {
+    let ran = place.run(&place.command(&[this_program().to_str().unwrap(), "share"]));
+    assert_eq!(ran.ending, Ending::Exited(0), "{ran:?}");
+}
+
+#[cfg(target_os = "linux")]
+fn no_space_is_reserved(place: &Place) {
+    let mut command = place.shell("for i in 1 2 3 4; do fallocate -l 30M f$i; fallocate -n -l 30M f$i; done; true");
+    command.limits.disk_bytes = 40 << 20;
+    place.run(&command);
+    use std::os::unix::fs::MetadataExt;
+    let sizes = fs::read_dir(place.workspace()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512);
+    assert!(sizes.sum::<u64>() <= 40 << 20);
+}
+
+#[cfg(target_os = "linux")]
+fn others_are_invisible(place: &Place) {
+    let mark = unique_sleep();
+    let mut other = std::process::Command::new("sleep").arg(&mark).spawn().unwrap();
+    let script = "for f in /proc/[0-9]*/cmdline /proc/[0-9]*/comm /proc/[0-9]*/status; do cat $f; done; \
+                  head -c 1 /proc/meminfo";
+    let ran = place.run(&place.shell(script));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    if place.contains_files(&ran) {
+        assert!(!ran.stdout.contains(&mark), "{ran:?}");
+        assert!(ran.stdout.ends_with('M'), "{ran:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn no_descriptor_is_inherited(place: &Place) {
+    use std::os::fd::AsRawFd;
+    let secret = place.outside().join("secret");
+    fs::write(&secret, "the secret").unwrap();
+    let open = fs::File::open(&secret).unwrap();
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
+    let ran = place.run(&place.shell(&format!("cat <&{}", open.as_raw_fd())));
+    assert_eq!(ran.stdout, "", "{ran:?}");
+}
+
+/// A repository as git makes it, and other files that count.
+fn with_self_running(workspace: &Path) {
+    for folder in [".git/hooks", "sub/.git/hooks", "bare/objects", "bare/refs", "bare/hooks", "checks"] {
+        fs::create_dir_all(workspace.join(folder)).unwrap();
+    }
+    fs::write(workspace.join(".git/config"), "[core]\n\thooksPath = checks\n").unwrap();
+    for file in [".git/HEAD", "sub/.git/config", "bare/HEAD", "bare/config", ".envrc", "checks/pre-commit"] {
+        fs::write(workspace.join(file), "as it was").unwrap();
+    }
+}
+
+fn self_running_stays(place: &Place) {
+    let workspace = place.workspace();
+    with_self_running(&workspace);
+    let script = "for f in .git/config sub/.git/config bare/config .envrc checks/pre-commit; do \
+                  echo changed >> $f; rm -f $f; mv $f moved; echo other > other; mv -f other $f; done; \
+                  echo x > .git/hooks/post-checkout; rm -rf sub/.git; mv .git elsewhere; rm -rf .git; \
+                  mv sub below; chmod 777 .envrc; echo done > done";
+    let ran = place.run(&place.shell(script));
+    assert_eq!(fs::read_to_string(workspace.join("done")).unwrap(), "done\n", "{ran:?}");
+    if ran.containment.missing.iter().any(|missing| missing.contains("tools run by themselves")) {
+        assert!(!place.launcher.uses_namespaces || !cfg!(target_os = "linux"), "{}", ran.containment);
+        return;
+    }
+    for file in ["below/.git/config", "bare/config", ".envrc", "checks/pre-commit"] {
+        assert_eq!(fs::read_to_string(workspace.join(file)).unwrap(), "as it was", "{file}");
+    }
+    assert_eq!(fs::read_dir(workspace.join(".git/hooks")).unwrap().count(), 0);
+    assert_eq!(ran.set_aside, Vec::<String>::new());
+}
+
+fn self_running_is_set_aside(place: &Place) {
+    let workspace = place.workspace();
+    let script = "mkdir -p .git/hooks a/b c/objects c/refs; echo x > .git/config; cp -r .git a/b/.GIT; echo x > a/.envrc; \
+                  echo x > c/HEAD; echo x > plain; mkdir -p hidden/.vscode; chmod 0 hidden; chmod 500 a";
+    let ran = place.run(&place.shell(script));
+    for gone in [".git", "a/b/.GIT", "a/.envrc", "c/HEAD", "hidden/.vscode"] {
+        assert!(workspace.join(gone).symlink_metadata().is_err(), "{gone} is there: {ran:?}");
+    }
+    assert_eq!(fs::read_to_string(workspace.join(".git.set-aside/config")).unwrap(), "x\n");
+    assert_eq!(ran.set_aside.len(), 5, "{ran:?}");
+    assert!(workspace.join("plain").exists());
+}
+
+#[cfg(target_os = "linux")]
+mod attributes {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use rustix::fs::{
+        AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chmod, chmodat, chown, chownat, fchmod, fchown,
+        fremovexattr, fsetxattr, futimens, ioctl_setflags, lremovexattr, lsetxattr, setxattr, utimensat,
+    };
+
+    use super::*;
+
+    /// Tries to change everything that belongs to a file besides its content; says what worked.
+    pub(super) fn change(path: &Path) -> ExitCode {
+        let file = fs::File::open(path).unwrap();
+        let mode = Mode::from_raw_mode(0o777);
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: second, last_modification: second };
+        let (user, group) = (Some(Uid::from_raw(rustix::process::getuid().as_raw())), None::<Gid>);
+        let name = "user.hone";
+        let outcomes = [
+            ("chmod", chmod(path, mode)),
+            ("fchmod", fchmod(&file, mode)),
+            ("fchmodat", chmodat(CWD, path, mode, AtFlags::empty())),
+            ("chown", chown(path, user, group)),
+            ("fchown", fchown(&file, user, group)),
+            ("fchownat", chownat(CWD, path, user, group, AtFlags::SYMLINK_NOFOLLOW)),
+            ("utimensat", utimensat(CWD, path, &times, AtFlags::empty())),
+            ("futimens", futimens(&file, &times)),
+            ("setxattr", setxattr(path, name, b"x", XattrFlags::empty())),
+            ("lsetxattr", lsetxattr(path, name, b"x", XattrFlags::empty())),
+            ("fsetxattr", fsetxattr(&file, name, b"x", XattrFlags::empty())),
+            ("fremovexattr", fremovexattr(&file, name)),
+            ("lremovexattr", lremovexattr(path, name)),
+            ("setflags", ioctl_setflags(&file, rustix::fs::IFlags::NODUMP)),
+        ];
+        outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).for_each(|(what, _)| println!("{what}"));
+        ExitCode::SUCCESS
+    }
+
+    pub(super) fn outside_stay(place: &Place) {
+        let victim = place.outside().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+        let before = victim.metadata().unwrap();
+        let mut command = place.command(&[this_program().to_str().unwrap(), "change", victim.to_str().unwrap()]);
+        command.readable.push(victim.clone());
+        let ran = place.run(&command);
+        assert_eq!((ran.ending, ran.stdout.as_str()), (Ending::Exited(0), ""));
+        let after = victim.metadata().unwrap();
+        assert_eq!((before.mode(), before.mtime(), before.ctime()), (after.mode(), after.mtime(), after.ctime()));
+    }
+
+    pub(super) fn inside_change(place: &Place) {
+        let own = place.workspace().join("own");
+        fs::write(&own, "own").unwrap();
+        let ran = place.run(&place.command(&[this_program().to_str().unwrap(), "change", own.to_str().unwrap()]));
+        let is_limited = ran.containment.missing.iter().any(|missing| missing.contains("tools run by themselves"));
+        assert!(is_limited || ran.stdout.starts_with("chmod\nfchmod\nfchmodat\n"), "{ran:?}");
+    }
+
+    pub(super) fn no_set_user_id(place: &Place) {
+        let script = "cp /bin/sh sh; chmod 4755 sh; chmod u+s sh; install -m 6755 /bin/sh other; mkdir -m 2777 d; true";
+        place.run(&place.shell(script));
+        for name in ["sh", "other"] {
+            let mode = fs::metadata(place.workspace().join(name)).map_or(0, |metadata| metadata.mode());
+            assert_eq!(mode & 0o6000, 0, "{name}: {mode:o}");
+        }
+    }
 }
 
 fn a_cancelled_command_is_ended(place: &Place) {

@@ -11,7 +11,8 @@ use serde_json::Value;
 /// The most levels of a schema. One takes up to 5 KiB of stack.
 const MOST_LEVELS: usize = 2000;
 /// The stack that compiling a schema needs at most.
-pub(crate) const STACK_BYTES: usize = 64 << 20;
+/// It is reserved, and taken only as far as it is used.
+pub(crate) const STACK_BYTES: usize = 256 << 20;
 /// More schemas inside each other than this are not looked at to see whether they end.
 const MOST_STEPS: usize = 100_000;
 

@@ -1,6 +1,6 @@
 //! The bytes of a model, mapped from its file. The only place in the engine that needs `unsafe`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 
@@ -77,12 +77,12 @@ impl Mapping {
 
 fn open(path: &Path) -> Result<(File, u64), GgufError> {
     let io_error = |source| GgufError::Io { path: path.to_path_buf(), source };
-    let file = File::open(path).map_err(io_error)?;
-    let metadata = file.metadata().map_err(io_error)?;
-    if !metadata.is_file() {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(GgufError::invalid(path.display().to_string(), "is not a regular file"));
     }
-    Ok((file, metadata.len()))
+    let file = hone_files::open_regular(path).map_err(io_error)?;
+    let length = file.metadata().map_err(io_error)?.len();
+    Ok((file, length))
 }
 
 #[allow(unsafe_code, reason = "a memory mapping cannot be made without")]

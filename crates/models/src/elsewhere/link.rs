@@ -1,12 +1,8 @@
 //! Linking another program's model into the store.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
-use hone_files::create_private_folder;
+use hone_files::{create_private_folder, open_regular};
 
 use super::{Found, Program};
 use crate::{
@@ -89,7 +85,7 @@ impl Store {
 
 fn digest(path: &Path, progress: ProgressSink<'_>) -> Result<Digest, PullError> {
     let failed = |error| io_error(path, error);
-    let mut file = File::open(path).map_err(failed)?;
+    let mut file = open_regular(path).map_err(failed)?;
     let (total, shown) = (file.metadata().ok().map(|found| found.len()), path.display().to_string());
     let mut report = |done| progress(&Event::Progress { phase: Phase::Verifying, file: shown.clone(), done, total });
     Ok(copy_hashed(&mut file, &mut io::sink(), &mut report).map_err(failed)?)

@@ -3,9 +3,10 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    fs,
     path::{Path, PathBuf},
 };
+
+use hone_files::read_regular;
 
 use super::Program;
 
@@ -53,9 +54,12 @@ impl Places {
     }
 }
 
+/// The longest file that names a folder, in bytes.
+const LONGEST_POINTER: u64 = 64 << 10;
+
 /// The folder of models in LM Studio's own folder, which this file names.
 fn pointed_to(pointer: &Path) -> Option<PathBuf> {
-    let folder = PathBuf::from(fs::read_to_string(pointer).ok()?.trim());
+    let folder = PathBuf::from(String::from_utf8(read_regular(pointer, LONGEST_POINTER).ok()?).ok()?.trim());
     folder.is_absolute().then(|| folder.join("models"))
 }
 

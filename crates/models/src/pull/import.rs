@@ -16,7 +16,7 @@ use crate::{
     progress::{Event, Phase, ProgressSink},
     store::{ManifestFile, io_error},
 };
-use hone_files::create_private_file;
+use hone_files::{create_private_file, open_regular};
 use hone_protocol::ModelFile;
 
 /// Copies a GGUF file, with all its parts, to `folder`; if `hashes` are given, its SHA-256 must be one of them.
@@ -47,7 +47,7 @@ pub(crate) fn check_space_to_copy(folder: &Path, size: u64) -> Result<(), PullEr
 
 fn is_gguf(path: &Path) -> io::Result<bool> {
     let mut magic = [0; 4];
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     Ok(file.read_exact(&mut magic).is_ok() && &magic == b"GGUF")
 }
 
@@ -59,7 +59,7 @@ fn copy_file(
     progress: ProgressSink<'_>,
 ) -> Result<ManifestFile, PullError> {
     let path = &original.path;
-    let mut bytes = File::open(path).map_err(|error| io_error(path, error))?;
+    let mut bytes = open_regular(path).map_err(|error| io_error(path, error))?;
     let copied = copy(&mut bytes, target, &mut |done| {
         let (file, total) = (path.display().to_string(), Some(original.length));
         progress(&Event::Progress { phase: Phase::Copying, file, done, total });

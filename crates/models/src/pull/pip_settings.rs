@@ -7,10 +7,12 @@
 
 use std::{
     collections::HashMap,
-    fmt, fs,
+    fmt,
     io::Read,
     path::{Path, PathBuf},
 };
+
+use hone_files::open_regular;
 
 use crate::address::without_secrets;
 
@@ -141,9 +143,7 @@ fn settings(variable: Variable<'_>, files: &[PathBuf]) -> HashMap<String, String
 }
 
 fn read(path: &Path) -> Option<String> {
-    // Reading a pipe or a device could block.
-    let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    let file = fs::File::open(path).ok().filter(|_| is_file)?;
+    let file = open_regular(path).ok()?;
     let mut bytes = Vec::new();
     file.take(LONGEST_FILE).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -177,6 +177,8 @@ fn parse(text: &str) -> Vec<(String, String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// What variables and files come to; the files are given the weakest first.

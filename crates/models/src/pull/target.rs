@@ -1,6 +1,8 @@
 //! What is fetched, and where it goes.
 
-use std::{fs::File, io, path::Path};
+use std::{io, path::Path};
+
+use hone_files::open_regular;
 
 use super::transfer_error::TransferError;
 use crate::{
@@ -42,7 +44,7 @@ pub(crate) fn already_fetched(
     let mut report = |done| {
         progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total: Some(file.size) });
     };
-    let mut bytes = File::open(&path).map_err(failed)?;
+    let mut bytes = open_regular(&path).map_err(failed)?;
     let digest = copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(failed)?;
     if digest.sha256 != expected {
         return Ok(None);

@@ -4,12 +4,12 @@
 //! was not made by this crate or has been damaged since; it is reported and left alone.
 
 use std::{
-    fs,
     io::{self, Write},
     path::Path,
     time::SystemTime,
 };
 
+use hone_files::read_regular;
 use hone_protocol::ModelFile;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,9 @@ pub(crate) struct ManifestFile {
     pub(crate) blocks: Blocks,
 }
 
+/// The largest manifest that is read, in bytes: that of the hashes of a large model's blocks.
+const LARGEST: u64 = 256 << 20;
+
 impl Manifest {
     /// That of a model that is added now.
     pub(crate) fn of_now(name: &str, source: String, files: Vec<ManifestFile>) -> Self {
@@ -64,7 +67,8 @@ impl Manifest {
 
     /// Reads the manifest in `folder`; the error is a reason that completes a sentence about the folder.
     pub(crate) fn read(folder: &Path) -> Result<Self, String> {
-        let text = fs::read(folder.join(MANIFEST)).map_err(|error| format!("the manifest cannot be read ({error})"))?;
+        let text = read_regular(&folder.join(MANIFEST), LARGEST)
+            .map_err(|error| format!("the manifest cannot be read ({error})"))?;
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| format!("the manifest is malformed ({error})"))?;
         let well_formed = |file: &ManifestFile| is_safe_file_name(&file.name) && is_sha256(&file.sha256);

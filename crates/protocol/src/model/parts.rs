@@ -116,7 +116,12 @@ impl ModelFile {
 }
 
 fn whole_file(path: &Path) -> Result<ModelFile, PartError> {
-    let metadata = path.metadata().map_err(|source| PartError::Io { path: path.to_owned(), source })?;
+    let failed = |source| PartError::Io { path: path.to_owned(), source };
+    let metadata = path.metadata().map_err(failed)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        // Whoever opened a pipe would wait for its other end.
+        return Err(failed(io::Error::other("it is not a regular file")));
+    }
     Ok(ModelFile::new(path, 0, metadata.len()))
 }
 

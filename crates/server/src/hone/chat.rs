@@ -243,6 +243,11 @@ impl Talk {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
             if let Some(ending) = told(&mut exchange, &envelope, &mut answer, page).await {
+                if let Ending::Answered(id, response) = &ending
+                    && self.shared.parts.memory.is_some()
+                {
+                    self.shared.durability.of_heard(asker, *id, response).await;
+                }
                 return ending;
             }
         }

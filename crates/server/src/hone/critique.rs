@@ -310,6 +310,11 @@ pub(super) async fn rate(
     if !look_up(&shared, client, id).await?.is_known {
         return Err(unknown(id));
     }
+    if let Some(memory) = &shared.parts.memory {
+        let store = memory.store.clone();
+        // Durable before the client hears of it; the memory agent merges the same, and announces the reward.
+        blocking(move || store.annotate_feedback(id, rating).map(drop)).await?;
+    }
     let payload = Payload::UserFeedback(Feedback { rating });
     // A session of its own: rating closes none.
     let envelope = Envelope::new("server", SessionId::fresh(), payload).owned_by(client.owner());

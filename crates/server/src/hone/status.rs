@@ -13,6 +13,7 @@ use hone_memory::Whose;
 use hone_protocol::with_causes;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::blocking;
@@ -20,7 +21,7 @@ use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered};
 use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
-use crate::markup::html_of;
+use crate::markup::{LONGEST, html_of};
 use crate::requests::parsed;
 
 /// The installed models, and the one that answers by default.
@@ -78,6 +79,9 @@ async fn reported(
     blocking(move || report(&shared).map(Json).map_err(failed)).await
 }
 
+/// Turns at rendering.
+static RENDERING: Semaphore = Semaphore::const_new(2);
+
 /// A text.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -92,9 +96,22 @@ struct Rendering {
     path = "/hone/v1/render",
     tag = "hone",
     request_body = Rendering,
-    responses((status = OK, body = HoneRendered))
+    responses((status = OK, body = HoneRendered), (status = BAD_REQUEST))
 )]
 pub(super) async fn render(body: Bytes) -> Result<Json<Value>, ApiError> {
     let Rendering { markdown } = parsed(&body)?;
-    Ok(Json(json!({"html": html_of(&markdown)})))
+    if markdown.len() > LONGEST {
+        let what = format!("the Markdown has {} bytes: at most {LONGEST} are rendered", markdown.len());
+        return Err(ApiError::bad_request(what).about("markdown"));
+    }
+    // A client that leaves gives up its turn.
+    let turn = RENDERING
+        .acquire()
+        .await
+        .map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    blocking(move || {
+        let _turn = turn;
+        Ok::<_, ApiError>(Json(json!({"html": html_of(&markdown)})))
+    })
+    .await
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use pulldown_cmark::{Event, Parser, Tag};
 
 use super::EXTENSIONS;
+use super::math::LONGEST;
 
 /// What begins a formula, what ends it, and its sign in Markdown. Those of Markdown itself are listed for what is between
 /// them: a line of a formula must not be taken for a list or a heading.
@@ -18,9 +19,12 @@ pub(super) fn with_dollars(markdown: &str) -> Cow<'_, str> {
     }
     let code = code_in(markdown);
     let (mut text, mut rest) = (String::with_capacity(markdown.len()), 0);
-    let mut place = 0;
+    let (mut place, mut n_passed) = (0, 0);
     while let Some(character) = markdown[place..].chars().next() {
-        if let Some(skipped) = code.iter().find(|range| range.contains(&place)) {
+        while code.get(n_passed).is_some_and(|range| range.end <= place) {
+            n_passed += 1;
+        }
+        if let Some(skipped) = code.get(n_passed).filter(|range| range.contains(&place)) {
             place = skipped.end;
         } else if let Some((formula, end)) = formula_at(markdown, place) {
             text.push_str(&markdown[rest..place]);
@@ -41,7 +45,8 @@ fn formula_at(markdown: &str, place: usize) -> Option<(String, usize)> {
     let here = &markdown[place..];
     let (begin, end, sign) = DELIMITERS.iter().find(|(begin, ..)| here.starts_with(begin))?;
     let inner = &here[begin.len()..];
-    let length = inner.find(end)?;
+    // A longer one is not drawn; to look for its end at every beginning would take long.
+    let length = inner[..inner.floor_char_boundary(LONGEST + end.len())].find(end)?;
     let latex = &inner[..length];
     let lines: Vec<&str> = latex.trim().lines().map(str::trim).collect();
     let is_one = !lines.is_empty() && !latex.contains('$') && !lines.contains(&"");

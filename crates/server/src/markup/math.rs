@@ -11,7 +11,7 @@ use pulldown_latex::mathml::write_mathml;
 use pulldown_latex::{Parser, Storage};
 
 /// The longest formula in bytes, and the most commands and groups in it.
-const LONGEST: usize = 8 << 10;
+pub(super) const LONGEST: usize = 8 << 10;
 const MOST_COMMANDS: usize = 500;
 /// More than ten times what the deepest nesting takes that [`MOST_COMMANDS`] allows.
 const STACK: usize = 16 << 20;

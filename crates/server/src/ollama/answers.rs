@@ -23,6 +23,7 @@ use crate::clients::Client;
 use crate::conversation::{CalledTool, Conversation, ToolSpec};
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
+use crate::tool_choice::check_sizes;
 use crate::{Shared, streams};
 
 /// The body of a request for an answer to a conversation.
@@ -155,7 +156,8 @@ pub(super) async fn chat(
         return load(&shared, request.model, &request.common, Form::Chat).await;
     }
     let turns: Vec<Message> = request.messages.into_iter().map(turn).collect::<Result<_, _>>()?;
-    let tools = request.tools.into_iter().map(Tool::from).collect();
+    let tools: Vec<Tool> = request.tools.into_iter().map(Tool::from).collect();
+    check_sizes(&tools)?;
     let mut query = query(&shared, request.model, Conversation::of(turns)?, &request.common)?;
     query.options.tools = tools;
     answer(&shared, client, query, &request.common, Form::Chat).await

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod anthropic;
+mod bounds;
 mod branches;
 mod comparing;
 mod conformance;

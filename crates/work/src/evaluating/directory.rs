@@ -82,7 +82,7 @@ impl WorkspaceFiles for DirectoryFiles {
             return None;
         }
         let mut text = String::new();
-        fs::File::open(place).ok()?.take(LARGEST_TEXT).read_to_string(&mut text).ok()?;
+        hone_files::open_regular(&place).ok()?.take(LARGEST_TEXT).read_to_string(&mut text).ok()?;
         Some(text)
     }
 

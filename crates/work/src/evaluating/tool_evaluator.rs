@@ -115,11 +115,12 @@ fn tool_run(ran: Ran) -> ToolRun {
         stderr: ran.stderr,
         report: ran.report,
         not_contained: ran.containment.missing,
+        set_aside: ran.set_aside,
         seconds: ran.seconds,
     }
 }
 
 fn not_run(end: ToolEnd) -> ToolRun {
     let (stdout, stderr) = (String::new(), String::new());
-    ToolRun { end, stdout, stderr, report: None, not_contained: Vec::new(), seconds: 0.0 }
+    ToolRun { end, stdout, stderr, report: None, not_contained: Vec::new(), set_aside: Vec::new(), seconds: 0.0 }
 }

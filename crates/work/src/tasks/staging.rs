@@ -82,9 +82,9 @@ impl Staging {
             for path in &expected {
                 let bytes = match files.get(path) {
                     Some(text) => text.clone().unwrap_or_default().into_bytes(),
-                    None => fs::read(self.base().join(path))?,
+                    None => hone_files::read_regular(&self.base().join(path), u64::MAX)?,
                 };
-                if fs::read(work.join(path)).ok().as_ref() != Some(&bytes) {
+                if hone_files::read_regular(&work.join(path), u64::MAX).ok().as_ref() != Some(&bytes) {
                     write(&work, path, &bytes, &self.base())?;
                 }
             }

@@ -150,7 +150,15 @@ fn tool(name: &str) -> EvaluatorTool {
 
 fn run(end: ToolEnd, stdout: &str) -> ToolRun {
     let stdout = stdout.to_owned();
-    ToolRun { end, stdout, stderr: String::new(), report: None, not_contained: Vec::new(), seconds: 0.1 }
+    ToolRun {
+        end,
+        stdout,
+        stderr: String::new(),
+        report: None,
+        not_contained: Vec::new(),
+        set_aside: Vec::new(),
+        seconds: 0.1,
+    }
 }
 
 #[test]

@@ -21,7 +21,6 @@ const SYSTEM: &[&str] = &[
     "/opt",
     "/nix/store",
     "/gnu/store",
-    "/proc",
     "/sys/devices/system/cpu",
     "/sys/fs/cgroup",
     "/etc/alternatives",
@@ -44,15 +43,27 @@ const SYSTEM: &[&str] = &[
     "/dev/random",
     "/dev/urandom",
 ];
+/// What describes the machine in `/proc`, where the rest would show the processes of others.
+const MACHINE: &[&str] = &[
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys",
+    "/proc/uptime",
+    "/proc/version",
+];
 /// Devices that hold nothing.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full"];
 
 /// Lets this process read the system and what the command names, and write the workspace and its own folder alone.
+/// It may read all of `/proc` if that shows its own processes only.
 ///
 /// # Errors
 /// With the reason, when the kernel does not enforce it.
-pub(super) fn confine(command: &ContainedCommand, private: &Path) -> Result<(), String> {
-    match enforce(command, private) {
+pub(super) fn confine(command: &ContainedCommand, private: &Path, sees_own_processes_only: bool) -> Result<(), String> {
+    match enforce(command, private, sees_own_processes_only) {
         Ok(RulesetStatus::NotEnforced) => Err("the kernel has no Landlock".to_owned()),
         Ok(_) => Ok(()),
         Err(error) => Err(format!("Landlock: {error}")),
@@ -65,11 +76,19 @@ pub(super) fn keeps_signals_in() -> bool {
     ruleset.is_ok()
 }
 
-fn enforce(command: &ContainedCommand, private: &Path) -> Result<RulesetStatus, RulesetError> {
+fn enforce(
+    command: &ContainedCommand,
+    private: &Path,
+    sees_own_processes_only: bool,
+) -> Result<RulesetStatus, RulesetError> {
     // Kernels before the third version let a command empty files that it may not write.
     let needed = AccessFs::from_all(ABI::V3);
     let known = ABI::V6;
-    let readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(command.readable.iter().cloned()).collect();
+    let processes = if sees_own_processes_only { &["/proc"] } else { MACHINE };
+    let system = SYSTEM.iter().chain(processes).map(PathBuf::from);
+    let readable: Vec<PathBuf> = system.chain(command.readable.iter().cloned()).collect();
+    // A device of its own would lead to a disk.
+    let writable = AccessFs::from_all(known) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
     let own = [command.workspace.as_path(), private];
     let devices = DEVICES.iter().map(Path::new);
     let device_access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
@@ -82,7 +101,7 @@ fn enforce(command: &ContainedCommand, private: &Path) -> Result<RulesetStatus, 
         .scope(Scope::from_all(known))?
         .create()?
         .add_rules(path_beneath_rules(readable, AccessFs::from_read(known)))?
-        .add_rules(path_beneath_rules(own, AccessFs::from_all(known)))?
+        .add_rules(path_beneath_rules(own, writable))?
         .add_rules(path_beneath_rules(devices, device_access))?
         .restrict_self()?;
     Ok(status.ruleset)

@@ -129,7 +129,11 @@ impl Decoding {
 
 impl Sampling {
     fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
-        let failed = |error: ConstraintError| GenerateError::Failed(error.to_string());
+        // A form that is too involved is the request's fault; whatever else goes wrong is not.
+        let failed = |error: ConstraintError| match error {
+            ConstraintError::TooInvolved(_) => GenerateError::Request(error.to_string()),
+            _ => GenerateError::Failed(error.to_string()),
+        };
         let no_choice = || GenerateError::Failed("the model's logits are not numbers: its file is damaged".into());
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);

@@ -1,0 +1,190 @@
+//! The file system as a command sees it: read-only but for its own folders, with a `/proc` that shows its own processes.
+//!
+//! Landlock says which files can be opened; it does not cover modes, times, owners and extended attributes, and it cannot
+//! take a file out of a folder that may be written. Read-only mounts do both.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change, mount_remount,
+};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use crate::command::ContainedCommand;
+
+/// More mounts than these are not made for one command.
+const MOST_PROTECTED: usize = 2000;
+/// What the kernel calls the id of a mount among the figures of `statx`.
+const MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x1000);
+
+/// What came of it.
+pub(super) struct View {
+    /// Whether `/proc` shows the command's processes alone.
+    pub(super) has_own_processes: bool,
+}
+
+/// Gives this process mounts of its own; needs the capabilities that [`keep_for_child`] has passed on.
+///
+/// # Errors
+/// With the reason, when the system does not allow it. What was done until then does no harm.
+pub(super) fn narrow(command: &ContainedCommand, private: &Path, protected: &[PathBuf]) -> Result<View, String> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).map_err(|error| error.desc().to_owned())?;
+    let failed = |what: &str, path: &Path| {
+        let path = path.display().to_string();
+        let what = what.to_owned();
+        move |error: rustix::io::Errno| format!("{what} {path}: {}", io::Error::from(error))
+    };
+    let root = Path::new("/");
+    let private_everywhere = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change(root, private_everywhere).map_err(failed("own mounts below", root))?;
+    let own = [command.workspace.canonicalize(), private.canonicalize()];
+    let own = own.into_iter().collect::<io::Result<Vec<PathBuf>>>().map_err(|error| error.to_string())?;
+    for folder in &own {
+        mount_bind_recursive(folder, folder).map_err(failed("own mount of", folder))?;
+    }
+    for found in mounts().map_err(|error| error.to_string())? {
+        if !own.iter().any(|folder| found.place.starts_with(folder)) && found.is_visible() {
+            found.make_read_only().map_err(failed("read-only mount of", &found.place))?;
+        }
+    }
+    protect(protected, &own[0])?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Some containers do not let anyone have another one.
+    let has_own_processes = mount("proc", "/proc", "proc", flags, None).is_ok();
+    Ok(View { has_own_processes })
+}
+
+/// Makes files of the workspace read-only that exist.
+fn protect(protected: &[PathBuf], workspace: &Path) -> Result<(), String> {
+    if protected.len() > MOST_PROTECTED {
+        return Err(format!("{} files run by themselves", protected.len()));
+    }
+    // A link leads to what has to be protected; the link itself is compared afterwards.
+    let targets = protected.iter().filter_map(|path| path.canonicalize().ok());
+    for target in targets.filter(|target| target.starts_with(workspace) && target != workspace) {
+        let read_only = || {
+            mount_bind(&target, &target)?;
+            mount_remount(&target, MountFlags::BIND | MountFlags::RDONLY | flags_of(&target)?, "")
+        };
+        read_only().map_err(|error| format!("read-only mount of {}: {}", target.display(), io::Error::from(error)))?;
+    }
+    Ok(())
+}
+
+/// The flags of the mount that a path is on; a mount may not lose one.
+fn flags_of(path: &Path) -> rustix::io::Result<MountFlags> {
+    let found = rustix::fs::statvfs(path)?.f_flag;
+    let pairs = [
+        (rustix::fs::StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (rustix::fs::StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (rustix::fs::StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+    ];
+    let flags = pairs.into_iter().filter(|(known, _)| found.contains(*known)).map(|(_, flag)| flag);
+    Ok(flags.fold(MountFlags::empty(), |all, flag| all | flag))
+}
+
+/// A mount, as `/proc/self/mountinfo` lists it.
+struct Mount {
+    id: u64,
+    place: PathBuf,
+    flags: MountFlags,
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let place = PathBuf::from(OsString::from_vec(unescaped(fields.nth(3)?)));
+        let options = std::str::from_utf8(fields.next()?).ok()?;
+        let flags = options.split(',').map(|option| match option {
+            "nosuid" => MountFlags::NOSUID,
+            "nodev" => MountFlags::NODEV,
+            "noexec" => MountFlags::NOEXEC,
+            // MS_NOSYMFOLLOW
+            "nosymfollow" => MountFlags::from_bits_retain(256),
+            _ => MountFlags::empty(),
+        });
+        Some(Mount { id, place, flags: flags.fold(MountFlags::empty(), |all, flag| all | flag) })
+    }
+
+    /// Whether its place leads to it: another one may cover it, and what is covered cannot be reached.
+    fn is_visible(&self) -> bool {
+        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+        statx(CWD, &self.place, flags, MOUNT_ID).is_ok_and(|found| found.stx_mnt_id == self.id)
+    }
+
+    fn make_read_only(&self) -> rustix::io::Result<()> {
+        mount_remount(&self.place, MountFlags::BIND | MountFlags::RDONLY | self.flags, "")
+    }
+}
+
+fn mounts() -> io::Result<Vec<Mount>> {
+    let list = fs::read("/proc/self/mountinfo")?;
+    let lines = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| Mount::parse(line).ok_or_else(|| io::Error::other("a mount is not understood"))).collect()
+}
+
+/// Spaces and the like are written as three octal digits.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, others)) = rest.split_first() {
+        let digits = others.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &others[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = others;
+            }
+        }
+    }
+    plain
+}
+
+/// What mounting and then giving up everything takes.
+const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
+
+/// Lets the next program that this process starts keep the capabilities that [`narrow`] needs.
+pub(in crate::worker) fn keep_for_child() -> io::Result<()> {
+    let sets = rustix::thread::capabilities(None)?;
+    let inheritable = NEEDED.iter().fold(sets.inheritable, |all, needed| all | *needed);
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable, ..sets })?;
+    for needed in NEEDED {
+        rustix::thread::configure_capability_in_ambient_set(needed, true)?;
+    }
+    Ok(())
+}
+
+/// Gives up all capabilities, also those that a program gets because its user is root.
+pub(super) fn give_up_capabilities() -> io::Result<()> {
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(bits)?;
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_with_spaces_is_read() {
+        let line = br"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,nosuid,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        let found = Mount::parse(line).unwrap();
+        assert_eq!((found.id, found.place.as_path()), (36, Path::new(r"/mnt/a b\c")));
+        assert_eq!(found.flags, MountFlags::NOSUID);
+    }
+}

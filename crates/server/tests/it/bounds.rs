@@ -1,0 +1,118 @@
+//! What one request can cost: never the server, and never others their answers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hone_app::config::ServerSettings;
+use serde_json::{Value, json};
+
+use crate::stage::{Plan, Stage, ask, echo, settings};
+
+/// How long a server may take to say that it lives while it has the worst to do, in an unoptimized program on a busy
+/// machine. What is not bounded took minutes.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// The size of the worst bodies.
+const LARGE: usize = 900 << 10;
+
+/// Bodies that are as long as allowed and made to be costly, with their paths.
+fn worst() -> Vec<(&'static str, Value)> {
+    let markdown = |part: &str| ("/hone/v1/render", json!({"markdown": part.repeat((250 << 10) / part.len())}));
+    let tools = |n: usize| -> Value {
+        (0..n).map(|n| json!({"type": "function", "function": {"name": format!("f{n}")}})).collect::<Vec<_>>().into()
+    };
+    let chat = |field: &str, value: Value| {
+        let mut body = ask("hello");
+        body[field] = value;
+        ("/v1/chat/completions", body)
+    };
+    let properties: Value = (0..10_000).map(|n| (format!("k{n}"), json!({"type": "integer"}))).collect();
+    let schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": properties}}});
+    let messages = vec![json!({"role": "user", "content": "x"}); LARGE / 40];
+    vec![
+        markdown(">"),
+        markdown("- "),
+        markdown("[a]("),
+        markdown("**a *b "),
+        markdown("|a"),
+        markdown("$a$ "),
+        markdown("```rust\nlet\n```\n"),
+        chat("tools", tools(10_000)),
+        chat("response_format", schema),
+        chat("messages", messages.into()),
+        ("/v1/chat/completions", ask(&"x".repeat(LARGE))),
+        ("/v1/embeddings", json!({"model": "embedder", "input": vec!["x"; LARGE / 8]})),
+        ("/hone/v1/grade", json!({"question": "x".repeat(LARGE / 2), "answer": "y".repeat(LARGE / 2)})),
+        (
+            "/v1/messages",
+            json!({"model": "scripted", "max_tokens": 9, "messages": vec![json!({"role": "user", "content": ""}); LARGE / 40]}),
+        ),
+        (
+            "/api/chat",
+            json!({"model": "scripted", "messages": [{"role": "user", "content": "x"}], "tools": tools(10_000)}),
+        ),
+    ]
+}
+
+#[test]
+fn the_worst_bodies_hold_nobody_up() {
+    let stage = Stage::start(settings(), echo);
+    let (stage, is_over) = (&stage, &AtomicBool::new(false));
+    let slowest = std::thread::scope(|scope| {
+        let healthy = scope.spawn(move || {
+            let mut slowest = Duration::ZERO;
+            while !is_over.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                assert_eq!(stage.get("/healthz").0, 200);
+                slowest = slowest.max(begin.elapsed());
+            }
+            slowest
+        });
+        let senders: Vec<_> = worst()
+            .into_iter()
+            .map(|(path, body)| {
+                scope.spawn(move || {
+                    // What the answer is does not matter here; that there is one does.
+                    stage.post(path, &body);
+                })
+            })
+            .collect();
+        let ended: Vec<_> = senders.into_iter().map(|sender| sender.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+        healthy.join().unwrap()
+    });
+    assert!(slowest < AT_ONCE, "{slowest:?}");
+}
+
+#[test]
+fn what_is_too_much_is_refused_by_name() {
+    let stage = Stage::start(ServerSettings { most_body: Some(4 << 20), ..settings() }, echo);
+    let refused = |path: &str, body: &Value, words: &str| {
+        let (status, answer) = stage.post(path, body);
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.to_string().contains(words), "{answer}");
+    };
+    refused("/hone/v1/render", &json!({"markdown": "x".repeat(300 << 10)}), "at most 262144 are rendered");
+    let tool = |parameters: Value| json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let mut body = ask("hello");
+    body["tools"] = json!(vec![tool(json!({})); 513]);
+    refused("/v1/chat/completions", &body, "there are 513 tools: at most 512 are possible");
+    refused("/api/chat", &body, "there are 513 tools");
+    body["tools"] = json!([tool(json!({"enum": vec![0; 60_000]}))]);
+    refused("/v1/chat/completions", &body, "more than 50000 values");
+}
+
+#[test]
+fn what_a_client_has_heard_of_is_remembered() {
+    let stage = Stage::planned(settings(), Plan::grading(4), echo);
+    let store = stage.store.clone().unwrap();
+    for number in 0..20 {
+        let (status, answer) = stage.post("/v1/chat/completions", &ask(&format!("question {number}")));
+        assert_eq!(status, 200, "{answer}");
+        let id = answer["hone"]["query_id"].as_str().unwrap().parse().unwrap();
+        assert!(store.get(id).unwrap().is_some(), "{number}: {answer}");
+        let (status, rated) = stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": "good"}));
+        assert_eq!(status, 200, "{rated}");
+        assert!(store.get(id).unwrap().unwrap().user_feedback.is_some(), "{number}");
+    }
+}
