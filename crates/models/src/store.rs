@@ -364,7 +364,8 @@ impl Store {
             let other = if is_here(&lower) { None } else { self.other_quantization(&lower) };
             let spelled_out = || self.catalog.in_own_quantization(&lower).filter(|name| is_here(name));
             let other = other.or_else(|| spelled_out().map(str::to_owned));
-            let of_family = || if is_here(&lower) { None } else { self.only_one_of_family(&lower) };
+            let is_known = is_here(&lower) || self.catalog.find(&lower).is_some();
+            let of_family = || if is_known { None } else { self.only_one_of_family(&lower) };
             return other.or_else(of_family).unwrap_or(lower);
         }
         let came_from = |reference: Reference| {
