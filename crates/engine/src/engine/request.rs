@@ -38,8 +38,8 @@ pub(super) struct RunningRequest {
     n_common: usize,
     conclusion_tokens: Option<usize>,
     can_be_shortened: bool,
-    /// Whether the model may call tools.
-    may_call: bool,
+    /// Whether an answer in JSON that reaches a limit is completed.
+    completes_json: bool,
     tokens: RequestTokens,
     decoding: Decoding,
     reply: Reply,
@@ -81,7 +81,7 @@ impl RunningRequest {
             n_common,
             conclusion_tokens: request.conclusion_tokens,
             can_be_shortened: request.can_be_shortened,
-            may_call: !request.tools.is_empty(),
+            completes_json: request.completes_json && request.tools.is_empty(),
             decoding: Decoding::new(choice, speculation, &prompt),
             tokens: RequestTokens::new(prompt),
             reply,
@@ -261,10 +261,9 @@ impl RunningRequest {
         self.reply.has_ended = true;
     }
 
-    /// Whether an answer in JSON is completed where it is cut off. A call is not: with half of its arguments it would do
-    /// something else.
+    /// Whether an answer in JSON is completed where it is cut off.
     fn is_closed(&self, reason: FinishReason) -> bool {
-        !self.may_call && matches!(reason, FinishReason::Length | FinishReason::ContextFull)
+        self.completes_json && matches!(reason, FinishReason::Length | FinishReason::ContextFull)
     }
 
     /// Appends the next token to the answer; returns the reason if the answer ends with it.
