@@ -223,6 +223,7 @@ impl GeneratorAgent {
             max_tokens: query.max_tokens,
             stop: query.stop.clone(),
             constraint: query.options.constraint.clone(),
+            completes_json: tools.is_empty(),
             session: Some(question.topic.session_id),
             tools,
             thinking: query.options.thinking,

@@ -226,7 +226,7 @@ fn call_of(mut value: Value) -> Option<ToolCall> {
         Some(arguments) => arguments,
         None => return None,
     };
-    arguments.is_object().then_some(ToolCall { name, arguments })
+    arguments.is_object().then_some(ToolCall::new(name, arguments))
 }
 
 #[cfg(test)]

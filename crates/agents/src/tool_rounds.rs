@@ -80,7 +80,7 @@ mod tests {
     fn check(limits: ToolLimits, rounds: &[usize], expected: &[bool]) -> ToolRounds {
         let mut tool_rounds = ToolRounds::new(limits);
         let mut allowed = Vec::new();
-        let call = ToolCall { name: "look".to_owned(), arguments: json!({}) };
+        let call = ToolCall::new("look", json!({}));
         for n_calls in rounds {
             let calls = vec![call.clone(); *n_calls];
             let carried_out = tool_rounds.carry_out("", &calls, |_, is_within_limits| {
@@ -108,7 +108,7 @@ mod tests {
         let mut rounds = check(ToolLimits { rounds: 8, calls: 8 }, &[2, 1], &[true; 3]);
         let roles: Vec<Role> = rounds.turns().iter().map(|turn| turn.role).collect();
         assert_eq!(roles, [Role::Assistant, Role::Tool, Role::Tool, Role::Assistant, Role::Tool]);
-        let call = ToolCall { name: "look".to_owned(), arguments: json!({}) };
+        let call = ToolCall::new("look", json!({}));
         assert_eq!(rounds.carry_out("", &[call], |_, _| Ok::<_, std::convert::Infallible>(None)), Ok(false));
         assert_eq!(rounds.turns().len(), 5, "a round that was stopped is left out");
         rounds.forget();

@@ -461,11 +461,7 @@ mod tests {
     #[test]
     fn a_value_out_of_range_is_refused() {
         let wrong = |name, text, expected| check(&[], &[(name, text)], vec![], "sampling.top_k", expected);
-        wrong(
-            "HONE_SAMPLING_TOP_P",
-            "1.5",
-            "sampling.top_p (HONE_SAMPLING_TOP_P): top_p is 1.5: it must be above 0 and at most 1",
-        );
+        wrong("HONE_SAMPLING_TOP_P", "1.5", "sampling.top_p (HONE_SAMPLING_TOP_P): top_p is 1.5: it must be 0 to 1");
         wrong(
             "HONE_SAMPLING_TEMPERATURE",
             "nan",

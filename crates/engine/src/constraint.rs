@@ -12,8 +12,10 @@
 //! doubled.
 
 mod free_text;
+mod json_text;
 mod limits;
 mod references;
+mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -30,12 +32,16 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRx
 
 use crate::tokenizer::Tokenizer;
 use free_text::MarkerWatch;
+use json_text::{JsonText, leading_digits};
 pub(crate) use references::STACK_BYTES;
 
 /// The longest token, in bytes, that can be a part of a constrained text; the trie holds no more than 1024.
 const MAX_TOKEN_BYTES: usize = 1000;
 /// The trie holds no more nodes than this, and no more tokens.
 const MAX_TRIE_NODES: usize = (1 << 22) - 1;
+
+/// The most bytes that complete a JSON text that is cut off.
+const MOST_CLOSING_BYTES: usize = 4096;
 
 /// Why a form cannot be enforced.
 #[derive(Debug, Error)]
@@ -73,6 +79,8 @@ pub enum ConstraintError {
 pub(crate) struct ConstraintFactory {
     parsers: ParserFactory,
     n_tokens: usize,
+    /// The tokens that begin with digits, and how many digits each begins with.
+    digits: Arc<[(u32, usize)]>,
 }
 
 impl ConstraintFactory {
@@ -88,7 +96,10 @@ impl ConstraintFactory {
             .map_err(|error| ConstraintError::TooInvolved(error.to_string()))?;
         parsers.quiet();
         *parsers.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
-        Ok(ConstraintFactory { parsers, n_tokens: tokenizer.n_tokens() })
+        let n_tokens = tokenizer.n_tokens();
+        let begins = (0..n_tokens as u32).map(|id| (id, leading_digits(tokenizer.token_bytes(id))));
+        let digits = begins.filter(|(_, n_digits)| *n_digits > 0).collect();
+        Ok(ConstraintFactory { parsers, n_tokens, digits })
     }
 
     /// Starts a text constrained by `constraint`.
@@ -97,7 +108,8 @@ impl ConstraintFactory {
     /// When the form is invalid, uses an unsupported feature, or is too complex.
     pub(crate) fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
         on_a_large_stack(|| {
-            let state = self.parsing(form_name(constraint), grammar(constraint))?;
+            let mut state = self.parsing(form_name(constraint), grammar(constraint))?;
+            state.json = is_json(constraint).then(JsonText::default);
             match constraint {
                 Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
                 _ => state.with_first_mask(),
@@ -123,6 +135,7 @@ impl ConstraintFactory {
             };
             let mut state = self.parsing(constraint.map_or(FREE_THEN_REGEX, form_name), grammar)?;
             state.ends_with_marker = constraint.is_none();
+            state.json = constraint.is_some_and(is_json).then(JsonText::default);
             state.with_free_text(free_tokens, marker)
         })
     }
@@ -152,6 +165,8 @@ impl ConstraintFactory {
             ends_with_marker: false,
             is_released: false,
             was_concluded: false,
+            json: None,
+            digits: Arc::clone(&self.digits),
         })
     }
 }
@@ -170,6 +185,10 @@ pub(crate) struct ConstraintState {
     /// Whether everything is allowed from now on.
     is_released: bool,
     was_concluded: bool,
+    /// What is written of a JSON text.
+    json: Option<JsonText>,
+    /// The tokens that begin with digits, and how many digits each begins with.
+    digits: Arc<[(u32, usize)]>,
 }
 
 /// Free text that is being written.
@@ -205,9 +224,56 @@ impl ConstraintState {
                 return Ok(None);
             }
             self.mask.allowed = self.matcher.compute_mask_or_eos().map_err(|error| too_involved(&error))?;
+            self.end_number();
             self.mask_is_current = true;
         }
         Ok(Some(&self.mask))
+    }
+
+    /// Forbids the digits that would make a number too long, unless nothing else is allowed.
+    fn end_number(&mut self) {
+        let Some(left) = self.json.map(|json| json.digits_left()) else { return };
+        let mut shorter = None;
+        for (token, _) in self.digits.iter().filter(|(_, n_digits)| *n_digits > left) {
+            shorter.get_or_insert_with(|| self.mask.allowed.clone()).disallow_token(*token);
+        }
+        if let Some(shorter) = shorter.filter(|shorter| !shorter.is_zero()) {
+            self.mask.allowed = shorter;
+        }
+    }
+
+    /// What completes a JSON text that is cut off here; `None` if that cannot be told, or is not one.
+    pub(crate) fn closing(&self) -> Option<Vec<u8>> {
+        let mut json = self.json.filter(|_| self.free.is_none() && !self.is_released)?;
+        let (mut matcher, mut closing) = (self.matcher.clone(), Vec::new());
+        while closing.len() < MOST_CLOSING_BYTES {
+            if matcher.is_stopped() || matcher.is_accepting().ok()? {
+                return Some(closing);
+            }
+            let forced = matcher.compute_ff_bytes();
+            let next = match forced.is_empty() {
+                true => vec![json.closers().find(|byte| self.can_follow(&mut matcher, &[*byte]))?],
+                false => forced,
+            };
+            let tokens = self.tokens.tok_trie().greedy_tokenize(&next);
+            if matcher.try_consume_tokens(&tokens).ok()? < tokens.len() {
+                return None;
+            }
+            json.push(&next);
+            closing.extend(next);
+        }
+        None
+    }
+
+    fn can_follow(&self, matcher: &mut Matcher, bytes: &[u8]) -> bool {
+        let tokens = self.tokens.tok_trie().greedy_tokenize(bytes);
+        !tokens.is_empty() && matcher.validate_tokens(&tokens).is_ok_and(|n_valid| n_valid == tokens.len())
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        if let Some(json) = &mut self.json {
+            json.push(bytes);
+        }
     }
 
     /// Accepts a token that was chosen among those allowed.
@@ -229,6 +295,8 @@ impl ConstraintState {
             return Err(ConstraintError::Refused { token });
         }
         self.mask_is_current = false;
+        let tokens = self.tokens.clone();
+        self.note(text_of(&tokens, token));
         self.release_after_marker()?;
         Ok(Taken::Appended)
     }
@@ -239,8 +307,20 @@ impl ConstraintState {
         match &self.free {
             Some(_) => tokens.len(),
             None if self.is_released => tokens.len(),
-            None => self.matcher.validate_tokens(tokens).unwrap_or(0),
+            None => self.matcher.validate_tokens(tokens).unwrap_or(0).min(self.n_before_long_number(tokens)),
         }
+    }
+
+    /// How many of these tokens come before a number of too many digits.
+    fn n_before_long_number(&self, tokens: &[u32]) -> usize {
+        let Some(mut json) = self.json else { return tokens.len() };
+        let fits = |token: &&u32| {
+            let text = text_of(&self.tokens, **token);
+            let fits = leading_digits(text) <= json.digits_left();
+            json.push(text);
+            fits
+        };
+        tokens.iter().take_while(fits).count()
     }
 
     /// Whether the text is complete: nothing may follow.
@@ -304,7 +384,10 @@ impl ConstraintState {
         match free.watch.push(text_of(&tokens, token)) {
             Some(_) if self.ends_with_marker => self.is_released = true,
             Some(rest) => match self.parser_after(&[free.watch.marker(), rest].concat())? {
-                Some(matcher) => self.begin_form(matcher),
+                Some(matcher) => {
+                    self.note(rest);
+                    self.begin_form(matcher);
+                }
                 None => {
                     self.forbid_wrong_ends(&before)?;
                     self.free = Some(before);
@@ -468,6 +551,10 @@ fn form_name(constraint: &Constraint) -> &'static str {
     }
 }
 
+fn is_json(constraint: &Constraint) -> bool {
+    matches!(constraint, Constraint::JsonSchema(_))
+}
+
 fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
     match constraint {
         Constraint::Choice(texts) if texts.is_empty() => Err("it has no texts to choose from".to_owned()),
@@ -481,7 +568,7 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
         Constraint::JsonSchema(schema) => {
             limits::check_schema(schema)?;
             references::check(schema)?;
-            Ok(TopLevelGrammar::from_json_schema(on_one_line(schema)))
+            Ok(TopLevelGrammar::from_json_schema(on_one_line(&schema::enforceable(schema))))
         }
         Constraint::FreeThenRegex { marker, .. } if marker.is_empty() => Err("its marker is empty".to_owned()),
         Constraint::FreeThenRegex { marker, regex, .. } => {
@@ -502,8 +589,8 @@ fn grammar_after(marker: &str, constraint: &Constraint) -> Result<TopLevelGramma
         Constraint::JsonSchema(schema) => {
             limits::check_schema(schema)?;
             references::check(schema)?;
-            let marker = Value::from(marker);
-            Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {}\n", on_one_line(schema))))
+            let (marker, schema) = (Value::from(marker), on_one_line(&schema::enforceable(schema)));
+            Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {schema}\n")))
         }
         Constraint::FreeThenRegex { .. } => Err("it has free text of its own".to_owned()),
     }

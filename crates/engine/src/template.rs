@@ -12,18 +12,20 @@
 //! which control tokens are not recognized. If a template makes such a name out of other text (`<|IM_END|>` in lower
 //! case), the conversation is refused.
 
+mod adaptation;
 mod conversation;
 mod disguise;
 mod fallback;
 mod host;
+mod json;
 mod known;
 mod messages;
 mod process;
+mod python;
 mod rendering;
 mod source;
 pub mod worker;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hone_protocol::{Message, ReasoningTags, Role, ThinkingOptions, Tool};
@@ -166,27 +168,36 @@ impl ChatTemplate {
         templates.into_iter().try_for_each(|template| template.ask(&TemplateRequest::Check, &|| false).map(drop))
     }
 
-    /// The text of a conversation, up to where the model's next turn begins. If the template refuses a system message,
-    /// its text is put before the first user message.
+    /// The text of a conversation, up to where the model's next turn begins, or with the beginning of that turn if the
+    /// conversation ends with it. A conversation that the template refuses is [adapted](adaptation) to it.
     ///
     /// # Errors
     /// When the template fails or refuses the conversation, does not support the given tools, or the request was
     /// cancelled.
     pub fn render(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
-        let Chat { messages, tools, thinking, is_cancelled } = chat;
+        let Chat { messages, tools, .. } = chat;
         let template = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.plain);
         if !tools.is_empty() && !template.mentions_tools() {
             return Err(TemplateError::NoTools);
         }
-        let render = |messages: &[Message]| {
-            let (messages, tools) = (Cow::Borrowed(messages), Cow::Borrowed(tools));
-            let request = TemplateRequest::Render { messages, tools, thinking };
-            template.ask(&request, is_cancelled)
+        let Some((begun, before)) = begun_answer(messages) else {
+            return adaptation::render(template, chat);
         };
-        render(messages).or_else(|error| match without_system(messages) {
-            Some(folded) if matches!(error, TemplateError::Failed(_)) => render(&folded).map_err(|_| error),
-            _ => Err(error),
-        })
+        let mut text = adaptation::render(template, Chat { messages: before, ..chat })?;
+        text.push_str(&self.before_answer(&text));
+        text.push_str(&begun.content);
+        Ok(text)
+    }
+
+    /// What stands between the end of a prompt and an answer that has begun: the end of the reasoning that the prompt
+    /// opens, or the header of the answer.
+    fn before_answer(&self, prompt: &str) -> String {
+        match (ReasoningTags::opened_by(prompt), self.reasoning_tags().and_then(|tags| tags.messages)) {
+            (Some(tags), None) => format!("{}\n\n", tags.close),
+            (Some(tags), Some(_)) => tags.before_answer(),
+            (None, Some(marks)) => marks.answer.to_owned(),
+            (None, None) => String::new(),
+        }
     }
 
     /// How the template marks reasoning, if it knows it.
@@ -256,18 +267,9 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
     Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
-/// The conversation with its system messages prepended to the first user message; `None` without system messages.
-fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
-    let (system, mut others): (Vec<Message>, Vec<Message>) =
-        messages.iter().cloned().partition(|message| message.role == Role::System);
-    if system.is_empty() {
-        return None;
-    }
-    let system: Vec<String> = system.into_iter().map(|message| message.content).collect();
-    let system = system.join("\n\n");
-    match others.iter_mut().find(|message| message.role == Role::User) {
-        Some(first) => first.content = format!("{system}\n\n{}", first.content),
-        None => others.insert(0, Message::new(Role::User, system)),
-    }
-    Some(others)
+/// The beginning of the answer with which a conversation ends, if it does, and the turns before it.
+pub(crate) fn begun_answer(messages: &[Message]) -> Option<(&Message, &[Message])> {
+    let (last, before) = messages.split_last()?;
+    let is_begun = last.role == Role::Assistant && last.tool_calls.is_empty() && !last.content.is_empty();
+    (is_begun && !before.is_empty()).then_some((last, before))
 }

@@ -31,3 +31,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     // On other systems a folder cannot be opened as a file, and needs no sync.
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
+
+/// The bytes of a text without the byte-order mark that some editors put before it.
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
+}

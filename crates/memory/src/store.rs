@@ -491,7 +491,8 @@ impl MemoryStore {
             if line.trim().is_empty() {
                 continue;
             }
-            match seen.check(number, &line) {
+            let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { &line };
+            match seen.check(number, line) {
                 Ok(exported) => {
                     engrams.push(exported);
                     numbers.push(number);

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use unicode_normalization::UnicodeNormalization;
+
 /// How fast repetitions of a word lose their weight, and how much long texts are discounted: the usual values.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
@@ -45,7 +47,7 @@ impl WordIndex {
         self.remove(sequence);
         let Some(text) = text else { return };
         let mut counts: HashMap<String, u32> = HashMap::new();
-        for word in words(text) {
+        for word in words(text).chain(single_characters(text)) {
             *counts.entry(word).or_default() += 1;
         }
         let n_words = counts.values().sum();
@@ -104,9 +106,64 @@ impl WordIndex {
     }
 }
 
-/// The words of a text, in lower case. What punctuation joins (`AZ-5518`, `user@host`) counts as its parts.
+/// The words of a text, in lower case and composed form. What punctuation joins (`AZ-5518`, `user@host`) counts as its
+/// parts. Where no spaces separate words, each pair of letters that follow each other counts as one, which finds words of
+/// any length without a dictionary.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+    let text: String = text.nfc().collect();
+    let mut words = Vec::new();
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find(is_letter) {
+        rest = &rest[start..];
+        let is_spaced = |letter: char| !is_unspaced(letter);
+        let begins_spaced = rest.starts_with(is_spaced);
+        let end = rest.find(|letter: char| !is_letter(letter) || is_spaced(letter) != begins_spaced);
+        let (run, after) = rest.split_at(end.unwrap_or(rest.len()));
+        match begins_spaced {
+            true => words.push(run.to_lowercase()),
+            false => words.extend(pairs(run)),
+        }
+        rest = after;
+    }
+    words.into_iter()
+}
+
+/// Letters, and the marks of scripts that write vowels and tones as such.
+fn is_letter(letter: char) -> bool {
+    letter.is_alphanumeric() || is_unspaced(letter)
+}
+
+/// Whether a letter belongs to a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+fn is_unspaced(letter: char) -> bool {
+    matches!(letter,
+        '\u{e01}'..='\u{e3a}' | '\u{e40}'..='\u{e4e}' | '\u{e81}'..='\u{ece}' | '\u{1000}'..='\u{1049}'
+        | '\u{1780}'..='\u{17d3}' | '\u{3005}'..='\u{3007}' | '\u{3041}'..='\u{3096}' | '\u{3099}'..='\u{309f}'
+        | '\u{30a1}'..='\u{30fa}' | '\u{30fc}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{ff66}'..='\u{ff9f}')
+        || is_chinese(letter)
+}
+
+fn is_chinese(letter: char) -> bool {
+    matches!(letter,
+        '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
+}
+
+/// Each pair of letters that follow each other; a single letter is a word of its own.
+fn pairs(run: &str) -> Vec<String> {
+    let letters: Vec<char> = run.chars().collect();
+    match letters.len() {
+        1 => vec![run.to_owned()],
+        _ => letters.windows(2).map(|pair| pair.iter().collect()).collect(),
+    }
+}
+
+/// Chinese characters between others, of which each may be a word, as a question names one.
+fn single_characters(text: &str) -> impl Iterator<Item = String> {
+    let is_alone = |at: usize, letter: char| {
+        let is_next = |next: Option<char>| next.is_some_and(is_unspaced);
+        !is_next(text[..at].chars().next_back()) && !is_next(text[at + letter.len_utf8()..].chars().next())
+    };
+    let characters = text.char_indices().filter(move |(at, letter)| is_chinese(*letter) && !is_alone(*at, *letter));
+    characters.map(|(_, letter)| letter.to_string())
 }
 
 /// English words that occur in every other question and say nothing about its subject.
@@ -152,6 +209,35 @@ mod tests {
         check(&index, "5518", &[], 0.0);
         index.set(2, None);
         check(&index, "tile", &[1], 1.0);
+    }
+
+    #[test]
+    fn words_are_found_where_no_spaces_separate_them() {
+        let mut index = WordIndex::default();
+        for (sequence, text) in [
+            (1, "我的自行车锁的密码是四四一七。"),
+            (2, "私の自転車の鍵の暗証番号は四四一七です。"),
+            (3, "รหัสล็อคจักรยานของฉันคือสี่สี่หนึ่งเจ็ด"),
+            (4, "今天天气很好。"),
+        ] {
+            index.set(sequence, Some(text));
+        }
+        check(&index, "密码", &[1], 1.0);
+        check(&index, "自転車", &[2], 1.0);
+        check(&index, "จักรยาน", &[3], 1.0);
+        check(&index, "鍵", &[2], 1.0);
+        check(&index, "天气", &[4], 1.0);
+        let read = |text: &str| words(text).collect::<Vec<_>>();
+        assert_eq!(read("用Rust写 3つ"), ["用", "rust", "写", "3", "つ"]);
+    }
+
+    #[test]
+    fn composed_and_decomposed_letters_are_the_same() {
+        let mut index = WordIndex::default();
+        index.set(1, Some("Ine\u{302}s trinkt Cafe\u{301}."));
+        check(&index, "café", &[1], 1.0);
+        index.set(1, Some("Der Café ist heiß."));
+        check(&index, "cafe\u{301}", &[1], 1.0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod integrity;
 mod manifest;
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
@@ -352,8 +353,9 @@ impl Store {
     }
 
     /// The name of the model that `name` means, if it is installed: a name in any case, a name of the catalog of which
-    /// another quantization is installed (`qwen3:4b` for `qwen3:4b-q8_0`), or what it was pulled by. Otherwise it is the
-    /// name in lower case, or the text as it is.
+    /// another quantization is installed (`qwen3:4b` for `qwen3:4b-q8_0`), a family's name without a tag or with `latest`
+    /// if one model of the family is installed, or what it was pulled by. Otherwise it is the name in lower case, or the
+    /// text as it is.
     #[must_use]
     pub fn installed_name(&self, name: &str) -> String {
         let lower = name.to_lowercase();
@@ -361,7 +363,10 @@ impl Store {
             let is_here = |name: &str| self.bundled(name).is_some() || self.model_folder(name).exists();
             let other = if is_here(&lower) { None } else { self.other_quantization(&lower) };
             let spelled_out = || self.catalog.in_own_quantization(&lower).filter(|name| is_here(name));
-            return other.or_else(|| spelled_out().map(str::to_owned)).unwrap_or(lower);
+            let other = other.or_else(|| spelled_out().map(str::to_owned));
+            let is_known = is_here(&lower) || self.catalog.find(&lower).is_some();
+            let of_family = || if is_known { None } else { self.only_one_of_family(&lower) };
+            return other.or_else(of_family).unwrap_or(lower);
         }
         let came_from = |reference: Reference| {
             let names = folders(&self.folder).ok()?.into_iter().filter_map(|folder| name_of_folder(&folder));
@@ -370,6 +375,17 @@ impl Store {
         };
         let reference = if Path::new(name).exists() { None } else { Reference::parse(name).ok().flatten() };
         reference.and_then(came_from).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The only installed model of a family that is named without a tag, or with the tag that stands for its usual one.
+    fn only_one_of_family(&self, name: &str) -> Option<String> {
+        let family = name.strip_suffix(":latest").unwrap_or(name);
+        let bundled = self.bundle.iter().flat_map(|bundle| bundle.models.iter().map(|model| model.name.clone()));
+        let stored = folders(&self.folder).ok()?.into_iter().filter_map(|folder| name_of_folder(&folder));
+        let is_of_family = |other: &String| other.split(':').next() == Some(family);
+        let found: BTreeSet<String> = bundled.chain(stored).filter(is_of_family).collect();
+        let mut found = found.into_iter();
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// The first installed quantization of a model of the catalog.

@@ -102,7 +102,7 @@ fn abridged_call(call: &ToolCall) -> ToolCall {
         text if text.len() > MOST_TEXT => Value::String(beginning(&text)),
         _ => call.arguments.clone(),
     };
-    ToolCall { name: beginning(&call.name), arguments }
+    ToolCall { id: None, name: beginning(&call.name), arguments }
 }
 
 fn abridged_sampling(sampling: &SamplingOptions) -> SamplingOptions {
@@ -177,7 +177,7 @@ mod tests {
         };
         let response = Response {
             thinking: text(),
-            tool_calls: vec![ToolCall { name: text(), arguments: serde_json::json!({"place": text()}) }],
+            tool_calls: vec![ToolCall::new(text(), serde_json::json!({"place": text()}))],
             sampling: sampling.clone(),
             ..Response::new(text(), text(), text())
         };

@@ -44,15 +44,21 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: String,
+    /// What the model thought before it said it; chat templates decide which of it the model is shown again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reasoning: String,
     /// The tools that the model calls in this turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// The id of the call that this turn is the result of, if its sender gave the call one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_of: Option<String>,
 }
 
 impl Message {
     /// A turn of `role`.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Message { role, content: content.into(), tool_calls: Vec::new() }
+        Message { role, content: content.into(), reasoning: String::new(), tool_calls: Vec::new(), result_of: None }
     }
 }
 
@@ -72,8 +78,18 @@ pub struct Tool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCall {
+    /// What the sender of a conversation calls this call, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// The tool's name.
     pub name: String,
     /// Its arguments, an object.
     pub arguments: serde_json::Value,
+}
+
+impl ToolCall {
+    /// A call without an id.
+    pub fn new(name: impl Into<String>, arguments: serde_json::Value) -> Self {
+        ToolCall { id: None, name: name.into(), arguments }
+    }
 }

@@ -43,6 +43,10 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// The form that constrains the answer.
     pub constraint: Option<Constraint>,
+    /// Whether an answer in JSON that reaches a limit is completed, for a reader who looks at why it ended. A call of a
+    /// tool never is: with half of its arguments it would do something else.
+    #[serde(default)]
+    pub completes_json: bool,
     /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen
     /// them, with their log-probabilities where asked for. It cannot be combined with a constraint.
     pub forced_answer: Option<String>,
@@ -79,6 +83,7 @@ impl GenerateRequest {
             thinking: ThinkingOptions::default(),
             stop: Vec::new(),
             constraint: None,
+            completes_json: false,
             forced_answer: None,
             logprobs: LogprobOptions::default(),
             common_beginning: None,

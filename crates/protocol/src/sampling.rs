@@ -11,7 +11,7 @@ pub struct SamplingOptions {
     pub temperature: f32,
     /// Only the `top_k` likeliest tokens stay; 0 keeps all.
     pub top_k: usize,
-    /// Only the likeliest tokens whose probabilities sum to `top_p` stay; 1 keeps all.
+    /// Only the likeliest tokens whose probabilities sum to `top_p` stay; 1 keeps all, 0 the likeliest one.
     pub top_p: f32,
     /// Only tokens at least `min_p` times as likely as the likeliest stay; 0 keeps all.
     pub min_p: f32,
@@ -171,7 +171,7 @@ impl SamplingOptions {
         // The comparisons are written so that NaN, for which they are all false, is refused.
         let is_finite_and = |value: f32, is_in_range: bool| value.is_finite() && is_in_range;
         check("temperature", self.temperature, is_finite_and(self.temperature, self.temperature >= 0.0), "0 or more")?;
-        check("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")?;
+        check("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "0 to 1")?;
         check("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "0 to 1")?;
         let repetition = self.repetition_penalty;
         check("repetition_penalty", repetition, is_finite_and(repetition, repetition > 0.0), "above 0")?;
@@ -239,8 +239,9 @@ mod tests {
         check(|options| options.temperature = -1.0, "temperature is -1: it must be 0 or more");
         check(|options| options.temperature = f32::NAN, "temperature is NaN: it must be 0 or more");
         check(|options| options.temperature = f32::INFINITY, "temperature is inf: it must be 0 or more");
-        check(|options| options.top_p = 0.0, "top_p is 0: it must be above 0 and at most 1");
-        check(|options| options.top_p = f32::NAN, "top_p is NaN: it must be above 0 and at most 1");
+        check(|options| options.top_p = 0.0, "");
+        check(|options| options.top_p = -0.1, "top_p is -0.1: it must be 0 to 1");
+        check(|options| options.top_p = f32::NAN, "top_p is NaN: it must be 0 to 1");
         check(|options| options.min_p = 1.5, "min_p is 1.5: it must be 0 to 1");
         check(|options| options.repetition_penalty = 0.0, "repetition_penalty is 0: it must be above 0");
         check(|options| options.repetition_penalty = f32::INFINITY, "repetition_penalty is inf: it must be above 0");

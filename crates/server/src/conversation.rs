@@ -17,12 +17,19 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Takes the turns of a request.
+    /// Takes the turns of a request. Turns of one role that follow each other are joined, and instructions alone are
+    /// the question.
     ///
     /// # Errors
-    /// When no user speaks in them.
-    pub(crate) fn of(mut turns: Vec<Message>) -> Result<Conversation, ApiError> {
-        let place = turns.iter().rposition(|turn| turn.role == Role::User);
+    /// When there is neither a question nor an instruction.
+    pub(crate) fn of(turns: Vec<Message>) -> Result<Conversation, ApiError> {
+        let mut turns = joined(turns);
+        if turns.iter().any(is_only_reasoning) {
+            turns.retain(|turn| !is_only_reasoning(turn));
+            turns = joined(turns);
+        }
+        let last = |role: Role| turns.iter().rposition(|turn| turn.role == role);
+        let place = last(Role::User).or_else(|| last(Role::System));
         let place =
             place.ok_or_else(|| ApiError::bad_request("messages has no message of the role user").about("messages"))?;
         let turns_after = turns.split_off(place + 1);
@@ -31,40 +38,29 @@ impl Conversation {
     }
 }
 
-/// A turn with the ids that its API gives to calls of tools.
-#[derive(Debug)]
-pub(crate) struct IdentifiedTurn {
-    pub(crate) message: Message,
-    /// The ids of the calls in it.
-    pub(crate) calls: Vec<String>,
-    /// The id of the call that it is the result of.
-    pub(crate) result_of: Option<String>,
+/// Whether a turn says nothing: what was thought before an answer that never came.
+fn is_only_reasoning(turn: &Message) -> bool {
+    turn.role == Role::Assistant && !turn.reasoning.is_empty() && turn.content.is_empty() && turn.tool_calls.is_empty()
 }
 
-impl From<Message> for IdentifiedTurn {
-    fn from(message: Message) -> IdentifiedTurn {
-        IdentifiedTurn { message, calls: Vec::new(), result_of: None }
-    }
-}
-
-/// The turns with the results of tools in the order of their calls, as templates show them without ids. A result of an
-/// unknown call comes after the others.
-pub(crate) fn in_order_of_calls(turns: impl IntoIterator<Item = IdentifiedTurn>) -> Vec<Message> {
+/// The turns with the results of tools in the order of their calls, as most templates show them without ids. A result of
+/// an unknown call comes after the others.
+pub(crate) fn in_order_of_calls(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut ordered: Vec<Message> = Vec::new();
-    let mut calls: Vec<String> = Vec::new();
+    let mut calls: Vec<Option<String>> = Vec::new();
     let mut results: Vec<(usize, Message)> = Vec::new();
     for turn in turns {
-        if turn.message.role == Role::Tool {
-            let place = calls.iter().position(|id| Some(id) == turn.result_of.as_ref());
-            results.push((place.unwrap_or(calls.len()), turn.message));
+        if turn.role == Role::Tool {
+            let place = calls.iter().position(|id| id.is_some() && *id == turn.result_of);
+            results.push((place.unwrap_or(calls.len()), turn));
             continue;
         }
         if !results.is_empty() {
             release(&mut results, &mut ordered);
             calls.clear();
         }
-        calls.extend(turn.calls);
-        ordered.push(turn.message);
+        calls.extend(turn.tool_calls.iter().map(|call| call.id.clone()));
+        ordered.push(turn);
     }
     release(&mut results, &mut ordered);
     ordered
@@ -83,8 +79,8 @@ pub(crate) fn joined(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
     for turn in turns {
         match joined.last_mut() {
             Some(last) if is_continued(last, &turn) => {
-                let separator = if last.content.is_empty() || turn.content.is_empty() { "" } else { "\n\n" };
-                last.content = format!("{}{separator}{}", last.content, turn.content);
+                last.content = in_paragraphs(&last.content, &turn.content);
+                last.reasoning = in_paragraphs(&last.reasoning, &turn.reasoning);
                 last.tool_calls.extend(turn.tool_calls);
             }
             _ => joined.push(turn),
@@ -95,14 +91,22 @@ pub(crate) fn joined(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
 
 /// Whether a turn belongs to the one before it.
 fn is_continued(last: &Message, turn: &Message) -> bool {
-    let is_said_after_call = !last.tool_calls.is_empty() && !turn.content.is_empty();
+    let is_said_after_call = !last.tool_calls.is_empty() && !(turn.content.is_empty() && turn.reasoning.is_empty());
     last.role == turn.role && turn.role != Role::Tool && !is_said_after_call
 }
 
-/// A tool that the model may call.
+fn in_paragraphs(one: &str, other: &str) -> String {
+    let separator = if one.is_empty() || other.is_empty() { "" } else { "\n\n" };
+    format!("{one}{separator}{other}")
+}
+
+/// A tool that the model may call. Tools of other types than functions are not shown to it.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ToolSpec {
-    function: FunctionSpec,
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(default)]
+    function: Option<FunctionSpec>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -115,11 +119,25 @@ struct FunctionSpec {
     parameters: Option<Value>,
 }
 
-impl From<ToolSpec> for Tool {
-    fn from(spec: ToolSpec) -> Tool {
-        let FunctionSpec { name, description, parameters } = spec.function;
-        let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-        Tool { name, description, parameters }
+/// The tools that the model is told of.
+///
+/// # Errors
+/// When a function is missing.
+pub(crate) fn tools(specs: Vec<ToolSpec>) -> Result<Vec<Tool>, ApiError> {
+    let known = specs.into_iter().filter(|spec| spec.kind.as_deref().is_none_or(|kind| kind == "function"));
+    let tool = |spec: ToolSpec| {
+        let missing = || ApiError::bad_request("a tool of the type function has no function").about("tools");
+        let FunctionSpec { name, description, parameters } = spec.function.ok_or_else(missing)?;
+        Ok(Tool { name, description, parameters: parameters_of(parameters) })
+    };
+    known.map(tool).collect()
+}
+
+/// The schema of a tool's arguments, which are an object if nothing else is said.
+pub(crate) fn parameters_of(given: Option<Value>) -> Value {
+    match given {
+        Some(Value::Object(fields)) if !fields.is_empty() => Value::Object(fields),
+        _ => json!({"type": "object", "properties": {}}),
     }
 }
 
@@ -128,7 +146,7 @@ impl From<ToolSpec> for Tool {
 pub(crate) struct CalledTool {
     /// Names the call, where the API gives calls names.
     #[serde(default)]
-    pub(crate) id: Option<String>,
+    id: Option<String>,
     function: CalledFunction,
 }
 
@@ -140,22 +158,66 @@ struct CalledFunction {
     arguments: Value,
 }
 
-impl CalledTool {
-    /// The call.
-    ///
-    /// # Errors
-    /// When its arguments are a text that is not JSON.
-    pub(crate) fn call(self) -> Result<ToolCall, ApiError> {
-        let CalledFunction { name, arguments } = self.function;
-        let arguments = match arguments {
-            Value::Null => json!({}),
-            Value::String(text) if text.is_empty() => json!({}),
-            Value::String(text) => serde_json::from_str(&text).map_err(|error| {
-                ApiError::bad_request(format!("the arguments of a call of {name:?} are not JSON: {error}"))
-                    .about("messages")
-            })?,
-            arguments => arguments,
-        };
-        Ok(ToolCall { name, arguments })
+impl From<CalledTool> for ToolCall {
+    fn from(CalledTool { id, function }: CalledTool) -> ToolCall {
+        let id = id.filter(|id| !id.is_empty());
+        ToolCall { id, ..ToolCall::new(function.name, arguments_of(function.arguments)) }
+    }
+}
+
+/// A note in place of what only a model that sees or hears could be shown.
+pub(crate) fn left_out(kind: &str) -> String {
+    format!("({kind}: it cannot be shown here)")
+}
+
+/// The arguments of a call as an object. A model may have written some that are none, and is told so by the result, which
+/// stands in the conversation, too.
+pub(crate) fn arguments_of(given: Value) -> Value {
+    match given {
+        Value::Object(fields) => Value::Object(fields),
+        Value::Null => json!({}),
+        Value::String(text) if text.trim().is_empty() => json!({}),
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(Value::Object(fields)) => Value::Object(fields),
+            Ok(Value::Null) => json!({}),
+            _ => json!({"arguments": text}),
+        },
+        other => json!({"arguments": other}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_alone_are_the_question() {
+        let turns = vec![Message::new(Role::System, "Write."), Message::new(Role::Assistant, "What?")];
+        let taken = Conversation::of(turns).unwrap();
+        assert_eq!((taken.history.len(), taken.question.as_str(), taken.turns_after.len()), (0, "Write.", 1));
+        assert!(Conversation::of(vec![Message::new(Role::Assistant, "x")]).is_err());
+    }
+
+    #[test]
+    fn turns_in_a_row_are_one() {
+        let thought = Message { reasoning: "Hm.".to_owned(), ..Message::new(Role::Assistant, "") };
+        let turns = vec![Message::new(Role::User, "One."), thought.clone(), Message::new(Role::User, "Two.")];
+        assert_eq!(Conversation::of(turns).unwrap().question, "One.\n\nTwo.");
+        let turns = vec![Message::new(Role::User, "One."), thought, Message::new(Role::Assistant, "Yes.")];
+        let answer = Conversation::of(turns).unwrap().turns_after;
+        assert_eq!(answer, [Message { reasoning: "Hm.".to_owned(), ..Message::new(Role::Assistant, "Yes.") }]);
+    }
+
+    #[test]
+    fn arguments_are_an_object_whatever_was_written() {
+        let check = |given, expected| assert_eq!(arguments_of(given), expected);
+        check(json!("{\"a\": 1}"), json!({"a": 1}));
+        check(json!({"a": 1}), json!({"a": 1}));
+        check(json!(""), json!({}));
+        check(Value::Null, json!({}));
+        check(json!("ls -l"), json!({"arguments": "ls -l"}));
+        check(json!("{\"a\": 1} {\"b\": 2}"), json!({"arguments": "{\"a\": 1} {\"b\": 2}"}));
+        check(json!("[1]"), json!({"arguments": "[1]"}));
+        check(json!([1]), json!({"arguments": [1]}));
     }
 }

@@ -3,7 +3,8 @@
 //! A page from elsewhere, open in a browser on this machine, can send requests to a server on it: directly, or under a
 //! name of its own that it lets point here (DNS rebinding). So a request must ask for a name that is this server's own,
 //! must not come from another page, and must say that its body is JSON, which a page may not do without asking first. A
-//! program that no browser runs may leave out what its body is, as LiteLLM does for Ollama.
+//! program that no browser runs may leave out what its body is, as LiteLLM does for Ollama, or call it a form, as `curl
+//! -d` does. The port may be another one, as a tunnel or a container forwards it: what protects is the name.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -55,13 +56,15 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     if !asks_for_own || is_foreign_target {
         return forbidden("this server does not answer to the name in the header Host: name it in server.hosts");
     }
-    if headers.contains_key(header::ORIGIN) && !single(headers, &header::ORIGIN).is_some_and(|it| own.has_origin(it)) {
+    let host = single(headers, &header::HOST).unwrap_or_default();
+    let is_own_page = || single(headers, &header::ORIGIN).is_some_and(|origin| own.is_own_page(origin, host));
+    if headers.contains_key(header::ORIGIN) && !is_own_page() {
         return forbidden("pages of other origins may not use this server");
     }
     if headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none") {
         return forbidden("pages of other sites may not use this server");
     }
-    let owner = key(headers).and_then(|key| owner(&settings.keys, key));
+    let owner = keys(headers).find_map(|key| owner(&settings.keys, key));
     let needs_key = !settings.keys.is_empty() && !page::is_file(request.uri().path());
     if needs_key && owner.is_none() {
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer KEY"));
@@ -87,9 +90,13 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-fn key(headers: &HeaderMap) -> Option<&str> {
-    let bearer = single(headers, &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    bearer.or_else(|| single(headers, &HeaderName::from_static("x-api-key")))
+/// The keys that a request names. A client may have a placeholder in one of the headers and the key in the other.
+fn keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let bearer = single(headers, &header::AUTHORIZATION).and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    bearer.into_iter().chain(single(headers, &HeaderName::from_static("x-api-key")))
 }
 
 /// The owner of what is asked with a key that is known. It is compared with all keys, so that the time does not say which
@@ -98,16 +105,18 @@ fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
     keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
 }
 
-/// Whether a body may be JSON: its kind says so, or says nothing. Some programs send no kind or that of any bytes, and so
-/// could a page, but a browser adds where the page is from.
+/// Whether a body may be JSON: its kind says so, or says nothing. Some programs send no kind, that of any bytes, or that of
+/// a form (`curl -d`), and so could a page, but a browser adds where the page is from.
 fn may_be_json(headers: &HeaderMap) -> bool {
-    let is_from_browser = headers.contains_key(header::ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
+    let is_from_browser = [header::ORIGIN, header::REFERER, SEC_FETCH_SITE].iter().any(|it| headers.contains_key(it));
     if !headers.contains_key(header::CONTENT_TYPE) {
         return !is_from_browser;
     }
     let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    let says_nothing = kind.eq_ignore_ascii_case("application/octet-stream");
+    let says_nothing = ["application/octet-stream", "application/x-www-form-urlencoded"]
+        .iter()
+        .any(|nothing| kind.eq_ignore_ascii_case(nothing));
     kind.eq_ignore_ascii_case("application/json") || says_nothing && !is_from_browser
 }
 
@@ -118,22 +127,26 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Whether a name with its port is this server's.
+    /// Whether a name is this server's, with any port or none.
     fn has(&self, host: &str) -> bool {
-        let (name, port) = match host.rsplit_once(':') {
-            Some((name, port)) if !host.ends_with(']') => (name, port),
-            _ => (host, ""),
-        };
-        let is_own_port = match port {
-            "" => !host.ends_with(':') && self.address.port() == 80,
-            _ => port == self.address.port().to_string(),
-        };
-        is_own_port && self.is_name(name)
+        let (name, port) = parted(host);
+        is_port(port) && self.is_name(name)
     }
 
-    /// Whether an origin is a page of this server.
-    fn has_origin(&self, origin: &str) -> bool {
-        ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme).is_some_and(|host| self.has(host)))
+    /// Whether an origin is a page of this server, which was asked for as `host`: the one that it was asked for, or another
+    /// of its names at its own port.
+    fn is_own_page(&self, origin: &str, host: &str) -> bool {
+        let page = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+        page.is_some_and(|page| {
+            self.has(page) && (page.eq_ignore_ascii_case(host) || [page, host].iter().all(|it| self.is_own_port(it)))
+        })
+    }
+
+    fn is_own_port(&self, host: &str) -> bool {
+        match parted(host).1 {
+            None => self.address.port() == 80,
+            Some(port) => port == self.address.port().to_string(),
+        }
     }
 
     fn is_name(&self, name: &str) -> bool {
@@ -150,6 +163,19 @@ impl Names<'_> {
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         }
     }
+}
+
+/// A host's name and its port, if it has one.
+fn parted(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !host.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    }
+}
+
+/// Whether a port is written as usual, or left out.
+fn is_port(port: Option<&str>) -> bool {
+    port.is_none_or(|port| port.parse::<u16>().is_ok_and(|number| number > 0 && number.to_string() == port))
 }
 
 /// Whether a path of the router is documented, and takes no POST.
@@ -170,6 +196,9 @@ mod tests {
         for host in ["localhost:11435", "LOCALHOST:11435", "127.0.0.1:11435", "[::1]:11435"] {
             assert!(names().has(host), "{host}");
         }
+        for forwarded in ["localhost", "localhost:80", "localhost:18080", "127.0.0.1:18080", "[::1]", "[::1]:18080"] {
+            assert!(names().has(forwarded), "{forwarded}");
+        }
         let hosts = vec!["grader.lan".to_owned()];
         let names = Names { address: SocketAddr::from(([192, 168, 0, 7], 80)), hosts: &hosts };
         for host in ["grader.lan", "grader.lan:80", "192.168.0.7", "localhost"] {
@@ -186,10 +215,10 @@ mod tests {
             "",
             ":",
             ":11435",
-            "localhost",
             "localhost:",
-            "localhost:80",
             "localhost:011435",
+            "localhost:0",
+            "localhost:65536",
             "localhost:+11435",
             "localhost:11435 ",
             " localhost:11435",
@@ -216,7 +245,6 @@ mod tests {
             "[::ffff:127.0.0.1]:11435",
             "[::1%lo]:11435",
             "::1:11435",
-            "[::1]",
             "[localhost]:11435",
             "127.0.0.1%00.evil.example:11435",
             "localhost\t:11435",
@@ -225,13 +253,22 @@ mod tests {
         for host in foreign {
             assert!(!names().has(host), "{host:?}");
         }
+        let check = |origin: &str, host: &str, expected: bool| {
+            assert_eq!(names().is_own_page(origin, host), expected, "{origin:?} {host:?}");
+        };
         for origin in ["null", "", "http://evil.example", "http://localhost:11435.evil.example", "file://"] {
-            assert!(!names().has_origin(origin), "{origin:?}");
+            check(origin, "localhost:11435", false);
         }
         for origin in ["https://evil.example:11435", "http://localhost", "ftp://localhost:11435", "localhost:11435"] {
-            assert!(!names().has_origin(origin), "{origin:?}");
+            check(origin, "localhost:11435", false);
         }
-        assert!(names().has_origin("http://localhost:11435"));
+        check("http://localhost:11435", "localhost:11435", true);
+        check("http://127.0.0.1:11435", "localhost:11435", true);
+        check("http://localhost:18080", "localhost:18080", true);
+        check("http://localhost:18080", "localhost:11435", false);
+        check("http://localhost:11435", "localhost:18080", false);
+        check("http://localhost", "localhost", true);
+        check("http://evil.example", "evil.example", false);
     }
 
     #[test]

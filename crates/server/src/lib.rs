@@ -8,6 +8,7 @@
 //! The server is safe on a machine where a browser runs: its guard refuses requests of foreign pages and for foreign
 //! names.
 
+mod answer_format;
 mod answering;
 mod anthropic;
 mod bodies;
@@ -32,6 +33,7 @@ mod operators;
 mod page;
 mod pulls;
 mod requests;
+mod sampling;
 mod shapes;
 mod streams;
 mod tool_choice;

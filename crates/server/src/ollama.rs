@@ -36,10 +36,13 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(embed::embed_one))
 }
 
-/// The version of hone.
+/// The version of Ollama whose API this is. Clients ask for it, and some want a certain one at least.
+const OLLAMA_VERSION: &str = "0.13.5";
+
+/// The version of Ollama that clients may take this server for, and that of hone.
 #[utoipa::path(get, path = "/api/version", tag = "Ollama", responses((status = OK, body = OllamaVersion)))]
 async fn version(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    Json(json!({"version": shared.parts.version}))
+    Json(json!({"version": OLLAMA_VERSION, "hone": shared.parts.version}))
 }
 
 /// A moment, given in seconds since 1970, as RFC 3339 writes it.

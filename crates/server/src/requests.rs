@@ -1,6 +1,7 @@
 //! The bodies of requests, read as what their handlers take.
 
 use axum::body::Bytes;
+use hone_files::without_mark;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -12,11 +13,25 @@ const LONGEST_SEARCHED: usize = 1 << 20;
 /// The most fields of which each is looked at.
 const MOST_SEARCHED: usize = 64;
 
-/// Reads the body of a request.
+/// Reads the body of a request. A byte-order mark before it is passed over, half of a surrogate pair stands for a
+/// character that cannot be shown, and where a whole number is meant, it may be written as `8.0`.
 ///
 /// # Errors
 /// When it is not JSON, or not of this form; the error says where, and names the field.
 pub(crate) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
+    let body = without_mark(body);
+    serde_json::from_slice(body).or_else(|_| {
+        let whole = with_whole_surrogates(body);
+        serde_json::from_slice(&whole).or_else(|_| parsed_leniently(&whole))
+    })
+}
+
+/// Reads a body whose numbers may be written as `8.0`.
+fn parsed_leniently<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let read = |request: Value| T::deserialize(with_whole_numbers(request));
+    if let Ok(Ok(request)) = serde_json::from_slice(body).map(read) {
+        return Ok(request);
+    }
     serde_json::from_slice(body).map_err(|error| match serde_json::from_slice(body) {
         Err(error) => ApiError::bad_request(format!("the body is not JSON: {error}")),
         Ok(request) => {
@@ -26,6 +41,40 @@ pub(crate) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
             field.into_iter().fold(invalid, ApiError::about)
         }
     })
+}
+
+/// The JSON with halves of surrogate pairs, which some programs make when they cut a text, replaced by U+FFFD.
+fn with_whole_surrogates(json: &[u8]) -> Vec<u8> {
+    let mut json = json.to_vec();
+    let mut at = 0;
+    while let Some(escape) = json[at..].iter().position(|byte| *byte == b'\\').map(|place| at + place) {
+        let unit = |at: usize| {
+            let digits = json.get(at..at + 6)?.strip_prefix(b"\\u")?;
+            u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+        };
+        at = match (unit(escape), unit(escape + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => escape + 12,
+            (Some(0xd800..=0xdfff), _) => {
+                json[escape..escape + 6].copy_from_slice(b"\\ufffd");
+                escape + 6
+            }
+            _ => json.len().min(escape + 2),
+        };
+    }
+    json
+}
+
+/// The value with whole numbers written as such.
+fn with_whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|value| number.is_f64() && value.fract() == 0.0 && value.abs() < 9e15);
+            whole.map_or(Value::Number(number), |value| Value::from(value as i64))
+        }
+        Value::Array(items) => items.into_iter().map(with_whole_numbers).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, with_whole_numbers(value))).collect(),
+        other => other,
+    }
 }
 
 /// Reads a field in which null stands for its default, as if it were left out.
@@ -118,6 +167,25 @@ mod tests {
         check(json!({"heat": 1}), Some("turns"));
         check(json!({"turns": [], "name": {}}), Some("name"));
         check(json!([]), None);
+    }
+
+    #[test]
+    fn untidy_json_is_read_all_the_same() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Untidy {
+            text: String,
+            n: usize,
+        }
+        let check = |body: &str, text: &str| {
+            let read: Untidy = parsed(&Bytes::from(body.to_owned())).unwrap();
+            assert_eq!(read, Untidy { text: text.to_owned(), n: 8 }, "{body}");
+        };
+        check("\u{feff}{\"text\": \"a\", \"n\": 8}", "a");
+        check(r#"{"text": "a", "n": 8.0}"#, "a");
+        check(r#"{"text": "cut \ud83d", "n": 8}"#, "cut \u{fffd}");
+        check(r#"{"text": "\udd11 \ud83d\udd11 \\ud83d \ud83d\n", "n": 8.0}"#, "\u{fffd} 🔑 \\ud83d \u{fffd}\n");
+        let error = parsed::<Untidy>(&Bytes::from_static(b"{\"text\": \"a\", \"n\": 8.5}")).unwrap_err();
+        assert!(error.message.contains("floating point `8.5`, expected usize"), "{}", error.message);
     }
 
     #[test]

@@ -17,11 +17,19 @@ use crate::clients::StreamSlot;
 use crate::error::ApiError;
 
 /// How long a stream is silent before it says that it is alive. Clients and proxies give up after some 30 seconds.
-const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// Events as `text/event-stream`; each text becomes the data of one.
+/// How long the first piece of a stream is waited for before the stream begins without it. Some clients give up on a
+/// server that is silent while it computes a long prompt.
+pub(crate) const OPENING: Duration = Duration::from_secs(1);
+
+/// A comment, which readers of events pass over.
+pub(crate) const COMMENT: &str = ":\n\n";
+
+/// Events as `text/event-stream`; each text becomes the data of one. While none comes, comments are sent.
 pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
-    body(slot, "text/event-stream", texts.map(|text| format!("data: {text}\n\n")))
+    let texts = texts.map(|text| format!("data: {text}\n\n"));
+    body(slot, "text/event-stream", kept_alive(texts, SILENCE, COMMENT))
 }
 
 /// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent.
@@ -40,7 +48,7 @@ pub(crate) fn typed_events(
 /// # Errors
 /// When there will be no answer.
 pub(crate) async fn first_piece(answering: &mut Answering) -> Result<Option<Piece>, ApiError> {
-    match timeout(SILENCE, answering.next()).await {
+    match timeout(OPENING, answering.next()).await {
         Ok(Piece::Failed(error)) => Err(error),
         Ok(piece) => Ok(Some(piece)),
         Err(_) => Ok(None),

@@ -20,6 +20,8 @@ pub(crate) enum ToolChoice {
     Required,
     /// It calls the tool of this name.
     Named(String),
+    /// It may call the tools of these names alone, or must call one of them.
+    Allowed { names: Vec<String>, is_required: bool },
 }
 
 impl ToolChoice {
@@ -38,6 +40,10 @@ impl ToolChoice {
             ToolChoice::Required => {
                 let schema = call_schema(&tools);
                 Ok((tools, Some(schema)))
+            }
+            ToolChoice::Allowed { names, is_required } => {
+                let allowed = tools.into_iter().filter(|tool| names.contains(&tool.name)).collect();
+                if is_required { ToolChoice::Required.of(allowed) } else { Ok((allowed, None)) }
             }
             ToolChoice::Named(name) => {
                 let named: Vec<Tool> = tools.iter().filter(|tool| tool.name == name).cloned().collect();
@@ -113,8 +119,9 @@ fn moved_field(key: String, value: Value, place: &str) -> (String, Value) {
 
 /// The schema of an object without further keys, so that its answer ends.
 fn closed(schema: &Value) -> Value {
-    let Value::Object(fields) = schema else { return schema.clone() };
-    let mut closed: Map<String, Value> = fields.clone();
+    let fields = schema.as_object().cloned().unwrap_or_default();
+    let mut closed: Map<String, Value> = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
+    closed.entry("type").or_insert_with(|| json!("object"));
     closed.entry("additionalProperties").or_insert(Value::Bool(false));
     Value::Object(closed)
 }
@@ -122,6 +129,27 @@ fn closed(schema: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_are_an_object_whose_keys_are_known() {
+        let check = |schema: Value, expected: Value| assert_eq!(closed(&schema), expected);
+        check(json!({}), json!({"type": "object", "additionalProperties": false}));
+        check(json!({"type": "object", "properties": null}), json!({"type": "object", "additionalProperties": false}));
+        check(
+            json!({"type": "object", "additionalProperties": {}}),
+            json!({"type": "object", "additionalProperties": {}}),
+        );
+    }
+
+    #[test]
+    fn only_allowed_tools_are_shown() {
+        let tool = |name: &str| Tool { name: name.to_owned(), description: String::new(), parameters: json!({}) };
+        let choice = |is_required| ToolChoice::Allowed { names: vec!["b".to_owned()], is_required };
+        let (shown, forced) = choice(false).of(vec![tool("a"), tool("b")]).unwrap();
+        assert_eq!((shown, forced), (vec![tool("b")], None));
+        assert!(choice(true).of(vec![tool("a"), tool("b")]).unwrap().1.is_some());
+        assert!(choice(true).of(vec![tool("a")]).is_err());
+    }
 
     #[test]
     fn the_references_of_a_tools_schema_lead_to_their_parts() {

@@ -33,7 +33,7 @@ fn first_json(text: &str) -> Option<Value> {
 fn call(name: &str, json: &str) -> Option<ToolCall> {
     let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
     let arguments = first_json(json).filter(Value::is_object)?;
-    is_name.then(|| ToolCall { name: name.to_owned(), arguments })
+    is_name.then(|| ToolCall::new(name, arguments))
 }
 
 /// `f[ARGS]{"a": 1}`, perhaps with the call's id before the arguments.
@@ -79,7 +79,7 @@ fn tagged_call(function: &str, tools: &[KnownTool]) -> Option<ToolCall> {
         let value = Some(text).filter(|_| !is_text).and_then(|text| serde_json::from_str(text).ok());
         arguments.insert(key.to_owned(), value.unwrap_or_else(|| Value::from(text)));
     }
-    Some(ToolCall { name: name.to_owned(), arguments: Value::Object(arguments) })
+    Some(ToolCall::new(name, Value::Object(arguments)))
 }
 
 /// `[f(a=1), g()]`, or one call a line.
@@ -90,7 +90,7 @@ fn python(body: &str) -> Option<Vec<ToolCall>> {
     while !(reader.is_at_end() || is_list && reader.take("]")) {
         let name = reader.word()?.to_owned();
         let arguments = Value::Object(reader.pairs("(", "=", ")")?);
-        calls.push(ToolCall { name, arguments });
+        calls.push(ToolCall::new(name, arguments));
         reader.take(",");
     }
     reader.is_at_end().then_some(calls)
@@ -104,7 +104,7 @@ fn braces(body: &str) -> Option<Vec<ToolCall>> {
         reader.take("call:").then_some(())?;
         let name = reader.word()?.to_owned();
         let arguments = Value::Object(reader.pairs("{", ":", "}")?);
-        calls.push(ToolCall { name, arguments });
+        calls.push(ToolCall::new(name, arguments));
     }
     Some(calls)
 }

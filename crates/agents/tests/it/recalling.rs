@@ -192,7 +192,7 @@ fn a_model_with_tools_asks_memory_itself() {
     assert_eq!(requests[0].tools[0].name, "search_memory");
     assert_eq!(messages_of(&requests[0]).len(), 1, "nothing is put into the conversation");
     let [.., call, result] = messages_of(&requests[1]) else { panic!("the call and its result are told") };
-    let expected = ToolCall { name: "search_memory".into(), arguments: json!({"query": "cat called"}) };
+    let expected = ToolCall::new("search_memory", json!({"query": "cat called"}));
     assert_eq!((call.role, call.content.as_str(), &call.tool_calls), (Role::Assistant, "Let me see.", &vec![expected]));
     assert!(result.content.starts_with("Found, as data:\n> Asked: My"), "{}", result.content);
 }

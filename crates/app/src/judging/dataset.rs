@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use hone_files::without_mark;
 use hone_judging::{CompareTask, GradeTask, OwnRubric, QuestionSet};
 use hone_protocol::RespondentId;
 use serde_json::{Map, Value};
@@ -110,11 +111,12 @@ impl DataSet {
 /// The objects of a file, each with its place.
 fn objects(path: &Path) -> anyhow::Result<Vec<(String, Map<String, Value>)>> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = without_mark(&text);
     if !text.trim_ascii_start().starts_with(b"[") {
         let lines = lines::read(path)?;
         return Ok(lines.into_iter().map(|line| (format!("line {}", line.number), line.object)).collect());
     }
-    let objects: Vec<Map<String, Value>> = serde_json::from_slice(&text)
+    let objects: Vec<Map<String, Value>> = serde_json::from_slice(text)
         .map_err(|error| usage(format!("{} is not a JSON array of objects: {error}", path.display())))?;
     Ok((1..).zip(objects).map(|(number, object)| (format!("item {number}"), object)).collect())
 }

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hone_files::without_mark;
 use serde::Deserializer;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer, Visitor};
@@ -128,6 +129,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
 }
 
 fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
+    let line = if number == 1 { without_mark(line) } else { line };
     Ok(Line { number, object: serde_json::from_slice(line)? })
 }
 

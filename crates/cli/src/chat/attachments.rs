@@ -55,17 +55,24 @@ impl Attachment {
         Ok((!text.trim().is_empty()).then(|| Attachment { name: STDIN.to_owned(), text }))
     }
 
-    /// The files that are mentioned in `question` as `@PATH`. Other words that begin with `@` are left alone.
+    /// The files that are mentioned in `question` as `@PATH`, or as `@"PATH"`. Other words that begin with `@` are left
+    /// alone.
     ///
     /// # Errors
     /// When a mentioned file is not a text.
     pub(crate) fn mentioned(question: &str) -> anyhow::Result<Vec<Attachment>> {
-        let names = question.split_whitespace().filter_map(|word| word.strip_prefix('@'));
-        let files = names.filter_map(|name| {
-            let sentence_end = |character| ".,;:!?)".contains(character);
-            [name, name.trim_end_matches(sentence_end)].map(Path::new).into_iter().find(|path| path.is_file())
-        });
-        files.map(Attachment::file).collect()
+        let mut files = Vec::new();
+        for (at, _) in question.match_indices('@') {
+            let begins_word = question[..at].chars().next_back().is_none_or(|before| before.is_whitespace());
+            let rest = question[at + 1..].lines().next().unwrap_or_default();
+            if !begins_word {
+                continue;
+            }
+            let quoted = rest.strip_prefix('"').and_then(|rest| Some(Path::new(rest.split_once('"')?.0)));
+            let path = quoted.filter(|path| path.is_file()).or_else(|| mentioned_path(rest));
+            files.extend(path.map(Attachment::file).transpose()?);
+        }
+        Ok(files)
     }
 
     /// Its text.
@@ -121,6 +128,18 @@ const STDIN: &str = "stdin";
 
 /// What stands before the name of a block.
 const FILE: &str = "File: ";
+
+/// The most words of a file's name.
+const MOST_WORDS: usize = 12;
+
+/// The file whose path a line begins with: the longest of those that exist, as names may hold spaces.
+fn mentioned_path(line: &str) -> Option<&Path> {
+    let sentence_end = |character| ".,;:!?)".contains(character);
+    let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at).take(MOST_WORDS).chain([line.len()]);
+    let paths: Vec<&Path> =
+        ends.flat_map(|end| [line[..end].trim_end_matches(sentence_end), &line[..end]]).map(Path::new).collect();
+    paths.into_iter().rfind(|path| path.is_file())
+}
 
 /// What a path names: itself, or the files that it matches as a pattern with `*`, `?` or `[…]`.
 ///
@@ -185,6 +204,25 @@ mod tests {
         check(&two, "Why?", "File: a.md\n````\nx\n```\ny\n```\n\nz\n````\n\nFile: b\n```\nw\n```\n\nWhy?");
         check(&[attachment("a", "`````")], "b:\n```\nw\n```", "File: a\n``````\n`````\n``````\n\nb:\n```\nw\n```");
         check(&[], "Explain:\n```\nx\n```", "Explain:\n```\nx\n```");
+    }
+
+    #[test]
+    fn mentioned_files_may_have_spaces_in_their_names() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let root = folder.path().display();
+        for name in ["my", "my notes.txt", "plain.txt"] {
+            fs::write(folder.path().join(name), name)?;
+        }
+        let check = |question: String, expected: &[&str]| {
+            let mentioned = Attachment::mentioned(&question).unwrap();
+            let texts: Vec<&str> = mentioned.iter().map(Attachment::text).collect();
+            assert_eq!(texts, expected, "{question}");
+        };
+        check(format!("What is in @{root}/my notes.txt please?"), &["my notes.txt"]);
+        check(format!("What is in @\"{root}/my notes.txt\", please?"), &["my notes.txt"]);
+        check(format!("Compare @{root}/my with @{root}/plain.txt."), &["my", "plain.txt"]);
+        check(format!("Write to me@{root}/my, @nobody or NSLog(@\"x\") @\"y\""), &[]);
+        Ok(())
     }
 
     #[test]

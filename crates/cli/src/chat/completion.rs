@@ -45,10 +45,12 @@ pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
     fitting.map(|text| Offer { start, text: text.clone(), description: None, goes_on: name == "set" }).collect()
 }
 
-/// The files that the last word may mention, if it begins with `@`.
+/// The files that the end of the line may mention: what comes after the last `@` that begins a word. It may hold spaces.
 fn mentioned_files(line: &str) -> Vec<Offer> {
-    let word = line.rsplit(char::is_whitespace).next().unwrap_or_default();
-    word.strip_prefix('@').map_or_else(Vec::new, |path| files(line.len() - path.len(), path))
+    let begins_word = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    let Some((at, _)) = line.rmatch_indices('@').find(|(at, _)| begins_word(*at)) else { return Vec::new() };
+    let path = line[at + 1..].trim_start_matches('"');
+    files(line.len() - path.len(), path)
 }
 
 /// The files and folders whose paths begin with `path`; hidden ones only if it names them. A folder that cannot
@@ -114,7 +116,7 @@ mod tests {
     fn files_are_offered() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().display().to_string();
-        for name in ["notes.txt", "news.md", ".hidden"] {
+        for name in ["notes.txt", "news.md", ".hidden", "my notes.txt"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         std::fs::create_dir(folder.path().join("nested")).unwrap();
@@ -122,6 +124,7 @@ mod tests {
         check(&line("ne"), &[&line("nested/"), &line("news.md")]);
         check(&line(".h"), &[&line(".hidden")]);
         check(&line("nested/"), &[]);
+        check(&line("my no"), &[&line("my notes.txt")]);
         check(&line("nowhere/x"), &[]);
         check(&format!("/file {root}/no"), &[&format!("/file {root}/notes.txt")]);
         check(&format!("{} too", line("ne")), &[]);

@@ -55,7 +55,7 @@ pub(crate) fn editor(
         .with_history_exclusion_prefix(Some(" ".to_string()))
         .with_hinter(Box::new(OneLineHinter::default()))
         .with_highlighter(Box::new(NoHighlighting))
-        .with_validator(Box::new(LineValidator))
+        .with_validator(Box::new(LineValidator { pastes: pastes.clone() }))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
         .with_quick_completions(true)
         .with_partial_completions(true)
@@ -121,8 +121,8 @@ struct UnfoldingHistory {
 
 impl History for UnfoldingHistory {
     fn save(&mut self, mut item: HistoryItem) -> reedline::Result<HistoryItem> {
-        if let Some(unfolded) = self.pastes.unfold(&item.command_line) {
-            item.command_line = unfolded;
+        if let Some(entered) = self.pastes.entered(&item.command_line) {
+            item.command_line = entered;
         }
         self.typed.save(item)
     }
@@ -202,11 +202,14 @@ impl Highlighter for NoHighlighting {
     }
 }
 
-struct LineValidator;
+/// Lets a line be entered once what was typed of it is complete.
+struct LineValidator {
+    pastes: Pastes,
+}
 
 impl Validator for LineValidator {
     fn validate(&self, line: &str) -> ValidationResult {
-        if is_complete(line) { ValidationResult::Complete } else { ValidationResult::Incomplete }
+        if is_complete(&self.pastes.typed(line)) { ValidationResult::Complete } else { ValidationResult::Incomplete }
     }
 }
 

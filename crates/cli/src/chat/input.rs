@@ -51,7 +51,7 @@ fn question(text: &str) -> Input {
 }
 
 /// The text without the backslashes that only mark continued lines.
-fn joined(text: &str) -> String {
+pub(super) fn joined(text: &str) -> String {
     text.replace("\\\n", "\n")
 }
 

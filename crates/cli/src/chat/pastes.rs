@@ -7,9 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_app::describe::bytes;
 
-/// The texts that were pasted and folded.
+use super::input::{BLOCK, joined};
+
+/// The texts that were pasted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pastes(Arc<Mutex<Vec<Folded>>>);
+pub(crate) struct Pastes(Arc<Mutex<Pasted>>);
+
+#[derive(Debug, Default)]
+struct Pasted {
+    folded: Vec<Folded>,
+    /// Texts of the line being typed that are shown whole.
+    shown: Vec<String>,
+}
 
 #[derive(Debug)]
 struct Folded {
@@ -23,34 +32,91 @@ const MOST_LINES: usize = 5;
 /// The most characters of a pasted text that is shown whole.
 const MOST_CHARACTERS: usize = 500;
 
+/// A part of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part<'a> {
+    Typed(&'a str),
+    Pasted(&'a str),
+}
+
 impl Pastes {
     /// What a line shows for a pasted text.
     pub(crate) fn fold(&self, pasted: &str) -> String {
         let text = pasted.replace("\r\n", "\n").replace('\r', "\n");
         let n_lines = text.lines().count();
+        let mut pasted = self.pasted();
         if n_lines <= MOST_LINES && text.chars().count() <= MOST_CHARACTERS {
+            if !text.trim().is_empty() {
+                pasted.shown.push(text.clone());
+            }
             return text;
         }
-        let mut folded = self.folded();
-        let name = fresh_name(&folded, &text, n_lines);
-        folded.push(Folded { name: name.clone(), text });
+        let name = fresh_name(&pasted.folded, &text, n_lines);
+        pasted.folded.push(Folded { name: name.clone(), text });
         name
     }
 
-    /// What was entered, if the line names a pasted text: the line with the texts.
-    pub(crate) fn unfold(&self, line: &str) -> Option<String> {
-        let folded = self.folded();
-        let (mut unfolded, mut rest) = (String::new(), line);
-        while let Some((at, paste)) = first_name(&folded, rest) {
-            unfolded.push_str(&rest[..at]);
-            unfolded.push_str(&paste.text);
-            rest = &rest[at + paste.name.len()..];
-        }
-        (rest.len() < line.len()).then(|| unfolded + rest)
+    /// What was entered with a line that holds pasted texts, which are no notation: only what is typed can be a command,
+    /// begin a block or continue a line. `None` if nothing in the line was pasted.
+    pub(crate) fn entered(&self, line: &str) -> Option<String> {
+        let pasted = self.pasted();
+        let parts = pasted.parts(line);
+        let is_pasted = parts.iter().any(|part| matches!(part, Part::Pasted(_)));
+        let is_notation = match parts.iter().find(|part| !part.text().trim().is_empty())? {
+            Part::Typed(text) => ["/", BLOCK].iter().any(|start| text.trim_start().starts_with(start)),
+            Part::Pasted(_) => false,
+        };
+        let text: String = parts
+            .iter()
+            .map(|part| match part {
+                Part::Typed(text) if !is_notation => joined(text),
+                part => part.text().to_owned(),
+            })
+            .collect();
+        is_pasted.then(|| if is_notation { text } else { format!("{BLOCK}{text}{BLOCK}") })
     }
 
-    fn folded(&self) -> MutexGuard<'_, Vec<Folded>> {
+    /// The line with a letter in place of each pasted text, to tell whether what was typed is complete.
+    pub(crate) fn typed(&self, line: &str) -> String {
+        let pasted = self.pasted();
+        pasted.parts(line).iter().map(|part| if let Part::Typed(text) = part { text } else { "x" }).collect()
+    }
+
+    /// Forgets the texts that a line showed which was entered or given up.
+    pub(crate) fn forget_shown(&self) {
+        self.pasted().shown.clear();
+    }
+
+    fn pasted(&self) -> MutexGuard<'_, Pasted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pasted {
+    /// The parts of a line. A pasted text is not looked into.
+    fn parts<'a>(&'a self, line: &'a str) -> Vec<Part<'a>> {
+        let (mut parts, mut rest) = (Vec::new(), line);
+        while let Some((at, shown, text)) = self.first_in(rest) {
+            parts.extend([Part::Typed(&rest[..at]), Part::Pasted(text)]);
+            rest = &rest[at + shown.len()..];
+        }
+        parts.push(Part::Typed(rest));
+        parts
+    }
+
+    /// The first pasted text in a line: its place, what is shown for it, and the text. Of two at one place, the longer.
+    fn first_in(&self, line: &str) -> Option<(usize, &str, &str)> {
+        let folded = self.folded.iter().map(|paste| (paste.name.as_str(), paste.text.as_str()));
+        let all = folded.chain(self.shown.iter().map(|text| (text.as_str(), text.as_str())));
+        let found = all.filter_map(|(shown, text)| Some((line.find(shown)?, shown, text)));
+        found.min_by_key(|(at, shown, _)| (*at, std::cmp::Reverse(shown.len())))
+    }
+}
+
+impl<'a> Part<'a> {
+    fn text(self) -> &'a str {
+        let (Part::Typed(text) | Part::Pasted(text)) = self;
+        text
     }
 }
 
@@ -62,32 +128,47 @@ fn fresh_name(folded: &[Folded], text: &str, n_lines: usize) -> String {
     names.find(|name| folded.iter().all(|paste| paste.name != *name)).unwrap_or(size)
 }
 
-fn first_name<'a>(folded: &'a [Folded], text: &str) -> Option<(usize, &'a Folded)> {
-    folded.iter().filter_map(|paste| Some((text.find(&paste.name)?, paste))).min_by_key(|(at, _)| *at)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn equal_sizes_have_different_names() {
-        let pastes = Pastes::default();
-        let (one, two) = (pastes.fold(&"a".repeat(600)), pastes.fold(&"b".repeat(600)));
-        assert_eq!((one.as_str(), two.as_str()), ("[pasted 600 B, 1 line]", "[pasted 600 B, 1 line, no. 2]"));
-        assert_eq!(pastes.unfold(&two), Some("b".repeat(600)));
+    fn entered(pastes: &Pastes, line: &str) -> Option<String> {
+        let entered = pastes.entered(line)?;
+        Some(entered.strip_prefix(BLOCK)?.strip_suffix(BLOCK)?.to_owned())
     }
 
     #[test]
-    fn a_short_text_is_shown_whole_and_a_long_one_is_folded() {
+    fn a_long_text_is_folded_under_a_name_of_its_own() {
+        let pastes = Pastes::default();
+        let (one, two) = (pastes.fold(&"a".repeat(600)), pastes.fold(&"b".repeat(600)));
+        assert_eq!((one.as_str(), two.as_str()), ("[pasted 600 B, 1 line]", "[pasted 600 B, 1 line, no. 2]"));
+        assert_eq!(entered(&pastes, &two), Some("b".repeat(600)));
+    }
+
+    #[test]
+    fn a_line_has_the_texts_of_its_names() {
         let pastes = Pastes::default();
         assert_eq!(pastes.fold("one\r\ntwo\rthree"), "one\ntwo\nthree");
-        let long = "word ".repeat(200);
+        let long = "c".repeat(1000);
         assert_eq!(pastes.fold(&long), "[pasted 1.00 kB, 1 line]");
         assert_eq!(pastes.fold("a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne"), "[pasted 34 B, 6 lines]");
-        assert_eq!(pastes.unfold("plain [pasted 1 B, 9 lines]"), None);
+        assert_eq!(pastes.entered("plain [pasted 1 B, 9 lines]"), None);
         let line = "x [pasted 34 B, 6 lines] [pasted 1.00 kB, 1 line]. y";
         let expected = format!("x a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne {long}. y");
-        assert_eq!(pastes.unfold(line), Some(expected), "a pasted text is not looked into");
+        assert_eq!(entered(&pastes, line), Some(expected), "a pasted text is not looked into");
+    }
+
+    #[test]
+    fn a_pasted_text_is_no_notation() {
+        for text in ["// counts up\nlet n;", "/etc/hosts", "/clear", "\"\"\"Doc\"\"\"", "run \\\n  --rm \\", "```"] {
+            let pastes = Pastes::default();
+            assert_eq!(pastes.fold(text), text);
+            assert_eq!(entered(&pastes, text).as_deref(), Some(text));
+            assert_eq!(pastes.typed(text), "x");
+            assert_eq!(entered(&pastes, &format!("Why \\\n{text}")), Some(format!("Why \n{text}")));
+            assert_eq!(pastes.entered(&format!("/system {text}")), Some(format!("/system {text}")));
+            pastes.forget_shown();
+            assert_eq!(pastes.entered(text), None, "typed again, it is notation");
+        }
     }
 }

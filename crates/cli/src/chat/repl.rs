@@ -8,7 +8,6 @@ use anyhow::Context;
 use reedline::{EditCommand, ExternalPrinter, HistoryItem, Signal};
 
 use super::editor::{ChatPrompt, TabCompleter, editor};
-use super::input::BLOCK;
 use super::pastes::Pastes;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
@@ -55,6 +54,7 @@ pub(crate) fn run(
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
                 Signal::CtrlC => {
+                    pastes.forget_shown();
                     screen.note("Ctrl-D or /exit leaves");
                     continue;
                 }
@@ -65,17 +65,12 @@ pub(crate) fn run(
                 }
             }
         };
-        let entered = pastes.unfold(&text).map_or_else(|| text.clone(), |unfolded| as_entered(&text, unfolded));
+        let entered = pastes.entered(&text).unwrap_or(text);
+        pastes.forget_shown();
         if handle(shell, &entered, screen, &mut typed)? == Flow::Leave {
             return Ok(());
         }
     }
-}
-
-/// A line with the texts that were pasted into it. Nothing in them is notation: only what was typed can be a command.
-fn as_entered(typed: &str, unfolded: String) -> String {
-    let is_notation = ["/", BLOCK].iter().any(|start| typed.trim_start().starts_with(start));
-    if is_notation { unfolded } else { format!("{BLOCK}{unfolded}{BLOCK}") }
 }
 
 /// Executes `text`. What is typed in the meantime is executed next.

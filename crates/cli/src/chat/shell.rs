@@ -466,7 +466,7 @@ mod tests {
         check(
             &generator,
             &["/set top_p 3", "x"],
-            "error: sampling.top_p (chat): top_p is 3: it must be above 0 and at most 1\nyes|end",
+            "error: sampling.top_p (chat): top_p is 3: it must be 0 to 1\nyes|end",
         );
         check(&generator, &["/model nowhere", "/model"], "error: no model \"nowhere\"\nsmollm2:135m");
         check(&generator, &["/load nothing"], "error: no conversation \"nothing\" is saved");

@@ -35,6 +35,7 @@ pub(crate) fn run(app: &Invocation, arguments: &EmbedArguments) -> anyhow::Resul
     if arguments.texts.is_empty() {
         for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
             let line = line.context("cannot read the texts from stdin")?;
+            let line = if number == 1 { line.trim_start_matches('\u{feff}').to_owned() } else { line };
             add(if arguments.json_lines { Text::of_json(number, &line)? } else { Text::plain(line) })?;
         }
     } else {

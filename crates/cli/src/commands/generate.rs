@@ -73,6 +73,7 @@ fn request(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<Ge
         stop: sampling.stop.clone(),
         thinking: sampling.thinking(),
         constraint: constraint(arguments)?,
+        completes_json: true,
         logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new(), state: false },
         ..GenerateRequest::new(app.config.engine.model.clone(), prompt(arguments)?)
     })

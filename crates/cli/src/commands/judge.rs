@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 
 use anyhow::Context;
 use hone_app::judging::{JudgeSession, KnownJudge, known_judges};
+use hone_files::without_mark;
 use hone_judging::{Features, LIKELIHOOD, features_of};
 use hone_protocol::Message;
 use serde_json::{Map, Value, json};
@@ -111,8 +112,9 @@ fn features(app: &Invocation, arguments: &JudgeFeaturesArguments) -> anyhow::Res
     let file = std::fs::File::open(&arguments.file).with_context(failure)?;
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
         let wrong = |what: &str| usage(format!("line {number} of {} {what}", arguments.file.display()));
+        let line = line.with_context(failure)?;
         let mut object: Map<String, Value> =
-            serde_json::from_str(&line.with_context(failure)?).map_err(|_| wrong("is not a JSON object"))?;
+            serde_json::from_slice(without_mark(line.as_bytes())).map_err(|_| wrong("is not a JSON object"))?;
         let text =
             |name: &str| object.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("has no {name:?}")));
         let history = object.get("history").cloned().unwrap_or_else(|| json!([]));

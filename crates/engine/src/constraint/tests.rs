@@ -200,6 +200,82 @@ fn json_has_the_form_of_its_schema() {
     }
 }
 
+/// A model that would only write digits.
+#[test]
+fn a_number_ends_although_the_model_does_not_end_it() {
+    let schema = json!({
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "x": {"type": "number"}},
+        "required": ["n", "x"],
+        "additionalProperties": false,
+    });
+    for Vocabulary { tokenizer, factory } in [smollm2(), llama()] {
+        let mut state = factory.start(&Constraint::JsonSchema(schema.clone())).unwrap();
+        let mut text = Vec::new();
+        while !state.is_complete() && text.len() < 300 {
+            let allowed: Vec<u32> = state.allowed().unwrap().unwrap().tokens().collect();
+            let starts =
+                |letters: &[u8], id: u32| tokenizer.token_bytes(id).first().is_some_and(|it| letters.contains(it));
+            let of = |letters: &[u8]| allowed.iter().copied().find(|id| starts(letters, *id));
+            let token = of(b"0123456789").or_else(|| of(b".")).unwrap_or(allowed[0]);
+            state.accept(token).unwrap();
+            text.extend(tokenizer.token_bytes(token));
+        }
+        let text = String::from_utf8(text).unwrap();
+        serde_json::from_str::<Value>(text.trim_end_matches("</s>")).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let longest = text.split(|letter: char| !letter.is_ascii_digit()).map(str::len).max();
+        assert!(longest.is_some_and(|longest| longest <= 20), "{text}");
+    }
+}
+
+#[test]
+fn json_that_is_cut_off_is_completed() {
+    let Vocabulary { tokenizer, factory } = smollm2();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 3},
+            "kind": {"enum": ["first", "second"]},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}},
+            "any": {},
+        },
+        "required": ["name", "kind", "list"],
+    });
+    let form = Constraint::JsonSchema(schema.clone());
+    let whole =
+        r#"{"name": "Zoë \"Z\" 🔑", "kind": "second", "list": [{"n": -1.5e3}, {"n": 2}], "any": {"a": [true, null]}}"#;
+    let ids = tokenizer.encode(whole, EncodeOptions::default()).unwrap();
+    for n_tokens in 0..ids.len() {
+        let mut state = factory.start(&form).unwrap();
+        let mut text = Vec::new();
+        for id in &ids[..n_tokens] {
+            state.accept(*id).unwrap();
+            text.extend(tokenizer.token_bytes(*id));
+        }
+        let closing =
+            state.closing().unwrap_or_else(|| panic!("{:?} is not completed", String::from_utf8_lossy(&text)));
+        text.extend(closing);
+        let text = String::from_utf8(text).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert!(value["name"].as_str().is_some_and(|name| name.chars().count() >= 3), "{text}");
+        assert!(value["kind"].is_string() && value["list"].is_array(), "{text}");
+    }
+    let state = factory.start(&choice(&["yes", "no"])).unwrap();
+    assert_eq!(state.closing(), None, "only JSON is completed");
+}
+
+#[test]
+fn what_forbids_nothing_is_no_reason_to_refuse_a_schema() {
+    let vocabulary = smollm2();
+    let digit = json!({"type": "integer", "minimum": 0, "maximum": 9});
+    vocabulary.check_json(json!({"type": "string", "format": "path", "maxLength": 4}), Value::is_string);
+    let record = json!({
+        "type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": digit, "uniqueItems": false,
+    });
+    vocabulary.check_json(record, |value| value.as_object().unwrap().keys().all(|key| key == "a" || key == "b"));
+    vocabulary.check_refused(&Constraint::JsonSchema(json!({"type": "array", "uniqueItems": true})), "uniqueItems");
+}
+
 #[test]
 fn json_stands_on_one_line_unless_the_schema_wishes_otherwise() {
     let vocabulary = smollm2();

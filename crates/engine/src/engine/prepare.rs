@@ -10,7 +10,7 @@ use hone_protocol::{
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
 use crate::sampler::{Breakers, Sampler};
-use crate::template::{Chat, TemplateError};
+use crate::template::{Chat, TemplateError, begun_answer};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
 /// How many tokens at the end of a prompt hold the tag that opens reasoning.
@@ -132,7 +132,10 @@ fn open_reasoning(
     prompt: &mut Vec<u32>,
     model: &ModelText,
 ) -> Result<Option<ReasoningTags>, GenerateError> {
-    let Prompt::Chat(_) = request.prompt else { return Ok(None) };
+    let Prompt::Chat(messages) = &request.prompt else { return Ok(None) };
+    if begun_answer(messages).is_some() {
+        return Ok(None);
+    }
     let end = model.tokenizer().decode(&prompt[prompt.len().saturating_sub(END_TOKENS)..], true);
     if let Some(tags) = ReasoningTags::opened_by(&end) {
         return Ok(Some(*tags));

@@ -38,6 +38,8 @@ pub(super) struct RunningRequest {
     n_common: usize,
     conclusion_tokens: Option<usize>,
     can_be_shortened: bool,
+    /// Whether an answer in JSON that reaches a limit is completed.
+    completes_json: bool,
     tokens: RequestTokens,
     decoding: Decoding,
     reply: Reply,
@@ -79,6 +81,7 @@ impl RunningRequest {
             n_common,
             conclusion_tokens: request.conclusion_tokens,
             can_be_shortened: request.can_be_shortened,
+            completes_json: request.completes_json && request.tools.is_empty(),
             decoding: Decoding::new(choice, speculation, &prompt),
             tokens: RequestTokens::new(prompt),
             reply,
@@ -249,10 +252,18 @@ impl RunningRequest {
         self.clock.token_comes();
         match self.decode(row, tokenizer) {
             Ok(None) => return,
-            Ok(Some(reason)) => self.reply.finish(reason, self.timings()),
+            Ok(Some(reason)) => {
+                let closing = if self.is_closed(reason) { self.decoding.closing() } else { Vec::new() };
+                self.reply.finish(&closing, reason, self.timings());
+            }
             Err(error) => self.reply.fail(error),
         }
         self.reply.has_ended = true;
+    }
+
+    /// Whether an answer in JSON is completed where it is cut off.
+    fn is_closed(&self, reason: FinishReason) -> bool {
+        self.completes_json && matches!(reason, FinishReason::Length | FinishReason::ContextFull)
     }
 
     /// Appends the next token to the answer; returns the reason if the answer ends with it.

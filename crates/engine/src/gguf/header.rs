@@ -271,8 +271,11 @@ impl<'a> HeaderBytes<'a> {
     fn value(&mut self, key: &str, value_type: ValueType) -> Result<Stored, GgufError> {
         match value_type {
             ValueType::String => {
-                let n_bytes = self.string(key, u64::MAX)?.len();
-                Ok(Stored::Text(self.position - n_bytes..self.position))
+                let length = self.u64(key)?;
+                let bytes = self.take(key, length)?;
+                let text = text_of(key, bytes)?;
+                let start = self.position - bytes.len();
+                Ok(Stored::Text(start..start + text.len()))
             }
             ValueType::Array => Ok(Stored::Array(self.array(key, 1)?)),
             fixed => {
@@ -306,4 +309,18 @@ impl<'a> HeaderBytes<'a> {
         let length = self.u64(key)?;
         self.take(key, length).map(drop)
     }
+}
+
+/// The text of a value: without the zero bytes with which some programs end it, and of one that only describes the file
+/// what comes before bytes that are no text.
+fn text_of<'a>(key: &str, bytes: &'a [u8]) -> Result<&'a str, GgufError> {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let bytes = &bytes[..end];
+    std::str::from_utf8(bytes).or_else(|error| {
+        let describes = key.starts_with("general.") && key != "general.architecture";
+        match std::str::from_utf8(&bytes[..error.valid_up_to()]) {
+            Ok(beginning) if describes => Ok(beginning),
+            _ => Err(GgufError::invalid(key, format!("is not text: {error}"))),
+        }
+    })
 }

@@ -409,6 +409,20 @@ fn values_that_cannot_be_are_named_by_their_key() {
 }
 
 #[test]
+fn descriptions_that_are_no_text_do_not_matter() {
+    let value = |key: &str, text: &[u8]| {
+        let gguf = Raw::header(3, 0, 1).string(key.as_bytes()).u32(8).string(text).check_opens();
+        gguf.string(key).unwrap().map(str::to_owned)
+    };
+    assert_eq!(value("general.description", b"caf\xe9 x").as_deref(), Some("caf"));
+    assert_eq!(value("general.name", b"tiny\0").as_deref(), Some("tiny"));
+    assert_eq!(value("some.key", b"gpt2\0\0").as_deref(), Some("gpt2"));
+    assert_eq!(value("some.key", b"").as_deref(), Some(""));
+    let broken = Raw::header(3, 0, 1).string(b"general.architecture").u32(8).string(b"llama\xff");
+    broken.check(&["general.architecture is not text"]);
+}
+
+#[test]
 fn arrays_that_cannot_be_are_named_by_their_key() {
     array(13, 1).data(32).check(&["some.list has the value type 13"]);
     array(4, u64::MAX).data(32).check(&["some.list (18446744073709551615)"]);

@@ -34,6 +34,7 @@ fn options_keep_the_tokens_that_they_should() {
     check_support(SamplingOptions { top_k: 2, ..warm() }, &[0, 1]);
     check_support(SamplingOptions { top_k: 1, ..warm() }, &[0]);
     check_support(SamplingOptions { top_p: 0.5, ..warm() }, &[0]);
+    check_support(SamplingOptions { top_p: 0.0, ..warm() }, &[0]);
     check_support(SamplingOptions { top_p: 0.6, ..warm() }, &[0, 1]);
     check_support(SamplingOptions { min_p: 0.25, ..warm() }, &[0, 1, 2]);
     check_support(SamplingOptions { min_p: 1.0, ..warm() }, &[0]);

@@ -12,9 +12,12 @@ use minijinja::context;
 use minijinja::value::Value;
 use serde_json::Value as Json;
 
+use super::json;
+use super::messages::CallStyle;
+
 /// The list of messages for a template.
-pub(super) fn messages(messages: &[Message]) -> Value {
-    let mut calls = CallIds::default();
+pub(super) fn messages(messages: &[Message], style: CallStyle) -> Value {
+    let mut calls = Calls { style, n_calls: 0, open: VecDeque::new() };
     messages.iter().map(|message| calls.message(message)).collect()
 }
 
@@ -32,35 +35,54 @@ fn tool(tool: &Tool) -> Value {
     context! { type => "function", function => context! { name, description, parameters } }
 }
 
-/// Assigns ids to calls, so that the answers can refer to them. Some templates (Mistral's) insist on nine letters or
-/// digits.
-#[derive(Default)]
-struct CallIds {
+/// Reasoning has a name of its own in each family of templates.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
+
+/// Assigns ids to calls that have none, so that the answers can refer to them. Some templates (Mistral's) insist on nine
+/// letters or digits.
+struct Calls {
+    style: CallStyle,
     n_calls: usize,
     /// Ids and names of the calls that have not been answered.
     open: VecDeque<(String, String)>,
 }
 
-impl CallIds {
+impl Calls {
     fn message(&mut self, message: &Message) -> Value {
-        let role = Value::from(message.role.as_str());
-        let mut fields = vec![("role", role), ("content", message.content.as_str().into())];
+        let is_silent = message.content.is_empty() && !message.tool_calls.is_empty();
+        let content = match self.style.silence_is_none && is_silent {
+            true => Value::from(()),
+            false => message.content.as_str().into(),
+        };
+        let mut fields = vec![("role", Value::from(message.role.as_str())), ("content", content)];
+        if !message.reasoning.is_empty() {
+            fields.extend(REASONING.map(|name| (name, message.reasoning.as_str().into())));
+        }
         if !message.tool_calls.is_empty() {
             fields.push(("tool_calls", message.tool_calls.iter().map(|call| self.call(call)).collect()));
         }
         if message.role == Role::Tool
-            && let Some((id, name)) = self.open.pop_front()
+            && let Some((id, name)) = self.answered_by(message)
         {
             fields.extend([("tool_call_id", id.into()), ("name", name.into())]);
         }
         Value::from_pairs(fields)
     }
 
+    /// The call that a turn is the result of: the one that it names, or the next one.
+    fn answered_by(&mut self, result: &Message) -> Option<(String, String)> {
+        let named = self.open.iter().position(|(id, _)| Some(id) == result.result_of.as_ref());
+        self.open.remove(named.unwrap_or(0))
+    }
+
     fn call(&mut self, call: &ToolCall) -> Value {
-        let id = format!("call{:05}", self.n_calls);
+        let id = call.id.clone().unwrap_or_else(|| format!("call{:05}", self.n_calls));
         self.n_calls += 1;
         self.open.push_back((id.clone(), call.name.clone()));
-        let arguments = from_json(&call.arguments);
+        let arguments = match self.style.arguments_are_text {
+            true => Value::from(json::written(&from_json(&call.arguments))),
+            false => from_json(&call.arguments),
+        };
         let name = call.name.as_str();
         context! { id, type => "function", function => context! { name, arguments } }
     }

@@ -25,12 +25,15 @@ enum TextKind {
 /// The message with every text changed.
 fn change_message(message: &Message, change: &mut dyn FnMut(TextKind, &str) -> String) -> Message {
     let content = change(TextKind::Text, &message.content);
+    let reasoning = change(TextKind::Text, &message.reasoning);
+    let result_of = message.result_of.as_ref().map(|id| change(TextKind::Text, id));
     let mut call = |call: &ToolCall| ToolCall {
+        id: call.id.as_ref().map(|id| change(TextKind::Text, id)),
         name: change(TextKind::Text, &call.name),
         arguments: change_value(&call.arguments, TextKind::Text, change),
     };
     let tool_calls = message.tool_calls.iter().map(&mut call).collect();
-    Message { role: message.role, content, tool_calls }
+    Message { role: message.role, content, reasoning, tool_calls, result_of }
 }
 
 fn change_tool(tool: &Tool, change: &mut dyn FnMut(TextKind, &str) -> String) -> Tool {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use hone_protocol::ReasoningTags;
 
 use super::TemplateError;
-use super::messages::{Answer, TemplateRequest};
+use super::messages::{Answer, CallStyle, TemplateRequest};
 use super::process::Workplace;
 use super::rendering::{Engine, mentions};
 use super::source::{IsCancelled, TemplateSource};
@@ -35,6 +35,7 @@ pub(super) struct Template {
     source: TemplateSource,
     mentions_tools: bool,
     reasoning_tags: Option<&'static ReasoningTags>,
+    call_style: OnceLock<CallStyle>,
     runner: Runner,
 }
 
@@ -54,7 +55,8 @@ impl Template {
             }
         };
         let mentions_tools = mentions(&source.text, "tools");
-        Template { mentions_tools, reasoning_tags: ReasoningTags::mentioned_in(&source.text), runner, source }
+        let reasoning_tags = ReasoningTags::mentioned_in(&source.text);
+        Template { mentions_tools, reasoning_tags, call_style: OnceLock::new(), runner, source }
     }
 
     /// Whether the template uses tools.
@@ -65,6 +67,11 @@ impl Template {
     /// How it marks reasoning, if it knows it.
     pub(super) fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
         self.reasoning_tags
+    }
+
+    /// How calls are given to it, which is found out once, with `probe`.
+    pub(super) fn call_style(&self, probe: impl FnOnce() -> CallStyle) -> CallStyle {
+        *self.call_style.get_or_init(probe)
     }
 
     /// Whether the template runs in another process, and may take up to the time limit.

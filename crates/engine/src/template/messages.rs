@@ -27,7 +27,18 @@ pub(super) enum TemplateRequest<'a> {
         tools: Cow<'a, [Tool]>,
         /// Whether and how thoroughly the model reasons.
         thinking: ThinkingOptions,
+        /// How calls are given to it.
+        calls: CallStyle,
     },
+}
+
+/// How calls are given to a template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CallStyle {
+    /// Arguments are the text of their JSON.
+    pub(super) arguments_are_text: bool,
+    /// A turn that calls and says nothing has no content, in place of an empty one.
+    pub(super) silence_is_none: bool,
 }
 
 /// The answer to a request.

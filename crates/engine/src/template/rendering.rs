@@ -8,14 +8,14 @@ use std::io::{self, Write};
 
 use hone_protocol::{Message, ThinkingOptions, Tool};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, context};
 use time::OffsetDateTime;
 use time::format_description::parse_strftime_borrowed;
 
-use super::conversation;
-use super::messages::{Answer, Failure, TemplateRequest};
+use super::messages::{Answer, CallStyle, Failure, TemplateRequest};
 use super::source::TemplateSource;
+use super::{conversation, json, python};
 
 const NAME: &str = "chat";
 /// The most instructions of one rendering; a long conversation takes a few thousand.
@@ -25,11 +25,6 @@ const MAX_DEPTH: usize = 100;
 /// Bytes that a template may add to a conversation, including repetitions of its text.
 const MAX_ADDED_BYTES: usize = 1 << 20;
 const MAX_REPETITIONS: usize = 4;
-
-/// The widest indentation of JSON.
-const MAX_INDENT: usize = 256;
-/// Filters that make text of any length from a number. No chat template needs them.
-const UNBOUNDED_FILTERS: [&str; 4] = ["format", "indent", "batch", "slice"];
 
 /// A parsed template.
 #[derive(Debug)]
@@ -46,20 +41,23 @@ impl Engine {
         environment.set_syntax(syntax);
         environment.set_fuel(Some(MAX_INSTRUCTIONS));
         environment.set_recursion_limit(MAX_DEPTH);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        python::add_to(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
-        environment.add_filter("tojson", to_json);
+        environment.add_filter("tojson", json::to_json);
         environment.add_test("iterable", is_iterable);
-        UNBOUNDED_FILTERS.into_iter().for_each(|name| environment.remove_filter(name));
-        environment.add_template_owned(NAME, without_generation_marks(&source.text)).map_err(failure)?;
+        let text = without_generation_marks(&source.text);
+        let text = python::with_percent_as_filter(&text).into_owned();
+        environment.add_template_owned(NAME, text).map_err(failure)?;
         Ok(Engine { environment, bos: source.bos.clone(), eos: source.eos.clone() })
     }
 
     /// Answers a request to a parsed template.
     pub(super) fn answer(&self, request: &TemplateRequest<'_>) -> Answer {
         match request {
-            TemplateRequest::Render { messages, tools, thinking } => self.render(messages, tools, *thinking).into(),
+            TemplateRequest::Render { messages, tools, thinking, calls } => {
+                self.render(messages, tools, *thinking, *calls).into()
+            }
             TemplateRequest::Load { .. } | TemplateRequest::Check => Answer::Text(String::new()),
         }
     }
@@ -68,11 +66,17 @@ impl Engine {
     ///
     /// Whether the model reasons has a name of its own in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
     /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined.
-    fn render(&self, messages: &[Message], tools: &[Tool], thinking: ThinkingOptions) -> Result<String, Failure> {
+    fn render(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        thinking: ThinkingOptions,
+        calls: CallStyle,
+    ) -> Result<String, Failure> {
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let is_on = thinking.is_on.map_or(Value::UNDEFINED, Value::from);
         let variables = context! {
-            messages => conversation::messages(messages),
+            messages => conversation::messages(messages, calls),
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
@@ -147,38 +151,6 @@ fn is_iterable(value: &Value) -> bool {
     !value.is_none() && minijinja::tests::is_iterable(value)
 }
 
-/// JSON as Python writes it: minijinja's own filter also escapes characters that are special in HTML.
-fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
-    let wanted = indent.clone().or_else(|| options.peek("indent").ok());
-    if wanted.and_then(|width| width.as_usize()).is_some_and(|width| width > MAX_INDENT) {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("an indentation of more than {MAX_INDENT}")));
-    }
-    let json = minijinja::filters::tojson(value, indent, options)?;
-    Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
-}
-
-fn without_html_escapes(json: &str) -> String {
-    let mut plain = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(place) = rest.find('\\') {
-        plain.push_str(&rest[..place]);
-        let letter = match rest.get(place..place + 6) {
-            Some("\\u003c") => Some('<'),
-            Some("\\u003e") => Some('>'),
-            Some("\\u0026") => Some('&'),
-            Some("\\u0027") => Some('\''),
-            _ => None,
-        };
-        let escape_len = letter.map_or(2, |_| 6);
-        match letter {
-            Some(letter) => plain.push(letter),
-            None => plain.push_str(&rest[place..place + escape_len]),
-        }
-        rest = &rest[place + escape_len..];
-    }
-    plain + rest
-}
-
 /// The `{% generation %}` block marks text for training; here its marks are removed.
 fn without_generation_marks(source: &str) -> String {
     let mut source = source.to_owned();
@@ -201,7 +173,7 @@ mod tests {
     fn render(source: &str) -> Result<String, Failure> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
         let source = TemplateSource { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
-        Engine::new(&source)?.render(&messages, &[], ThinkingOptions::default())
+        Engine::new(&source)?.render(&messages, &[], ThinkingOptions::default(), CallStyle::default())
     }
 
     fn check(source: &str, expected: &str) {
@@ -237,6 +209,15 @@ mod tests {
         check("{{ messages[0].content | tojson }}", r#""a <b> 'c' \\u003c""#);
         check("{{ {'a': [1, true, none]} | tojson }}", r#"{"a": [1, true, null]}"#);
         check("{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}");
+        check("{{ {'b': [], 'a': {}} | tojson(sort_keys=true, indent=1) }}", "{\n \"a\": {},\n \"b\": []\n}");
+        check("{{ {'a': [1, 2]} | tojson(separators=(',', ':')) }}", r#"{"a":[1,2]}"#);
+        check(
+            "{{ 'é🔑' | tojson(ensure_ascii=True) }}{{ 'é' | tojson(ensure_ascii=False, indent=None) }}",
+            r#""\u00e9\ud83d\udd11""é""#,
+        );
+        check("{{ {'a': 1.0, 'b': 'x\n'} | tojson }}", r#"{"a": 1.0, "b": "x\n"}"#);
+        check_refused("{{ 1 | tojson(indent=257) }}", 1, "an indentation of 257");
+        check_refused("{{ 1 | tojson(separators=1) }}", 1, "");
     }
 
     #[test]

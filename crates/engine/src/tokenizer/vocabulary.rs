@@ -42,7 +42,8 @@ impl TokenKind {
 }
 
 /// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which are
-/// recognized in every text; here they are control tokens, or a user could end a turn by typing its name.
+/// recognized in every text, or as ordinary ones, which are recognized in none; here they are control tokens, or a user
+/// could end a turn by typing its name, or no turn would end.
 const TURN_MARKERS: [&str; 23] = [
     "<|im_start|>",
     "<|start_header_id|>",
@@ -105,6 +106,9 @@ pub(super) const NO_TURN_ENDS: [(&str, &[&str]); 3] = [
     ("<|end|>", &["<|flush|>", "<|calls|>"]),
     ("</s>", &["<|tool_response>"]),
 ];
+
+/// Names that are also found in ordinary texts.
+const ALSO_TEXT: [&str; 6] = ["</s>", "<eos>", "<bos>", "[EOS]", "[e~[", "<|\"|>"];
 
 /// The most bytes of all tokens' texts. The largest known vocabularies have three million.
 const MAX_TEXT_BYTES: usize = 16 << 20;
@@ -175,7 +179,7 @@ impl Entries {
         let kind = &mut self.kinds[id as usize];
         if text.is_empty() {
             *kind = TokenKind::Unused;
-        } else if *kind == TokenKind::UserDefined && (TURN_MARKERS.contains(&text) || TURN_ENDS.contains(&text)) {
+        } else if is_marker(text, *kind) {
             *kind = TokenKind::Control;
         }
         let name = if text.is_empty() { Cow::Owned(format!("[EMPTY_{id}]")) } else { Cow::Borrowed(text) };
@@ -217,6 +221,16 @@ impl Entries {
     pub(super) fn id_of(&self, text: &str) -> Option<u32> {
         let hash = self.hasher.hash_one(text.as_bytes());
         self.ids.find(hash, |id| self.texts.get(*id) == text.as_bytes()).copied()
+    }
+}
+
+/// Whether a token of this kind is to be a control token, by its name. An ordinary one is if no other text looks like it.
+fn is_marker(text: &str, kind: TokenKind) -> bool {
+    let is_named = TURN_MARKERS.contains(&text) || TURN_ENDS.contains(&text);
+    match kind {
+        TokenKind::UserDefined => is_named,
+        TokenKind::Normal => is_named && !ALSO_TEXT.contains(&text),
+        _ => false,
     }
 }
 

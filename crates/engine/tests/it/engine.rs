@@ -115,6 +115,25 @@ fn a_schema_with_many_levels_is_used_or_refused() {
     assert!(matches!(&refused, GenerateError::Request(reason) if reason.contains("levels")), "{refused}");
 }
 
+/// A reader who sees that an answer was cut may want what there is of it; a call or a review with half of its fields says
+/// something else.
+#[test]
+fn json_that_reaches_its_limit_is_completed_if_that_is_asked_for() {
+    let fixture = Fixture::new();
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+    let ask = |completes_json| {
+        let constraint = Some(Constraint::JsonSchema(schema.clone()));
+        let request = GenerateRequest { constraint, completes_json, max_tokens: Some(6), ..fixture.request() };
+        fixture.complete(request)
+    };
+    let whole = ask(true).unwrap();
+    assert_eq!((whole.token_ids.len(), whole.finish_reason), (6, Some(FinishReason::Length)));
+    let value: Value = serde_json::from_str(&whole.text).unwrap_or_else(|error| panic!("{error}: {}", whole.text));
+    assert!(value["a"].is_string(), "{value}");
+    let cut = ask(false).unwrap();
+    assert!(cut.finish_reason == Some(FinishReason::Length) && serde_json::from_str::<Value>(&cut.text).is_err());
+}
+
 #[test]
 fn the_same_seed_gives_the_same_text_and_greedy_needs_none() {
     let fixture = Fixture::new();

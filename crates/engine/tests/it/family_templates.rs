@@ -102,7 +102,7 @@ fn talk() -> Vec<Message> {
 /// A conversation in which a tool was called, up to its answer.
 fn with_call() -> Vec<Message> {
     let arguments = json!({"query": "sea & sky", "most": 2, "tags": ["a", "b"]});
-    let call = ToolCall { name: "recall".into(), arguments };
+    let call = ToolCall::new("recall", arguments);
     vec![
         turn(Role::System, "Be brief."),
         turn(Role::User, "What did I say?"),

@@ -90,9 +90,10 @@ pub(crate) fn choose(
 /// The models in the repository, the smallest first.
 fn candidates(repository: &HubRepository, siblings: &[Sibling]) -> Vec<Candidate> {
     let sizes: HashMap<&str, Option<u64>> = siblings.iter().map(|file| (file.rfilename.as_str(), file.size)).collect();
+    let has_model = siblings.iter().any(|file| is_model(&file.rfilename) && !is_helper(&file.rfilename));
     let mut candidates: Vec<Candidate> = siblings
         .iter()
-        .filter(|file| is_model(&file.rfilename))
+        .filter(|file| is_model(&file.rfilename) && !(has_model && is_helper(&file.rfilename)))
         .take(MOST_CANDIDATES)
         .filter_map(|file| {
             let quantization = quantization::of_file(file_name(&file.rfilename)).unwrap_or_default();
@@ -118,8 +119,9 @@ fn pick<'a>(
         return Err("it holds no GGUF file of a model".to_owned());
     }
     if let Some(asked) = asked {
-        let exact = candidates.iter().find(|one| one.quantization.eq_ignore_ascii_case(asked));
-        let found = exact.or_else(|| candidates.iter().find(|one| quantization::is(&one.quantization, asked)));
+        // Of several sizes of a model, the smallest ones are there for something else.
+        let exact = candidates.iter().rfind(|one| one.quantization.eq_ignore_ascii_case(asked));
+        let found = exact.or_else(|| candidates.iter().rfind(|one| quantization::is(&one.quantization, asked)));
         let all = || candidates.iter().take(MOST_NAMED).map(Candidate::describe).collect::<Vec<_>>().join(", ");
         return found.map(|found| (found, Choice::Asked)).ok_or_else(|| format!("it has no {asked}, but {}", all()));
     }
@@ -128,7 +130,7 @@ fn pick<'a>(
     let Some(smallest) = candidates.first() else {
         return Err("it holds no model of a type that is supported".to_owned());
     };
-    let is_usual = |name: &&str| candidates.iter().position(|one| one.quantization == *name);
+    let is_usual = |name: &&str| candidates.iter().rposition(|one| one.quantization == *name);
     let usual = USUAL.iter().find_map(is_usual).map_or(*smallest, |at| candidates[at]);
     let fits = |one: &Candidate| room.is_none_or(|room| one.size.is_none_or(|size| size <= room));
     if fits(usual) {
@@ -154,4 +156,16 @@ fn is_model(path: &str) -> bool {
         && is_first
         && !name.contains("mmproj")
         && !name.contains("imatrix")
+}
+
+/// What the names of files say, or of the folders that they are in, that are no models to talk to: adapters, vocabularies,
+/// and heads and small models that only draft for a large one.
+const HELPERS: [&str; 11] =
+    ["mtp", "nextn", "draft", "drafts", "drafter", "eagle", "eagle3", "medusa", "lora", "adapter", "vocab"];
+
+/// Whether a file only helps a model: a word of its path says so.
+fn is_helper(path: &str) -> bool {
+    let path = path.to_lowercase();
+    let mut words = path.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.any(|word| HELPERS.contains(&word))
 }

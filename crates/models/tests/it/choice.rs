@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The files of the repository `o/r`, with their sizes.
-const FILES: [(&str, usize); 9] = [
+const FILES: [(&str, usize); 12] = [
     ("README.md", 10),
     ("Tiny-Q2_K.gguf", 20_000),
     ("Tiny-Q4_K_M.gguf", 40_000),
@@ -20,6 +20,9 @@ const FILES: [(&str, usize); 9] = [
     ("BF16/Tiny-BF16-00002-of-00002.gguf", 90_000),
     ("mmproj-F16.gguf", 5_000),
     ("imatrix.gguf", 5_000),
+    ("mtp-Tiny-Q4_K_M.gguf", 3_000),
+    ("MTP/Tiny-MTP-Q4_K_M.gguf", 3_000),
+    ("draft/Tiny-draft-Q4_K_M.gguf", 2_000),
 ];
 
 fn scene() -> (Server, Home, PullOptions) {

@@ -2,10 +2,10 @@
 
 use hone_protocol::{Message, Role, ToolCall};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::conversation::{IdentifiedTurn, in_order_of_calls, joined};
+use crate::conversation::{arguments_of, in_order_of_calls, joined, left_out};
 use crate::error::ApiError;
 use crate::requests::or_default;
 
@@ -60,55 +60,58 @@ pub(super) struct Block {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     is_error: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
+    thinking: String,
+    /// The tool that a result refers to.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
+    tool_name: String,
 }
 
 /// The turns of a request as the model is shown them, after the instructions.
 ///
 /// # Errors
-/// When a block is of a kind that hone does not know, or the conversation ends with an answer.
+/// When a block is of a kind that hone does not know.
 pub(super) fn messages(system: Option<Content>, turns: Vec<Turn>) -> Result<Vec<Message>, ApiError> {
     let mut messages = Vec::new();
     if let Some(system) = system {
-        messages.push(IdentifiedTurn::from(Message::new(Role::System, text(system)?)));
+        messages.push(Message::new(Role::System, text(system)?));
     }
     for turn in turns {
         messages.extend(turn_messages(turn)?);
     }
-    let messages = joined(in_order_of_calls(messages));
-    if messages.last().is_some_and(|last| last.role == Role::Assistant) {
-        let reason = "messages ends with a turn of the assistant: hone does not continue an answer that has begun";
-        return Err(ApiError::bad_request(reason));
-    }
-    Ok(messages)
+    Ok(joined(in_order_of_calls(messages)))
 }
 
-fn turn_messages(turn: Turn) -> Result<Vec<IdentifiedTurn>, ApiError> {
+fn turn_messages(turn: Turn) -> Result<Vec<Message>, ApiError> {
     match turn.content {
-        Content::Text(text) => Ok(vec![Message::new(turn.role.role(), text).into()]),
+        Content::Text(text) => Ok(vec![Message::new(turn.role.role(), text)]),
         Content::Blocks(blocks) => {
-            let messages: Vec<Option<IdentifiedTurn>> =
+            let messages: Vec<Option<Message>> =
                 blocks.into_iter().map(|block| block_message(turn.role, block)).collect::<Result<_, _>>()?;
             Ok(messages.into_iter().flatten().collect())
         }
     }
 }
 
-/// What a block says; nothing of earlier reasoning, which models are not shown again.
-fn block_message(role: TurnRole, block: Block) -> Result<Option<IdentifiedTurn>, ApiError> {
+/// What a block says; nothing of reasoning that only its author can read.
+fn block_message(role: TurnRole, block: Block) -> Result<Option<Message>, ApiError> {
     match (block.kind.as_str(), role) {
-        ("text", _) => Ok(Some(Message::new(role.role(), block.text).into())),
-        ("thinking" | "redacted_thinking", TurnRole::Assistant) => Ok(None),
+        ("text", _) => Ok(Some(Message::new(role.role(), block.text))),
+        ("thinking", TurnRole::Assistant) => {
+            Ok(Some(Message { reasoning: block.thinking, ..Message::new(Role::Assistant, "") }))
+        }
+        ("redacted_thinking", TurnRole::Assistant) => Ok(None),
         ("tool_use", TurnRole::Assistant) => {
-            let arguments = if block.input.is_null() { json!({}) } else { block.input };
-            let call = ToolCall { name: block.name, arguments };
-            let message = Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "") };
-            Ok(Some(IdentifiedTurn { message, calls: vec![block.id], result_of: None }))
+            let id = Some(block.id).filter(|id| !id.is_empty());
+            let call = ToolCall { id, ..ToolCall::new(block.name, arguments_of(block.input)) };
+            Ok(Some(Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "") }))
         }
         ("tool_result", TurnRole::User) => {
-            let result = block.content.map(text).transpose()?.unwrap_or_default();
+            let result = block.content.map(result_text).unwrap_or_default();
             let result = if block.is_error { format!("The tool failed: {result}") } else { result };
-            let message = Message::new(Role::Tool, result);
-            Ok(Some(IdentifiedTurn { message, calls: Vec::new(), result_of: block.tool_use_id }))
+            Ok(Some(Message { result_of: block.tool_use_id, ..Message::new(Role::Tool, result) }))
         }
         (kind, _) => Err(unknown_block(kind)),
     }
@@ -129,6 +132,23 @@ fn text(content: Content) -> Result<String, ApiError> {
     }
 }
 
+/// What a tool's result says, with notes in place of what cannot be shown: the result stands in the conversation for good,
+/// and refusing it would refuse everything after it.
+fn result_text(content: Content) -> String {
+    match content {
+        Content::Text(text) => text,
+        Content::Blocks(blocks) => {
+            let text = |block: Block| match block.kind.as_str() {
+                "text" => block.text,
+                "tool_reference" => format!("(the tool {})", block.tool_name),
+                "search_result" => block.content.map(result_text).unwrap_or_default(),
+                kind => left_out(kind),
+            };
+            blocks.into_iter().map(text).collect::<Vec<_>>().join("\n\n")
+        }
+    }
+}
+
 fn unknown_block(kind: &str) -> ApiError {
     ApiError::bad_request(format!("a block of the type {kind:?} is not supported here: only text and tools are known"))
 }
@@ -145,7 +165,7 @@ impl TurnRole {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::from_value;
+    use serde_json::{from_value, json};
 
     use super::*;
 
@@ -174,15 +194,23 @@ mod tests {
                 {"type": "text", "text": "And now?"},
             ]},
         ]);
-        let call = |zone: &str| ToolCall { name: "clock".to_owned(), arguments: json!({"zone": zone}) };
-        let called =
-            Message { tool_calls: vec![call("UTC"), call("CET")], ..Message::new(Role::Assistant, "Let me see.") };
+        let call = |id: &str, zone: &str| ToolCall {
+            id: Some(id.to_owned()),
+            ..ToolCall::new("clock", json!({"zone": zone}))
+        };
+        let result =
+            |id: &str, text: &str| Message { result_of: Some(id.to_owned()), ..Message::new(Role::Tool, text) };
+        let called = Message {
+            tool_calls: vec![call("a", "UTC"), call("b", "CET")],
+            reasoning: "A clock tells.".to_owned(),
+            ..Message::new(Role::Assistant, "Let me see.")
+        };
         let expected = [
             Message::new(Role::System, "Be brief.\n\nBe kind."),
             Message::new(Role::User, "What time\n\nis it?"),
             called,
-            Message::new(Role::Tool, "12:00"),
-            Message::new(Role::Tool, "The tool failed: no such zone"),
+            result("a", "12:00"),
+            result("b", "The tool failed: no such zone"),
             Message::new(Role::User, "And now?"),
         ];
         assert_eq!(read(system, turns).unwrap(), expected);
@@ -196,10 +224,18 @@ mod tests {
         };
         let image = json!({"type": "image", "source": {"type": "url", "url": "x"}});
         check(json!([{"role": "user", "content": [image]}]), "a block of the type \"image\" is not supported");
-        let result = json!({"type": "tool_result", "tool_use_id": "a", "content": [image]});
-        check(json!([{"role": "user", "content": [result]}]), "a block of the type \"image\" is not supported");
         check(json!([{"role": "user", "content": [{"type": "tool_use"}]}]), "a block of the type \"tool_use\"");
-        let begun = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "The best is ("}]);
-        check(begun, "messages ends with a turn of the assistant");
+    }
+
+    #[test]
+    fn what_a_tool_shows_is_left_out_with_a_note() {
+        let content = json!([
+            {"type": "text", "text": "Here."},
+            {"type": "image", "source": {"type": "url", "url": "x"}},
+            {"type": "tool_reference", "tool_name": "clock"},
+        ]);
+        let result = json!({"type": "tool_result", "tool_use_id": "a", "content": content});
+        let read = read(Value::Null, json!([{"role": "user", "content": [result]}])).unwrap();
+        assert_eq!(read[0].content, "Here.\n\n(image: it cannot be shown here)\n\n(the tool clock)");
     }
 }

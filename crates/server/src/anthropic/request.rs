@@ -1,16 +1,17 @@
 //! A request for a message as Anthropic's API writes it.
 
-use hone_protocol::{AnswerOptions, Constraint, Query, SamplingOptions, SecondAnswer, ThinkingOptions, Tool};
+use hone_protocol::{AnswerOptions, Constraint, Query, SecondAnswer, ThinkingOptions, Tool};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::blocks::{Content, Turn, messages};
 use crate::ServerParts;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, parameters_of};
 use crate::effort::EffortName;
 use crate::error::ApiError;
 use crate::requests::or_default;
+use crate::sampling::{Samplers, Stop, TokenLimit};
 use crate::tool_choice::ToolChoice;
 
 /// The body of a request. Keys that are not named here are ignored, as clients send many.
@@ -24,17 +25,13 @@ pub(super) struct MessagesRequest {
     #[serde(default)]
     system: Option<Content>,
     #[serde(default)]
-    max_tokens: Option<usize>,
+    max_tokens: Option<TokenLimit>,
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
-    stop_sequences: Option<Vec<String>>,
-    #[serde(default)]
-    temperature: Option<f32>,
-    #[serde(default)]
-    top_p: Option<f32>,
-    #[serde(default)]
-    top_k: Option<usize>,
+    stop_sequences: Option<Stop>,
+    #[serde(flatten)]
+    samplers: Samplers,
     #[serde(default)]
     tools: Option<Vec<ToolSpec>>,
     #[serde(default)]
@@ -125,9 +122,11 @@ impl MessagesRequest {
     /// # Errors
     /// When a value is out of its range, or contradicts another.
     pub(super) fn asked(self, parts: &ServerParts) -> Result<Asked, ApiError> {
-        match self.max_tokens {
+        match self.max_tokens.map(TokenLimit::tokens) {
             None => return Err(ApiError::bad_request("max_tokens is missing").about("max_tokens")),
-            Some(0) => return Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more").about("max_tokens")),
+            Some(Some(0)) => {
+                return Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more").about("max_tokens"));
+            }
             Some(_) => {}
         }
         let stream = self.stream.unwrap_or_default();
@@ -141,7 +140,7 @@ impl MessagesRequest {
     /// # Errors
     /// As [`asked`](Self::asked).
     pub(super) fn counted(self, parts: &ServerParts) -> Result<Query, ApiError> {
-        let sampling = self.sampling(&parts.sampling)?;
+        let sampling = self.samplers.options(&parts.sampling)?;
         let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
         let tools: Vec<Tool> = self.tools.unwrap_or_default().into_iter().map(tool).collect::<Result<_, _>>()?;
         let (tools, forced) = self.tool_choice.map_or(ToolChoice::Auto, ToolChoice::from).of(tools)?;
@@ -153,8 +152,8 @@ impl MessagesRequest {
             history,
             model: if self.model.is_empty() { parts.models.default_name() } else { self.model },
             sampling,
-            max_tokens: self.max_tokens,
-            stop: self.stop_sequences.unwrap_or_default(),
+            max_tokens: self.max_tokens.and_then(TokenLimit::tokens),
+            stop: self.stop_sequences.map(Stop::texts).unwrap_or_default(),
             options: AnswerOptions {
                 tools,
                 constraint,
@@ -167,17 +166,6 @@ impl MessagesRequest {
             },
         })
     }
-
-    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
-        let options = SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            ..defaults.clone()
-        };
-        options.check()?;
-        Ok(options)
-    }
 }
 
 /// A tool that the client carries out. The others are refused: an answer that was asked for their results would invent
@@ -185,7 +173,8 @@ impl MessagesRequest {
 fn tool(spec: ToolSpec) -> Result<Tool, ApiError> {
     match spec.kind.as_deref() {
         None | Some("custom") => {
-            Ok(Tool { name: spec.name, description: spec.description, parameters: spec.input_schema })
+            let parameters = parameters_of(Some(spec.input_schema));
+            Ok(Tool { name: spec.name, description: spec.description, parameters })
         }
         Some(kind) => Err(ApiError::bad_request(format!(
             "the tool {:?} is of the type {kind:?}: only tools with an input_schema are known",

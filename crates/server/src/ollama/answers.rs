@@ -1,6 +1,5 @@
 //! `/api/chat` and `/api/generate`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::Json;
@@ -9,20 +8,23 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response as HttpResponse};
 use futures_util::stream::unfold;
 use hone_protocol::{
-    AnswerOptions, Constraint, Effort, Message, Query, Response, Role, SamplingOptions, SecondAnswer, ThinkingOptions,
-    Timestamp, Timings, Tool, ToolCall,
+    AnswerOptions, Constraint, Effort, Message, Query, QueryId, Response, Role, SecondAnswer, ThinkingOptions,
+    Timestamp, Timings, ToolCall,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::rfc3339;
 use super::shapes::{OllamaChat, OllamaGeneration, OllamaRole};
 use crate::answering::{Answering, Piece, was_cut};
 use crate::clients::Client;
-use crate::conversation::{CalledTool, Conversation, ToolSpec};
+use crate::conversation::{CalledTool, Conversation, ToolSpec, in_order_of_calls, left_out, tools};
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
+use crate::sampling::{Samplers, Stop, TokenLimit};
+use crate::streams::first_piece;
 use crate::tool_choice::check_sizes;
 use crate::{Shared, streams};
 
@@ -92,29 +94,12 @@ struct Common {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OllamaOptions)]
 struct Options {
+    #[serde(flatten)]
+    samplers: Samplers,
     #[serde(default)]
-    temperature: Option<f32>,
+    num_predict: Option<TokenLimit>,
     #[serde(default)]
-    top_k: Option<usize>,
-    #[serde(default)]
-    top_p: Option<f32>,
-    #[serde(default)]
-    min_p: Option<f32>,
-    #[serde(default)]
-    repeat_penalty: Option<f32>,
-    #[serde(default)]
-    presence_penalty: Option<f32>,
-    #[serde(default)]
-    frequency_penalty: Option<f32>,
-    #[serde(default)]
-    repeat_last_n: Option<i64>,
-    #[serde(default)]
-    seed: Option<i64>,
-    #[serde(default)]
-    num_predict: Option<i64>,
-    #[serde(default, deserialize_with = "or_default")]
-    #[schema(nullable)]
-    stop: Vec<String>,
+    stop: Option<Stop>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -131,6 +116,12 @@ struct Turn {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     tool_calls: Vec<CalledTool>,
+    /// What the model thought before it answered.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
+    thinking: String,
+    #[serde(default)]
+    tool_call_id: Option<String>,
 }
 
 /// Answers a conversation.
@@ -156,9 +147,10 @@ pub(super) async fn chat(
         return load(&shared, request.model, &request.common, Form::Chat).await;
     }
     let turns: Vec<Message> = request.messages.into_iter().map(turn).collect::<Result<_, _>>()?;
-    let tools: Vec<Tool> = request.tools.into_iter().map(Tool::from).collect();
+    let tools = tools(request.tools)?;
     check_sizes(&tools)?;
-    let mut query = query(&shared, request.model, Conversation::of(turns)?, &request.common)?;
+    let conversation = Conversation::of(in_order_of_calls(turns))?;
+    let mut query = query(&shared, request.model, conversation, &request.common)?;
     query.options.tools = tools;
     answer(&shared, client, query, &request.common, Form::Chat).await
 }
@@ -213,24 +205,27 @@ async fn load(shared: &Shared, model: String, common: &Common, form: Form) -> Re
 }
 
 fn turn(turn: Turn) -> Result<Message, ApiError> {
+    let mut content = turn.content;
     if !turn.images.is_empty() {
-        return Err(ApiError::bad_request("images are not supported").about("messages"));
+        if turn.role != Role::Tool {
+            return Err(ApiError::bad_request("images are not supported").about("messages"));
+        }
+        content.push_str(&left_out("image"));
     }
-    let tool_calls = turn.tool_calls.into_iter().map(CalledTool::call).collect::<Result<_, _>>()?;
-    Ok(Message { role: turn.role, content: turn.content, tool_calls })
+    let tool_calls = turn.tool_calls.into_iter().map(ToolCall::from).collect();
+    Ok(Message { role: turn.role, content, reasoning: turn.thinking, tool_calls, result_of: turn.tool_call_id })
 }
 
 fn query(shared: &Shared, model: String, conversation: Conversation, common: &Common) -> Result<Query, ApiError> {
     let Conversation { history, question, turns_after } = conversation;
-    let sampling = common.options.sampling(&shared.parts.sampling);
-    sampling.check()?;
+    let sampling = common.options.samplers.options(&shared.parts.sampling)?;
     Ok(Query {
         query: question,
         history,
         model: shared.named_or_default(model),
         sampling,
-        max_tokens: common.options.num_predict.and_then(|n| usize::try_from(n).ok()),
-        stop: common.options.stop.clone(),
+        max_tokens: common.options.num_predict.and_then(TokenLimit::tokens),
+        stop: common.options.stop.clone().map(Stop::texts).unwrap_or_default(),
         options: AnswerOptions {
             constraint: constraint(common.format.as_ref())?,
             recalls: false,
@@ -281,24 +276,6 @@ fn constraint(format: Option<&Value>) -> Result<Option<Constraint>, ApiError> {
     }
 }
 
-impl Options {
-    fn sampling(&self, defaults: &SamplingOptions) -> SamplingOptions {
-        let window = self.repeat_last_n.and_then(|n| usize::try_from(n).ok());
-        SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            min_p: self.min_p.unwrap_or(defaults.min_p),
-            repetition_penalty: self.repeat_penalty.unwrap_or(defaults.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
-            penalty_window: window.unwrap_or(defaults.penalty_window),
-            seed: self.seed.map(i64::cast_unsigned).or(defaults.seed),
-            ..defaults.clone()
-        }
-    }
-}
-
 /// How pieces are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -318,24 +295,25 @@ async fn answer(
     let mut answering = Answering::ask(shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
     // The first piece tells whether there will be an answer, and with it the status.
-    let first = answering.next().await;
-    if let Piece::Failed(error) = first {
-        return Err(error);
-    }
+    let first = first_piece(&mut answering).await?;
     if common.unloads() {
         unload_after_answer(shared, model.clone()).await;
     }
     if let Some(slot) = slot {
-        let (waiting, is_over) = (VecDeque::from([first]), false);
-        let lines = Lines { answering, model, form, waiting, is_over };
+        let lines = Lines { answering, model, form, first, last: None, is_over: false };
         let stream = unfold(lines, async |mut lines| Some((lines.next().await?, lines)));
         return Ok((header, streams::lines(slot, stream)).into_response());
     }
     let response = match first {
-        Piece::Answered(response) => *response,
+        Some(Piece::Answered(response)) => *response,
         _ => answering.whole().await?.response,
     };
-    Ok((header, Json(last(&model, form, &response, &response.answer, &response.thinking))).into_response())
+    let mut whole = last(&model, form, &response, &response.answer, &response.thinking);
+    let calls = calls(&response);
+    if !calls.is_empty() && form == Form::Chat {
+        whole["message"]["tool_calls"] = calls.into();
+    }
+    Ok((header, Json(whole)).into_response())
 }
 
 /// Makes a model that answers leave memory afterwards. One that is to stay answers all the same.
@@ -350,27 +328,54 @@ struct Lines {
     answering: Answering,
     model: String,
     form: Form,
-    waiting: VecDeque<Piece>,
+    /// The first piece, if it has come.
+    first: Option<Piece>,
+    /// The last line, if it comes next.
+    last: Option<Value>,
     is_over: bool,
 }
 
 impl Lines {
     async fn next(&mut self) -> Option<Value> {
+        if let Some(last) = self.last.take() {
+            self.is_over = true;
+            return Some(last);
+        }
         while !self.is_over {
-            let piece = match self.waiting.pop_front() {
+            let piece = match self.first.take() {
                 Some(piece) => piece,
-                None => self.answering.next().await,
+                None => match timeout(streams::SILENCE, self.answering.next()).await {
+                    Ok(piece) => piece,
+                    // A line that says nothing shows that the answer still comes.
+                    Err(_) => return Some(said(&self.model, self.form, "", "", false)),
+                },
             };
-            self.is_over = matches!(piece, Piece::Answered(_) | Piece::Failed(_));
             return Some(match piece {
                 Piece::Text(text) => said(&self.model, self.form, &text, "", false),
                 Piece::Thinking(text) => said(&self.model, self.form, "", &text, false),
-                Piece::Answered(response) => last(&self.model, self.form, &response, "", ""),
-                Piece::Failed(error) => error.to_ollama(),
+                Piece::Answered(response) => self.end(&response),
+                Piece::Failed(error) => {
+                    self.is_over = true;
+                    error.to_ollama()
+                }
                 Piece::Logprobs(_) => continue,
             });
         }
         None
+    }
+
+    /// The last line, or before it the one with the calls of tools.
+    fn end(&mut self, response: &Response) -> Value {
+        let last = last(&self.model, self.form, response, "", "");
+        let calls = calls(response);
+        if calls.is_empty() || self.form != Form::Chat {
+            self.is_over = true;
+            return last;
+        }
+        self.last = Some(last);
+        let mut line = said(&self.model, self.form, "", "", false);
+        line["message"]["tool_calls"] = calls.into();
+        line
     }
 }
 
@@ -395,14 +400,21 @@ fn said(model: &str, form: Form, text: &str, thinking: &str, is_done: bool) -> V
 
 fn last(model: &str, form: Form, response: &Response, text: &str, thinking: &str) -> Value {
     let mut object = said(model, form, text, thinking, true);
-    if !response.tool_calls.is_empty() && form == Form::Chat {
-        let call = |call: &ToolCall| json!({"function": {"name": call.name, "arguments": call.arguments}});
-        object["message"]["tool_calls"] = response.tool_calls.iter().map(call).collect();
-    }
     object["done_reason"] = json!(if was_cut(response.finish_reason) { "length" } else { "stop" });
     let fields: Map<String, Value> = durations(&response.timings);
     object.as_object_mut().into_iter().for_each(|object| object.extend(fields.clone()));
     object
+}
+
+/// The calls of tools in an answer.
+fn calls(response: &Response) -> Vec<Value> {
+    let call = |(index, call): (usize, &ToolCall)| {
+        json!({
+            "id": format!("call_{}", QueryId::fresh()),
+            "function": {"index": index, "name": call.name, "arguments": call.arguments},
+        })
+    };
+    response.tool_calls.iter().enumerate().map(call).collect()
 }
 
 /// Durations in nanoseconds.

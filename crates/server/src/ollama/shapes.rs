@@ -6,7 +6,7 @@ use crate::shapes::{anything, documented, flag, list, map, object, one_of, text,
 
 documented! {
     /// The version.
-    OllamaVersion = object([("version", text())], []);
+    OllamaVersion = object([("version", text()), ("hone", text())], []);
     /// All installed models.
     OllamaModels = object([("models", list(object(tag(), [])))], []);
     /// The models in memory.
@@ -66,7 +66,8 @@ fn details() -> Value {
 }
 
 fn message() -> Value {
-    let call = object([("function", object([("name", text()), ("arguments", anything())], []))], []);
+    let function = [("index", whole()), ("name", text()), ("arguments", anything())];
+    let call = object([("id", text()), ("function", object(function, []))], []);
     object([("role", one_of(&["assistant"])), ("content", text())], [("thinking", text()), ("tool_calls", list(call))])
 }
 

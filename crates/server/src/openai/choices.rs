@@ -10,6 +10,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use hone_protocol::{Query, Response, Timestamp, Timings, TokenLogprobs};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::Shared;
 use crate::answering::{Answering, Piece, Whole, was_cut};
@@ -155,19 +156,20 @@ struct Choices<F> {
 }
 
 impl<F: Form> Choices<F> {
-    /// Waits for the first piece: it tells whether there will be an answer, and with it the status.
+    /// Waits a moment for the first piece: it tells whether there will be an answer, and with it the status.
     async fn begin(choices: Vec<Answering>, head: Head<F>, include_usage: bool) -> Result<Choices<F>, ApiError> {
         let (n_choices, open) = (choices.len(), choices.into_iter().map(Some).collect());
         let first = (0..n_choices).flat_map(|index| head.form.begin(index));
         let waiting = first.map(|choice| head.part(choice)).collect();
         let (logprobs, ended, is_over) = (vec![Vec::new(); n_choices], Vec::new(), false);
         let mut choices = Choices { open, logprobs, ended, head, include_usage, waiting, is_over };
-        match poll_fn(|context| choices.poll_piece(context)).await {
-            (_, Piece::Failed(error)) => Err(error),
-            (index, piece) => {
+        match timeout(streams::OPENING, poll_fn(|context| choices.poll_piece(context))).await {
+            Ok((_, Piece::Failed(error))) => Err(error),
+            Ok((index, piece)) => {
                 choices.take(index, piece);
                 Ok(choices)
             }
+            Err(_) => Ok(choices),
         }
     }
 

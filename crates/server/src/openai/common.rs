@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use hone_protocol::{AnswerOptions, Query, SamplingOptions, SecondAnswer};
 use serde::Deserialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::Shared;
 use crate::error::ApiError;
 use crate::requests::or_default;
+use crate::sampling::{Samplers, Stop, TokenLimit};
 
 /// The most answers to one request.
 const MOST_CHOICES: usize = 16;
@@ -26,23 +28,18 @@ pub(super) struct Common {
     #[serde(default)]
     stream_options: Option<StreamOptions>,
     #[serde(default)]
-    pub(super) max_tokens: Option<usize>,
-    #[serde(default)]
-    temperature: Option<f32>,
-    #[serde(default)]
-    top_p: Option<f32>,
-    #[serde(default)]
-    presence_penalty: Option<f32>,
-    #[serde(default)]
-    frequency_penalty: Option<f32>,
-    #[serde(default)]
-    seed: Option<i64>,
+    pub(super) max_tokens: Option<TokenLimit>,
+    #[serde(flatten)]
+    samplers: Samplers,
     #[serde(default)]
     logit_bias: Option<BTreeMap<String, f32>>,
     #[serde(default)]
     n: Option<usize>,
     #[serde(default)]
     stop: Option<Stop>,
+    /// A grammar of llama.cpp, which is refused.
+    #[serde(default)]
+    grammar: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -51,15 +48,6 @@ struct StreamOptions {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     include_usage: bool,
-}
-
-/// One text, or several.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = OpenAiStop)]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
 }
 
 /// What is used where a request says nothing.
@@ -85,11 +73,14 @@ impl Common {
     /// # Errors
     /// When a value is out of its range.
     pub(super) fn query(self, defaults: Defaults<'_>) -> Result<Query, ApiError> {
+        if self.grammar.as_ref().is_some_and(|grammar| grammar.as_str() != Some("")) {
+            return Err(ApiError::bad_request("grammar is not supported: use response_format").about("grammar"));
+        }
         let sampling = self.sampling(defaults.sampling)?;
         let model = if self.model.is_empty() { defaults.model } else { self.model };
         Ok(Query {
             sampling,
-            max_tokens: self.max_tokens,
+            max_tokens: self.max_tokens.and_then(TokenLimit::tokens),
             stop: self.stop.map(Stop::texts).unwrap_or_default(),
             options: AnswerOptions {
                 recalls: false,
@@ -119,17 +110,8 @@ impl Common {
             })
         };
         let biases = self.logit_bias.iter().flatten().map(|(text, bias)| Ok((id(text)?, *bias)));
-        let options = SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
-            seed: self.seed.map(i64::cast_unsigned).or(defaults.seed),
-            logit_bias: biases.collect::<Result<_, ApiError>>()?,
-            ..defaults.clone()
-        };
-        options.check()?;
-        Ok(options)
+        let logit_bias = biases.collect::<Result<_, ApiError>>()?;
+        self.samplers.options(&SamplingOptions { logit_bias, ..defaults.clone() })
     }
 }
 
@@ -140,13 +122,4 @@ pub(super) fn several(query: &Query, n: u64) -> impl Iterator<Item = Query> {
         query.sampling.seed = query.sampling.seed.map(|seed| seed.wrapping_add(number));
         query
     })
-}
-
-impl Stop {
-    fn texts(self) -> Vec<String> {
-        match self {
-            Stop::One(text) => vec![text],
-            Stop::Several(texts) => texts,
-        }
-    }
 }

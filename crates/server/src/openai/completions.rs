@@ -95,12 +95,17 @@ impl CompletionRequest {
                 ApiError::bad_request("best_of is not supported: ask for n answers and choose one").about("best_of")
             );
         }
+        if self.echo && self.logprobs.is_some() {
+            let reason = "logprobs are those of the answer: they cannot be combined with echo";
+            return Err(ApiError::bad_request(reason).about("logprobs"));
+        }
         if self.logprobs.is_some_and(|top| top > MOST_TOP) {
             return Err(ApiError::bad_request(format!("logprobs must be 0 to {MOST_TOP}")).about("logprobs"));
         }
         let prompts = self.prompt.texts()?;
+        let default = if self.common.max_tokens.is_none() { Some(DEFAULT_MAX_TOKENS) } else { None };
         let query = self.common.query(defaults)?;
-        let max_tokens = query.max_tokens.or(Some(DEFAULT_MAX_TOKENS));
+        let max_tokens = query.max_tokens.or(default);
         let options = AnswerOptions { is_raw: true, logprobs: self.logprobs, ..query.options };
         let query = Query { max_tokens, options, ..query };
         let queries = prompts.into_iter().map(|prompt| Query { query: prompt, ..query.clone() });

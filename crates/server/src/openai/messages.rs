@@ -1,10 +1,11 @@
 //! Messages as OpenAI's API writes them.
 
-use hone_protocol::{Message, Role};
+use hone_protocol::{Message, Role, ToolCall};
 use serde::Deserialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::conversation::{CalledTool, IdentifiedTurn, in_order_of_calls};
+use crate::conversation::{CalledTool, in_order_of_calls, left_out};
 use crate::error::ApiError;
 use crate::requests::or_default;
 
@@ -20,6 +21,15 @@ pub(super) struct ChatMessage {
     tool_calls: Vec<CalledTool>,
     #[serde(default)]
     tool_call_id: Option<String>,
+    /// What the model thought before it answered, by the name that llama.cpp and DeepSeek have for it.
+    #[serde(default)]
+    reasoning_content: Option<String>,
+    /// The reasoning by the name that vLLM and OpenRouter have for it.
+    #[serde(default)]
+    reasoning: Option<Value>,
+    /// What is said where nothing else is.
+    #[serde(default)]
+    refusal: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -51,6 +61,8 @@ struct Part {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     text: String,
+    #[serde(default)]
+    refusal: Option<String>,
 }
 
 /// The turns of a request as the model is shown them.
@@ -58,34 +70,47 @@ struct Part {
 /// # Errors
 /// When what is said is not text.
 pub(super) fn messages(turns: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
-    let turns: Vec<IdentifiedTurn> = turns.into_iter().map(identified).collect::<Result<_, _>>()?;
+    let turns: Vec<Message> = turns.into_iter().map(message).collect::<Result<_, _>>()?;
     Ok(in_order_of_calls(turns))
 }
 
-fn identified(turn: ChatMessage) -> Result<IdentifiedTurn, ApiError> {
+fn message(turn: ChatMessage) -> Result<Message, ApiError> {
     let role = match turn.role {
         ChatRole::System | ChatRole::Developer => Role::System,
         ChatRole::User => Role::User,
         ChatRole::Assistant => Role::Assistant,
         ChatRole::Tool => Role::Tool,
     };
-    let calls = turn.tool_calls.iter().map(|call| call.id.clone().unwrap_or_default()).collect();
-    let tool_calls = turn.tool_calls.into_iter().map(CalledTool::call).collect::<Result<_, _>>()?;
-    let message = Message { role, content: text(turn.content)?, tool_calls };
-    Ok(IdentifiedTurn { message, calls, result_of: turn.tool_call_id })
+    let said = text(turn.content, role)?;
+    let reasoning = turn.reasoning_content.or_else(|| Some(turn.reasoning?.as_str()?.to_owned()));
+    let (reasoning, tool_calls) = match role {
+        Role::Assistant => (reasoning.unwrap_or_default(), turn.tool_calls.into_iter().map(ToolCall::from).collect()),
+        _ => (String::new(), Vec::new()),
+    };
+    Ok(Message {
+        role,
+        content: if said.is_empty() { turn.refusal.unwrap_or_default() } else { said },
+        reasoning,
+        tool_calls,
+        result_of: turn.tool_call_id.filter(|_| role == Role::Tool),
+    })
 }
 
-fn text(content: Option<Content>) -> Result<String, ApiError> {
+fn text(content: Option<Content>, role: Role) -> Result<String, ApiError> {
     match content {
         None => Ok(String::new()),
         Some(Content::Text(text)) => Ok(text),
-        Some(Content::Parts(parts)) => parts.into_iter().map(part).collect(),
+        Some(Content::Parts(parts)) => parts.into_iter().map(|part| part_text(part, role)).collect(),
     }
 }
 
-fn part(part: Part) -> Result<String, ApiError> {
+/// What a part says. A part of a tool's result that cannot be shown becomes a note: the result stands in the conversation
+/// for good, and refusing it would refuse everything after it.
+fn part_text(part: Part, role: Role) -> Result<String, ApiError> {
     match part.kind.as_str() {
         "text" | "input_text" | "output_text" => Ok(part.text),
+        "refusal" => Ok(part.refusal.unwrap_or_default()),
+        other if role == Role::Tool => Ok(left_out(other)),
         other => {
             Err(ApiError::bad_request(format!("a part of a message is of the type {other:?}: only text is known"))
                 .about("messages"))
@@ -95,8 +120,7 @@ fn part(part: Part) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::ToolCall;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::conversation::Conversation;
@@ -119,9 +143,10 @@ mod tests {
         .unwrap();
         assert_eq!(taken.history, [Message::new(Role::System, "Be brief.")]);
         assert_eq!(taken.question, "What is the time?");
-        let call = ToolCall { name: "clock".to_owned(), arguments: json!({"zone": "UTC"}) };
+        let call = ToolCall { id: Some("c1".to_owned()), ..ToolCall::new("clock", json!({"zone": "UTC"})) };
         let called = Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "") };
-        assert_eq!(taken.turns_after, [called, Message::new(Role::Tool, "12:00")]);
+        let result = Message { result_of: Some("c1".to_owned()), ..Message::new(Role::Tool, "12:00") };
+        assert_eq!(taken.turns_after, [called, result]);
     }
 
     #[test]
@@ -143,8 +168,30 @@ mod tests {
     fn what_cannot_be_read_is_refused_by_name() {
         let check = |turns, expected: &str| assert_eq!(conversation(turns).unwrap_err(), expected);
         check(json!([]), "messages has no message of the role user");
-        check(json!([{"role": "system", "content": "x"}]), "messages has no message of the role user");
+        check(json!([{"role": "assistant", "content": "x"}]), "messages has no message of the role user");
         let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
         check(image, "a part of a message is of the type \"image_url\": only text is known");
+    }
+
+    #[test]
+    fn earlier_turns_keep_their_reasoning_and_refusals() {
+        for name in ["reasoning_content", "reasoning"] {
+            let answer = json!({"role": "assistant", "content": "Yes.", name: "Hm."});
+            let taken = conversation(json!([{"role": "user", "content": "Q"}, answer])).unwrap();
+            assert_eq!((&*taken.turns_after[0].content, &*taken.turns_after[0].reasoning), ("Yes.", "Hm."));
+        }
+        let no =
+            json!({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}], "reasoning": {"a": 1}});
+        let never = json!({"role": "assistant", "content": null, "refusal": "Never."});
+        let taken = conversation(json!([no, {"role": "user", "content": "Why?"}, never])).unwrap();
+        assert_eq!((&*taken.history[0].content, &*taken.turns_after[0].content), ("No.", "Never."));
+    }
+
+    #[test]
+    fn what_a_tool_shows_is_left_out_with_a_note() {
+        let image = json!([{"type": "text", "text": "Here: "}, {"type": "image_url", "image_url": {"url": "x"}}]);
+        let taken =
+            conversation(json!([{"role": "user", "content": "Q"}, {"role": "tool", "content": image}])).unwrap();
+        assert_eq!(taken.turns_after[0].content, "Here: (image_url: it cannot be shown here)");
     }
 }

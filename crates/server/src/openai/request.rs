@@ -1,16 +1,20 @@
 //! A request for an answer as OpenAI's API writes it.
 
-use hone_protocol::{AnswerOptions, Constraint, Query, ThinkingOptions, Tool};
+use std::collections::BTreeMap;
+
+use hone_protocol::{AnswerOptions, Constraint, Query, ThinkingOptions};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
 use super::common::{Common, Defaults, several};
 use super::logprobs::MOST_TOP;
 use super::messages::{ChatMessage, messages};
-use crate::conversation::{Conversation, ToolSpec};
+use crate::answer_format::AnswerFormat;
+use crate::conversation::{Conversation, ToolSpec, tools};
 use crate::effort::EffortName;
 use crate::error::ApiError;
+use crate::sampling::TokenLimit;
 use crate::tool_choice;
 
 /// The body of a request.
@@ -19,13 +23,13 @@ use crate::tool_choice;
 pub(super) struct ChatRequest {
     messages: Vec<ChatMessage>,
     #[serde(default)]
-    max_completion_tokens: Option<usize>,
+    max_completion_tokens: Option<TokenLimit>,
     #[serde(default)]
     logprobs: Option<bool>,
     #[serde(default)]
     top_logprobs: Option<usize>,
     #[serde(default)]
-    response_format: Option<ResponseFormat>,
+    response_format: Option<AnswerFormat>,
     #[serde(default)]
     tools: Option<Vec<ToolSpec>>,
     #[serde(default)]
@@ -54,27 +58,20 @@ struct Reasoning {
     max_tokens: Option<usize>,
 }
 
-/// Reasoning as clients of vLLM and llama.cpp ask for it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+/// Reasoning as clients of vLLM and llama.cpp ask for it. Arguments of a template that hone does not pass on are refused.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenAiTemplateArguments)]
 struct TemplateArguments {
     #[serde(default)]
     enable_thinking: Option<bool>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[schema(as = OpenAiResponseFormat)]
-enum ResponseFormat {
-    Text,
-    JsonObject,
-    JsonSchema { json_schema: NamedSchema },
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = OpenAiNamedSchema)]
-struct NamedSchema {
-    schema: Value,
+    /// The same by the name that other templates have for it.
+    #[serde(default)]
+    thinking: Option<bool>,
+    #[serde(default)]
+    reasoning_effort: Option<EffortName>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    others: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -83,6 +80,7 @@ struct NamedSchema {
 enum ToolChoice {
     Mode(ToolMode),
     Named { function: FunctionName },
+    Allowed { allowed_tools: AllowedTools },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -100,6 +98,20 @@ struct FunctionName {
     name: String,
 }
 
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiAllowedTools)]
+struct AllowedTools {
+    mode: ToolMode,
+    tools: Vec<AllowedTool>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiAllowedTool)]
+struct AllowedTool {
+    #[serde(default)]
+    function: Option<FunctionName>,
+}
+
 impl ChatRequest {
     /// The questions: one for each choice.
     ///
@@ -107,16 +119,16 @@ impl ChatRequest {
     /// When a value is out of its range, or contradicts another.
     pub(super) fn queries(self, defaults: Defaults<'_>) -> Result<Vec<Query>, ApiError> {
         let n = self.common.n_choices()?;
-        let (thinking, logprobs) = (self.thinking(), self.logprobs()?);
-        let tools = self.tools.unwrap_or_default().into_iter().map(Tool::from).collect();
+        let (thinking, logprobs) = (self.thinking()?, self.logprobs()?);
+        let tools = tools(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.map_or(tool_choice::ToolChoice::Auto, Into::into);
         let (tools, forced) = choice.of(tools)?;
         let constraint = match forced {
             Some(schema) => Some(Constraint::JsonSchema(schema)),
-            None => self.response_format.and_then(ResponseFormat::constraint),
+            None => self.response_format.map(|format| format.constraint("response_format")).transpose()?.flatten(),
         };
         let Conversation { history, question, turns_after } = Conversation::of(messages(self.messages)?)?;
-        let max_tokens = self.max_completion_tokens.or(self.common.max_tokens);
+        let max_tokens = self.max_completion_tokens.or(self.common.max_tokens).and_then(TokenLimit::tokens);
         let query = self.common.query(defaults)?;
         let options = AnswerOptions { tools, constraint, turns_after, logprobs, thinking, ..query.options };
         let query = Query { query: question, history, max_tokens, options, ..query };
@@ -137,12 +149,17 @@ impl ChatRequest {
         }
     }
 
-    fn thinking(&self) -> ThinkingOptions {
+    fn thinking(&self) -> Result<ThinkingOptions, ApiError> {
         let Reasoning { enabled, effort, max_tokens } = self.reasoning.unwrap_or_default();
-        let effort = effort.or(self.reasoning_effort);
-        let arguments = self.chat_template_kwargs.unwrap_or_default();
+        let arguments = self.chat_template_kwargs.clone().unwrap_or_default();
+        if let Some(name) = arguments.others.keys().next() {
+            let reason = format!("chat_template_kwargs has {name:?}, which is not passed on to templates");
+            return Err(ApiError::bad_request(reason).about("chat_template_kwargs"));
+        }
+        let effort = effort.or(self.reasoning_effort).or(arguments.reasoning_effort);
         let asked = effort.map(EffortName::thinking).unwrap_or_default();
-        ThinkingOptions { is_on: enabled.or(arguments.enable_thinking).or(asked.is_on), budget: max_tokens, ..asked }
+        let is_on = enabled.or(arguments.enable_thinking).or(arguments.thinking).or(asked.is_on);
+        Ok(ThinkingOptions { is_on, budget: max_tokens, ..asked })
     }
 }
 
@@ -153,16 +170,11 @@ impl From<ToolChoice> for tool_choice::ToolChoice {
             ToolChoice::Mode(ToolMode::Auto) => Self::Auto,
             ToolChoice::Mode(ToolMode::Required) => Self::Required,
             ToolChoice::Named { function } => Self::Named(function.name),
-        }
-    }
-}
-
-impl ResponseFormat {
-    fn constraint(self) -> Option<Constraint> {
-        match self {
-            ResponseFormat::Text => None,
-            ResponseFormat::JsonObject => Some(Constraint::JsonSchema(json!({"type": "object"}))),
-            ResponseFormat::JsonSchema { json_schema } => Some(Constraint::JsonSchema(json_schema.schema)),
+            ToolChoice::Allowed { allowed_tools: AllowedTools { mode: ToolMode::None, .. } } => Self::None,
+            ToolChoice::Allowed { allowed_tools: AllowedTools { mode, tools } } => Self::Allowed {
+                names: tools.into_iter().filter_map(|tool| Some(tool.function?.name)).collect(),
+                is_required: mode == ToolMode::Required,
+            },
         }
     }
 }

@@ -35,9 +35,6 @@ use crate::{Shared, counting, streams};
 pub(crate) use self::kept::KeptResponses;
 pub(crate) use self::running::RunningResponses;
 
-/// Sent while a stream is silent: a comment.
-const SIGN_OF_LIFE: &str = ":\n\n";
-
 /// The items in one page of a list, if the client does not say how many it wants, and the most of them.
 const ITEMS: usize = 20;
 const MOST_ITEMS: usize = 100;
@@ -73,7 +70,7 @@ async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) 
     let mut answer = Answer::begin(&shared, client, answering, head, most_calls, keeps.then_some(input));
     if let Some(slot) = slot {
         answer.first().await?;
-        return Ok((header, streams::typed_events(slot, answer.stream(), SIGN_OF_LIFE)).into_response());
+        return Ok((header, streams::typed_events(slot, answer.stream(), streams::COMMENT)).into_response());
     }
     if sending == Sending::Background {
         let object = answer.object();

@@ -72,7 +72,7 @@ fn chat_choice() -> Value {
     let function = object([("name", text()), ("arguments", text())], []);
     let call = [("index", whole()), ("id", text()), ("type", one_of(&["function"])), ("function", function)];
     let message = object(
-        [("role", one_of(&["assistant"])), ("content", nullable(text()))],
+        [("role", one_of(&["assistant"])), ("content", nullable(text())), ("refusal", nothing())],
         [("reasoning_content", text()), ("tool_calls", list(object(call, [])))],
     );
     let token = [("token", text()), ("logprob", number()), ("bytes", nullable(list(whole())))];
@@ -124,6 +124,14 @@ fn response() -> Value {
         ("id", text()),
         ("object", one_of(&["response"])),
         ("created_at", whole()),
+        ("completed_at", nullable(whole())),
+        ("frequency_penalty", number()),
+        ("presence_penalty", number()),
+        ("max_tool_calls", nullable(whole())),
+        ("prompt_cache_key", nullable(text())),
+        ("safety_identifier", nullable(text())),
+        ("service_tier", text()),
+        ("top_logprobs", whole()),
         ("status", one_of(&["in_progress", "completed", "incomplete", "cancelled", "failed"])),
         ("error", nullable(object([("code", text()), ("message", text())], []))),
         ("incomplete_details", nullable(object([("reason", text())], []))),

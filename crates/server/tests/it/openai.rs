@@ -3,7 +3,8 @@
 use hone_app::config::ServerSettings;
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    Constraint, Effort, GenerateError, GenerateRequest, Prompt, Role, ThinkingOptions, TokenLogprob, TokenLogprobs,
+    Constraint, Effort, GenerateError, GenerateRequest, Message, Prompt, Role, ThinkingOptions, TokenLogprob,
+    TokenLogprobs, ToolCall,
 };
 use serde_json::{Value, json};
 
@@ -243,12 +244,14 @@ fn reasoning_is_controlled_in_every_clients_way() {
 #[test]
 fn a_text_is_continued_as_it_stands() {
     let stage = Stage::start(settings(), with_logprobs);
-    let body = json!({"model": "scripted", "prompt": ["Once", "Twice"], "echo": true, "logprobs": 1});
+    let asked = json!({"model": "scripted", "prompt": ["Once", "Twice"], "logprobs": 1});
+    let (_, answer) = stage.post("/v1/completions", &asked);
+    assert_eq!(answer["choices"][1]["logprobs"]["text_offset"], json!([0, 7, 9, 17, 20, 23]), "{answer}");
+    let body = json!({"model": "scripted", "prompt": ["Once", "Twice"], "echo": true});
     let (status, answer) = stage.post("/v1/completions", &body);
     assert_eq!((status, &answer["object"]), (200, &json!("text_completion")), "{answer}");
     let choice = &answer["choices"][1];
     assert_eq!((&choice["text"], &choice["index"]), (&json!("Twice<think>hm</think>so it is"), &json!(1)));
-    assert_eq!(choice["logprobs"]["text_offset"], json!([5, 12, 14, 22, 25, 28]), "{choice}");
     let request = &stage.model.requests()[0];
     assert!(matches!(&request.prompt, Prompt::Text { text, .. } if text == "Once" || text == "Twice"));
     assert_eq!(request.max_tokens, Some(16));
@@ -267,4 +270,118 @@ fn a_text_is_continued_as_it_stands() {
     check(json!({"prompt": [1, 2]}), "only texts are supported");
     check(json!({"best_of": 3}), "best_of is not supported");
     check(json!({"logprobs": 21}), "logprobs must be 0 to 20");
+    check(json!({"logprobs": 1, "echo": true}), "logprobs are those of the answer: they cannot be combined with echo");
+}
+
+#[test]
+fn the_names_and_values_of_other_servers_are_used() {
+    let stage = Stage::start(settings(), echo);
+    let fields = json!({
+        "max_tokens": -1, "seed": -1, "top_k": 8.0, "min_p": 0.5, "repeat_penalty": 1.25, "top_p": 0,
+        "response_format": {"type": "json_object", "schema": {"type": "array"}},
+    });
+    assert_eq!(stage.post("/v1/chat/completions", &with(ask("x"), fields)).0, 200);
+    let request = stage.model.requests().pop().unwrap();
+    assert_eq!((request.max_tokens, request.sampling.seed), (None, None));
+    let sampling = &request.sampling;
+    assert_eq!((sampling.top_k, sampling.min_p, sampling.repetition_penalty), (8, 0.5, 1.25));
+    assert_eq!(request.constraint, Some(Constraint::JsonSchema(json!({"type": "array"}))));
+    for refused in ["typical_p", "tfs_z", "mirostat", "grammar"] {
+        let (status, answer) = stage.post("/v1/chat/completions", &with(ask("x"), json!({refused: 5})));
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(refused)), "{answer}");
+    }
+    let unlimited = json!({"prompt": "x", "max_tokens": -1});
+    assert_eq!(stage.post("/v1/completions", &unlimited).0, 200);
+    assert_eq!(stage.model.requests().pop().unwrap().max_tokens, None);
+}
+
+/// The turns that the model was shown last.
+fn shown(stage: &Stage) -> Vec<Message> {
+    let Prompt::Chat(messages) = stage.model.requests().pop().unwrap().prompt else { panic!("no conversation") };
+    messages
+}
+
+/// What earlier turns of a tool loop say is the same to the model, whatever API it comes through.
+#[test]
+fn every_api_shows_the_reasoning_and_the_ids_of_earlier_turns() {
+    let stage = Stage::start(settings(), |_| Script::saying(&["Noon."]));
+    let call =
+        json!({"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{\"zone\": \"UTC\"}"}});
+    let chat = |reasoning: &str| {
+        let turn = json!({"role": "assistant", "content": "", reasoning: "A clock knows.", "tool_calls": [call]});
+        json!({"stream": false, "messages": [
+            {"role": "user", "content": "What time"}, {"role": "user", "content": "is it?"}, turn,
+            {"role": "tool", "tool_call_id": "c1", "content": "12:00"},
+        ]})
+    };
+    let blocks = json!({"max_tokens": 9, "messages": [
+        {"role": "user", "content": "What time"}, {"role": "user", "content": "is it?"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "A clock knows.", "signature": ""},
+            {"type": "tool_use", "id": "c1", "name": "clock", "input": {"zone": "UTC"}},
+        ]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "12:00"}]},
+    ]});
+    let items = json!({"store": false, "input": [
+        {"role": "user", "content": "What time"}, {"role": "user", "content": "is it?"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "A clock knows."}]},
+        {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{\"zone\": \"UTC\"}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "12:00"},
+    ]});
+    let call = ToolCall { id: Some("c1".to_owned()), ..ToolCall::new("clock", json!({"zone": "UTC"})) };
+    let expected = [
+        Message::new(Role::User, "What time\n\nis it?"),
+        Message { reasoning: "A clock knows.".to_owned(), tool_calls: vec![call], ..Message::new(Role::Assistant, "") },
+        Message { result_of: Some("c1".to_owned()), ..Message::new(Role::Tool, "12:00") },
+    ];
+    for (path, body) in [
+        ("/v1/chat/completions", chat("reasoning_content")),
+        ("/v1/chat/completions", chat("reasoning")),
+        ("/api/chat", chat("thinking")),
+        ("/v1/messages", blocks),
+        ("/v1/responses", items),
+    ] {
+        let (status, answer) = stage.post(path, &body);
+        assert_eq!(status, 200, "{path}: {answer}");
+        assert_eq!(shown(&stage), expected, "{path}");
+    }
+}
+
+#[test]
+fn instructions_alone_and_broken_arguments_are_answered() {
+    let stage = Stage::start(settings(), |_| Script::saying(&["Yes."]));
+    let system = json!([{"role": "system", "content": "Write."}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": system})),
+        ("/api/chat", json!({"messages": system, "stream": false})),
+        ("/v1/responses", json!({"instructions": "Write."})),
+    ] {
+        let (status, answer) = stage.post(path, &body);
+        assert_eq!((status, shown(&stage)), (200, vec![Message::new(Role::User, "Write.")]), "{path}: {answer}");
+    }
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "run", "arguments": "ls -l"}});
+    let turns = json!([
+        {"role": "user", "content": "List."},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "no JSON"},
+    ]);
+    assert_eq!(stage.post("/v1/chat/completions", &json!({"messages": turns})).0, 200);
+    assert_eq!(shown(&stage)[1].tool_calls[0].arguments, json!({"arguments": "ls -l"}));
+}
+
+#[test]
+fn a_choice_among_allowed_tools_is_kept_to() {
+    let stage = Stage::start(settings(), |_| Script::saying(&["Yes."]));
+    let mut tools = clock();
+    tools.as_array_mut().unwrap().extend([
+        json!({"type": "function", "function": {"name": "other"}}),
+        json!({"type": "custom", "custom": {"name": "patch"}}),
+    ]);
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let choice = json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named("other")]}});
+    let (status, answer) =
+        stage.post("/v1/chat/completions", &with(ask("x"), json!({"tools": tools, "tool_choice": choice})));
+    assert_eq!(status, 200, "{answer}");
+    let names: Vec<String> = stage.model.requests().pop().unwrap().tools.into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["other"]);
 }

@@ -47,7 +47,8 @@ const FORMATS: [Format; 8] = [
         question: &["orig_instruction"],
         verdict: Verdict::Winner { a: &["orig_response_A"], b: &["orig_response_B"], winner: &["orig_preference"] },
     },
-    // https://huggingface.co/datasets/allenai/reward-bench
+    // https://huggingface.co/datasets/allenai/reward-bench, its second version, which has lists of answers, and the sets
+    // that have whole conversations in place of answers, such as UltraFeedback
     Format {
         name: "a pair of RewardBench",
         question: &["prompt"],
@@ -151,8 +152,8 @@ impl Line<'_> {
                 self.pair(self.text(format.question)?, [self.text(a)?, self.text(b)?], self.winner(winner)?)
             }
             Verdict::Chosen { better, worse } => {
-                let answers = [self.text(better)?, self.text(worse)?];
-                self.pair(self.text(format.question)?, answers, Some(RespondentId::A))
+                let answers = [self.answer(better)?, self.answer(worse)?];
+                self.pair(self.answer(format.question)?, answers, Some(RespondentId::A))
             }
             Verdict::Conversation { a, b, winner, turn } => {
                 let n_turns = self.number(turn)? as usize;
@@ -189,6 +190,19 @@ impl Line<'_> {
             (_, Value::String(text)) => Ok(text.clone()),
             (name, other) => Err(unexpected(name, other, "a text")),
         }
+    }
+
+    /// What is said last: a text, the first of several that are equally good or bad, or the last message of a
+    /// conversation.
+    fn answer(&self, names: Names) -> Result<String, String> {
+        let (name, value) = self.value(names)?;
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let said = match (items.first(), items.last()) {
+            (Some(Value::String(first)), _) => Some(first.as_str()),
+            (_, Some(last)) => last["content"].as_str(),
+            _ => value.as_str(),
+        };
+        said.map(str::to_owned).ok_or_else(|| unexpected(name, value, "a text, a list of texts or a list of messages"))
     }
 
     /// A number, perhaps written as a text.
@@ -270,6 +284,24 @@ mod tests {
         let [query, answer_a, answer_b] = task.map(str::to_owned);
         let task = CompareTask { query, answer_a, answer_b };
         assert_eq!(entry, Entry::Pair(OwnRubric { task, rubric: None }, winner));
+    }
+
+    #[test]
+    fn answers_may_be_lists_or_conversations() {
+        let pair = |line: Value| match entry(line) {
+            Ok((_, Entry::Pair(OwnRubric { task, .. }, winner))) => (task.query, task.answer_a, task.answer_b, winner),
+            other => panic!("{other:?}"),
+        };
+        let expected = || ("Q".to_owned(), "good".to_owned(), "bad".to_owned(), A);
+        let lists = json!({"prompt": "Q", "chosen": ["good"], "rejected": ["bad", "worse"], "num_correct": 1});
+        assert_eq!(pair(lists), expected());
+        let said = |answer: &str| json!([{"role": "user", "content": "Q"}, {"role": "assistant", "content": answer}]);
+        assert_eq!(pair(json!({"prompt": "Q", "chosen": said("good"), "rejected": said("bad")})), expected());
+        let asked = json!([{"role": "user", "content": "Q"}]);
+        assert_eq!(pair(json!({"prompt": asked, "chosen": said("good"), "rejected": said("bad")})), expected());
+        assert!(
+            entry(json!({"prompt": "Q", "chosen": [], "rejected": "bad"})).unwrap_err().contains("expected a text")
+        );
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Replaced {
 fn settings(configured: &MemorySettings, file: Option<&Path>) -> anyhow::Result<Vec<MemorySettings>> {
     let Some(path) = file else { return Ok(vec![configured.clone()]) };
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines()).filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(number, line)| {
             let replaced: Replaced =

@@ -110,6 +110,16 @@ impl Decoding {
         }
     }
 
+    /// What completes an answer in JSON that is cut off here.
+    pub(super) fn closing(&self) -> Vec<u8> {
+        match self {
+            Decoding::Sampled(sampling) => {
+                sampling.constraint.as_ref().and_then(|constraint| constraint.closing()).unwrap_or_default()
+            }
+            Decoding::Forced { .. } => Vec::new(),
+        }
+    }
+
     /// Why an answer that the model has completed ended.
     pub(super) fn end_reason(&self) -> FinishReason {
         match self {

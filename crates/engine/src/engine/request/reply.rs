@@ -52,8 +52,9 @@ impl Reply {
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });
     }
 
-    pub(super) fn finish(&mut self, reason: FinishReason, timings: Timings) {
-        let text = self.text.finish();
+    /// Sends the end of the answer, after the bytes that complete it.
+    pub(super) fn finish(&mut self, closing: &[u8], reason: FinishReason, timings: Timings) {
+        let text = self.text.push(closing) + &self.text.finish();
         self.events.send(GenerationEvent::Finished { reason, text, timings });
     }
 

@@ -13,6 +13,8 @@ use crate::error::ApiError;
 pub(super) struct Draft {
     id: QueryId,
     created: u64,
+    /// When it was completed.
+    completed: Option<u64>,
     /// What the response repeats of its request.
     head: Map<String, Value>,
     /// The most calls of tools in it.
@@ -59,6 +61,7 @@ impl Draft {
         let mut draft = Draft {
             id,
             created: Timestamp::now().0 / 1000,
+            completed: None,
             head,
             most_calls,
             output: Vec::new(),
@@ -89,6 +92,7 @@ impl Draft {
             ("id", json!(response_id(self.id))),
             ("object", json!("response")),
             ("created_at", json!(self.created)),
+            ("completed_at", json!(self.completed)),
             ("status", json!(self.status.name())),
             ("error", error),
             ("incomplete_details", incomplete),
@@ -159,6 +163,7 @@ impl Draft {
 
     fn end(&mut self, status: Status) {
         self.close(status.of_item());
+        self.completed = matches!(status, Status::Completed).then(|| Timestamp::now().0 / 1000);
         self.status = status;
         self.tell_state(match self.status {
             Status::Failed(_) => "response.failed",

@@ -49,7 +49,7 @@ fn complete(mut item: Value) -> Result<Value, ApiError> {
     Ok(item)
 }
 
-/// The turns that items stand for; nothing of earlier reasoning, which models are not shown again.
+/// The turns that items stand for.
 ///
 /// # Errors
 /// When an item is of a type that hone does not know, or not of its form.
@@ -63,24 +63,63 @@ pub(super) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError> {
     )
 }
 
-/// The message of a chat that says the same as an item.
+/// The message of a chat that says the same as an item; `None` for what only its author can read.
+///
+/// The histories of agents hold items of tools that other servers have. They are shown as calls of tools, or as what was
+/// said of them: refusing one would refuse the conversation for good.
 fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
-    match item["type"].as_str().unwrap_or_default() {
+    let kind = item["type"].as_str().unwrap_or_default();
+    let call = |name: &Value, arguments: Value| {
+        let call = json!({"id": item["call_id"], "function": {"name": name, "arguments": arguments}});
+        Ok(Some(json!({"role": "assistant", "tool_calls": [call]})))
+    };
+    match kind {
         "message" => Ok(Some(item.clone())),
-        "function_call" => {
-            let function = json!({"name": item["name"], "arguments": item["arguments"]});
-            let call = json!({"id": item["call_id"], "function": function});
-            Ok(Some(json!({"role": "assistant", "tool_calls": [call]})))
-        }
-        "function_call_output" => Ok(Some(json!({
-            "role": "tool", "tool_call_id": item["call_id"], "content": item["output"]
+        "function_call" => call(&item["name"], item["arguments"].clone()),
+        "custom_tool_call" => call(&item["name"], json!({"input": item["input"]})),
+        "local_shell_call" | "shell_call" | "computer_call" => call(&json!(kind), item["action"].clone()),
+        "apply_patch_call" => call(&json!(kind), item["operation"].clone()),
+        "mcp_call" => call(&item["name"], item["arguments"].clone()),
+        kind if kind.ends_with("_call_output") => Ok(Some(json!({
+            "role": "tool", "tool_call_id": item["call_id"], "content": output(&item["output"])
         }))),
-        "reasoning" => Ok(None),
+        "reasoning" => Ok(Some(json!({"role": "assistant", "reasoning_content": reasoning(item)}))),
+        "compaction" | "context_compaction" | "compaction_summary" | "item_reference" => Ok(None),
+        "mcp_list_tools" | "mcp_approval_request" | "mcp_approval_response" => Ok(None),
+        kind if kind.ends_with("_call") => Ok(Some(json!({"role": "assistant", "content": said_of(kind, item)}))),
         other => {
-            let known = "message, function_call, function_call_output and reasoning";
+            let known = "message, reasoning, and calls of tools with their outputs";
             Err(ApiError::bad_request(format!("an item of input is of the type {other:?}: only {known} are known"))
                 .about("input"))
         }
+    }
+}
+
+/// What a tool gave: a text, parts, or something of its own.
+fn output(output: &Value) -> Value {
+    let is_parts = output.as_array().is_some_and(|parts| parts.iter().all(|part| part["type"].is_string()));
+    match output {
+        Value::String(_) | Value::Null => output.clone(),
+        _ if is_parts => output.clone(),
+        other => json!(other.to_string()),
+    }
+}
+
+/// What the model thought, or the summary of it.
+fn reasoning(item: &Value) -> String {
+    let texts = |parts: &Value| -> Vec<String> {
+        parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).map(str::to_owned).collect()
+    };
+    let whole = texts(&item["content"]);
+    if whole.is_empty() { texts(&item["summary"]).join("\n\n") } else { whole.join("\n\n") }
+}
+
+/// What is said of a call that another server carried out.
+fn said_of(kind: &str, item: &Value) -> String {
+    let told = ["action", "queries", "code"].iter().map(|key| &item[key]).find(|value| !value.is_null());
+    match told {
+        Some(told) => format!("({kind}: {told})"),
+        None => format!("({kind})"),
     }
 }
 
@@ -110,16 +149,26 @@ mod tests {
             {"role": "developer", "content": "Be brief."},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What time is it?"}]},
             {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "A clock knows."}]},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
             call("UTC"), call("CET"), result("UTC"), result("CET"),
         ]);
-        let called = |zone: &str| ToolCall { name: "clock".to_owned(), arguments: json!({"zone": zone}) };
+        let called =
+            |zone: &str| ToolCall { id: Some(zone.to_owned()), ..ToolCall::new("clock", json!({"zone": zone})) };
+        let answered = |zone: &str| Message {
+            result_of: Some(zone.to_owned()),
+            ..Message::new(Role::Tool, format!("12:00 {zone}"))
+        };
         let expected = [
             Message::new(Role::System, "Be brief."),
             Message::new(Role::User, "What time is it?"),
-            Message { tool_calls: vec![called("UTC"), called("CET")], ..Message::new(Role::Assistant, "Let me see.") },
-            Message::new(Role::Tool, "12:00 UTC"),
-            Message::new(Role::Tool, "12:00 CET"),
+            Message {
+                tool_calls: vec![called("UTC"), called("CET")],
+                reasoning: "A clock knows.".to_owned(),
+                ..Message::new(Role::Assistant, "Let me see.")
+            },
+            answered("UTC"),
+            answered("CET"),
         ];
         assert_eq!(read(items).unwrap(), expected);
     }
@@ -131,9 +180,25 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check(json!([7]), "an item of input is 7: it must be an object");
-        check(json!([{"type": "item_reference", "id": "msg_1"}]), "of the type \"item_reference\"");
+        check(json!([{"type": "poem", "id": "msg_1"}]), "of the type \"poem\"");
         check(json!([{"role": "poet", "content": "x"}]), "an item of input is not valid");
         let image = json!([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]);
         check(image, "a part of a message is of the type \"input_image\"");
+    }
+
+    #[test]
+    fn items_of_other_servers_tools_are_kept() {
+        let items = json!([
+            {"role": "user", "content": "Q"},
+            {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": "x"}]},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "y"}},
+            {"type": "compaction", "encrypted_content": "x"},
+            {"type": "item_reference", "id": "msg_1"},
+        ]);
+        let read = read(items).unwrap();
+        assert_eq!(read[1].tool_calls[0].arguments, json!({"input": "x"}));
+        let said: Vec<&str> = read[2..].iter().map(|turn| &*turn.content).collect();
+        assert_eq!(said, ["(input_image: it cannot be shown here)", "(web_search_call: {\"query\":\"y\"})"]);
     }
 }

@@ -1,15 +1,17 @@
 //! A request for a response as OpenAI's API writes it.
 
-use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SamplingOptions, SecondAnswer, Tool};
+use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SecondAnswer, Tool};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::items::{Input, turns};
 use crate::ServerParts;
-use crate::conversation::{Conversation, joined};
+use crate::answer_format::AnswerFormat;
+use crate::conversation::{Conversation, parameters_of};
 use crate::effort::EffortName;
 use crate::error::ApiError;
+use crate::sampling::{Samplers, TokenLimit};
 use crate::tool_choice::ToolChoice;
 
 /// The body of a request. Keys that are not named here are ignored, as clients send many.
@@ -39,11 +41,15 @@ pub(super) struct ResponseRequest {
     #[serde(default)]
     reasoning: Option<Reasoning>,
     #[serde(default)]
-    max_output_tokens: Option<usize>,
+    max_output_tokens: Option<TokenLimit>,
+    #[serde(flatten)]
+    samplers: Samplers,
     #[serde(default)]
-    temperature: Option<f32>,
+    max_tool_calls: Option<usize>,
     #[serde(default)]
-    top_p: Option<f32>,
+    safety_identifier: Option<String>,
+    #[serde(default)]
+    prompt_cache_key: Option<String>,
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
@@ -59,14 +65,6 @@ pub(super) struct ResponseRequest {
 struct TextOptions {
     #[serde(default)]
     format: Option<Value>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Format {
-    Text,
-    JsonObject,
-    JsonSchema { schema: Value },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -163,15 +161,15 @@ impl ResponseRequest {
             None => self.constraint()?,
         };
         let instructions = self.instructions.iter().map(|text| Message::new(Role::System, text));
-        let turns = joined(instructions.chain(turns(input)?));
+        let turns = instructions.chain(turns(input)?).collect();
         let Conversation { history, question, turns_after } = Conversation::of(turns)?;
         let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
         Ok(Query {
             query: question,
             history,
             model: self.model.clone().unwrap_or_else(|| parts.models.default_name()),
-            sampling: self.sampling(&parts.sampling)?,
-            max_tokens: self.max_output_tokens,
+            sampling: self.samplers.options(&parts.sampling)?,
+            max_tokens: self.max_output_tokens.and_then(TokenLimit::tokens),
             stop: Vec::new(),
             options: AnswerOptions {
                 tools,
@@ -189,8 +187,7 @@ impl ResponseRequest {
     fn tools(&self) -> Result<Vec<Tool>, ApiError> {
         let tool = |tool: &Value| {
             let FunctionSpec { name, description, parameters } = Deserialize::deserialize(tool)?;
-            let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-            Ok(Tool { name, description: description.unwrap_or_default(), parameters })
+            Ok(Tool { name, description: description.unwrap_or_default(), parameters: parameters_of(parameters) })
         };
         let tools: Result<Vec<Tool>, serde_json::Error> = self.tools.iter().flatten().map(tool).collect();
         tools.map_err(|error| ApiError::bad_request(format!("a tool is not valid: {error}")).about("tools"))
@@ -203,31 +200,19 @@ impl ResponseRequest {
             (Some("none"), ..) => Ok(ToolChoice::None),
             (Some("required"), ..) => Ok(ToolChoice::Required),
             (None, Some("function"), Some(name)) => Ok(ToolChoice::Named(name.to_owned())),
+            (None, Some("allowed_tools"), _) => Ok(allowed_tools(choice)),
             _ => Err(ApiError::bad_request(format!(
-                "tool_choice is {choice}: it must be auto, none, required or a function"
-            ))),
+                "tool_choice is {choice}: it must be auto, none, required, a function or allowed_tools"
+            ))
+            .about("tool_choice")),
         }
     }
 
     fn constraint(&self) -> Result<Option<Constraint>, ApiError> {
         let Some(format) = self.text.as_ref().and_then(|text| text.format.as_ref()) else { return Ok(None) };
-        let format = Format::deserialize(format)
+        let format = AnswerFormat::deserialize(format)
             .map_err(|error| ApiError::bad_request(format!("text.format is not valid: {error}")).about("text"))?;
-        Ok(match format {
-            Format::Text => None,
-            Format::JsonObject => Some(Constraint::JsonSchema(json!({"type": "object"}))),
-            Format::JsonSchema { schema } => Some(Constraint::JsonSchema(schema)),
-        })
-    }
-
-    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
-        let options = SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            ..defaults.clone()
-        };
-        options.check()?;
-        Ok(options)
+        format.constraint("text.format")
     }
 
     /// What the response repeats of the request, with the values that stand in for those that it leaves out.
@@ -236,23 +221,52 @@ impl ResponseRequest {
         let thinking = &query.options.thinking;
         let fields = [
             ("background", json!(self.background.unwrap_or_default())),
+            ("frequency_penalty", number(query.sampling.frequency_penalty)),
             ("instructions", json!(self.instructions)),
-            ("max_output_tokens", json!(self.max_output_tokens)),
+            ("max_output_tokens", json!(query.max_tokens)),
+            ("max_tool_calls", json!(self.max_tool_calls)),
             ("metadata", json!(self.metadata.clone().unwrap_or_default())),
             ("model", json!(query.model)),
             ("parallel_tool_calls", json!(self.parallel_tool_calls.unwrap_or(true))),
+            ("presence_penalty", number(query.sampling.presence_penalty)),
             ("previous_response_id", json!(self.previous_response_id)),
+            ("prompt_cache_key", json!(self.prompt_cache_key)),
             ("reasoning", json!({"effort": thinking.effort, "summary": null})),
+            ("safety_identifier", json!(self.safety_identifier)),
+            ("service_tier", json!("default")),
             ("store", json!(self.store.unwrap_or(true))),
             ("temperature", number(query.sampling.temperature)),
             ("text", json!({"format": format.unwrap_or_else(|| json!({"type": "text"}))})),
             ("tool_choice", self.tool_choice.clone().unwrap_or_else(|| json!("auto"))),
-            ("tools", json!(self.tools)),
+            ("tools", self.tools.iter().flatten().map(whole_tool).collect()),
+            ("top_logprobs", json!(0)),
             ("top_p", number(query.sampling.top_p)),
             ("truncation", json!("disabled")),
         ];
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+/// The choice among a part of the tools.
+fn allowed_tools(choice: &Value) -> ToolChoice {
+    let names = choice["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
+    match choice["mode"].as_str() {
+        Some("none") => ToolChoice::None,
+        mode => {
+            ToolChoice::Allowed { names: names.map(str::to_owned).collect(), is_required: mode == Some("required") }
+        }
+    }
+}
+
+/// A tool with every field that clients expect.
+fn whole_tool(tool: &Value) -> Value {
+    let mut tool = tool.clone();
+    if let Some(fields) = tool.as_object_mut() {
+        for name in ["description", "parameters", "strict"] {
+            fields.entry(name).or_insert(Value::Null);
+        }
+    }
+    tool
 }
 
 /// The number with as many digits as it needs, instead of those of the nearest 64-bit one.

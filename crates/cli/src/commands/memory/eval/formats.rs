@@ -66,7 +66,9 @@ struct OwnTurn {
 
 fn own(text: &str) -> anyhow::Result<Vec<Person>> {
     let mut persons: BTreeMap<String, Person> = BTreeMap::new();
-    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in
+        (1..).zip(text.trim_start_matches('\u{feff}').lines()).filter(|(_, line)| !line.trim().is_empty())
+    {
         let line: Line =
             serde_json::from_str(line).with_context(|| format!("line {number} is no session and no probe"))?;
         match line {
