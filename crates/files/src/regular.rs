@@ -88,7 +88,7 @@ mod tests {
         let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
-        for path in [&pipe, &link, Path::new("/dev/zero")] {
+        for path in [pipe.as_path(), link.as_path(), Path::new("/dev/zero")] {
             assert!(open_regular(path).unwrap_err().to_string().contains("not a regular file"), "{}", path.display());
         }
         let (secret, way) = (outside.path().join("secret"), folder.path().join("way"));

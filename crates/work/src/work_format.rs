@@ -253,6 +253,7 @@ mod tests {
         check("=== edit a\n=== search\n\n=== replace\nx\n=== end\n", "no text");
         check("=== edit a\n=== search\nx\n=== end\n", "=== replace");
         check("=== move a\n", "begins no block");
+        check("=== write a/.git/config\n=== end\n", "belongs to version control");
     }
 
     #[test]

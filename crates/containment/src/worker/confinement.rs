@@ -1,6 +1,7 @@
 //! What the inner process gives up before it starts the command.
 
-use super::inner::Inner;
+use std::path::{Path, PathBuf};
+
 use crate::command::ContainedCommand;
 
 #[cfg(target_os = "linux")]
@@ -10,6 +11,18 @@ mod system_calls;
 #[cfg(target_os = "linux")]
 pub(super) mod view;
 
+/// What a process is confined to.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    pub(super) command: &'a ContainedCommand,
+    /// The folder that the command has for itself.
+    pub(super) private: &'a Path,
+    /// Whether it is in namespaces of its own.
+    pub(super) is_in_namespaces: bool,
+    /// Files of the workspace that the command must not change.
+    pub(super) protected: &'a [PathBuf],
+}
+
 /// Ends this process when its parent ends.
 pub(super) fn end_with_parent() {
     #[cfg(target_os = "linux")]
@@ -18,14 +31,14 @@ pub(super) fn end_with_parent() {
 }
 
 /// Confines this process and all that it starts; returns what could not be contained, each with the reason.
-pub(super) fn confine(inner: &Inner) -> Vec<String> {
-    limit(&inner.command, inner.is_in_namespaces);
-    give_up(inner)
+pub(super) fn confine(bounds: Bounds<'_>) -> Vec<String> {
+    limit(bounds.command, bounds.is_in_namespaces);
+    give_up(bounds)
 }
 
 #[cfg(target_os = "linux")]
-fn give_up(inner: &Inner) -> Vec<String> {
-    let Inner { command, private, is_in_namespaces, protected, .. } = inner;
+fn give_up(bounds: Bounds<'_>) -> Vec<String> {
+    let Bounds { command, private, is_in_namespaces, protected } = bounds;
     let mut missing = Vec::new();
     let view = match is_in_namespaces {
         true => view::narrow(command, private, protected),
@@ -34,7 +47,7 @@ fn give_up(inner: &Inner) -> Vec<String> {
     if let Err(reason) = &view {
         missing.push(format!("changes of files that tools run by themselves ({reason})"));
     }
-    if *is_in_namespaces && let Err(error) = view::give_up_capabilities() {
+    if is_in_namespaces && let Err(error) = view::give_up_capabilities() {
         missing.push(format!("privileges ({error})"));
     }
     let sees_own_processes_only = view.as_ref().is_ok_and(|view| view.has_own_processes);
@@ -52,7 +65,8 @@ fn give_up(inner: &Inner) -> Vec<String> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_up(_: &Inner) -> Vec<String> {
+fn give_up(bounds: Bounds<'_>) -> Vec<String> {
+    let Bounds { private: _private, protected: _protected, .. } = bounds;
     ["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")).into()
 }
 

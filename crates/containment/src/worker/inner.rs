@@ -34,7 +34,12 @@ impl Inner {
         confinement::end_with_parent();
         // Opened before the process loses access to it; the command does not inherit it.
         let mut file = File::create(&self.report)?;
-        let missing = confinement::confine(&self);
+        let missing = confinement::confine(confinement::Bounds {
+            command: &self.command,
+            private: &self.private,
+            is_in_namespaces: self.is_in_namespaces,
+            protected: &self.protected,
+        });
         let mut write = |report: &Report| -> io::Result<()> {
             serde_json::to_writer(&mut file, report)?;
             file.write_all(b"\n")

@@ -35,14 +35,15 @@ pub(super) struct Survey {
 impl Survey {
     /// Looks at a workspace.
     pub(super) fn of(workspace: &Path) -> Self {
+        // What a configuration names is compared with it.
+        let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         let mut survey = Survey { is_complete: true, ..Survey::default() };
         survey.walk(workspace);
         let configured: Vec<PathBuf> =
             survey.self_running.iter().flat_map(|path| named_by_configuration(path, workspace)).collect();
         for path in configured {
-            match path.symlink_metadata() {
-                Ok(metadata) => survey.note(path, &metadata),
-                Err(_) => {}
+            if let Ok(metadata) = path.symlink_metadata() {
+                survey.note(path, &metadata);
             }
         }
         survey
@@ -51,6 +52,7 @@ impl Survey {
     /// Renames what tools would run by themselves and what was not there `before`; returns what it did, in words.
     pub(super) fn set_aside_new(workspace: &Path, before: &Survey) -> (Survey, Vec<String>) {
         let after = Survey::of(workspace);
+        let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         let is_new = |identity: &Identity| !before.known.contains(identity);
         let new = after.self_running.iter().filter(|path| identity(path).as_ref().is_some_and(is_new)).cloned();
         let known_repositories: BTreeSet<Identity> = before.bare.iter().map(|(_, identity)| *identity).collect();

