@@ -85,7 +85,8 @@ struct Watched {
 impl Watched {
     fn start(order: &Order, report: &Path, before: &Survey) -> io::Result<Self> {
         let mut command = Command::new(this_program()?);
-        command.args(std::env::args_os().skip(1)).process_group(0);
+        // The command can read what its first process was started with: none of the caller's secrets.
+        command.args(std::env::args_os().skip(1)).env_clear().process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let inner = Inner {

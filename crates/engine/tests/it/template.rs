@@ -541,7 +541,8 @@ fn check_written(template: &str, messages: &[Message], tools: &[Tool], expected:
     template.encode_chat(&tokenizer, chat).unwrap();
 }
 
-const CALLS: &str = "{% for m in messages %}[{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}<{{ c.function.name }} ";
+const CALLS: &str = "{% for m in messages %}[{{ m.role }}:{{ m.content or '' }}\
+                     {% for c in m.tool_calls or [] %}<{{ c.function.name }} ";
 
 #[test]
 fn a_template_is_given_calls_as_it_wants_them() {
@@ -566,7 +567,8 @@ fn reasoning_and_ids_of_earlier_turns_reach_the_template() {
     };
     let answered = Message { result_of: Some("functions.recall:0".to_owned()), ..result("R") };
     let turns = [user("Q"), called, answered];
-    let shown = "{% for m in messages %}[{{ m.reasoning_content }}{{ m.thinking }}{{ m.reasoning }}{% for c in m.tool_calls or [] %}\
+    let shown = "{% for m in messages %}[{{ m.reasoning_content }}{{ m.thinking }}{{ m.reasoning }}\
+                 {% for c in m.tool_calls or [] %}\
                  {{ c.id }}{% endfor %}{{ m.tool_call_id }}]{% endfor %}{{ tools | length }}";
     let own = "[][Hm.Hm.Hm.functions.recall:0][functions.recall:0]1";
     check_written(shown, &turns, &[recall()], own);
@@ -577,7 +579,8 @@ fn reasoning_and_ids_of_earlier_turns_reach_the_template() {
 
 #[test]
 fn a_conversation_is_adapted_to_a_template_that_refuses_it() {
-    let first_only = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}\
+    let first_only = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
+                      {{ raise_exception('first') }}{% endif %}\
                       [{{ m.role }}:{{ m.content }}]{% endfor %}";
     let turns = [system("A"), user("Hi"), assistant("Hello"), system("B"), user("Why?")];
     check_written(first_only, &turns, &[], "[system:A][user:Hi][assistant:Hello][user:B\n\nWhy?]");
