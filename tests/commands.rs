@@ -96,7 +96,7 @@ fn the_kept_kv_cache_is_listed_and_removed() {
 /// A directory was said to be missing, and reading a pipe would have waited for a writer.
 #[test]
 fn what_is_no_file_is_called_what_it_is() {
-    let home = Home::with_shipped_judges();
+    let home = Home::new();
     let check = |path: &str, kind: &str| {
         let complaint = format!("is {kind} and not a GGUF file");
         for arguments in [

@@ -22,7 +22,7 @@ fn has_verdict(result: &Value) -> bool {
 
 #[test]
 fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examination_blocks_nothing() {
-    let home = Home::with_shipped_judges();
+    let home = Home::new();
     let file = home.write("text.txt", TEXT.as_bytes());
     for kind in ["general", "intention", "research", "consolidation"] {
         let file = file.to_str().unwrap();
@@ -60,7 +60,7 @@ fn a_model_that_criticizes_its_own_text_is_named_or_refused() {
 
 #[test]
 fn a_batch_is_printed_line_by_line_and_taken_from_the_cache_the_next_time() {
-    let home = Home::with_shipped_judges();
+    let home = Home::new();
     let lines = [
         json!({"content": TEXT, "id": 7}),
         json!({"content": "Buy milk.", "type": "intention", "context": "The fridge is empty."}),

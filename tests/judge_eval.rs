@@ -11,7 +11,7 @@ const QUESTIONS: usize = 12;
 
 /// The built-in model is installed, and gives its grades without many words.
 fn home() -> Home {
-    let home = Home::with_shipped_judges().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let home = Home::new().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }

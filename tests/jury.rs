@@ -102,7 +102,7 @@ fn a_jury_in_a_chat_stands_on_the_engram() {
 /// The likelihood judge knows its own model's answers; the model as a judge has taken no examination.
 #[test]
 fn a_juror_that_has_not_passed_has_no_vote() {
-    let home = Home::with_shipped_judges();
+    let home = Home::new();
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     let ask = ["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "20"];
     let grade = home.json(&joined(&[&ask, &JURY]))["grade"].clone();

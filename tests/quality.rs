@@ -327,7 +327,7 @@ fn what_was_judged_otherwise_is_no_part_of_this_run() {
 /// A judge that was named on the command line and is not to be had.
 #[track_caller]
 fn check_no_judge(judge: &str, complaint: &str) {
-    let home = quick(Home::with_shipped_judges());
+    let home = quick(Home::new());
     let judge = judge.replace('~', home.path("").to_str().unwrap());
     home.write("broken.gguf", b"GGUF, but no model");
     let input = home.write("in.jsonl", b"{\"query\": \"Q\", \"answer\": \"A\"}\n");

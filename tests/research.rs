@@ -8,7 +8,7 @@ const MILL: &str =
 const TEA: &str = "<title>Tea</title>\n<script>let tea = 1;</script>\n<p>Green tea is brewed at <b>75 °C</b>.</p>\n";
 
 fn home() -> Home {
-    let home = Home::with_shipped_judges().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
     home.write("docs/mill.md", MILL.as_bytes());
     home.write("docs/tea.html", TEA.as_bytes());
     home.write("docs/photo.png", b"\0\0");

@@ -59,7 +59,7 @@ fn the_judge_of_a_server_judges_for_its_clients() {
         body_of(&served.post("/hone/v1/compare", &json!({"query": query, "a": "Paris.", "b": "Rome, I think."})));
     assert!(verdict["log_odds"].is_number() && verdict.get("failure").is_none(), "{verdict}");
     // The judge that hone ships with is not installed here, and nobody stands in for it.
-    let strict = Home::with_shipped_judges().variable("HONE_CRITIC_FALLBACK", "none");
+    let strict = Home::new().variable("HONE_CRITIC_FALLBACK", "none");
     let strict = Served::start_in(strict, &[]);
     let grade = body_of(&strict.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
     assert!(grade["score"].is_null() && grade["failure"].as_str().unwrap().contains("not installed"), "{grade}");

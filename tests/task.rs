@@ -58,7 +58,7 @@ fn good_work_is_accepted() {
 
 #[test]
 fn a_model_that_is_not_installed_gives_no_score_and_blocks_nothing() {
-    let home = Home::with_shipped_judges();
+    let home = Home::new();
     let workspace = workspace(&home, GOOD);
     home.write("config/gate.toml", b"critics = [\"rules\", \"model\"]\n");
     let (code, checked) = check(&home, &workspace, &[]);
@@ -74,7 +74,7 @@ fn a_model_that_is_not_installed_gives_no_score_and_blocks_nothing() {
 
 #[test]
 fn a_model_that_has_not_taken_its_examination_gives_no_score() {
-    let home = Home::with_shipped_judges().variable("HONE_REVIEW_MODEL", &smollm2());
+    let home = Home::new().variable("HONE_REVIEW_MODEL", &smollm2());
     let workspace = workspace(&home, GOOD);
     let (_, checked) = check(&home, &workspace, &[]);
     let reviewed = result(&checked, "code-quality");

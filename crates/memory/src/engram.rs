@@ -332,6 +332,7 @@ pub(crate) mod tests {
             at: Timestamp(1_000 * u64::try_from(number % 1_000_000).unwrap()),
             session_id: SessionId::from_bits(number % 3),
             owner: full.then(|| OwnerId::from_bits(number)),
+            scope: full.then(|| "client".to_owned()),
             respondent_id: if full { RespondentId::B } else { RespondentId::A },
             model: "smollm2:135m".to_owned(),
             sampling: SamplingOptions::default(),

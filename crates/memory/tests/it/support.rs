@@ -51,6 +51,7 @@ pub(crate) fn engram(number: u64) -> Engram {
         at: Timestamp(1_000 * number),
         session_id: SessionId::from_bits(u128::from(number % 3)),
         owner: (!number.is_multiple_of(2)).then(|| OwnerId::from_bits(7)),
+        scope: number.is_multiple_of(3).then(|| "client".to_owned()),
         respondent_id: if number.is_multiple_of(2) { RespondentId::A } else { RespondentId::B },
         model: "smollm2:135m".to_owned(),
         sampling: SamplingOptions::default(),
