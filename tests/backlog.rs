@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// A home in which a judge has all the time that it takes on a busy machine.
 fn unhurried() -> Home {
-    Home::new().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600")
+    Home::graded_by_the_generator().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600")
 }
 
 /// The arguments that ask a question, with an answer of a few tokens.

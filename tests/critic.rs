@@ -122,6 +122,7 @@ fn the_built_in_model_writes_and_criticizes_each_kind_of_note() {
     let (code, intention) = json(home.run(&[&["intention"], &flags[..]].concat()));
     assert_eq!(code, 0, "a soft gate: {intention}");
     assert!(!intention["intention"].as_str().unwrap().is_empty());
+    let home = home.variable("HONE_MEMORY_RECALL", "unreviewed-marked");
     let (_, consolidated) = json(home.run(&[&["consolidate"], &flags[..]].concat()));
     assert_eq!((&consolidated["exchanges"], &consolidated["clusters"]), (&2.into(), &1.into()), "{consolidated}");
     let written = consolidated["written"].as_u64().unwrap() + consolidated["failed"].as_u64().unwrap();

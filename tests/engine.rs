@@ -258,7 +258,7 @@ fn bench_measures_a_chat_beside_a_judge() {
 fn bench_measures_what_prompts_have_in_common() {
     let home = Home::new();
     let model = home.path("tiny.gguf").display().to_string();
-    home.run(&["synth", "--shape", "tiny-llama3", "--tokenizer", &smollm2(), "--output", &model]);
+    home.run(&["synth", "--shape", "tiny-llama3", "--context", "4096", "--tokenizer", &smollm2(), "--output", &model]);
     let report = home.json(&["bench", "sharing", "--generator", &model, "--candidates", "2", "-r", "1", "--json"]);
     for case in ["second_turn", "respondent_b", "both_orders", "candidates"] {
         for seconds in ["base_seconds", "seconds"] {

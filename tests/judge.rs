@@ -96,9 +96,14 @@ fn only_an_installed_judge_is_examined() {
 #[cfg(unix)]
 #[test]
 fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
-    let home = home_with_the_built_in_model()
+    let home = Home::new();
+    let file = home.path("guess.gguf").display().to_string();
+    let synth = ["synth", "--shape", "tiny-llama3", "--context", "4096", "--tokenizer", &smollm2(), "--output", &file];
+    assert_eq!(home.run(&synth).code, 0);
+    assert_eq!(home.run(&["pull", &file, "--name", "guess:1m"]).code, 0);
+    let home = home
         .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1")
-        .variable("HONE_CRITIC_MODEL", MODEL)
+        .variable("HONE_CRITIC_MODEL", "guess:1m")
         .variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
     let verdicts = || std::fs::read_dir(home.path("data/cache/grades")).map_or(0, Iterator::count);
     let chat = || {
@@ -118,10 +123,10 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     // It takes 180 gradings at most.
     let marks = || home.path("data/judges").exists().then_some(());
     wait_for_long("the examination is over", Duration::from_secs(480), marks);
-    let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
+    let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("guess:1mdidnotpassitsexamination");
     second.wait_for("result", is_told);
     second.end_chat();
     assert!(verdicts() > before);
     let rows = home.json(&["judge", "list", "--json"]);
-    assert_eq!(row(&rows, MODEL, "")["passed"], false);
+    assert_eq!(row(&rows, "guess:1m", "")["passed"], false);
 }

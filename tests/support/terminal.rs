@@ -122,6 +122,12 @@ impl Terminal {
     pub(crate) fn end_chat(&mut self) {
         #[cfg(unix)]
         crate::support::wait_until("the chat reads keys", || !self.is_set("ICANON"));
+        self.end_chat_of_lines();
+    }
+
+    /// The same where the terminal edits the lines, because it moves no cursor.
+    #[track_caller]
+    pub(crate) fn end_chat_of_lines(&mut self) {
         self.type_text("\u{4}");
         assert!(self.exit_status().success());
     }

@@ -536,6 +536,9 @@ pub(crate) struct SynthArguments {
     /// Random seed; the same seed gives the same weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
+    /// Length of the context, in tokens, if not that of the shape
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) context: Option<u32>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

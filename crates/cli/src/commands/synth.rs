@@ -25,6 +25,8 @@ struct JsonSynth {
 /// When shape or quantization are unknown, the tokenizer cannot be read, or the file cannot be written.
 pub(crate) fn run(app: &Invocation, arguments: &SynthArguments) -> anyhow::Result<Outcome> {
     let shape = Shape::named(&arguments.shape).map_err(|error| usage(error.to_string()))?;
+    let context_length = arguments.context.map(usize::try_from).transpose()?.unwrap_or(shape.context_length);
+    let shape = Shape { context_length, ..shape };
     let quantization = Quantization::named(&arguments.quant).map_err(|error| usage(error.to_string()))?;
     let tokenizer = arguments.tokenizer.as_ref().unwrap_or(&app.config.engine.model);
     let vocabulary = Gguf::open_region(&app.model_file(tokenizer)?)
