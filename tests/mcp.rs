@@ -16,7 +16,7 @@ const HONE: &str = env!("CARGO_BIN_EXE_hone");
 
 /// A home in which the built-in model stands in for the judge, and judges in few words.
 fn home() -> Home {
-    Home::new()
+    Home::graded_by_the_generator()
         .variable("HONE_ENGINE_MODEL", &smollm2())
         .variable("HONE_CRITIC_FEEDBACK_TOKENS", "24")
         .variable("HONE_CRITIC_GRADE_TIMEOUT", "600")

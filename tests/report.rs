@@ -160,9 +160,7 @@ const PAST: &str = "past:1b";
 
 /// A home in which the likelihood judge compares, with questions of the past that the model `PAST` has answered.
 fn home_with_past(n_questions: u128) -> Home {
-    let home = Home::new()
-        .variable("HONE_SAMPLING_MAX_TOKENS", "12")
-        .variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    let home = Home::new().variable("HONE_SAMPLING_MAX_TOKENS", "12").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
     remember(&home, (1..=n_questions).map(question).collect());
     home

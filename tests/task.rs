@@ -84,8 +84,9 @@ fn a_model_that_has_not_taken_its_examination_gives_no_score() {
 
 #[test]
 fn a_real_model_is_held_to_the_form_of_a_review_and_asked_once() {
-    let home =
-        Home::new().variable("HONE_REVIEW_MODEL", &smollm2()).variable("HONE_REVIEW_GRADED_PHASES", "[\"coding\"]");
+    let home = Home::graded_by_the_generator()
+        .variable("HONE_REVIEW_MODEL", &smollm2())
+        .variable("HONE_REVIEW_GRADED_PHASES", "[\"coding\"]");
     let workspace = workspace(&home, GOOD);
     home.write("config/gate.toml", b"critics = [\"rules\", \"model\"]\n");
     let (_, checked) = check(&home, &workspace, &[]);
@@ -141,7 +142,10 @@ fn what_tests_do_is_contained() {
         return;
     }
     let text = result(&checked, "node-test").to_string();
-    assert!(text.contains("reads EACCES") && text.contains("writes EACCES"), "{checked:#}");
+    assert!(
+        text.contains("reads EACCES") && (text.contains("writes EACCES") || text.contains("writes EROFS")),
+        "{checked:#}"
+    );
     assert!(!text.contains("the secret") && !outside.exists());
     assert!(listener.accept().is_err(), "it has connected");
     assert_eq!(result(&checked, "node-test")["tests"]["failed"], 3, "{checked:#}");

@@ -11,14 +11,14 @@ fn position(lines: &[String], start: &str) -> Option<usize> {
 
 #[test]
 fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
-    let home = Home::new();
+    let home = Home::graded_by_the_generator();
     let mut terminal = Terminal::chat(&home, &[]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     terminal.type_text("What is the boiling point of water at sea level?\r");
     let is_answer = |lines: &[String]| lines.iter().any(|line| !line.starts_with('>') && line.contains("100"));
     terminal.wait_for("answer", is_answer);
     terminal.type_text("In which city");
-    let is_badge = |line: &String| line.starts_with('◇') && line.contains("/5");
+    let is_badge = |line: &String| line.starts_with('○') && line.contains("/5");
     let lines = terminal.wait_for("badge and typed line", |lines| {
         lines.iter().any(is_badge) && lines.iter().any(|line| line == "> In which city")
     });
@@ -306,6 +306,6 @@ fn a_terminal_that_moves_no_cursor_is_written_to_line_by_line() {
     });
     terminal.type_text("/stats\r");
     terminal.wait_for("statistics", |lines| lines.iter().any(|line| line.starts_with("all answers")));
-    terminal.end_chat();
+    terminal.end_chat_of_lines();
     assert!(!terminal.written().contains('\u{1b}'), "{:?}", terminal.written());
 }

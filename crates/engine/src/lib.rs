@@ -26,6 +26,7 @@ mod engine;
 pub mod gguf;
 mod kv_cache;
 mod logprobs;
+mod memory_bandwidth;
 mod model;
 mod perplexity;
 mod repetition;
@@ -50,6 +51,7 @@ pub use backend::{ActivationBits, BackendError, DeviceChoice, LoadProgress, Logi
 pub use decoder::{DecoderSpec, SpecError};
 pub use hone_kernels::platform::InstructionSet;
 pub use kv_cache::{BLOCK_TOKENS, CacheFull, CachedSequence, KvFormat};
+pub use memory_bandwidth::memory_bandwidth;
 pub use model::{
     Advance, BackendChoice, CacheUsage, LoadOptions, Model, ModelError, ModelOptions, Speculation, check_file,
 };

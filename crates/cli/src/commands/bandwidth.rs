@@ -5,10 +5,7 @@
 //! does not exist yet is not created for it.
 
 use std::fs;
-use std::hint::black_box;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use hone_files::write_private;
 use serde::{Deserialize, Serialize};
@@ -19,8 +16,6 @@ use crate::commands::doctor::machine::Machine;
 const FILE: &str = "memory-bandwidth.json";
 /// What is read: more than the caches of most machines hold.
 const BUFFER_BYTES: u64 = 256 << 20;
-/// How often; the fastest one counts.
-const PASSES: usize = 3;
 
 /// A measured figure, and what it is of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -65,24 +60,9 @@ pub(super) fn measure(n_threads: usize) -> f64 {
     measure_within(Machine::look().available_memory_bytes.unwrap_or(BUFFER_BYTES), n_threads)
 }
 
-/// Reads a buffer of a part of the available memory with all threads, several times.
+/// Reads a part of the available memory.
 fn measure_within(available_bytes: u64, n_threads: usize) -> f64 {
-    let n_bytes = BUFFER_BYTES.min(available_bytes / 4);
-    // Pages of zeros may all be the same page.
-    let buffer = vec![1u64; (n_bytes / 8).max(1) as usize];
-    let share = buffer.len().div_ceil(n_threads.max(1));
-    let pass = || {
-        let start = Instant::now();
-        thread::scope(|scope| buffer.chunks(share).for_each(|part| drop(scope.spawn(move || black_box(sum(part))))));
-        start.elapsed()
-    };
-    let fastest = (0..PASSES).map(|_| pass()).min().unwrap_or_default().max(Duration::from_nanos(1));
-    // Whole numbers are read as they were written.
-    ((8 * buffer.len()) as f64 / fastest.as_secs_f64()).round()
-}
-
-fn sum(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |sum, number| sum.wrapping_add(*number))
+    hone_engine::memory_bandwidth(BUFFER_BYTES.min(available_bytes / 4) as usize, n_threads)
 }
 
 #[cfg(test)]

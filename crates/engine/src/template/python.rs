@@ -346,7 +346,7 @@ mod tests {
         check("{{ '%s-%s' | format('a', 'b') }}{{ 'x\ny' | indent(2) }}", "a-bx\n  y");
         check("{{ 'a\n\nb' | indent(width=1, first=true) }}", " a\n\n b");
         check("{{ list | batch(2) | list }}{{ 'a b c' | wordcount }}", "[[1, 2], [3]]3");
-        check("{{ 'a.b.c'.rsplit('.', 1) }}{{ 'a=b'.partition('=') }}", "[\"a.b\", \"c\"][\"a\", \"=\", \"b\"]");
+        check("{{ 'a.b.c'.rsplit('.', 1) }}{{ 'a=b'.partition('=') }}", "['a.b', 'c']['a', '=', 'b']");
         check("{{ 'prefix'.removeprefix('pre') }}{{ 'abc'.index('c') }}{{ list.index(3) }}", "fix22");
         check("{{ 'ab'.index('z') }}", "what is looked for does not occur");
         check("{{ '7'.zfill(3) }}{{ 'x'.ljust(3, '.') }}|{{ 'x'.center(3) }}|", "007x..| x |");

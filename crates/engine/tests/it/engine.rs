@@ -111,7 +111,7 @@ fn a_schema_with_many_levels_is_used_or_refused() {
         fixture.complete(GenerateRequest { constraint: Some(schema), max_tokens: Some(2), ..fixture.request() })
     };
     assert!(ask(400).is_ok());
-    let refused = ask(10_000).unwrap_err();
+    let refused = ask(3_500).unwrap_err();
     assert!(matches!(&refused, GenerateError::Request(reason) if reason.contains("levels")), "{refused}");
 }
 

@@ -23,7 +23,7 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemorySearc
         text: arguments.query.clone(),
         vector: embedder.embed_query(&arguments.query)?,
         known: Vec::new(),
-        matching: Matching { threshold: -1.0, nearness: 0.0, ..matching.clone() },
+        matching: Matching { threshold: -1.0, nearness: 0.0, least_words: 0.0, ..matching.clone() },
         keeps_all: true,
     };
     let filters = Filters { min_similarity: arguments.min_similarity, ..arguments.filters.filters() };

@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn the_own_set_is_read() {
         let set = read("own", super::super::OWN_SET).unwrap();
-        assert_eq!((set.persons.len(), set.n_probes(), set.n_turns()), (10, 150, 421));
+        assert_eq!((set.persons.len(), set.n_probes(), set.n_turns()), (10, 200, 481));
         assert_eq!(set.clone().only(Some(Split::HeldOut)).persons[0].name, "p06");
         let probe = &set.persons[0].probes[0];
         assert_eq!((probe.text.as_str(), probe.sources.as_slice()), ("What is my dog called?", &[0][..]));
