@@ -3,7 +3,7 @@
 //! Landlock says which files can be opened; it does not cover modes, times, owners and extended attributes, and it cannot
 //! take a file out of a folder that may be written. Read-only mounts do both.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -47,8 +47,10 @@ pub(super) fn narrow(command: &ContainedCommand, private: &Path, protected: &[Pa
     for folder in &own {
         mount_bind_recursive(folder, folder).map_err(failed("own mount of", folder))?;
     }
+    let covered = cover_packages(command, &own);
     for found in mounts().map_err(|error| error.to_string())? {
-        if !own.iter().any(|folder| found.place.starts_with(folder)) && found.is_visible() {
+        let is_left = own.iter().any(|folder| found.place.starts_with(folder)) || covered.contains(&found.place);
+        if !is_left && found.is_visible() {
             found.make_read_only().map_err(failed("read-only mount of", &found.place))?;
         }
     }
@@ -57,6 +59,40 @@ pub(super) fn narrow(command: &ContainedCommand, private: &Path, protected: &[Pa
     // Some containers do not let anyone have another one.
     let has_own_processes = mount("proc", "/proc", "proc", flags, None).is_ok();
     Ok(View { has_own_processes })
+}
+
+/// Covers packages of the workspace that are installed outside of it, so that a change of one is made in memory and lost; returns
+/// their places. Landlock refuses to write there, which tools take for what it is, where a read-only file system ends some of them
+/// (vite, for one). Where the system does not allow it, the packages are on a read-only file system.
+fn cover_packages(command: &ContainedCommand, own: &[PathBuf]) -> Vec<PathBuf> {
+    let linked = command.readable.iter().filter(|path| path.starts_with(&command.workspace));
+    let places = linked.filter_map(|path| path.canonicalize().ok());
+    let outside = places.filter(|place| place.is_dir() && !own.iter().any(|folder| place.starts_with(folder)));
+    outside
+        .enumerate()
+        .filter(|(number, place)| cover(place, &own[1].join(format!("changes-{number}"))).is_ok())
+        .map(|(_, place)| place)
+        .collect()
+}
+
+/// Covers a folder with itself and what is changed of it, which is kept in memory at `changes`.
+fn cover(place: &Path, changes: &Path) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    fs::create_dir(changes)?;
+    let (upper, work) = (changes.join("upper"), changes.join("work"));
+    let names = [place, &upper, &work].map(Path::to_str);
+    let [Some(lower), Some(upper_name), Some(work_name)] = names else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    if names.into_iter().flatten().any(|name| name.contains([',', ':', '\\'])) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    mount("tmpfs", changes, "tmpfs", flags, Some(c"size=16m,mode=700"))?;
+    fs::create_dir(&upper)?;
+    fs::create_dir(&work)?;
+    let options = format!("userxattr,lowerdir={lower},upperdir={upper_name},workdir={work_name}");
+    let options = CString::new(options)?;
+    Ok(mount("overlay", place, "overlay", flags, Some(options.as_c_str()))?)
 }
 
 /// Makes files of the workspace read-only that exist.
