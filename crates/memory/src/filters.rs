@@ -209,7 +209,7 @@ mod tests {
         check(Filters { finished: Some(false), ..all() }, [true, false]);
         check(Filters { vetting: Some(VettingState::Unreviewed), ..all() }, [true, true]);
         check(Filters { vetting: Some(VettingState::Blocked), ..all() }, [false, false]);
-        check(Filters { reviewed: true, ..all() }, [false, false]);
+        check(Filters { reviewed: true, ..all() }, [false, true]);
         check(Filters { kind: Some(EngramKind::Episodic), ..all() }, [true, true]);
         check(Filters { kind: Some(EngramKind::Research), notes: true, ..all() }, [false, false]);
         check(Filters { text: Some("WHAT is 2".into()), ..all() }, [true, false]);

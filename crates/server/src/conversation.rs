@@ -91,7 +91,8 @@ pub(crate) fn joined(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
 
 /// Whether a turn belongs to the one before it.
 fn is_continued(last: &Message, turn: &Message) -> bool {
-    let is_said_after_call = !last.tool_calls.is_empty() && !(turn.content.is_empty() && turn.reasoning.is_empty());
+    let says_something = !turn.content.is_empty() || !turn.reasoning.is_empty();
+    let is_said_after_call = says_something && !last.tool_calls.is_empty();
     last.role == turn.role && turn.role != Role::Tool && !is_said_after_call
 }
 

@@ -18,7 +18,7 @@ pub(super) struct ArgumentsSchema {
 impl ArgumentsSchema {
     /// # Errors
     /// If the schema is not valid, or refers to another document.
-    pub(super) fn new(schema: &Value) -> Result<ArgumentsSchema, CompileError> {
+    pub(super) fn new(schema: &Value) -> Result<ArgumentsSchema, Box<CompileError>> {
         let mut compiler = Compiler::new();
         compiler.use_loader(Box::new(NoDocuments));
         compiler.add_resource(NAME, schema.clone())?;

@@ -56,7 +56,8 @@ fn model(place: &Path, manifests: &Path, path: &Path) -> Option<Found> {
     Some(Found { program: Program::Ollama, name, file, sha256: Some(hash), obstacle })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -207,7 +207,7 @@ mod filter {
     }
 
     fn always(calls: &[Call]) -> Rules {
-        calls.iter().map(|call| (i64::from(*call), Vec::new())).collect()
+        calls.iter().map(|call| (*call, Vec::new())).collect()
     }
 
     /// Refuses a call when all of these arguments compare like this; a call that is always refused stays so.
@@ -216,7 +216,7 @@ mod filter {
             SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), *value)
         });
         let rule = SeccompRule::new(conditions.collect::<Result<_, _>>()?)?;
-        match rules.entry(i64::from(call)) {
+        match rules.entry(call) {
             Entry::Vacant(place) => drop(place.insert(vec![rule])),
             Entry::Occupied(mut place) if !place.get().is_empty() => place.get_mut().push(rule),
             Entry::Occupied(_) => {}
@@ -226,9 +226,8 @@ mod filter {
 
     fn refuse(rules: Rules, error: libc::c_int) -> Result<(), seccompiler::Error> {
         let offsets: &[Call] = if cfg!(target_arch = "x86_64") { &[0, X32] } else { &[0] };
-        let everywhere = |(call, cases): (i64, Vec<SeccompRule>)| {
-            offsets.iter().map(move |offset| (call + i64::from(*offset), cases.clone()))
-        };
+        let everywhere =
+            |(call, cases): (i64, Vec<SeccompRule>)| offsets.iter().map(move |offset| (call + *offset, cases.clone()));
         let rules = rules.into_iter().flat_map(everywhere).collect();
         let architecture = std::env::consts::ARCH.try_into()?;
         let action = SeccompAction::Errno(error.unsigned_abs());

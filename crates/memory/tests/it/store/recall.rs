@@ -80,7 +80,7 @@ fn what_a_judge_graded_poor_is_left_out_unless_the_person_liked_it() {
         store.update_score(id(number), &Grade { score: Some(score), ..Grade::default() }).unwrap();
     }
     store.annotate_feedback(id(4), Rating::Good).unwrap();
-    check(&store, question("anything", &[]), &["three", "liked"]);
+    check(&store, question("anything", &[]), &["liked", "three"]);
     let reviewed = Filters { reviewed: true, ..Filters::default() };
     let found = store.recall(question("anything", &[]), 3, &reviewed).unwrap();
     assert_eq!(found.iter().map(|found| found.query.as_str()).collect::<Vec<_>>(), ["liked"]);
