@@ -169,7 +169,7 @@ impl ChatTemplate {
     }
 
     /// The text of a conversation, up to where the model's next turn begins, or with the beginning of that turn if the
-    /// conversation ends with it. A conversation that the template refuses is [adapted](adaptation) to it.
+    /// conversation ends with it. A conversation that the template refuses is adapted to it.
     ///
     /// # Errors
     /// When the template fails or refuses the conversation, does not support the given tools, or the request was

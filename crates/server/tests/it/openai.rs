@@ -275,7 +275,7 @@ fn a_text_is_continued_as_it_stands() {
 
 #[test]
 fn the_names_and_values_of_other_servers_are_used() {
-    let stage = Stage::start(settings(), echo);
+    let stage = Stage::start(settings(), |_| Script::saying(&["x"]));
     let fields = json!({
         "max_tokens": -1, "seed": -1, "top_k": 8.0, "min_p": 0.5, "repeat_penalty": 1.25, "top_p": 0,
         "response_format": {"type": "json_object", "schema": {"type": "array"}},

@@ -128,7 +128,9 @@ fn a_function_is_called_and_its_result_is_told() {
     let response = &events.last().unwrap()["response"];
     let called = &response["output"][1];
     assert_eq!((&called["name"], &called["arguments"]), (&json!("clock"), &json!("{\"zone\":\"UTC\"}")));
-    assert_eq!(response["tools"], json!([clock()]), "the others are not there for the model");
+    let mut told = clock();
+    told["strict"] = Value::Null;
+    assert_eq!(response["tools"], json!([told]), "the others are not there for the model");
 
     body["previous_response_id"] = response["id"].clone();
     body["input"] = json!([{"type": "function_call_output", "call_id": called["call_id"], "output": "12:00"}]);
@@ -243,7 +245,7 @@ fn errors_have_the_form_of_the_api() {
     check(&with("tool_choice", json!({"type": "web_search"})), 400, "tool_choice is {\"type\":\"web_search\"}");
     check(&with("conversation", json!("conv_1")), 400, "conversation is not supported");
     check(&with("text", json!({"format": {"type": "poem"}})), 400, "text.format is not valid");
-    check(&with("input", json!([{"type": "item_reference", "id": "x"}])), 400, "of the type \"item_reference\"");
+    check(&with("input", json!([{"type": "item_reference", "id": "x"}])), 400, "no message of the role user");
     check(&json!({"model": "x", "input": "x", "background": true, "store": false}), 400, "must be stored");
     check(&with("model", json!("../scripted")), 404, "is not installed");
     assert_eq!(stage.model.requests().len(), 0, "nothing reached the model");
