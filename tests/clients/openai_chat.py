@@ -62,9 +62,12 @@ def tools():
 
 
 def texts():
-    answer = client.completions.create(model=model, prompt="The capital of France is", max_tokens=3, temperature=0, echo=True, logprobs=2)
-    choice = answer.choices[0]
-    assert choice.text.startswith("The capital of France is Paris"), answer
+    request = {"model": model, "prompt": "The capital of France is", "max_tokens": 3, "temperature": 0}
+    answer = client.completions.create(**request, echo=True)
+    assert answer.choices[0].text.startswith("The capital of France is Paris"), answer
+    error = refused(openai.BadRequestError, lambda: client.completions.create(**request, echo=True, logprobs=2))
+    assert "echo" in error.message, error
+    choice = client.completions.create(**request, logprobs=2).choices[0]
     assert len(choice.logprobs.tokens) == 3 and len(choice.logprobs.top_logprobs[0]) == 2, choice.logprobs
 
 
