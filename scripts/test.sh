@@ -2,7 +2,8 @@
 # Runs the tests, after fetching the models and programs that they need: with cargo-nextest where it is installed, otherwise with
 # `cargo test`.
 #
-#   scripts/test.sh                             every test, without the ordeals (torture::), which `scripts/check.sh torture` runs
+#   scripts/test.sh                             every test but those that `scripts/check.sh` runs when what they concern has changed: the
+#                                               engine's and the kernels' (`scripts/check.sh engine`) and the ordeals (`torture`)
 #   scripts/test.sh [OPTION...] NAME            tests with this text in their name
 #   scripts/test.sh -p hone-memory NAME         the same of one crate
 #   scripts/test.sh --test program -- NAME... --skip NAME
@@ -60,4 +61,4 @@ if [ $# -gt 0 ]; then
     chooses_crates "$@" || run+=(--workspace)
     exec "${run[@]}" --locked "$@"
 fi
-exec "${run[@]}" --workspace --locked --no-fail-fast -- --skip torture::
+exec "${run[@]}" --workspace --exclude hone-engine --exclude hone-kernels --locked --no-fail-fast -- --skip torture::

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// A home in which a judge has all the time that it takes on a busy machine.
 fn unhurried() -> Home {
-    Home::graded_by_the_generator().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600")
+    Home::graded_by_the_generator().variable("HONE_JUDGE_GRADE_TIMEOUT", "3600")
 }
 
 /// The arguments that ask a question, with an answer of a few tokens.
@@ -108,7 +108,7 @@ fn two_answers_without_a_judge_are_said_to_be_uncompared_and_compared_later() {
 
 #[test]
 fn a_judge_that_is_missing_leaves_all_due_and_fails() {
-    let home = unhurried().variable("HONE_CRITIC_FALLBACK", "none");
+    let home = unhurried().variable("HONE_JUDGE_FALLBACK", "none");
     remember_due(&home, 2);
     let run = home.run(&["grade", "--due"]);
     assert_eq!(run.code, 1, "{}", run.stderr);

@@ -59,7 +59,7 @@ fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
 
 #[test]
 fn nothing_grades_where_no_judge_knows_better_than_chance() {
-    let home = home_with_the_built_in_model().variable("HONE_CRITIC_LEAST_AUC", "0.95");
+    let home = home_with_the_built_in_model().variable("HONE_JUDGE_LEAST_AUC", "0.95");
     // Under another name its answers count as another model's.
     let answer = home.json_with_code(&["chat", "Is fire hot?", "--grade", "--json", "-m", &smollm2(), "-N", "20"], 0);
     let grade = &answer["grade"];
@@ -71,7 +71,7 @@ fn nothing_grades_where_no_judge_knows_better_than_chance() {
 /// The built-in model's grades are noise, and hone finds out.
 #[test]
 fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
-    let home = home_with_the_built_in_model().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let home = home_with_the_built_in_model().variable("HONE_JUDGE_FEEDBACK_TOKENS", "1");
     let marks = home.json_with_code(&["judge", "exam", MODEL, "--json"], 3);
     assert!(marks["auc"]["low"].as_f64().unwrap() <= 0.65, "{marks}");
     assert!((20..=60).contains(&marks["n_questions"].as_i64().unwrap()), "{marks}");
@@ -102,9 +102,9 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     assert_eq!(home.run(&synth).code, 0);
     assert_eq!(home.run(&["pull", &file, "--name", "guess:1m"]).code, 0);
     let home = home
-        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1")
-        .variable("HONE_CRITIC_MODEL", "guess:1m")
-        .variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
+        .variable("HONE_JUDGE_FEEDBACK_TOKENS", "1")
+        .variable("HONE_JUDGE_MODEL", "guess:1m")
+        .variable("HONE_JUDGE_GRADE_TIMEOUT", "3600");
     let verdicts = || std::fs::read_dir(home.path("data/cache/grades")).map_or(0, Iterator::count);
     let chat = || {
         let chat = Terminal::chat(&home, &["--max-tokens", "8"]);

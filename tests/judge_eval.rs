@@ -11,7 +11,7 @@ const QUESTIONS: usize = 12;
 
 /// The built-in model is installed, and gives its grades without many words.
 fn home() -> Home {
-    let home = Home::new().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let home = Home::new().variable("HONE_JUDGE_FEEDBACK_TOKENS", "1");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }
@@ -160,7 +160,7 @@ fn rated_like_the_judge(home: &Home) -> Vec<Value> {
 
 #[test]
 fn a_badge_shows_how_often_a_person_agrees() {
-    let home = home().variable("HONE_CRITIC_CALIBRATED", "true");
+    let home = home().variable("HONE_JUDGE_CALIBRATED", "true");
     let lines = rated_like_the_judge(&home);
     let grade = |home: &Home| {
         let run = home.run(&["grade", "--query", "Say 3 words.", "--answer", "one two three", "--judge", MODEL]);
@@ -181,7 +181,7 @@ fn a_badge_shows_how_often_a_person_agrees() {
     assert!(agreement.is_sorted() && agreement[0] > 0.0 && agreement[4] < 1.0, "{report}");
     let graded = grade(&home);
     assert!(graded.contains("/5 (") && graded.contains(" % agree)"), "{graded}");
-    let other = home.variable("HONE_CRITIC_RUBRIC", "honesty");
+    let other = home.variable("HONE_JUDGE_RUBRIC", "honesty");
     assert!(!grade(&other).contains("agree"), "another rubric has another meaning");
 }
 

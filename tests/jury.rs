@@ -11,7 +11,7 @@ const ANSWER: [&str; 4] = ["--query", "What is the capital of France?", "--answe
 
 /// The built-in model is installed and grades in a few words, whether or not it can tell answers apart.
 fn home() -> Home {
-    let home = Home::graded_by_the_generator().variable("HONE_CRITIC_FEEDBACK_TOKENS", "8");
+    let home = Home::graded_by_the_generator().variable("HONE_JUDGE_FEEDBACK_TOKENS", "8");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }
@@ -55,7 +55,7 @@ fn a_stronger_judge_decides_where_the_jurors_disagree() {
     let stronger = copy.path("stronger.gguf");
     fs::copy(smollm2(), &stronger).unwrap();
     let stronger = stronger.to_str().unwrap().to_owned();
-    let home = copy.variable("HONE_CRITIC_DISAGREEMENT", "1").variable("HONE_CRITIC_STRONGER", &stronger);
+    let home = copy.variable("HONE_JUDGE_DISAGREEMENT", "1").variable("HONE_JUDGE_STRONGER", &stronger);
     let answers = [
         "Bananas sing loudly under purple Tuesdays.",
         "17 times 23 is 391.",
@@ -82,7 +82,7 @@ fn a_stronger_judge_decides_where_the_jurors_disagree() {
 
 #[test]
 fn a_jury_in_a_chat_stands_on_the_engram() {
-    let home = home().variable("HONE_CRITIC_MODELS", "[\"likelihood\", \"smollm2:135m\"]");
+    let home = home().variable("HONE_JUDGE_MODELS", "[\"likelihood\", \"smollm2:135m\"]");
     let ask = ["chat", "Is fire hot?", "--grade", "--json", "-m", MODEL, "-N", "20"];
     let grade = home.json(&ask)["grade"].clone();
     assert_eq!(grade["jury"].as_array().unwrap().len(), 2, "{grade}");
@@ -138,7 +138,7 @@ fn a_file_is_judged_by_one_jury_and_resumed_by_no_other() {
     assert_eq!(home.json(&joined(&[&files, &JURY]))["resumed"], 2);
     let alone = home.run(&joined(&[&files, &["--judge", "likelihood"]]));
     assert!(alone.code == 2 && alone.stderr.contains("was judged by "), "{}", alone.stderr);
-    let bounded = home.variable("HONE_CRITIC_DISAGREEMENT", "4");
+    let bounded = home.variable("HONE_JUDGE_DISAGREEMENT", "4");
     let other = bounded.run(&joined(&[&files, &JURY]));
     assert!(other.code == 2 && other.stderr.contains("other settings of the judge"), "{}", other.stderr);
 }
@@ -151,13 +151,13 @@ fn a_jury_that_cannot_be_is_refused() {
         assert_eq!((run.code, run.stdout.as_str()), (code, ""), "{judges:?}: {}", run.stderr);
         assert!(run.stderr.contains(expected), "{judges:?}: {}", run.stderr);
     };
-    let twice = "critic.models (--judge): models names \"smollm2:135m\" twice: name every judge once";
+    let twice = "judge.models (--judge): models names \"smollm2:135m\" twice: name every judge once";
     check(&["--judge", MODEL, "--judge", MODEL], 2, twice);
-    let unknown = "critic.models names \"nobody\", and there is no such model: name one that `hone list --all` shows";
+    let unknown = "judge.models names \"nobody\", and there is no such model: name one that `hone list --all` shows";
     check(&["--judge", MODEL, "--judge", "nobody"], 2, unknown);
     check(&["--judge", MODEL, "--judge", "prometheus:7b"], 1, "cannot judge with \"prometheus:7b\"");
-    let home = home.variable("HONE_CRITIC_STRONGER", MODEL);
+    let home = home.variable("HONE_JUDGE_STRONGER", MODEL);
     let run = home.run(&joined(&[&["grade"], &ANSWER, &JURY]));
-    let juror = "critic.stronger is \"smollm2:135m\", which is a juror: name another judge, or none";
+    let juror = "judge.stronger is \"smollm2:135m\", which is a juror: name another judge, or none";
     assert!(run.code == 2 && run.stderr.contains(juror), "{}", run.stderr);
 }

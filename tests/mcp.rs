@@ -18,8 +18,8 @@ const HONE: &str = env!("CARGO_BIN_EXE_hone");
 fn home() -> Home {
     Home::graded_by_the_generator()
         .variable("HONE_ENGINE_MODEL", &smollm2())
-        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "24")
-        .variable("HONE_CRITIC_GRADE_TIMEOUT", "600")
+        .variable("HONE_JUDGE_FEEDBACK_TOKENS", "24")
+        .variable("HONE_JUDGE_GRADE_TIMEOUT", "600")
 }
 
 /// A program that has started `hone mcp`.

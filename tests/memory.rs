@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::{Home, embedder, smollm2};
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore, Vetting};
 use hone_protocol::{
-    ComparedAnswer, Comparison, Critique, Envelope, Feedback, Grade, Judging, JudgingMethod, Nothing, Payload,
+    ComparedAnswer, Comparison, Envelope, Feedback, Grade, GradedAnswer, Judging, JudgingMethod, Nothing, Payload,
     Preference, QueryId, Rating, RespondentId, SamplingOptions, SessionId, Timestamp,
 };
 use serde_json::{Value, json};
@@ -243,8 +243,8 @@ fn what_is_remembered_is_counted() {
     assert_eq!(Home::new().json(&["memory", "stats", "--json"])["all"]["mean_score"], Value::Null);
 }
 
-fn critique() -> Critique {
-    Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) }
+fn critique() -> GradedAnswer {
+    GradedAnswer { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) }
 }
 
 fn event(number: u64, session: u128, payload: Payload) -> Envelope {

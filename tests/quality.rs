@@ -20,8 +20,8 @@ fn home() -> Home {
 /// The built-in model answers, and judges in few words and without haste.
 fn quick(home: Home) -> Home {
     home.variable("HONE_ENGINE_MODEL", &smollm2())
-        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "24")
-        .variable("HONE_CRITIC_GRADE_TIMEOUT", "600")
+        .variable("HONE_JUDGE_FEEDBACK_TOKENS", "24")
+        .variable("HONE_JUDGE_GRADE_TIMEOUT", "600")
 }
 
 #[track_caller]
@@ -41,7 +41,7 @@ fn verdict_reads_what_a_judge_wrote() {
     let same = Home::new().run_with_stdin(&["verdict", "--mode", "absolute", "--json"], b"[RESULT] 5");
     assert_eq!((same.code, same.stdout.as_str()), (0, "{\"score\":5}\n"), "{}", same.stderr);
     let broken = Home::new();
-    broken.write("config/critic.toml", b"model = 1");
+    broken.write("config/judge.toml", b"model = 1");
     let run = broken.run_with_stdin(&["verdict", "--mode", "absolute"], b"[RESULT] 5");
     assert_eq!((run.code, run.stdout.as_str()), (0, "{\"score\":5}\n"), "a broken configuration is no obstacle");
 }
@@ -164,7 +164,7 @@ fn check_unscored(home: &Home, arguments: &[&str], complaint: &str) {
 
 #[test]
 fn an_answer_without_a_judge_stays_without_a_score() {
-    let home = home().variable("HONE_CRITIC_FALLBACK", "none");
+    let home = home().variable("HONE_JUDGE_FALLBACK", "none");
     let grade = ["grade", "--query", QUERY, "--answer", ANSWER];
     check_unscored(&home, &grade, "run `hone pull prometheus:7b`");
     check_unscored(&home, &[&grade[..], &["--json", "--at-least", "2"]].concat(), "run `hone pull prometheus:7b`");
@@ -175,7 +175,7 @@ fn an_answer_without_a_judge_stays_without_a_score() {
 
 #[test]
 fn a_judge_that_takes_too_long_leaves_the_answer_without_a_score() {
-    let home = home().variable("HONE_CRITIC_GRADE_TIMEOUT", "0.001");
+    let home = home().variable("HONE_JUDGE_GRADE_TIMEOUT", "0.001");
     check_unscored(&home, &["grade", "--query", QUERY, "--answer", ANSWER, "--json"], "timeout");
 }
 
@@ -257,11 +257,11 @@ fn a_line_without_a_verdict_is_judged_again_in_its_place() {
     let output = home.path("out.jsonl");
     let arguments =
         ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--no-cache", "--json"];
-    let impatient = home.variable("HONE_CRITIC_GRADE_TIMEOUT", "0.001");
+    let impatient = home.variable("HONE_JUDGE_GRADE_TIMEOUT", "0.001");
     let run = impatient.run(&arguments);
     assert_eq!(run.code, 1, "{}", run.stderr);
     assert!(run.stderr.contains("3 of 3 without a verdict, the last one: timeout"), "{}", run.stderr);
-    let home = impatient.variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    let home = impatient.variable("HONE_JUDGE_GRADE_TIMEOUT", "600");
     let counts = || {
         let summary = home.json(&arguments);
         ["judged", "resumed", "unscored"].map(|count| summary[count].as_u64().unwrap())
@@ -339,7 +339,7 @@ fn check_no_judge(judge: &str, complaint: &str) {
         assert_eq!(run.code, 1, "{}", run.stderr);
         assert!(run.stderr.contains(complaint), "{}", run.stderr);
     }
-    let home = home.variable("HONE_CRITIC_FALLBACK", "generator").variable("HONE_CRITIC_EXAMINATION", "false");
+    let home = home.variable("HONE_JUDGE_FALLBACK", "generator").variable("HONE_JUDGE_EXAMINATION", "false");
     let grade = home.json(&[&one[..], &["--json"]].concat());
     assert_eq!((&grade["self_graded"], &grade["judge"]), (&json!(true), &json!(smollm2())));
 }
@@ -470,9 +470,9 @@ fn what_was_used_wrongly_is_told() {
 
 #[test]
 fn config_shows_the_judge() {
-    let home = Home::new().variable("HONE_CRITIC_MODEL", "mine:7b");
+    let home = Home::new().variable("HONE_JUDGE_MODEL", "mine:7b");
     let entries = home.json(&["config", "--json"]);
-    assert_eq!(entries["critic.model"], json!({"value": "mine:7b", "source": "variable", "name": "HONE_CRITIC_MODEL"}));
+    assert_eq!(entries["judge.model"], json!({"value": "mine:7b", "source": "variable", "name": "HONE_JUDGE_MODEL"}));
     let prompt = &entries["judges.prometheus.absolute_prompt"]["value"];
     assert!(prompt.as_str().unwrap().starts_with("###Task Description:\n"));
     let table = home.run(&["config"]).stdout;
@@ -482,7 +482,7 @@ fn config_shows_the_judge() {
 
 /// What the real model says as a judge of this profile, which thinks and explains itself briefly.
 fn check_profile(profile: &str) {
-    let home = home().variable("HONE_CRITIC_PROFILE", profile);
+    let home = home().variable("HONE_JUDGE_PROFILE", profile);
     home.write("config/judges.toml", b"[mr3]\nthinking_tokens = 24");
     let model = smollm2();
     let grade = home.json(&["grade", "--query", QUERY, "--answer", ANSWER, "--judge", &model, "--json"]);
@@ -508,7 +508,7 @@ fn the_built_in_model_gives_a_verdict_under_every_profile() {
 
 #[test]
 fn a_judge_of_ones_own_is_a_table_in_a_file() {
-    let home = home().variable("HONE_CRITIC_PROFILE", "mine").variable("HONE_CRITIC_FEEDBACK_TOKENS", "1000");
+    let home = home().variable("HONE_JUDGE_PROFILE", "mine").variable("HONE_JUDGE_FEEDBACK_TOKENS", "1000");
     let mine = "[mine]\nscores = ['0', '1']\nscore_form = 'json'\nscore_place = 'verdict.passes'\n\
                 score_reasons = 'verdict.why'\nrubric_score = '{score} means: {meaning}'";
     home.write("config/judges.toml", mine.as_bytes());
@@ -521,8 +521,9 @@ fn a_judge_of_ones_own_is_a_table_in_a_file() {
     let shown = home.run(&arguments).stdout;
     let differs = grade["raw_score"].as_str() != Some(expected.to_string().as_str());
     assert_eq!(shown.contains("on the judge's scale"), differs, "{shown}");
-    let unknown = home.variable("HONE_CRITIC_PROFILE", "yours");
+    let unknown = home.variable("HONE_JUDGE_PROFILE", "yours");
     let run = unknown.run(&arguments);
-    let told = "critic.profile is \"yours\", and there is no such profile: there are flow_judge, mine, mr3, plain, prometheus,";
+    let told =
+        "judge.profile is \"yours\", and there is no such profile: there are flow_judge, mine, mr3, plain, prometheus,";
     assert!(run.code == 2 && run.stderr.contains(told), "{}", run.stderr);
 }

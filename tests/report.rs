@@ -160,7 +160,7 @@ const PAST: &str = "past:1b";
 
 /// A home in which the likelihood judge compares, with questions of the past that the model `PAST` has answered.
 fn home_with_past(n_questions: u128) -> Home {
-    let home = Home::new().variable("HONE_SAMPLING_MAX_TOKENS", "12").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    let home = Home::new().variable("HONE_SAMPLING_MAX_TOKENS", "12").variable("HONE_JUDGE_GRADE_TIMEOUT", "600");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
     remember(&home, (1..=n_questions).map(question).collect());
     home
@@ -307,9 +307,9 @@ fn what_is_missing_for_a_comparison_is_told() {
 #[test]
 fn a_judge_that_has_not_passed_is_refused_unless_somebody_names_it() {
     let home = home_with_past(1)
-        .variable("HONE_CRITIC_MODEL", "smollm2:135m")
-        .variable("HONE_CRITIC_FALLBACK", "none")
-        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+        .variable("HONE_JUDGE_MODEL", "smollm2:135m")
+        .variable("HONE_JUDGE_FALLBACK", "none")
+        .variable("HONE_JUDGE_FEEDBACK_TOKENS", "1");
     check_no_comparison(&home, &[&smollm2()], 1, "`hone judge exam smollm2:135m` starts it");
     assert!(!home.path("data/cache/answers").exists(), "nothing is asked that nobody may judge");
     let run = home.run(&["report", "--compare", &smollm2(), "--judge", "smollm2:135m", "--json"]);

@@ -49,7 +49,7 @@ fn the_built_in_model_answers_over_http() {
 #[test]
 fn the_judge_of_a_server_judges_for_its_clients() {
     let quick =
-        |home: Home| home.variable("HONE_CRITIC_FEEDBACK_TOKENS", "24").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+        |home: Home| home.variable("HONE_JUDGE_FEEDBACK_TOKENS", "24").variable("HONE_JUDGE_GRADE_TIMEOUT", "600");
     let served = Served::start_in(quick(Home::graded_by_the_generator()), &[]);
     let query = "In which city is the Eiffel Tower?";
     let grade = body_of(&served.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
@@ -59,7 +59,7 @@ fn the_judge_of_a_server_judges_for_its_clients() {
         body_of(&served.post("/hone/v1/compare", &json!({"query": query, "a": "Paris.", "b": "Rome, I think."})));
     assert!(verdict["log_odds"].is_number() && verdict.get("failure").is_none(), "{verdict}");
     // The judge that hone ships with is not installed here, and nobody stands in for it.
-    let strict = Home::new().variable("HONE_CRITIC_FALLBACK", "none");
+    let strict = Home::new().variable("HONE_JUDGE_FALLBACK", "none");
     let strict = Served::start_in(strict, &[]);
     let grade = body_of(&strict.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
     assert!(grade["score"].is_null() && grade["failure"].as_str().unwrap().contains("not installed"), "{grade}");

@@ -81,7 +81,7 @@ impl Home {
 
     /// A folder in which a model that is asked grades: the generator, unexamined, where there is no judge.
     pub(crate) fn graded_by_the_generator() -> Home {
-        Home::new().variable("HONE_CRITIC_EXAMINATION", "false").variable("HONE_CRITIC_FALLBACK", "generator")
+        Home::new().variable("HONE_JUDGE_EXAMINATION", "false").variable("HONE_JUDGE_FALLBACK", "generator")
     }
 
     pub(crate) fn variable(mut self, name: &'static str, value: &str) -> Home {

@@ -57,7 +57,7 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
 
 #[test]
 fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_between() {
-    let home = Home::graded_by_the_generator().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
+    let home = Home::graded_by_the_generator().variable("HONE_JUDGE_GRADE_TIMEOUT", "3600");
     let mut terminal = Terminal::tall_chat(&home, &["--max-tokens", "16", "--respondent-b"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     let is_explained = |lines: &[String], number: &str, parts: &[&str]| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt};
-use hone_judging::{CriticSettings, FenceKey, GradeTask, Judge, JudgeProfile, Rubric, neutralized, suspicion};
+use hone_judging::{JudgeSettings, FenceKey, GradeTask, Judge, JudgeProfile, Rubric, neutralized, suspicion};
 use libfuzzer_sys::fuzz_target;
 
 /// Begins the line before a judged text.
@@ -35,7 +35,7 @@ fn prompt(query: &str, answer: &str) -> String {
     let rubric = Rubric::shipped("default").expect("it is shipped").expect("it is sound");
     let key = FenceKey::from_bytes([7; FenceKey::LENGTH]);
     let profile = JudgeProfile::shipped("prometheus").expect("it is shipped");
-    let settings = CriticSettings::shipped();
+    let settings = JudgeSettings::shipped();
     let judge = Judge::new(model.clone(), settings, profile, rubric, key).expect("the settings are sound");
     judge.judge(GradeTask { query: query.to_owned(), answer: answer.to_owned(), reference: None }, "");
     turn(&model.requests()[0])

@@ -29,7 +29,7 @@ def grade(arguments, tasks):
     unique = list(dict.fromkeys(tasks))
     environment = dict(os.environ)
     if arguments.show_passages:
-        environment["HONE_CRITIC_LEAVE_OUT_SUSPICIOUS"] = "false"
+        environment["HONE_JUDGE_LEAVE_OUT_SUSPICIOUS"] = "false"
     with tempfile.TemporaryDirectory() as folder:
         source, output = pathlib.Path(folder, "in.jsonl"), pathlib.Path(folder, "out.jsonl")
         lines = (json.dumps({"query": query, "answer": answer}) for query, answer in unique)

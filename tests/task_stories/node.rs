@@ -280,10 +280,10 @@ fn a_model_that_finds_a_critical_issue_has_the_work_tried_again() {
     };
     let answers = [said("it is not documented", 0.4), said("", 0.9)];
     let next = AtomicUsize::new(0);
-    let critic = hone_judging::CriticSettings {
+    let critic = hone_judging::JudgeSettings {
         model: "reviewer".into(),
         fallback: hone_judging::Fallback::None,
-        ..hone_judging::CriticSettings::shipped()
+        ..hone_judging::JudgeSettings::shipped()
     };
     let (judge, reviewer) = hone_judging::scripted::judge(critic, move |_| {
         Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst).min(1)]])

@@ -2,7 +2,7 @@
 //!
 //! It claims one answer after the other in memory, so that no other process grades the same, and puts the judge to it
 //! in the batch lane. As soon as somebody asks something it drops what the judge is doing; the answer keeps its place.
-//! What it says of an answer is what the critic would have said: `critique.result`, and `pairwise.result` where a
+//! What it says of an answer is what the judge agent would have said: `critique.result`, and `pairwise.result` where a
 //! comparison is due.
 
 mod open_questions;
@@ -18,7 +18,7 @@ use hone_judging::{GradeTask, Jury, Standings};
 use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
-    ComparedAnswer, Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Lane, Payload, Preference,
+    ComparedAnswer, Comparison, Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Lane, Payload, Preference,
     Prospect, Subject, with_causes,
 };
 
@@ -27,8 +27,8 @@ use self::states::{
     Comparing, EngramAtJudge, EngramPairAtJudge, Grading, Idle, Publish, PublishPairwise, Reset, StartGrade,
     StartPairwise, State, Withdraw,
 };
-use crate::critic::FAILED;
-use crate::critic::pairs::{AnswerPair, Graded};
+use crate::judge::FAILED;
+use crate::judge::pairs::{AnswerPair, Graded};
 use crate::machine::AgentState;
 use crate::topic::Topic;
 
@@ -248,7 +248,7 @@ impl BacklogAgent {
         if let Some(failure) = &grade.judging.failure {
             tracing::info!(query_id = %engram.query_id, "a due answer is not graded: {failure}");
         }
-        let critique = Critique { query: engram.query.clone(), answer: engram.answer.clone(), grade };
+        let critique = GradedAnswer { query: engram.query.clone(), answer: engram.answer.clone(), grade };
         topic_of(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
     }
 

@@ -5,8 +5,8 @@
 //! before the answer's own message if its reader subscribed late.
 
 use hone_protocol::{
-    Chunk, Comparison, Critique, Envelope, GenerateError, Grade, Payload, Query, QueryId, Rating, Recall, RespondentId,
-    Response,
+    Chunk, Comparison, Envelope, GenerateError, Grade, GradedAnswer, Payload, Query, QueryId, Rating, Recall,
+    RespondentId, Response,
 };
 
 /// What follows every question if nothing goes wrong.
@@ -70,7 +70,7 @@ pub enum ExchangeChange<'a> {
     /// Memory has given recollections to a respondent.
     Recalled(RespondentId, &'a Recall),
     /// A respondent's answer was graded, or could not be.
-    Graded(RespondentId, &'a Critique),
+    Graded(RespondentId, &'a GradedAnswer),
     /// The two answers were compared, or could not be.
     Compared(&'a Comparison),
     /// A person has rated the answer.
@@ -221,7 +221,7 @@ mod tests {
     fn graded(score: Option<u8>) -> Payload {
         let judging = Judging { failure: score.is_none().then(|| "timeout".to_owned()), ..Judging::default() };
         let grade = Grade { score, judging, ..Grade::default() };
-        Payload::CritiqueResult(Critique { query: "why?".to_owned(), answer: "because".to_owned(), grade })
+        Payload::CritiqueResult(GradedAnswer { query: "why?".to_owned(), answer: "because".to_owned(), grade })
     }
 
     fn compared() -> Payload {

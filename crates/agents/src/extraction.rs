@@ -42,7 +42,7 @@ pub(crate) struct ExtractionParts {
     pub(crate) store: MemoryStore,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) settings: Arc<MemorySettings>,
-    /// Whether there is a critic whose grades should come first.
+    /// Whether there is a judge whose grades should come first.
     pub(crate) waits_for_grades: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Generator, critic and memory agents: explicit state machines on threads of their own.
+//! Generator, judge and memory agents: explicit state machines on threads of their own.
 //!
 //! ```text
 //! query.received ──► generator (and respondent B) ──► response.chunk … response.generation
 //!                                                             │
-//!                 critic ◄────────────────────────────────────┤
+//!                 judge  ◄────────────────────────────────────┤
 //!                   │ critique.result, pairwise.result        ▼
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
@@ -18,12 +18,12 @@
 mod answer_text;
 mod asker;
 mod backlog;
-mod critic;
 mod critic_statistics;
 mod exchange;
 mod extraction;
 mod gatekeeping;
 mod generator;
+mod judge;
 mod machine;
 mod memory;
 mod notes;
@@ -59,7 +59,7 @@ pub use tool_rounds::{ToolLimits, ToolRounds};
 pub fn tables() -> Vec<StateTable> {
     vec![
         generator::states::table(),
-        critic::states::table(),
+        judge::states::table(),
         memory::states::table(),
         backlog::states::table(),
         extraction::states::table(),

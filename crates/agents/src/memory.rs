@@ -15,8 +15,8 @@ use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Critique, Envelope, Feedback, Grade, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored, Subject,
-    Timestamp, with_causes,
+    Envelope, Feedback, Grade, GradedAnswer, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored,
+    Subject, Timestamp, with_causes,
 };
 
 use self::states::{
@@ -247,8 +247,8 @@ impl Agent for MemoryAgent {
 }
 
 /// Whether a critique says something of an answer that is remembered: a score, or why it has no score.
-fn says_something(critique: &Critique) -> bool {
-    let Critique { answer, grade, .. } = critique;
+fn says_something(critique: &GradedAnswer) -> bool {
+    let GradedAnswer { answer, grade, .. } = critique;
     grade.score.is_some() || (grade.judging.failure.is_some() && !answer.trim().is_empty())
 }
 

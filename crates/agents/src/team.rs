@@ -12,10 +12,10 @@ use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
 
 use crate::backlog::{self, BacklogAgent, BacklogParts};
-use crate::critic::pairs::SharedPairs;
-use crate::critic::{self, CriticAgent};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
+use crate::judge::pairs::SharedPairs;
+use crate::judge::{self, JudgeAgent};
 use crate::memory::{self, MemoryAgent, WhoGrades};
 use crate::recall::Recaller;
 use crate::recorder::{self, EventRecorder};
@@ -117,9 +117,9 @@ impl Team {
                 let (bus, judge, in_hand) = (bus.clone(), judge.clone(), Arc::default());
                 team.work_off(BacklogParts { bus, store, judge, holder, in_hand })?;
             }
-            let (critics_bus, pairs) = (bus.clone(), SharedPairs::default());
-            let make = move || CriticAgent::new(critics_bus.clone(), judge.clone(), pairs.clone());
-            team.add(bus, critic::NAME, critic::SUBJECTS.to_vec(), make)?;
+            let (judges_bus, pairs) = (bus.clone(), SharedPairs::default());
+            let make = move || JudgeAgent::new(judges_bus.clone(), judge.clone(), pairs.clone());
+            team.add(bus, judge::NAME, judge::SUBJECTS.to_vec(), make)?;
         }
         let load = parts.load;
         for respondent in respondents {

@@ -19,7 +19,7 @@ use crate::conversations::{ConversationStore, OwnedConversations};
 use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
-use crate::judge::marks::{Asked, MarksStore};
+use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::progress::Progress;
 use crate::room::largest_file;
 use crate::running::borrowing::{BorrowedEngine, Lender};
@@ -258,8 +258,8 @@ impl App {
     /// When the configured profile does not exist.
     pub fn marks(&self, name: &str, rubric: &Rubric) -> anyhow::Result<Option<Marks>> {
         let profile = judge::profile(&self.config, self.store.catalog(), name)?;
-        let asked = Asked { model: name, critic: &judge::settings(&self.config, profile), profile, rubric };
-        Ok(MarksStore::new(&self.data_folder).find(&self.store, &asked).map(|examined| examined.marks))
+        let setup = JudgeSetup { model: name, settings: &judge::settings(&self.config, profile), profile, rubric };
+        Ok(MarksStore::new(&self.data_folder).find(&self.store, &setup).map(|examined| examined.marks))
     }
 
     /// How often people agree with the configured judge; `None` if it is not to be shown, or not known.
@@ -267,13 +267,13 @@ impl App {
     /// # Errors
     /// When the rubric or the profile that the configuration names does not exist.
     pub fn calibrated(&self) -> anyhow::Result<Option<Calibrated>> {
-        if !self.config.critic.calibrated {
+        if !self.config.judge.calibrated {
             return Ok(None);
         }
-        let (model, rubric) = (&self.config.critic.model, self.rubric()?);
+        let (model, rubric) = (&self.config.judge.model, self.rubric()?);
         let profile = judge::profile(&self.config, self.store.catalog(), model)?;
-        let critic = &judge::settings(&self.config, profile);
-        Ok(Calibrated::find(&self.data_folder, &self.store, &Asked { model, critic, profile, rubric: &rubric }))
+        let settings = &judge::settings(&self.config, profile);
+        Ok(Calibrated::find(&self.data_folder, &self.store, &JudgeSetup { model, settings, profile, rubric: &rubric }))
     }
 
     /// The probability that a person agrees with a grade, if that is to be shown and known.

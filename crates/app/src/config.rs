@@ -11,13 +11,14 @@ mod server;
 mod sources;
 mod value;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use hone_agents::NoteSettings;
 use hone_agents::research::ResearchSettings;
-use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
+use hone_judging::{CritiqueSettings, JudgeProfiles, JudgeSettings};
 use hone_work::{GateConfig, ReviewSettings};
 use serde::Serialize;
 use toml::Value;
@@ -33,7 +34,7 @@ const SECTIONS: [(&str, &str); 12] = [
     ("engine", include_str!("../../../config/engine.toml")),
     ("sampling", include_str!("../../../config/sampling.toml")),
     ("chat", include_str!("../../../config/chat.toml")),
-    ("critic", include_str!("../../../config/critic.toml")),
+    ("judge", include_str!("../../../config/judge.toml")),
     (JUDGES, include_str!("../../../config/judges.toml")),
     ("memory", include_str!("../../../config/memory.toml")),
     ("server", include_str!("../../../config/server.toml")),
@@ -129,7 +130,7 @@ pub struct Config {
     /// Memory.
     pub memory: MemoryConfig,
     /// The judge.
-    pub critic: CriticSettings,
+    pub judge: JudgeSettings,
     /// How each kind of judge is asked and answers.
     pub judges: JudgeProfiles,
     /// The HTTP server.
@@ -173,6 +174,7 @@ impl Config {
         sources::apply_variables(&mut config, places, &mut warnings)?;
         if let Some(name) = preset {
             for (key, value) in Presets::of(places.folder())?.keys(name)? {
+                warnings.extend(moved::new_name(&key).map(|now| format!("preset {name}: {key} is called {now} now")));
                 config.set(&key, value, Source::Preset(name.to_owned()))?;
             }
         }
@@ -192,11 +194,12 @@ impl Config {
         self.entries.get(key).map(|entry| &entry.source)
     }
 
-    /// Gives `key` a value.
+    /// Gives `key` a value. It may have its former name.
     ///
     /// # Errors
     /// When the key does not exist, or the value has the wrong type or is out of range; nothing is changed then.
     pub fn set(&mut self, key: &str, value: Value, source: Source) -> anyhow::Result<()> {
+        let key = &*self.present_name(key);
         let entry = self.checked(key, value, source.clone())?;
         *self = self.with([(key.to_string(), entry)]).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
         Ok(())
@@ -214,6 +217,14 @@ impl Config {
         let entries = values.into_iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
         *self = self.with(entries).map_err(|wrong| usage(format!("{source}: {wrong}")))?;
         Ok(())
+    }
+
+    /// The name that `key` has now.
+    fn present_name<'a>(&self, key: &'a str) -> Cow<'a, str> {
+        match moved::new_name(key).filter(|now| self.entries.contains_key(now)) {
+            Some(now) => Cow::Owned(now),
+            None => Cow::Borrowed(key),
+        }
     }
 
     /// An entry for `key`, whose value has the type of the key.
@@ -240,7 +251,7 @@ impl Config {
     /// # Errors
     /// As [`Config::set`].
     pub fn set_text(&mut self, key: &str, text: &str, source: Source) -> anyhow::Result<()> {
-        let value = match self.example_of(key) {
+        let value = match self.example_of(&self.present_name(key)) {
             Some(default) => value::from_text(&default, text),
             None => Value::String(text.to_string()),
         };
@@ -276,7 +287,7 @@ impl Config {
             engine,
             sampling,
             chat,
-            critic,
+            judge,
             judges,
             memory,
             server,
@@ -290,7 +301,7 @@ impl Config {
             engine,
             sampling,
             chat,
-            critic,
+            judge,
             judges,
             memory,
             server,
@@ -426,7 +437,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, research.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, judge.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, research.toml, evaluators.toml, phases.toml",
         );
     }
 
@@ -513,29 +524,29 @@ mod tests {
         let judges = format!("[prometheus]\npairwise_prompt = {prompt}");
         let shown = format!("{prompt} from ~/judges.toml");
         let check = |variables: &[(&str, &str)], key, expected| {
-            let files = [("critic.toml", "model = 'mine:7b'\ngrade_timeout = 5"), ("judges.toml", &judges)];
+            let files = [("judge.toml", "model = 'mine:7b'\ngrade_timeout = 5"), ("judges.toml", &judges)];
             check(&files, variables, vec![], key, expected);
         };
-        check(&[], "critic.model", "\"mine:7b\" from ~/critic.toml");
-        check(&[("HONE_CRITIC_MODEL", "x.gguf")], "critic.model", "\"x.gguf\" from HONE_CRITIC_MODEL");
-        check(&[], "critic.grade_timeout", "5.0 from ~/critic.toml");
+        check(&[], "judge.model", "\"mine:7b\" from ~/judge.toml");
+        check(&[("HONE_JUDGE_MODEL", "x.gguf")], "judge.model", "\"x.gguf\" from HONE_JUDGE_MODEL");
+        check(&[], "judge.grade_timeout", "5.0 from ~/judge.toml");
         check(&[], "judges.prometheus.pairwise_prompt", &shown);
         let wrong = |name, text, expected| check(&[(name, text)], "", expected);
         wrong(
-            "HONE_CRITIC_GRADE_TIMEOUT",
+            "HONE_JUDGE_GRADE_TIMEOUT",
             "0",
-            "critic.grade_timeout (HONE_CRITIC_GRADE_TIMEOUT): grade_timeout is 0: it must be above 0 and at most 604800 \
+            "judge.grade_timeout (HONE_JUDGE_GRADE_TIMEOUT): grade_timeout is 0: it must be above 0 and at most 604800 \
              (seconds)",
         );
         wrong(
-            "HONE_CRITIC_TIE_MARGIN",
+            "HONE_JUDGE_TIE_MARGIN",
             "-1",
-            "critic.tie_margin (HONE_CRITIC_TIE_MARGIN): tie_margin is -1: it must be 0 or more",
+            "judge.tie_margin (HONE_JUDGE_TIE_MARGIN): tie_margin is -1: it must be 0 or more",
         );
         wrong(
-            "HONE_CRITIC_FALLBACK",
+            "HONE_JUDGE_FALLBACK",
             "hope",
-            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected one of `likelihood`, `generator`, `none`",
+            "judge.fallback (HONE_JUDGE_FALLBACK): unknown variant `hope`, expected one of `likelihood`, `generator`, `none`",
         );
         wrong(
             "HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT",
@@ -602,10 +613,25 @@ mod tests {
     #[test]
     fn a_prompt_in_its_old_place_is_refused_with_the_new_one() {
         let advice = "the prompts are now those of the judge's profile: set pairwise_prompt in judges.toml, under [prometheus] \
-                      for Prometheus, or under a name of your own that critic.profile names";
+                      for Prometheus, or under a name of your own that judge.profile names";
         let refused = |place| format!("unknown key critic.pairwise_prompt ({place}): {advice}");
         check(&[("critic.toml", "pairwise_prompt = 'x'")], &[], vec![], "", &refused("~/critic.toml"));
         check(&[], &[("HONE_CRITIC_PAIRWISE_PROMPT", "x")], vec![], "", &refused("HONE_CRITIC_PAIRWISE_PROMPT"));
+    }
+
+    #[test]
+    fn former_names_are_read_with_a_warning_and_present_ones_win() {
+        let (former, present) = (("critic.toml", "rubric = 'honesty'"), ("judge.toml", "rubric = 'reasoning'"));
+        let warned =
+            "\nwarning: ~/critic.toml holds the settings of the judge, whose file is called judge.toml now: rename it";
+        check(&[former], &[], vec![], "judge.rubric", &format!("\"honesty\" from ~/critic.toml{warned}"));
+        check(&[former, present], &[], vec![], "judge.rubric", &format!("\"reasoning\" from ~/judge.toml{warned}"));
+        let variables = [("HONE_CRITIC_SAMPLES", "3"), ("HONE_JUDGE_RUBRIC", "honesty")];
+        let warned = "\nwarning: the variable HONE_CRITIC_SAMPLES is called HONE_JUDGE_SAMPLES now";
+        check(&[], &variables, vec![], "judge.samples", &format!("3 from HONE_CRITIC_SAMPLES{warned}"));
+        let mut config = Config::defaults().unwrap();
+        config.set_text("critic.samples", "2", Source::Chat).unwrap();
+        assert_eq!(config.judge.samples, 2);
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_judging::{
-    CriticSettings, Fallback, FenceKey, Judge, JudgeProfile, Jury, LIKELIHOOD, Rubric, Standing, Standings,
+    Fallback, FenceKey, Judge, JudgeProfile, JudgeSettings, Jury, LIKELIHOOD, Rubric, Standing, Standings,
 };
 use hone_models::{Catalog, Store};
 use hone_protocol::Generate;
 
-use self::marks::{Asked, Examined, MarksStore};
+use self::marks::{Examined, JudgeSetup, MarksStore};
 use crate::config::{Config, Places, Source};
 use crate::usage;
 pub use key::fence_key;
@@ -29,16 +29,16 @@ pub use key::fence_key;
 pub fn jury(config: &Config, store: &Store, data_folder: &Path, generator: Arc<dyn Generate>) -> anyhow::Result<Jury> {
     check_jury(config, store)?;
     let parts = Parts { store, data_folder, key: fence_key(data_folder)?, generator };
-    let critic = &config.critic;
-    if let [only] = critic.jurors() {
-        return Ok(parts.juror(&with_judge(config, only, critic.fallback))?.into());
+    let judge = &config.judge;
+    if let [only] = judge.jurors() {
+        return Ok(parts.juror(&with_judge(config, only, judge.fallback))?.into());
     }
     // Nothing stands in for a juror: the others judge.
     let alone = |name: &str| with_judge(config, name, Fallback::None);
-    let mut jurors = critic.jurors().iter().map(|name| parts.juror(&alone(name)));
+    let mut jurors = judge.jurors().iter().map(|name| parts.juror(&alone(name)));
     let first = Jury::from(jurors.next().context("a jury has jurors")??);
     let jury = jurors.try_fold(first, |jury, juror| juror.map(|juror| jury.joined_by(juror)))?;
-    match critic.stronger.as_str() {
+    match judge.stronger.as_str() {
         "" => Ok(jury),
         name => Ok(jury.with_stronger(parts.judge(&alone(name))?)),
     }
@@ -46,12 +46,12 @@ pub fn jury(config: &Config, store: &Store, data_folder: &Path, generator: Arc<d
 
 /// Checks the names of a jury's judges.
 fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
-    let CriticSettings { models, stronger, .. } = &config.critic;
+    let JudgeSettings { models, stronger, .. } = &config.judge;
     if models.contains(stronger) {
-        return Err(usage(format!("critic.stronger is {stronger:?}, which is a juror: name another judge, or none")));
+        return Err(usage(format!("judge.stronger is {stronger:?}, which is a juror: name another judge, or none")));
     }
-    let jurors = models.iter().map(|name| ("critic.models names", name));
-    let stronger = Some(("critic.stronger is", stronger)).filter(|(_, name)| !name.is_empty() && !models.is_empty());
+    let jurors = models.iter().map(|name| ("judge.models names", name));
+    let stronger = Some(("judge.stronger is", stronger)).filter(|(_, name)| !name.is_empty() && !models.is_empty());
     let is_known = |name: &str| name == LIKELIHOOD || store.catalog().about(name).is_some() || store.show(name).is_ok();
     match jurors.chain(stronger).find(|(_, name)| !is_known(name)) {
         Some((what, name)) => Err(usage(format!(
@@ -64,7 +64,7 @@ fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
 /// The configuration in which a judge of this name judges alone.
 pub fn with_judge(config: &Config, name: &str, fallback: Fallback) -> Config {
     let mut config = config.clone();
-    config.critic = CriticSettings { model: name.to_owned(), models: Vec::new(), fallback, ..config.critic };
+    config.judge = JudgeSettings { model: name.to_owned(), models: Vec::new(), fallback, ..config.judge };
     config
 }
 
@@ -80,7 +80,7 @@ impl Parts<'_> {
     /// The configured judge, which must be installed if it was named on the command line and nothing stands in for it.
     fn juror(&self, config: &Config) -> anyhow::Result<Judge> {
         let judge = self.judge(config)?;
-        let CriticSettings { model, fallback, .. } = judge.settings();
+        let JudgeSettings { model, fallback, .. } = judge.settings();
         if is_named_by_hand(config) && *fallback == Fallback::None && model != LIKELIHOOD {
             self.store.show(model).with_context(|| format!("cannot judge with {model:?}"))?;
         }
@@ -90,11 +90,11 @@ impl Parts<'_> {
     /// The configured judge.
     fn judge(&self, config: &Config) -> anyhow::Result<Judge> {
         let Parts { store, data_folder, key, generator } = self;
-        let own_profile = profile(config, store.catalog(), &config.critic.model)?;
+        let own_profile = profile(config, store.catalog(), &config.judge.model)?;
         let stand_in = profile(config, store.catalog(), &config.engine.model)?;
         let (settings, rubric) = (settings(config, own_profile), rubric(config)?);
         let judge = Judge::new(Arc::clone(generator), settings, own_profile.clone(), rubric, key.clone())
-            .map_err(|invalid| usage(format!("the section critic: {invalid}")))?;
+            .map_err(|invalid| usage(format!("the section judge: {invalid}")))?;
         let judge = judge.with_stand_in(stand_in.clone());
         judge.set_standings(standings(config, store, data_folder, &judge));
         Ok(judge)
@@ -107,13 +107,13 @@ impl Parts<'_> {
 /// # Errors
 /// When there is no profile of the name that was chosen.
 pub fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
-    let profile = &config.critic.profile;
+    let profile = &config.judge.profile;
     let of_catalog = || catalog.about(model).and_then(|known| known.judge_profile.as_deref());
     let name = Some(profile.as_str()).filter(|name| !name.trim().is_empty());
     let Some(name) = name.or_else(of_catalog) else { return Ok(config.judges.for_model(model)) };
     config.judges.get(name).ok_or_else(|| {
         let names: Vec<&str> = config.judges.iter().map(|profile| profile.name.as_str()).collect();
-        usage(format!("critic.profile is {name:?}, and there is no such profile: there are {}", names.join(", ")))
+        usage(format!("judge.profile is {name:?}, and there is no such profile: there are {}", names.join(", ")))
     })
 }
 
@@ -122,7 +122,7 @@ pub fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow
 /// # Errors
 /// When it does not exist.
 pub fn rubric(config: &Config) -> anyhow::Result<Rubric> {
-    rubrics::find(&config.critic.rubric, Places::of_this_process().folder())
+    rubrics::find(&config.judge.rubric, Places::of_this_process().folder())
 }
 
 /// The model whose examination decides whether this judge grades, if it is installed and has not taken it.
@@ -141,8 +141,8 @@ pub fn unexamined(config: &Config, store: &Store, data_folder: &Path, judge: &Ju
 
 fn find_marks(config: &Config, store: &Store, data_folder: &Path, judge: &Judge, model: &str) -> Option<Examined> {
     let profile = judge.profile_for(model);
-    let critic = &settings(config, profile);
-    MarksStore::new(data_folder).find(store, &Asked { model, critic, profile, rubric: judge.rubric() })
+    let settings = &settings(config, profile);
+    MarksStore::new(data_folder).find(store, &JudgeSetup { model, settings, profile, rubric: judge.rubric() })
 }
 
 /// Which verdicts may be shown, by the marks of the models that the judge may ask.
@@ -173,17 +173,17 @@ pub fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Jud
 
 /// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
 /// does so only if the fallback is configured explicitly. The profile sets what nobody has set.
-pub fn settings(config: &Config, profile: &JudgeProfile) -> CriticSettings {
-    let is_fallback_chosen = config.source_of("critic.fallback") != Some(&Source::Default);
+pub fn settings(config: &Config, profile: &JudgeProfile) -> JudgeSettings {
+    let is_fallback_chosen = config.source_of("judge.fallback") != Some(&Source::Default);
     let fallback = match is_named_by_hand(config) && !is_fallback_chosen {
         true => Fallback::None,
-        false => config.critic.fallback,
+        false => config.judge.fallback,
     };
-    let is_set = |key: &str| config.source_of(&format!("critic.{key}")) != Some(&Source::Default);
-    CriticSettings { fallback, ..config.critic.clone() }.for_profile(profile, is_set)
+    let is_set = |key: &str| config.source_of(&format!("judge.{key}")) != Some(&Source::Default);
+    JudgeSettings { fallback, ..config.judge.clone() }.for_profile(profile, is_set)
 }
 
 /// Whether the judge, or the jury, was named on the command line.
 pub fn is_named_by_hand(config: &Config) -> bool {
-    ["critic.model", "critic.models"].iter().any(|key| matches!(config.source_of(key), Some(Source::Flag(_))))
+    ["judge.model", "judge.models"].iter().any(|key| matches!(config.source_of(key), Some(Source::Flag(_))))
 }

@@ -21,14 +21,14 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hone_judging::{
-    CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
+    Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
 };
 use hone_protocol::{Generate, Lane};
 use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::interrupt::Interrupt;
-use crate::judge::marks::{Asked, MarksStore};
+use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
 use crate::progress::{Activity, Progress};
 pub use batch::Summary;
@@ -156,8 +156,8 @@ impl JudgeSession {
         generator: impl FnOnce(&App) -> anyhow::Result<Arc<dyn Generate>>,
         interrupt: Interrupt,
     ) -> anyhow::Result<JudgeSession> {
-        let app = &app.with_config(with_judge(&app.config, &app.config.critic.model, Fallback::None));
-        let model = asked_model(app, &app.config.critic, "");
+        let app = &app.with_config(with_judge(&app.config, &app.config.judge.model, Fallback::None));
+        let model = asked_model(app, &app.config.judge, "");
         app.store.show(model)?;
         let judge = app.jury(generator(app)?)?.in_lane(Lane::Batch).of_unknown_authors();
         judge.first().set_standings(Standings::default());
@@ -243,9 +243,9 @@ impl JudgeSession {
     /// When they cannot be written.
     pub fn keep_marks(&self, app: &App, marks: &Marks) -> anyhow::Result<()> {
         let judge = self.judge();
-        let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
-        let asked = Asked { model: &critic.model, critic, profile, rubric };
-        MarksStore::new(app.data_folder()).keep(&app.store, &asked, marks)
+        let (settings, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
+        let setup = JudgeSetup { model: &settings.model, settings, profile, rubric };
+        MarksStore::new(app.data_folder()).keep(&app.store, &setup, marks)
     }
 
     /// The judge, or the first of the jury.
@@ -280,13 +280,13 @@ fn setting(app: &App, judge: &Jury) -> Setting {
 }
 
 /// The model that is asked: the judge's, or the one of the judge that stands in for it.
-fn asked_model<'a>(app: &'a App, critic: &'a CriticSettings, answered_by: &'a str) -> &'a str {
-    match critic.fallback {
-        _ if critic.model == LIKELIHOOD => &critic.likelihood_model,
-        _ if app.store.show(&critic.model).is_ok() => &critic.model,
+fn asked_model<'a>(app: &'a App, judge: &'a JudgeSettings, answered_by: &'a str) -> &'a str {
+    match judge.fallback {
+        _ if judge.model == LIKELIHOOD => &judge.likelihood_model,
+        _ if app.store.show(&judge.model).is_ok() => &judge.model,
         Fallback::Generator => answered_by,
-        Fallback::Likelihood => &critic.likelihood_model,
-        Fallback::None => &critic.model,
+        Fallback::Likelihood => &judge.likelihood_model,
+        Fallback::None => &judge.model,
     }
 }
 

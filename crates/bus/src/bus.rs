@@ -54,10 +54,10 @@ impl Bus {
         let oldest = (subscription.overload == Overload::DropOldest).then(|| receiver.clone());
         let overflowed = Arc::new(AtomicBool::new(false));
         let (dropped, waiting) = (AtomicU64::new(0), Waiting::default());
-        let place = self.subscribers.next_place(subscription.overload == Overload::DropOldest);
+        let rank = self.subscribers.next_rank(subscription.overload == Overload::DropOldest);
         let subscriber = Arc::new(Subscriber {
             subscription,
-            place,
+            rank,
             sender,
             oldest,
             closed,

@@ -51,9 +51,9 @@ pub struct MailboxState {
     pub dropped: u64,
 }
 
-/// The place of a mailbox in the order of delivery, which no other has.
+/// The rank of a mailbox in the order of delivery, which no other has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Rank {
     /// Who only watches comes first: `false` is less than `true`.
     pub(crate) takes_part: bool,
     pub(crate) number: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 /// The sending end of a subscription.
 pub(crate) struct Subscriber {
     pub(crate) subscription: Subscription,
-    pub(crate) place: Place,
+    pub(crate) rank: Rank,
     pub(crate) sender: Sender<Arc<Envelope>>,
     /// The receiver again, from which senders remove the oldest message.
     pub(crate) oldest: Option<Receiver<Arc<Envelope>>>,

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
 use hone_protocol::SessionId;
 
-use crate::subscriber::{Place, Subscriber};
+use crate::subscriber::{Rank, Subscriber};
 
 /// The mailboxes of a bus. Clones share them.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ type List = Arc<Vec<Arc<Subscriber>>>;
 
 #[derive(Default)]
 struct Lists {
-    all: BTreeMap<Place, Arc<Subscriber>>,
+    all: BTreeMap<Rank, Arc<Subscriber>>,
     /// Those that hear all sessions.
     of_all: List,
     /// Those that hear some.
@@ -38,13 +38,13 @@ pub(crate) struct Hearers {
 
 impl Subscribers {
     /// A place behind the others of its kind.
-    pub(crate) fn next_place(&self, only_watches: bool) -> Place {
-        Place { takes_part: !only_watches, number: self.number.fetch_add(1, Ordering::Relaxed) }
+    pub(crate) fn next_rank(&self, only_watches: bool) -> Rank {
+        Rank { takes_part: !only_watches, number: self.number.fetch_add(1, Ordering::Relaxed) }
     }
 
     pub(crate) fn insert(&self, subscriber: Arc<Subscriber>) {
         let mut lists = self.write();
-        lists.all.insert(subscriber.place, Arc::clone(&subscriber));
+        lists.all.insert(subscriber.rank, Arc::clone(&subscriber));
         let Some(sessions) = subscriber.subscription.sessions.clone() else { return lists.hear(None, &subscriber) };
         drop(lists);
         let (lists, subscriber) = (Arc::downgrade(&self.lists), Arc::downgrade(&subscriber));
@@ -52,7 +52,7 @@ impl Subscribers {
     }
 
     pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>) {
-        self.write().all.remove(&subscriber.place);
+        self.write().all.remove(&subscriber.rank);
         // A session that is added from here on finds it removed.
         let sessions = subscriber.subscription.sessions.as_ref();
         let sessions = sessions.map_or(vec![None], |sessions| sessions.all().into_iter().map(Some).collect());
@@ -80,7 +80,7 @@ impl Lists {
     /// Lets a mailbox hear a session, or all.
     fn hear(&mut self, session: Option<SessionId>, subscriber: &Arc<Subscriber>) {
         let list = Arc::make_mut(self.list(session));
-        if let Err(index) = list.binary_search_by_key(&subscriber.place, |other| other.place) {
+        if let Err(index) = list.binary_search_by_key(&subscriber.rank, |other| other.rank) {
             list.insert(index, Arc::clone(subscriber));
         }
     }
@@ -106,7 +106,7 @@ impl Hearers {
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
         let (mut of_all, mut of_one) = (self.of_all.iter().peekable(), self.of_one.iter().peekable());
         iter::from_fn(move || match (of_all.peek(), of_one.peek()) {
-            (Some(one), Some(other)) if other.place < one.place => of_one.next(),
+            (Some(one), Some(other)) if other.rank < one.rank => of_one.next(),
             (Some(_), _) => of_all.next(),
             (None, _) => of_one.next(),
         })
@@ -118,7 +118,7 @@ fn hear(lists: &Weak<RwLock<Lists>>, subscriber: &Weak<Subscriber>, session: Ses
     let (Some(lists), Some(subscriber)) = (lists.upgrade(), subscriber.upgrade()) else { return false };
     let mut lists = lists.write().unwrap_or_else(PoisonError::into_inner);
     // A mailbox that was closed while its owner still reads it hears nothing more.
-    let exists = lists.all.contains_key(&subscriber.place);
+    let exists = lists.all.contains_key(&subscriber.rank);
     if exists {
         lists.hear(Some(session), &subscriber);
     }

@@ -253,7 +253,7 @@ impl Command {
             Command::Grade(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.judge.add_to(&mut overrides);
-                shared::add(&mut overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
+                shared::add(&mut overrides, "judge.rubric", "--rubric", arguments.rubric.clone());
             }
             Command::Report(arguments) => shared::add_judges(&mut overrides, &arguments.comparison.judge),
             Command::Compare(arguments) => {
@@ -394,7 +394,7 @@ impl ChatQualityFlags {
         shared::add(overrides, "chat.grade", "--grade", self.grade.then_some(true));
         shared::add(overrides, "chat.grade", "--no-grade", self.no_grade.then_some(false));
         shared::add_judges(overrides, &self.judge);
-        shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
+        shared::add(overrides, "judge.rubric", "--rubric", self.rubric.clone());
         shared::add(overrides, "memory.mode", "--memory", self.memory.clone());
     }
 }
@@ -720,9 +720,9 @@ mod tests {
             "chat --no-grade --rubric honesty --judge j --memory off",
             &[
                 "--no-grade chat.grade=false",
-                "--judge critic.model=\"j\"",
-                "--judge critic.models=[]",
-                "--rubric critic.rubric=\"honesty\"",
+                "--judge judge.model=\"j\"",
+                "--judge judge.models=[]",
+                "--rubric judge.rubric=\"honesty\"",
                 "--memory memory.mode=\"off\"",
             ],
         );
@@ -734,14 +734,14 @@ mod tests {
             "grade --query Q --answer -5 --judge x.gguf --rubric honesty --threads 2",
             &[
                 "--threads engine.threads=2",
-                "--judge critic.model=\"x.gguf\"",
-                "--judge critic.models=[]",
-                "--rubric critic.rubric=\"honesty\"",
+                "--judge judge.model=\"x.gguf\"",
+                "--judge judge.models=[]",
+                "--rubric judge.rubric=\"honesty\"",
             ],
         );
-        let alone = ["--judge critic.model=\"x\"", "--judge critic.models=[]"];
+        let alone = ["--judge judge.model=\"x\"", "--judge judge.models=[]"];
         check("compare --input a --output b --judge x", &alone);
-        check("grade --due --judge x --judge y", &["--judge critic.models=[\"x\", \"y\"]"]);
+        check("grade --due --judge x --judge y", &["--judge judge.models=[\"x\", \"y\"]"]);
         check("verdict --mode pairwise", &[]);
     }
 

@@ -51,7 +51,7 @@ enum Work {
 
 /// What the inner process writes down for its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-struct Report {
+struct WorkerReport {
     ending: Option<Ending>,
     missing: Vec<String>,
 }

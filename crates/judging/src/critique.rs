@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::scripted;
-    use crate::settings::CriticSettings;
+    use crate::settings::JudgeSettings;
 
     fn settings() -> CritiqueSettings {
         toml::from_str(include_str!("../../../config/critique.toml")).unwrap()
@@ -186,7 +186,7 @@ mod tests {
     /// What a critic that says this makes of a text.
     fn criticized(says: &str, kind: ContentType, may_not_block: Option<&str>) -> CritiqueResult {
         let says = says.to_owned();
-        let (judge, _) = scripted::judge(CriticSettings::shipped(), move |_| Script::saying(&[&says]));
+        let (judge, _) = scripted::judge(JudgeSettings::shipped(), move |_| Script::saying(&[&says]));
         let task = settings().task(kind, "Buy milk.", "Yesterday: bread.");
         critique_result(kind, &judge.judge(task, ""), may_not_block)
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_critic_sees_text_and_context_in_the_prompt_of_the_type() {
-        let (judge, model) = scripted::judge(CriticSettings::shipped(), |_| Script::saying(&[&said("pass")]));
+        let (judge, model) = scripted::judge(JudgeSettings::shipped(), |_| Script::saying(&[&said("pass")]));
         for (kind, part) in ContentType::ALL.into_iter().zip(["SUPPORT", "NOVELTY", "BIAS", "CONTAMINATION"]) {
             let task = settings().task(kind, "Buy milk.", "Yesterday: bread.");
             judge.judge(task, "");

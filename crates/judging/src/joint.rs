@@ -6,7 +6,7 @@ use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, Prospect, RespondentId};
 
 use crate::comparing::winner;
-use crate::settings::CriticSettings;
+use crate::settings::JudgeSettings;
 use crate::task::{Verdict, without_verdict};
 
 /// A verdict that several judges can give together.
@@ -33,7 +33,7 @@ pub struct DisagreementLimits {
 
 impl DisagreementLimits {
     /// The limits that are configured.
-    pub(crate) fn of(settings: &CriticSettings) -> DisagreementLimits {
+    pub(crate) fn of(settings: &JudgeSettings) -> DisagreementLimits {
         DisagreementLimits { disagreement: settings.disagreement, tie_margin: settings.tie_margin }
     }
 }

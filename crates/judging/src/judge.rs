@@ -18,7 +18,7 @@ use crate::profile::JudgeProfile;
 use crate::prompt::JudgePrompt;
 use crate::request::JudgeRequest;
 use crate::rubric::Rubric;
-use crate::settings::{CriticSettings, Fallback, InvalidCriticSettings};
+use crate::settings::{Fallback, InvalidJudgeSettings, JudgeSettings};
 use crate::standing::Standings;
 
 /// Grades and compares answers. Clones share one judge.
@@ -36,7 +36,7 @@ pub struct Judge {
 
 struct JudgeParts {
     generator: Arc<dyn Generate>,
-    settings: CriticSettings,
+    settings: JudgeSettings,
     key: FenceKey,
     likelihood: Option<Arc<Likelihood>>,
     standings: RwLock<Standings>,
@@ -51,11 +51,11 @@ impl Judge {
     /// When the settings contradict each other.
     pub fn new(
         generator: Arc<dyn Generate>,
-        settings: CriticSettings,
+        settings: JudgeSettings,
         profile: JudgeProfile,
         rubric: Rubric,
         key: FenceKey,
-    ) -> Result<Judge, InvalidCriticSettings> {
+    ) -> Result<Judge, InvalidJudgeSettings> {
         settings.check_together(&profile)?;
         let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
         let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
@@ -124,7 +124,7 @@ impl Judge {
     }
 
     /// Its settings.
-    pub fn settings(&self) -> &CriticSettings {
+    pub fn settings(&self) -> &JudgeSettings {
         &self.shared.settings
     }
 

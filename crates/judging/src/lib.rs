@@ -82,7 +82,7 @@ pub use report::{
 pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
 pub use router::{Arm, RoutedModel, choose};
 pub use rubric::{InvalidRubric, Rubric};
-pub use settings::{CriticSettings, Fallback, InvalidCriticSettings};
+pub use settings::{Fallback, InvalidJudgeSettings, JudgeSettings};
 pub use standing::{Standing, Standings};
 pub use support::{SupportTask, support_of};
 pub use suspicion::suspicion;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Generate, GenerateRequest, Prompt};
 
-use crate::{CriticSettings, FenceKey, Judge, JudgeProfile, Rubric};
+use crate::{FenceKey, Judge, JudgeProfile, JudgeSettings, Rubric};
 
 /// A key that tests may know.
 pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
@@ -36,7 +36,7 @@ pub fn profile(name: &str) -> JudgeProfile {
 ///
 /// # Panics
 /// When the settings contradict each other.
-pub fn judge_over(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+pub fn judge_over(model: Arc<dyn Generate>, settings: JudgeSettings) -> Judge {
     judge_of(profile("prometheus"), model, settings)
 }
 
@@ -44,7 +44,7 @@ pub fn judge_over(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
 ///
 /// # Panics
 /// When the settings contradict each other.
-pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: JudgeSettings) -> Judge {
     match Judge::new(model, settings, profile, rubric(), KEY) {
         Ok(judge) => judge,
         Err(invalid) => panic!("the settings of a test are invalid: {invalid}"),
@@ -53,7 +53,7 @@ pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: Criti
 
 /// A judge that answers requests with `respond`, and the model behind it.
 pub fn judge(
-    settings: CriticSettings,
+    settings: JudgeSettings,
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Judge, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));

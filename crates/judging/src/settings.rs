@@ -9,7 +9,7 @@ use crate::profile::JudgeProfile;
 use crate::prompt::has_place;
 
 /// The settings that hone ships with.
-const SHIPPED: &str = include_str!("../../../config/critic.toml");
+const SHIPPED: &str = include_str!("../../../config/judge.toml");
 /// The longest timeout, in seconds: a week.
 const LONGEST_TIMEOUT: f64 = 604_800.0;
 /// The most gradings of one answer.
@@ -17,10 +17,10 @@ const MOST_SAMPLES: usize = 64;
 /// The smallest context in tokens: less cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
-/// The judge's model, rubric and limits. They are validated when read from TOML (`config/critic.toml` has every key).
+/// The judge's model, rubric and limits. They are validated when read from TOML (`config/judge.toml` has every key).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "CriticFile")]
-pub struct CriticSettings {
+#[serde(try_from = "JudgeFile")]
+pub struct JudgeSettings {
     /// Name or path of the judge's model.
     pub model: String,
     /// Names or paths of the jurors' models; empty if the judge alone judges.
@@ -75,7 +75,7 @@ pub enum Fallback {
 
 /// An invalid setting.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum InvalidCriticSettings {
+pub enum InvalidJudgeSettings {
     /// A value out of range.
     #[error("{key} is {value}: it must be {expected}")]
     Value {
@@ -124,13 +124,13 @@ pub enum InvalidCriticSettings {
     },
 }
 
-impl CriticSettings {
+impl JudgeSettings {
     /// The settings that hone ships with.
     ///
     /// # Panics
-    /// When `config/critic.toml` is invalid, which a test would have shown.
-    pub fn shipped() -> CriticSettings {
-        toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
+    /// When `config/judge.toml` is invalid, which a test would have shown.
+    pub fn shipped() -> JudgeSettings {
+        toml::from_str(SHIPPED).expect("config/judge.toml is checked by a test")
     }
 
     /// The models that judge: those of the jury, or the judge's alone.
@@ -142,7 +142,7 @@ impl CriticSettings {
     }
 
     /// The settings for a judge of this profile: the keys that nobody has set, as `is_set` tells, take its values.
-    pub fn for_profile(mut self, profile: &JudgeProfile, is_set: impl Fn(&str) -> bool) -> CriticSettings {
+    pub fn for_profile(mut self, profile: &JudgeProfile, is_set: impl Fn(&str) -> bool) -> JudgeSettings {
         if !is_set("temperature") {
             self.temperature = profile.temperature;
         }
@@ -159,14 +159,14 @@ impl CriticSettings {
     ///
     /// # Errors
     /// When they contradict each other.
-    pub(crate) fn check_together(&self, profile: &JudgeProfile) -> Result<(), InvalidCriticSettings> {
-        let CriticSettings { feedback_tokens, context, .. } = *self;
+    pub(crate) fn check_together(&self, profile: &JudgeProfile) -> Result<(), InvalidJudgeSettings> {
+        let JudgeSettings { feedback_tokens, context, .. } = *self;
         let thinking_tokens = profile.thinking_tokens();
         if feedback_tokens + thinking_tokens > context / 2 {
-            return Err(InvalidCriticSettings::NoRoom { feedback_tokens, thinking_tokens, context });
+            return Err(InvalidJudgeSettings::NoRoom { feedback_tokens, thinking_tokens, context });
         }
         match self.samples > 1 && self.temperature == 0.0 {
-            true => Err(InvalidCriticSettings::SameSamples { samples: self.samples }),
+            true => Err(InvalidJudgeSettings::SameSamples { samples: self.samples }),
             false => Ok(()),
         }
     }
@@ -175,7 +175,7 @@ impl CriticSettings {
 /// The settings as stored in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CriticFile {
+struct JudgeFile {
     model: String,
     models: Vec<String>,
     disagreement: i64,
@@ -197,14 +197,14 @@ struct CriticFile {
     fence: String,
 }
 
-impl TryFrom<CriticFile> for CriticSettings {
-    type Error = InvalidCriticSettings;
+impl TryFrom<JudgeFile> for JudgeSettings {
+    type Error = InvalidJudgeSettings;
 
-    fn try_from(file: CriticFile) -> Result<Self, Self::Error> {
+    fn try_from(file: JudgeFile) -> Result<Self, Self::Error> {
         let timeout = check("grade_timeout", file.grade_timeout, "above 0 and at most 604800 (seconds)", |seconds| {
             seconds > 0.0 && seconds <= LONGEST_TIMEOUT
         })?;
-        Ok(CriticSettings {
+        Ok(JudgeSettings {
             model: named("model", file.model)?,
             models: jurors(file.models)?,
             disagreement: disagreement(file.disagreement)?,
@@ -222,7 +222,7 @@ impl TryFrom<CriticFile> for CriticSettings {
             likelihood_model: named("likelihood_model", file.likelihood_model)?,
             samples: Some(tokens("samples", file.samples, 1, "1 to 64")?)
                 .filter(|samples| *samples <= MOST_SAMPLES)
-                .ok_or_else(|| InvalidCriticSettings::Value {
+                .ok_or_else(|| InvalidJudgeSettings::Value {
                     key: "samples",
                     value: file.samples.to_string(),
                     expected: "1 to 64",
@@ -241,37 +241,36 @@ fn check(
     value: f64,
     expected: &'static str,
     is_sound: impl Fn(f64) -> bool,
-) -> Result<f64, InvalidCriticSettings> {
+) -> Result<f64, InvalidJudgeSettings> {
     match is_sound(value) {
         true => Ok(value),
-        false => Err(InvalidCriticSettings::Value { key, value: value.to_string(), expected }),
+        false => Err(InvalidJudgeSettings::Value { key, value: value.to_string(), expected }),
     }
 }
 
-fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidCriticSettings> {
-    let invalid = || InvalidCriticSettings::Value { key, value: value.to_string(), expected };
+fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidJudgeSettings> {
+    let invalid = || InvalidJudgeSettings::Value { key, value: value.to_string(), expected };
     usize::try_from(value).ok().filter(|tokens| *tokens >= least).ok_or_else(invalid)
 }
 
-fn named(key: &'static str, name: String) -> Result<String, InvalidCriticSettings> {
+fn named(key: &'static str, name: String) -> Result<String, InvalidJudgeSettings> {
     match name.trim() {
-        "" => Err(InvalidCriticSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
+        "" => Err(InvalidJudgeSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
         _ => Ok(name),
     }
 }
 
 /// Checks that every juror has a name of its own.
-fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidCriticSettings> {
+fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidJudgeSettings> {
     let models: Vec<String> = models.into_iter().map(|name| named("models", name)).collect::<Result<_, _>>()?;
     match (1..models.len()).find(|place| models[..*place].contains(&models[*place])) {
-        Some(place) => Err(InvalidCriticSettings::SameJurors { name: models[place].clone() }),
+        Some(place) => Err(InvalidJudgeSettings::SameJurors { name: models[place].clone() }),
         None => Ok(models),
     }
 }
 
-fn disagreement(points: i64) -> Result<u8, InvalidCriticSettings> {
-    let invalid =
-        || InvalidCriticSettings::Value { key: "disagreement", value: points.to_string(), expected: "1 to 5" };
+fn disagreement(points: i64) -> Result<u8, InvalidJudgeSettings> {
+    let invalid = || InvalidJudgeSettings::Value { key: "disagreement", value: points.to_string(), expected: "1 to 5" };
     u8::try_from(points).ok().filter(|points| (1..=5).contains(points)).ok_or_else(invalid)
 }
 
@@ -283,14 +282,14 @@ fn and_thoughts(thinking_tokens: &usize) -> String {
 }
 
 /// Checks that a fence has its boundary on both sides of the text.
-fn fence(template: String) -> Result<String, InvalidCriticSettings> {
+fn fence(template: String) -> Result<String, InvalidJudgeSettings> {
     const KEY: &str = "fence";
     let Some((before, after)) = template.split_once("{text}") else {
-        return Err(InvalidCriticSettings::Place { key: KEY, place: "text" });
+        return Err(InvalidJudgeSettings::Place { key: KEY, place: "text" });
     };
     match has_place(before, "boundary") && has_place(after, "boundary") {
         true => Ok(template),
-        false => Err(InvalidCriticSettings::OpenFence),
+        false => Err(InvalidJudgeSettings::OpenFence),
     }
 }
 
@@ -303,7 +302,7 @@ mod tests {
     fn check_refused(key: &str, value: impl Into<toml::Value>, expected: &str) {
         let mut table: toml::Table = SHIPPED.parse().unwrap();
         table.insert(key.to_owned(), value.into());
-        let error = table.try_into::<CriticSettings>().unwrap_err();
+        let error = table.try_into::<JudgeSettings>().unwrap_err();
         assert_eq!(error.message(), expected);
     }
 
@@ -313,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_shipped_settings_are_those_of_the_seed() {
-        let settings = CriticSettings::shipped();
+        let settings = JudgeSettings::shipped();
         assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
         assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Likelihood));
         let profile = prometheus();
@@ -364,7 +363,7 @@ mod tests {
     fn the_judge_alone_judges_where_no_jury_is_named() {
         let jury = |models: &[&str]| {
             let models = models.iter().map(|name| (*name).to_owned()).collect();
-            CriticSettings { models, ..CriticSettings::shipped() }.jurors().to_vec()
+            JudgeSettings { models, ..JudgeSettings::shipped() }.jurors().to_vec()
         };
         assert_eq!(jury(&[]), ["prometheus:7b"]);
         assert_eq!(jury(&["a", "b"]), ["a", "b"]);
@@ -380,10 +379,10 @@ mod tests {
 
     #[test]
     fn feedback_must_leave_room_for_the_prompt() {
-        let settings = CriticSettings { feedback_tokens: 2049, ..CriticSettings::shipped() };
+        let settings = JudgeSettings { feedback_tokens: 2049, ..JudgeSettings::shipped() };
         let error = settings.check_together(&prometheus()).unwrap_err().to_string();
         assert!(error.starts_with("feedback_tokens is 2049 and context is 4096: "), "{error}");
-        let settings = CriticSettings { context: 2048, ..CriticSettings::shipped() };
+        let settings = JudgeSettings { context: 2048, ..JudgeSettings::shipped() };
         let error = settings.check_together(&JudgeProfile::shipped("mr3").unwrap()).unwrap_err().to_string();
         let expected = "feedback_tokens is 256, the judge thinks for 1024 tokens and context is 2048: ";
         assert!(error.starts_with(expected), "{error}");
@@ -392,9 +391,9 @@ mod tests {
     #[test]
     fn a_profile_says_what_is_not_set() {
         let profile = JudgeProfile::shipped("mr3").unwrap();
-        let settings = CriticSettings::shipped().for_profile(&profile, |_| false);
+        let settings = JudgeSettings::shipped().for_profile(&profile, |_| false);
         let said = (profile.temperature, profile.context, profile.grade_timeout);
         assert_eq!((settings.temperature, settings.context, settings.grade_timeout), said);
-        assert_eq!(CriticSettings::shipped().for_profile(&profile, |_| true), CriticSettings::shipped());
+        assert_eq!(JudgeSettings::shipped().for_profile(&profile, |_| true), JudgeSettings::shipped());
     }
 }

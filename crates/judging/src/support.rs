@@ -52,14 +52,14 @@ mod tests {
 
     use super::*;
     use crate::scripted;
-    use crate::settings::CriticSettings;
+    use crate::settings::JudgeSettings;
 
     #[test]
     fn a_judge_sees_claim_and_passages_and_its_verdict_is_read() {
         for support in Support::ALL {
             let verdict = serde_json::to_value(support).unwrap();
             let says = format!(r#"{{"reasoning": "R", "verdict": {verdict}}}"#);
-            let (judge, model) = scripted::judge(CriticSettings::shipped(), move |_| Script::saying(&[&says]));
+            let (judge, model) = scripted::judge(JudgeSettings::shipped(), move |_| Script::saying(&[&says]));
             let task = SupportTask {
                 prompt: "CLAIM: {content} PASSAGES: {context}",
                 claim: "It is red.",
@@ -72,7 +72,7 @@ mod tests {
             let turn = scripted::turn(&requests[0]);
             assert!(turn.contains("It is red.") && turn.contains("It was painted red."), "{turn}");
         }
-        let (judge, _) = scripted::judge(CriticSettings::shipped(), |_| Script::saying(&["{\"verdict\": \"yes\"}"]));
+        let (judge, _) = scripted::judge(JudgeSettings::shipped(), |_| Script::saying(&["{\"verdict\": \"yes\"}"]));
         let task = SupportTask {
             prompt: "{content}{context}",
             claim: "a",

@@ -43,7 +43,7 @@ pub(crate) struct Backup {
 /// A line of a backup.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Line {
+enum BackupLine {
     Begin { format: u32, at: Timestamp },
     Engram(Map<String, Value>),
     Event { number: u64, envelope: Value },
@@ -106,7 +106,7 @@ impl BackupWriter {
         let fresh = BufWriter::new(unfinished_file(&file, Purpose::Backup)?);
         let writer = GzEncoder::new(fresh, Compression::default());
         let mut lines = Lines { writer, sum: Sha256::new(), engrams: 0, events: 0 };
-        lines.write(&Line::Begin { format: FORMAT, at: now })?;
+        lines.write(&BackupLine::Begin { format: FORMAT, at: now })?;
         Ok(BackupWriter { lines, file })
     }
 
@@ -116,7 +116,7 @@ impl BackupWriter {
     /// When it cannot be written.
     pub(crate) fn engram(&mut self, engram: Map<String, Value>) -> io::Result<()> {
         self.lines.engrams += 1;
-        self.lines.write(&Line::Engram(engram))
+        self.lines.write(&BackupLine::Engram(engram))
     }
 
     /// Adds an event.
@@ -125,7 +125,7 @@ impl BackupWriter {
     /// When it cannot be written.
     pub(crate) fn event(&mut self, number: u64, envelope: Value) -> io::Result<()> {
         self.lines.events += 1;
-        self.lines.write(&Line::Event { number, envelope })
+        self.lines.write(&BackupLine::Event { number, envelope })
     }
 
     /// Finishes the backup, reads it back, and renames it to its final name.
@@ -135,7 +135,7 @@ impl BackupWriter {
     pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
         let (engrams, events) = (self.lines.engrams, self.lines.events);
         let sha256 = digits(&self.lines.sum);
-        self.lines.write(&Line::End { engrams, events, sha256 })?;
+        self.lines.write(&BackupLine::End { engrams, events, sha256 })?;
         let written = self.lines.writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         written.as_file().sync_all()?;
         read(written.path()).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))?;
@@ -146,7 +146,7 @@ impl BackupWriter {
 }
 
 impl<W: Write> Lines<W> {
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &BackupLine) -> io::Result<()> {
         let line = serde_json::to_string(line)? + "\n";
         self.sum.update(&line);
         self.writer.write_all(line.as_bytes())
@@ -184,13 +184,13 @@ pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
         }
         sum.update(std::mem::take(&mut before));
         match serde_json::from_str(&line).map_err(|error| error.to_string())? {
-            Line::Begin { format: FORMAT, .. } if number == 0 => {}
-            Line::Begin { format, .. } => {
+            BackupLine::Begin { format: FORMAT, .. } if number == 0 => {}
+            BackupLine::Begin { format, .. } => {
                 return Err(format!("it has format {format}, this hone reads format {FORMAT}"));
             }
-            Line::Engram(engram) => backup.engrams.push(engram),
-            Line::Event { number, envelope } => backup.events.push((number, envelope)),
-            Line::End { engrams, events, sha256 } => end = Some((engrams, events, sha256)),
+            BackupLine::Engram(engram) => backup.engrams.push(engram),
+            BackupLine::Event { number, envelope } => backup.events.push((number, envelope)),
+            BackupLine::End { engrams, events, sha256 } => end = Some((engrams, events, sha256)),
         }
         before = line;
     }

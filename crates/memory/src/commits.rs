@@ -7,12 +7,12 @@ use crate::error::MemoryError;
 /// Which writes are durable.
 #[derive(Default)]
 pub(crate) struct Commits {
-    state: Mutex<State>,
+    state: Mutex<CommitState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CommitState {
     applied: u64,
     durable: u64,
     is_flushing: bool,
@@ -59,7 +59,7 @@ impl Commits {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CommitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::chat::ToolCall;
 use crate::critique::CriticDecision;
 use crate::envelope::{
-    AnswerOptions, Comparison, Critique, Envelope, Payload, Query, Recall, RecalledEngram, Response,
+    AnswerOptions, Comparison, Envelope, GradedAnswer, Payload, Query, Recall, RecalledEngram, Response,
 };
 use crate::generate::GenerateError;
 use crate::sampling::SamplingOptions;
@@ -31,9 +31,9 @@ fn abridged(payload: &Payload) -> Payload {
         Payload::ResponseGeneration(response) => Payload::ResponseGeneration(abridged_response(response)),
         Payload::ResponseFailed(error) => Payload::ResponseFailed(abridged_error(error)),
         Payload::MemoryRecalled(recall) => Payload::MemoryRecalled(abridged_recall(recall)),
-        Payload::CritiqueResult(Critique { query, answer, grade }) => {
+        Payload::CritiqueResult(GradedAnswer { query, answer, grade }) => {
             let grade = Grade { feedback: beginning(&grade.feedback), ..grade.clone() };
-            Payload::CritiqueResult(Critique { query: beginning(query), answer: beginning(answer), grade })
+            Payload::CritiqueResult(GradedAnswer { query: beginning(query), answer: beginning(answer), grade })
         }
         Payload::PairwiseResult(comparison) => {
             let preference = &comparison.preference;
@@ -187,7 +187,7 @@ mod tests {
             Payload::ResponseGeneration(response),
             Payload::ResponseFailed(GenerateError::Model { model: text(), reason: text() }),
             Payload::MemoryRecalled(Recall { mode: RecallMode::Tool, search: text(), engrams: vec![engram] }),
-            Payload::CritiqueResult(Critique {
+            Payload::CritiqueResult(GradedAnswer {
                 query: text(),
                 answer: text(),
                 grade: Grade { feedback: text(), ..Grade::default() },

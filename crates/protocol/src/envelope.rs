@@ -146,7 +146,7 @@ payloads! {
     /// An answer is remembered.
     MemoryStored(Stored) = "memory.stored",
     /// An answer was graded, or could not be.
-    CritiqueResult(Critique) = "critique.result",
+    CritiqueResult(GradedAnswer) = "critique.result",
     /// Two answers to one question were compared, or could not be.
     PairwiseResult(Comparison) = "pairwise.result",
     /// A person rated an answer.
@@ -452,7 +452,7 @@ pub struct Stored {
 
 /// An answer and its grade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Critique {
+pub struct GradedAnswer {
     /// What was asked.
     pub query: String,
     /// What was answered.

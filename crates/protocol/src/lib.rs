@@ -35,8 +35,8 @@ pub use critique::{
 };
 pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{
-    AnswerOptions, Chunk, ComparedAnswer, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating,
-    Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject, UnknownSubject,
+    AnswerOptions, Chunk, ComparedAnswer, Comparison, Envelope, Feedback, GradedAnswer, Nothing, Payload, Query,
+    Rating, Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject, UnknownSubject,
 };
 pub use evaluation::{
     Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics,

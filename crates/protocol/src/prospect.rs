@@ -23,15 +23,15 @@ pub const ALONE: &str = "there is no other answer to compare it with";
 pub const NO_VERDICT: &str = "the judge wrote no verdict";
 
 /// What a judge's message says whose context does not hold the question, however short the answer is shown.
-pub const NO_ROOM: &str = "raise critic.context, or shorten the question or the rubric";
+pub const NO_ROOM: &str = "raise judge.context, or shorten the question or the rubric";
 
 /// The conversation was left before the judge had its turn.
 pub const SESSION_CLOSED: &str = "the session was closed";
 
 /// The process was left before the judge had its turn.
-pub const STOPPED: &str = "the critic was stopped";
+pub const STOPPED: &str = "the judge was stopped";
 
-/// More answers waited than a critic keeps in mind.
+/// More answers waited than a judge agent keeps in mind.
 pub const TOO_MANY: &str = "too many answers wait for their grades";
 
 /// What can still come of an answer without a verdict.
@@ -73,7 +73,7 @@ mod tests {
         check("the session was closed", Prospect::Unjudged);
         check("timeout", Prospect::Failed);
         check("model \"prometheus:7b\" is not installed", Prospect::Failed);
-        let no_room = "the prompt has 9 tokens, and the judge's context of 8 leaves room for 2: raise critic.context, or \
+        let no_room = "the prompt has 9 tokens, and the judge's context of 8 leaves room for 2: raise judge.context, or \
                        shorten the question or the rubric";
         check(no_room, Prospect::Final);
     }

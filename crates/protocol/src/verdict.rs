@@ -91,7 +91,7 @@ pub struct Grade {
     /// The highest score of the jurors less the lowest; `None` unless several of them gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<u8>,
-    /// Whether the jurors disagree: the spread reaches `critic.disagreement`.
+    /// Whether the jurors disagree: the spread reaches `judge.disagreement`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disputed: bool,
     /// The members of the jury with their own grades; empty if a single judge graded.

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 use self::events::Events;
 use self::message::Head;
-use self::request::{Asked, MessagesRequest};
+use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::Answering;
 use crate::clients::Client;
@@ -49,7 +49,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 )]
 async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
     let request: MessagesRequest = parsed(&body)?;
-    let Asked { query, stream, most_calls } = request.asked(&shared.parts)?;
+    let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
     let (model, stop) = (query.model.clone(), query.stop.clone());
     let slot = stream.then(|| shared.streams.take(client)).transpose()?;
     let answering = Answering::ask(&shared, client, query)?;

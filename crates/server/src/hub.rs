@@ -36,17 +36,17 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The latest messages of the bus.
 pub(crate) struct Hub {
-    state: Mutex<State>,
+    state: Mutex<HubState>,
 }
 
-struct State {
+struct HubState {
     /// Oldest first.
     latest: VecDeque<Arc<Envelope>>,
     /// `None` once the server stops.
     sender: Option<broadcast::Sender<Arc<Envelope>>>,
 }
 
-impl State {
+impl HubState {
     fn latest_of(&self, owner: Option<OwnerId>) -> impl Iterator<Item = &Arc<Envelope>> {
         self.latest.iter().filter(move |envelope| envelope.owner == owner)
     }
@@ -85,7 +85,7 @@ impl Hub {
     /// A hub that has heard nothing.
     pub(crate) fn new() -> Hub {
         let sender = Some(broadcast::Sender::new(KEPT));
-        Hub { state: Mutex::new(State { latest: VecDeque::new(), sender }) }
+        Hub { state: Mutex::new(HubState { latest: VecDeque::new(), sender }) }
     }
 
     /// The mailbox that the hub listens to.
@@ -161,7 +161,7 @@ impl Hub {
         let _ = state.sender.as_ref().map(|sender| sender.send(envelope));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

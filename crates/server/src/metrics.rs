@@ -11,7 +11,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response as HttpResponse;
 use hone_bus::{Mailbox, Overload, Subscription};
-use hone_protocol::{Critique, Lane, Payload, Response, Subject, Timings};
+use hone_protocol::{GradedAnswer, Lane, Payload, Response, Subject, Timings};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -156,7 +156,7 @@ impl Metrics {
         self.total.get_or_create(&labels).observe(to_first_token + timings.generation_seconds);
     }
 
-    fn take_grade(&self, critique: &Critique) {
+    fn take_grade(&self, critique: &GradedAnswer) {
         let (score, judging) = (critique.grade.score, &critique.grade.judging);
         let score = score.map_or_else(|| "none".to_owned(), |score| score.to_string());
         self.grades.get_or_create(&GradeLabels { score }).inc();
@@ -236,7 +236,7 @@ mod tests {
         let judging =
             Judging { judge: "j".to_owned(), seconds: 3.0, queue_seconds: 1.0, failure, ..Judging::default() };
         let grade = Grade { score, judging, ..Grade::default() };
-        Payload::CritiqueResult(Critique { query: "why?".to_owned(), answer: "because".to_owned(), grade })
+        Payload::CritiqueResult(GradedAnswer { query: "why?".to_owned(), answer: "because".to_owned(), grade })
     }
 
     #[test]

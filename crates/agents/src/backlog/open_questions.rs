@@ -40,7 +40,7 @@ impl OpenQuestions {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{Critique, GenerateError, Grade, Nothing, Query};
+    use hone_protocol::{GenerateError, Grade, GradedAnswer, Nothing, Query};
 
     use super::*;
 
@@ -49,7 +49,7 @@ mod tests {
     }
 
     fn graded() -> Payload {
-        Payload::CritiqueResult(Critique { query: String::new(), answer: String::new(), grade: Grade::default() })
+        Payload::CritiqueResult(GradedAnswer { query: String::new(), answer: String::new(), grade: Grade::default() })
     }
 
     #[test]

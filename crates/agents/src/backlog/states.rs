@@ -3,7 +3,7 @@
 use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_memory::Engram;
 
-use crate::critic::pairs::AnswerPair;
+use crate::judge::pairs::AnswerPair;
 use crate::machine::state_machine;
 
 /// A due answer that the judge is grading.

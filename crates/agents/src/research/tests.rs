@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hone_judging::scripted::{KEY, judge_over};
-use hone_judging::{CriticSettings, Review, ReviewTask};
+use hone_judging::{JudgeSettings, Review, ReviewTask};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest, Lane, Prompt, QueryId};
 
@@ -59,7 +59,7 @@ fn asked(
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Result<Research, AnswerError>, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
-    let fence = CriticSettings::shipped().fence;
+    let fence = JudgeSettings::shipped().fence;
     let writer = writer(&model, settings);
     let author = ResearchWriter { writer: &writer, key: &KEY, fence: &fence };
     let research = research("When was the mill built?", passages, settings, author, judge, &mut |_| ());
@@ -141,7 +141,7 @@ fn a_judge_decides_about_what_words_speak_for() {
         false => Script::saying(&[r#"{"reasoning": "It says so.", "verdict": "supported"}"#]),
     };
     let model = Arc::new(Scripted::new(verdicts));
-    let judge = judge_over(model.clone(), CriticSettings::shipped());
+    let judge = judge_over(model.clone(), JudgeSettings::shipped());
     let ask = |task: &ReviewTask| judge.judge(task.clone(), "");
     let claims = [
         claim("It was built in 1792.", &[1]),

@@ -206,7 +206,7 @@ fn a_team_that_is_stopped_accounts_for_everything() {
     stage.wait_for_request(&stage.generator, |request| text_of(request).contains("endless"));
     let queued = stage.ask("queued?");
     let heard = stage.stop();
-    let stopped = || vec![Err("the critic was stopped".to_owned())];
+    let stopped = || vec![Err("the judge was stopped".to_owned())];
     assert_eq!((grades_of(&heard, graded), grades_of(&heard, waiting)), (stopped(), stopped()));
     // The critic receives these while it stops, or when it has almost stopped.
     assert_eq!([answering, queued].map(|id| grades_of(&heard, id).len()), [1, 1]);

@@ -17,7 +17,7 @@ fn a_critic_that_panics_starts_again_and_grades_what_waits() {
         stage.wait_about(id, Subject::CritiqueResult);
     }
     let heard = stage.stop();
-    let failed = || vec![Err("the critic failed at this answer and was started again".to_owned())];
+    let failed = || vec![Err("the judge failed at this answer and was started again".to_owned())];
     let grades = ids.map(|id| grades_of(&heard, id));
     assert_eq!(grades, [vec![Ok(4)], failed(), vec![Ok(4)], failed(), vec![Ok(4)]]);
     assert_eq!(ids.map(|id| stage.engram(id).score()), [Some(4), None, Some(4), None, Some(4)]);

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use hone_agents::{Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team, TeamParts};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
-use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, scripted};
+use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, scripted};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
-    AnswerOptions, Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, OwnerId,
-    Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject, TextLength,
+    AnswerOptions, Chunk, Embed, EmbedError, Envelope, Feedback, GenerateRequest, GradedAnswer, Message, Nothing,
+    OwnerId, Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject,
+    TextLength,
 };
 use tempfile::TempDir;
 
@@ -127,12 +128,12 @@ impl Plan {
             settings: self.settings,
             grades_due: self.grades_due,
         };
-        let mut critic =
-            CriticSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..CriticSettings::shipped() };
+        let mut settings =
+            JudgeSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..JudgeSettings::shipped() };
         if self.by_likelihood {
-            critic.model = LIKELIHOOD.to_owned();
+            settings.model = LIKELIHOOD.to_owned();
         }
-        let grader = judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic));
+        let grader = judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, settings));
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
             respondent_b: self.respondent_b,
@@ -369,7 +370,7 @@ pub(crate) fn response_in(envelope: &Envelope) -> &Response {
     }
 }
 
-pub(crate) fn critique_in(envelope: &Envelope) -> &Critique {
+pub(crate) fn critique_in(envelope: &Envelope) -> &GradedAnswer {
     match &envelope.payload {
         Payload::CritiqueResult(critique) => critique,
         other => panic!("{other:?} is no critique"),

@@ -3,7 +3,7 @@
 use hone_agents::research::ResearchSettings;
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::EngineOptions;
-use hone_judging::{CriticSettings, CritiqueSettings, JudgeProfiles};
+use hone_judging::{CritiqueSettings, JudgeProfiles, JudgeSettings};
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{
     DryOptions, DynamicTemperature, Effort, Message, MirostatOptions, Role, SamplingOptions, ThinkingOptions,
@@ -23,7 +23,7 @@ pub(super) struct Sections {
     pub(super) sampling: SamplingConfig,
     pub(super) chat: ChatConfig,
     pub(super) memory: MemoryConfig,
-    pub(super) critic: CriticSettings,
+    pub(super) judge: JudgeSettings,
     pub(super) judges: JudgeProfiles,
     pub(super) server: ServerSettings,
     pub(super) gate: GateConfig,

@@ -74,14 +74,16 @@ pub(super) fn apply_files(config: &mut Config, places: &Places, warnings: &mut V
         warnings.push(format!("HONE_CONFIG names the folder {}, which does not exist", folder.display()));
     }
     for path in places.files()? {
-        apply_file(config, &path)?;
+        apply_file(config, &path, warnings)?;
     }
     Ok(())
 }
 
 /// Applies `HONE_SECTION_KEY` variables.
 pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
-    let keys: Vec<String> = config.entries().keys().cloned().chain(moved::keys().map(str::to_owned)).collect();
+    let present = config.entries().keys();
+    let former = present.clone().filter_map(|key| moved::former_name(key)).chain(moved::keys().map(str::to_owned));
+    let keys: Vec<String> = present.cloned().chain(former).collect();
     let mut variables: Vec<_> = places.variables.iter().filter(|(name, _)| name.starts_with("HONE_")).collect();
     variables.sort();
     for (name, text) in variables {
@@ -89,7 +91,11 @@ pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &m
             continue;
         }
         match keys.iter().find(|key| variable_of(key) == *name) {
-            Some(key) => config.set_text(key, text, Source::Variable(name.clone()))?,
+            Some(key) => {
+                let now = moved::new_name(key).map(|key| variable_of(&key));
+                warnings.extend(now.map(|now| format!("the variable {name} is called {now} now")));
+                config.set_text(key, text, Source::Variable(name.clone()))?;
+            }
             None => {
                 warnings.push(format!("the variable {name} does not match any key and is ignored: see `hone config`"))
             }
@@ -98,13 +104,17 @@ pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &m
     Ok(())
 }
 
-fn apply_file(config: &mut Config, path: &Path) -> anyhow::Result<()> {
+fn apply_file(config: &mut Config, path: &Path, warnings: &mut Vec<String>) -> anyhow::Result<()> {
     let section = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     if [EVALUATORS, PHASES].contains(&section) {
         // Read when a task is worked on.
         return Ok(());
     }
-    if !SECTIONS.iter().any(|(name, _)| *name == section) {
+    if section == moved::FORMER_SECTION {
+        let path = path.display();
+        warnings
+            .push(format!("{path} holds the settings of the judge, whose file is called judge.toml now: rename it"));
+    } else if !SECTIONS.iter().any(|(name, _)| *name == section) {
         let names = SECTIONS.iter().map(|(name, _)| *name).chain([EVALUATORS, PHASES]);
         let known: Vec<String> = names.map(|name| format!("{name}.toml")).collect();
         return Err(usage(format!("unknown configuration file {}: known are {}", path.display(), known.join(", "))));

@@ -13,13 +13,13 @@ use super::store::{ConversationStore, fresh_name};
 
 /// The saved conversations of one owner.
 pub struct Conversations {
-    place: Place,
+    place: KeptIn,
     /// Instructions before a new conversation.
     system: String,
 }
 
 /// Where they are.
-enum Place {
+enum KeptIn {
     Files(ConversationStore),
     /// Here, until the process ends.
     Memory(Mutex<HashMap<String, (Timestamp, SavedConversation)>>),
@@ -39,12 +39,12 @@ pub enum Named {
 impl Conversations {
     /// Those of a store. New ones begin with these instructions.
     pub fn of_store(store: ConversationStore, system: String) -> Conversations {
-        Conversations { place: Place::Files(store), system }
+        Conversations { place: KeptIn::Files(store), system }
     }
 
     /// None yet; those that follow end with the process.
     pub fn in_memory(system: String) -> Conversations {
-        Conversations { place: Place::Memory(Mutex::default()), system }
+        Conversations { place: KeptIn::Memory(Mutex::default()), system }
     }
 
     /// All of them, the most recently written first.
@@ -54,11 +54,11 @@ impl Conversations {
     pub fn list(&self) -> Result<Vec<ConversationEntry>, ConversationError> {
         let entry = |(written, name)| ConversationEntry { name, written };
         match &self.place {
-            Place::Files(store) => {
+            KeptIn::Files(store) => {
                 let entries = store.entries().map_err(storage)?;
                 Ok(entries.into_iter().map(|(written, name)| entry((Timestamp::from(written), name))).collect())
             }
-            Place::Memory(conversations) => {
+            KeptIn::Memory(conversations) => {
                 let of_memory = |(name, (written, _)): (&String, &(Timestamp, _))| entry((*written, name.clone()));
                 let mut entries: Vec<ConversationEntry> = lock(conversations).iter().map(of_memory).collect();
                 entries.sort_by(|a, b| (b.written, &b.name).cmp(&(a.written, &a.name)));
@@ -70,8 +70,8 @@ impl Conversations {
     /// Whether a conversation has this name.
     fn contains(&self, name: &str) -> bool {
         match &self.place {
-            Place::Files(store) => store.contains(name),
-            Place::Memory(conversations) => lock(conversations).contains_key(name),
+            KeptIn::Files(store) => store.contains(name),
+            KeptIn::Memory(conversations) => lock(conversations).contains_key(name),
         }
     }
 
@@ -90,8 +90,8 @@ impl Conversations {
     pub fn load(&self, name: &str) -> Result<SavedConversation, ConversationError> {
         self.check(name)?;
         match &self.place {
-            Place::Files(store) => store.load(name).and_then(SavedConversation::of_file).map_err(storage),
-            Place::Memory(conversations) => {
+            KeptIn::Files(store) => store.load(name).and_then(SavedConversation::of_file).map_err(storage),
+            KeptIn::Memory(conversations) => {
                 lock(conversations).get(name).map(|(_, found)| found.clone()).ok_or_else(|| missing(name))
             }
         }
@@ -115,8 +115,8 @@ impl Conversations {
     /// When it cannot be written; the previous one is then kept.
     pub fn save(&self, name: &str, conversation: SavedConversation) -> Result<(), ConversationError> {
         match &self.place {
-            Place::Files(store) => store.save(name, &conversation.into_file()).map_err(storage),
-            Place::Memory(conversations) => {
+            KeptIn::Files(store) => store.save(name, &conversation.into_file()).map_err(storage),
+            KeptIn::Memory(conversations) => {
                 lock(conversations).insert(name.to_owned(), (Timestamp::now(), conversation));
                 Ok(())
             }
@@ -133,10 +133,10 @@ impl Conversations {
             return Err(ConversationError::Taken(new_name.to_owned()));
         }
         match &self.place {
-            Place::Files(store) => {
+            KeptIn::Files(store) => {
                 store.rename(name, new_name).map_err(|error| ConversationError::Name(format!("{error:#}")))
             }
-            Place::Memory(conversations) => {
+            KeptIn::Memory(conversations) => {
                 let mut conversations = lock(conversations);
                 let conversation = conversations.remove(name).ok_or_else(|| missing(name))?;
                 conversations.insert(new_name.to_owned(), conversation);
@@ -152,8 +152,8 @@ impl Conversations {
     pub fn remove(&self, name: &str) -> Result<(), ConversationError> {
         self.check(name)?;
         match &self.place {
-            Place::Files(store) => store.remove(name).map_err(storage),
-            Place::Memory(conversations) => lock(conversations).remove(name).map(drop).ok_or_else(|| missing(name)),
+            KeptIn::Files(store) => store.remove(name).map_err(storage),
+            KeptIn::Memory(conversations) => lock(conversations).remove(name).map(drop).ok_or_else(|| missing(name)),
         }
     }
 

@@ -10,7 +10,7 @@ use hone_protocol::{Grade, JudgingMethod};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::marks::{Asked, FOLDER};
+use super::marks::{FOLDER, JudgeSetup};
 use crate::kept;
 
 /// A map from a judge's scores to agreement.
@@ -27,21 +27,21 @@ pub struct Calibrated {
 
 impl Calibrated {
     /// A map for grades that were asked for like this.
-    pub fn new(asked: &Asked<'_>, held_out: HeldOut, map: Calibration) -> Calibrated {
-        Calibrated { model: asked.model.to_owned(), rubric: asked.rubric.name.clone(), held_out, map }
+    pub fn new(setup: &JudgeSetup<'_>, held_out: HeldOut, map: Calibration) -> Calibrated {
+        Calibrated { model: setup.model.to_owned(), rubric: setup.rubric.name.clone(), held_out, map }
     }
 
     /// The map of a judge; `None` if none was fitted.
-    pub fn find(data_folder: &Path, store: &Store, asked: &Asked<'_>) -> Option<Calibrated> {
-        serde_json::from_slice(&std::fs::read(path_of(data_folder, store, asked)?).ok()?).ok()
+    pub fn find(data_folder: &Path, store: &Store, setup: &JudgeSetup<'_>) -> Option<Calibrated> {
+        serde_json::from_slice(&std::fs::read(path_of(data_folder, store, setup)?).ok()?).ok()
     }
 
     /// Keeps it for the judge.
     ///
     /// # Errors
     /// When it cannot be written, or the judge's model is not installed.
-    pub fn keep(&self, data_folder: &Path, store: &Store, asked: &Asked<'_>) -> anyhow::Result<()> {
-        let path = path_of(data_folder, store, asked).with_context(|| format!("{} is not installed", asked.model))?;
+    pub fn keep(&self, data_folder: &Path, store: &Store, setup: &JudgeSetup<'_>) -> anyhow::Result<()> {
+        let path = path_of(data_folder, store, setup).with_context(|| format!("{} is not installed", setup.model))?;
         kept::write(&data_folder.join(FOLDER), &path, self)
     }
 
@@ -61,8 +61,8 @@ impl Calibrated {
     }
 }
 
-fn path_of(data_folder: &Path, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
-    Some(data_folder.join(FOLDER).join(asked.file_name(store, &json!("calibration"))?))
+fn path_of(data_folder: &Path, store: &Store, setup: &JudgeSetup<'_>) -> Option<PathBuf> {
+    Some(data_folder.join(FOLDER).join(setup.file_name(store, &json!("calibration"))?))
 }
 
 #[cfg(test)]

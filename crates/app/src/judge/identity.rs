@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use hone_judging::{CriticSettings, JudgeProfile, Rubric};
+use hone_judging::{JudgeProfile, JudgeSettings, Rubric};
 use hone_models::{InstalledFile, InstalledModel};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub fn identity(model: &InstalledModel) -> Value {
 }
 
 /// The settings, the profile and the rubric of a judge.
-pub fn settings(settings: &CriticSettings, profile: &JudgeProfile, rubric: &Rubric) -> Value {
+pub fn settings(settings: &JudgeSettings, profile: &JudgeProfile, rubric: &Rubric) -> Value {
     json!([
         settings.temperature,
         settings.samples,

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_judging::{CriticSettings, JudgeProfile, Marks, QuestionSet, Rubric};
+use hone_judging::{JudgeProfile, JudgeSettings, Marks, QuestionSet, Rubric};
 use hone_models::Store;
 use hone_protocol::hexadecimal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::identity::{identity, settings};
+use super::identity;
 use crate::kept;
 
 /// The folder within the data folder.
@@ -23,11 +23,11 @@ pub struct MarksStore {
 
 /// A model, and how it is asked to judge.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct JudgeSetup<'a> {
     /// The model.
     pub model: &'a str,
     /// The settings.
-    pub critic: &'a CriticSettings,
+    pub settings: &'a JudgeSettings,
     /// The prompts, and the form of its verdicts.
     pub profile: &'a JudgeProfile,
     /// The rubric.
@@ -52,35 +52,37 @@ impl MarksStore {
     }
 
     /// The marks of `model` as judges with these settings ask it; `None` if it has not been examined like this.
-    pub fn find(&self, store: &Store, asked: &Asked<'_>) -> Option<Examined> {
-        serde_json::from_slice(&std::fs::read(self.path_of(store, asked)?).ok()?).ok()
+    pub fn find(&self, store: &Store, setup: &JudgeSetup<'_>) -> Option<Examined> {
+        serde_json::from_slice(&std::fs::read(self.path_of(store, setup)?).ok()?).ok()
     }
 
     /// Keeps the marks of `model` as judges with these settings ask it.
     ///
     /// # Errors
     /// When they cannot be written, or the model is not installed.
-    pub fn keep(&self, store: &Store, asked: &Asked<'_>, marks: &Marks) -> anyhow::Result<()> {
-        let path = self.path_of(store, asked).with_context(|| format!("{} is not installed", asked.model))?;
-        let rubric = asked.rubric.name.clone();
-        let examined = Examined { model: asked.model.to_owned(), rubric, marks: marks.clone() };
+    pub fn keep(&self, store: &Store, setup: &JudgeSetup<'_>, marks: &Marks) -> anyhow::Result<()> {
+        let path = self.path_of(store, setup).with_context(|| format!("{} is not installed", setup.model))?;
+        let rubric = setup.rubric.name.clone();
+        let examined = Examined { model: setup.model.to_owned(), rubric, marks: marks.clone() };
         kept::write(&self.folder, &path, &examined)
     }
 
     /// The file is named after everything that the grades depend on, and after the questions.
-    fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
+    fn path_of(&self, store: &Store, setup: &JudgeSetup<'_>) -> Option<PathBuf> {
         let questions: Vec<_> =
             QuestionSet::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
-        Some(self.folder.join(asked.file_name(store, &json!(questions))?))
+        Some(self.folder.join(setup.file_name(store, &json!(questions))?))
     }
 }
 
-impl Asked<'_> {
+impl JudgeSetup<'_> {
     /// The name of a file about these grades and `subject`; `None` if the model is not installed.
     pub(super) fn file_name(&self, store: &Store, subject: &Value) -> Option<String> {
-        let Asked { model, critic, profile, rubric } = *self;
+        let JudgeSetup { model, settings, profile, rubric } = *self;
         let installed = store.show(model).ok()?;
-        let key = json!([model, identity(&installed), settings(critic, profile, rubric), subject]).to_string();
+        let key =
+            json!([model, identity::identity(&installed), identity::settings(settings, profile, rubric), subject])
+                .to_string();
         Some(format!("{}.json", hexadecimal(Sha256::digest(key))))
     }
 }

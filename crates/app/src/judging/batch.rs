@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::driver::{Completed, Driver};
-use super::lines::{self, Line, VerdictFile, Written, parsed_task};
+use super::lines::{self, JsonLine, VerdictFile, Written, parsed_task};
 use super::setting::{SETTING, Setting};
 use super::task::{BatchTask, columns};
 use crate::usage;
@@ -136,7 +136,7 @@ pub(super) fn stream<T: BatchTask>(
 /// The tasks of a file.
 struct Batch<'a, T: BatchTask> {
     setting: &'a Setting,
-    lines: Vec<Line>,
+    lines: Vec<JsonLine>,
     tasks: Vec<T>,
 }
 
@@ -183,7 +183,7 @@ impl<'a, T: BatchTask> Batch<'a, T> {
             let advice = "give --output another file, or remove this one";
             Err(usage(format!("line {number} of {} {what}: {advice}", output.display())))
         };
-        for Line { number, object } in &written.lines {
+        for JsonLine { number, object } in &written.lines {
             let done = parsed_task::<T>(object);
             let place = earlier.next_place(self.tasks.len());
             let (Some(place), Ok(done)) = (place, done) else { return refused(*number, FOREIGN) };
@@ -266,7 +266,7 @@ fn lacks_verdict(verdict: &impl Verdict) -> bool {
     verdict.judging().failure.is_some()
 }
 
-fn task<T: BatchTask>(input: &Path, line: &Line, columns: &Map<String, Value>) -> anyhow::Result<T> {
+fn task<T: BatchTask>(input: &Path, line: &JsonLine, columns: &Map<String, Value>) -> anyhow::Result<T> {
     let wrong = |what: String| usage(format!("line {} of {} {what}", line.number, lines::name(input)));
     if let Some(taken) = line.object.keys().find(|field| is_own(columns, field)) {
         return Err(wrong(format!("has a field {taken:?}, which the verdict is written to: give it another name")));

@@ -132,14 +132,14 @@ mod tests {
     use std::time::Duration;
 
     use crossbeam_channel::bounded;
-    use hone_judging::{CompareTask, CriticSettings, GradeTask, scripted};
+    use hone_judging::{CompareTask, GradeTask, JudgeSettings, scripted};
     use hone_protocol::scripted::{Script, Scripted};
 
     use super::*;
     use crate::progress::Silent;
 
     fn judge(timeout: Duration, respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> (Jury, Arc<Scripted>) {
-        let settings = CriticSettings { grade_timeout: timeout, ..CriticSettings::shipped() };
+        let settings = JudgeSettings { grade_timeout: timeout, ..JudgeSettings::shipped() };
         let (judge, model) = scripted::judge(settings, move |request| respond(scripted::turn(request)));
         (judge.into(), model)
     }

@@ -74,7 +74,7 @@ impl IdleExamination {
         let mailbox = chat.asker.listen("examination", &SUBJECTS);
         let watch = Watch { expected: chat.asker.expected(), open: HashMap::new(), idle_since: Instant::now() };
         let mut config = app.config.clone();
-        config.critic.model = model;
+        config.judge.model = model;
         let worker = Worker {
             app: app.with_config(app.config.clone()),
             examined: app.with_config(config),
@@ -146,10 +146,10 @@ impl Worker {
         let examined = self.examine(orders);
         let App { config, store, .. } = &self.app;
         self.judge.set_standings(judge::standings(config, store, self.app.data_folder(), &self.judge));
-        let model = &self.examined.config.critic.model;
+        let model = &self.examined.config.judge.model;
         match examined {
             Ok(Some(marks)) => {
-                (self.announce)(verdict(model, &marks, config.critic.least_auc, &(self.advice)(model, &self.app)))
+                (self.announce)(verdict(model, &marks, config.judge.least_auc, &(self.advice)(model, &self.app)))
             }
             Ok(None) => {}
             Err(error) => (self.announce)(format!("{model} cannot be examined: {error:#}")),

@@ -49,8 +49,8 @@ pub fn known_judges(app: &App) -> anyhow::Result<Vec<KnownJudge>> {
 
 /// The names of the configured judge, or of the jury and the stronger judge.
 fn configured(app: &App) -> impl Iterator<Item = &String> {
-    let critic = &app.config.critic;
-    critic.jurors().iter().chain(Some(&critic.stronger).filter(|name| !name.is_empty()))
+    let judge = &app.config.judge;
+    judge.jurors().iter().chain(Some(&judge.stronger).filter(|name| !name.is_empty()))
 }
 
 /// Whether a model is meant to judge.
@@ -65,7 +65,7 @@ fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<KnownJud
         installed: app.store.show(&name).is_ok(),
         answers: String::new(),
         auc: marks.as_ref().map(|marks| marks.auc),
-        passed: marks.as_ref().map(|marks| marks.passes(app.config.critic.least_auc)),
+        passed: marks.as_ref().map(|marks| marks.passes(app.config.judge.least_auc)),
         judge: name,
         marks,
     })
@@ -73,8 +73,8 @@ fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<KnownJud
 
 /// The likelihood judge, for its own model's answers and for those of others.
 fn likelihood(app: &App) -> Vec<KnownJudge> {
-    let critic = &app.config.critic;
-    let Some(Likelihood { name, own, foreign }) = Likelihood::of_model(&critic.likelihood_model) else {
+    let judge = &app.config.judge;
+    let Some(Likelihood { name, own, foreign }) = Likelihood::of_model(&judge.likelihood_model) else {
         return Vec::new();
     };
     let row = |answers: String, auc: Auc| KnownJudge {
@@ -83,7 +83,7 @@ fn likelihood(app: &App) -> Vec<KnownJudge> {
         installed: app.store.show(&name).is_ok(),
         auc: Some(auc),
         marks: None,
-        passed: Some(auc.low > critic.least_auc),
+        passed: Some(auc.low > judge.least_auc),
     };
     vec![row(format!("of {name}"), own.auc), row("of others".to_owned(), foreign.auc)]
 }

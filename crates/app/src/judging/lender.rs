@@ -52,7 +52,7 @@ impl Lender {
 
     /// The model of the judge.
     pub(super) fn model(&self) -> &str {
-        &self.app.config.critic.model
+        &self.app.config.judge.model
     }
 
     /// A review by the first judge.
@@ -112,7 +112,7 @@ impl Lender {
 /// The judge of answers, or the first of the jury, unless another model is named.
 pub(super) fn named_or_judge<'a>(config: &'a Config, name: &'a str) -> &'a str {
     match name {
-        "" => config.critic.jurors().first().map_or(config.critic.model.as_str(), String::as_str),
+        "" => config.judge.jurors().first().map_or(config.judge.model.as_str(), String::as_str),
         name => name,
     }
 }

@@ -96,7 +96,7 @@ impl serde::de::Error for WrongLine {
 }
 
 /// One line of a file.
-pub struct Line {
+pub struct JsonLine {
     /// The number, from 1.
     pub number: usize,
     /// What it holds.
@@ -112,7 +112,7 @@ pub fn name(input: &Path) -> String {
 ///
 /// # Errors
 /// For the first line that is not a JSON object.
-pub fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
+pub fn read(path: &Path) -> anyhow::Result<Vec<JsonLine>> {
     let failure = || format!("cannot read {}", name(path));
     let reader: Box<dyn BufRead> = match is_pipe(path) {
         true => Box::new(io::stdin().lock()),
@@ -128,9 +128,9 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     Ok(lines)
 }
 
-fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
+fn parsed(number: usize, line: &[u8]) -> serde_json::Result<JsonLine> {
     let line = if number == 1 { without_mark(line) } else { line };
-    Ok(Line { number, object: serde_json::from_slice(line)? })
+    Ok(JsonLine { number, object: serde_json::from_slice(line)? })
 }
 
 fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
@@ -141,7 +141,7 @@ fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::E
 #[derive(Default)]
 pub(super) struct Written {
     /// Its lines; blank ones are left out.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<JsonLine>,
     /// An incomplete last line that is not a JSON object, as left by a run that was interrupted while writing.
     pub(super) tail: Vec<u8>,
     /// The number of that line, from 1.

@@ -3,7 +3,7 @@
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
 
-use hone_judging::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD};
+use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD};
 use hone_protocol::{JudgingMethod, hexadecimal};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -64,10 +64,10 @@ impl Setting {
 }
 
 /// How `model` comes to verdicts in the judge's place, or as the judge.
-fn method(critic: &CriticSettings, model: &str) -> JudgingMethod {
-    let stands_in = model != critic.model;
-    match critic.fallback {
-        _ if critic.model == LIKELIHOOD => JudgingMethod::Likelihood,
+fn method(judge: &JudgeSettings, model: &str) -> JudgingMethod {
+    let stands_in = model != judge.model;
+    match judge.fallback {
+        _ if judge.model == LIKELIHOOD => JudgingMethod::Likelihood,
         Fallback::Likelihood if stands_in => JudgingMethod::Likelihood,
         _ => JudgingMethod::Prompted,
     }
@@ -117,12 +117,11 @@ mod tests {
 
     #[test]
     fn a_model_judges_in_two_ways() {
-        let critic =
-            |model: &str, fallback| CriticSettings { model: model.into(), fallback, ..CriticSettings::shipped() };
-        assert_eq!(method(&critic("m", Fallback::Likelihood), "m"), JudgingMethod::Prompted);
-        assert_eq!(method(&critic(LIKELIHOOD, Fallback::None), "m"), JudgingMethod::Likelihood);
-        assert_eq!(method(&critic("absent", Fallback::Likelihood), "m"), JudgingMethod::Likelihood);
-        assert_eq!(method(&critic("absent", Fallback::Generator), "m"), JudgingMethod::Prompted);
+        let judge = |model: &str, fallback| JudgeSettings { model: model.into(), fallback, ..JudgeSettings::shipped() };
+        assert_eq!(method(&judge("m", Fallback::Likelihood), "m"), JudgingMethod::Prompted);
+        assert_eq!(method(&judge(LIKELIHOOD, Fallback::None), "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&judge("absent", Fallback::Likelihood), "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&judge("absent", Fallback::Generator), "m"), JudgingMethod::Prompted);
     }
 
     #[test]

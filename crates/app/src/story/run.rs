@@ -18,7 +18,7 @@ const SETTLING: Duration = Duration::from_secs(600);
 
 /// The result of a story.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct StoryReport {
     id: String,
     title: String,
     /// Whether everything held.
@@ -35,7 +35,7 @@ pub struct TurnReport {
     failures: Vec<String>,
 }
 
-impl Report {
+impl StoryReport {
     /// The result as lines for the user: whether the story holds, and what does not.
     pub fn lines(&self) -> Vec<String> {
         let seconds: f64 = self.turns.iter().map(|turn| turn.seconds).sum();
@@ -50,7 +50,7 @@ impl Report {
 }
 
 /// Plays `story` with the settings of `config`, until nothing more can come of it and the agents have stopped.
-pub fn play(story: &Story, stack: Stack, config: &Config) -> Report {
+pub fn play(story: &Story, stack: Stack, config: &Config) -> StoryReport {
     let asker = stack.asker("story");
     let session = (0, SessionId::fresh());
     let mut player = Player { asker, config, session, history: Vec::new(), watches: Vec::new(), seconds: Vec::new() };
@@ -65,7 +65,7 @@ pub fn play(story: &Story, stack: Stack, config: &Config) -> Report {
         last.failures.push(unsettled);
     }
     let passed = turns.iter().all(|turn| turn.failures.is_empty());
-    Report { id: story.id.clone(), title: story.title.clone(), passed, turns }
+    StoryReport { id: story.id.clone(), title: story.title.clone(), passed, turns }
 }
 
 /// The fields of an engram as it is stored.

@@ -169,7 +169,7 @@ fn faults(fields: &super::script::Fields, object: &Value, known: &Value) -> Vec<
 #[cfg(test)]
 mod tests {
     use hone_protocol::{
-        Comparison, Critique, Grade, Judging, Payload, Preference, Response, SamplingOptions, SessionId,
+        Comparison, Grade, GradedAnswer, Judging, Payload, Preference, Response, SamplingOptions, SessionId,
     };
     use serde_json::json;
 
@@ -194,7 +194,7 @@ mod tests {
     fn graded(score: u8) -> Payload {
         let judging = Judging { judge: "j".into(), ..Judging::default() };
         let grade = Grade { score: Some(score), judging, ..Grade::default() };
-        Payload::CritiqueResult(Critique { query: "q".into(), answer: "a".into(), grade })
+        Payload::CritiqueResult(GradedAnswer { query: "q".into(), answer: "a".into(), grade })
     }
 
     fn compared(winner: Option<RespondentId>) -> Payload {

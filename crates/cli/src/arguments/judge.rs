@@ -65,8 +65,8 @@ pub(crate) struct GradingFlags {
 
 impl GradingFlags {
     fn add_to(&self, overrides: &mut Vec<Override>) {
-        super::shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
-        super::shared::add(overrides, "critic.profile", "--profile", self.profile.clone());
+        super::shared::add(overrides, "judge.rubric", "--rubric", self.rubric.clone());
+        super::shared::add(overrides, "judge.profile", "--profile", self.profile.clone());
     }
 }
 
@@ -132,7 +132,7 @@ impl JudgeArguments {
             JudgeCommand::List(_) => {}
             JudgeCommand::Exam(arguments) => {
                 arguments.engine.add_to(overrides);
-                super::shared::add(overrides, "critic.model", "JUDGE", arguments.judge.clone());
+                super::shared::add(overrides, "judge.model", "JUDGE", arguments.judge.clone());
                 arguments.grading.add_to(overrides);
             }
             JudgeCommand::Eval(arguments) => {
@@ -141,7 +141,7 @@ impl JudgeArguments {
             }
             JudgeCommand::Calibrate(arguments) => {
                 arguments.engine.add_to(overrides);
-                super::shared::add(overrides, "critic.model", "JUDGE", arguments.judge.clone());
+                super::shared::add(overrides, "judge.model", "JUDGE", arguments.judge.clone());
                 arguments.grading.add_to(overrides);
             }
             JudgeCommand::Features(arguments) => arguments.engine.add_to(overrides),

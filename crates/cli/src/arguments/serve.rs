@@ -67,7 +67,7 @@ pub(crate) struct McpArguments {
 
 impl McpArguments {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
-        super::shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
+        super::shared::add(overrides, "judge.rubric", "--rubric", self.rubric.clone());
         self.judge.add_to(overrides);
         self.engine.add_to(overrides);
     }

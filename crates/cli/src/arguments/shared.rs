@@ -275,8 +275,8 @@ pub(super) fn add_judges(overrides: &mut Vec<Override>, names: &[String]) {
         [name] => (Some(name.clone()), Some(Vec::new())),
         names => (None, Some(names.to_vec())),
     };
-    add(overrides, "critic.model", "--judge", judge);
-    add(overrides, "critic.models", "--judge", jury);
+    add(overrides, "judge.model", "--judge", judge);
+    add(overrides, "judge.models", "--judge", jury);
 }
 
 fn non_empty(texts: &[String]) -> Option<Vec<String>> {

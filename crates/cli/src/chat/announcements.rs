@@ -14,7 +14,7 @@ use hone_app::Stack;
 use hone_app::describe::on_one_line;
 use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
-use hone_protocol::{Critique, Envelope, Grade, QueryId, RespondentId, Subject};
+use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, RespondentId, Subject};
 
 use super::explanation::{Explanation, explain, no_answer_b};
 use crate::badge::badge;
@@ -154,7 +154,7 @@ impl Board {
     }
 
     /// The badge of an answer, with its question unless it is the latest one.
-    fn badge(&self, id: QueryId, critique: &Critique) -> Option<Line> {
+    fn badge(&self, id: QueryId, critique: &GradedAnswer) -> Option<Line> {
         let agreement = self.calibrated.as_ref().and_then(|calibrated| calibrated.agreement(&critique.grade));
         let badge = badge(&critique.grade, agreement)?;
         if self.latest == Some(id) {
@@ -213,7 +213,7 @@ mod tests {
         let (expected_score, entropy) = (Some(3.5), Some(0.25));
         let rubric = "default".to_string();
         let grade = Grade { score, feedback, expected_score, entropy, rubric, judging, ..Grade::default() };
-        let critique = Critique { query: "Why\n?".to_string(), answer: "a".to_string(), grade };
+        let critique = GradedAnswer { query: "Why\n?".to_string(), answer: "a".to_string(), grade };
         Envelope::new("critic", SessionId::from_bits(9), Payload::CritiqueResult(critique)).about(id, id, respondent)
     }
 

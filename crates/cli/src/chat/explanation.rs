@@ -247,7 +247,7 @@ mod tests {
     use hone_agents::{Load, MemoryParts, TeamParts};
     use hone_memory::MemoryOptions;
     use hone_protocol::{
-        ComparedAnswer, Comparison, Critique, Envelope, JudgingMethod, Recall, RecallMode, Response, SessionId,
+        ComparedAnswer, Comparison, Envelope, GradedAnswer, JudgingMethod, Recall, RecallMode, Response, SessionId,
     };
     use tempfile::TempDir;
 
@@ -311,7 +311,8 @@ mod tests {
             let id = if respondent == RespondentId::A { A } else { B };
             exchange.take(&Envelope::new("critic", SESSION, payload).about(id, A, respondent));
         };
-        let critique = |grade| Payload::CritiqueResult(Critique { query: "why?".into(), answer: "so".into(), grade });
+        let critique =
+            |grade| Payload::CritiqueResult(GradedAnswer { query: "why?".into(), answer: "so".into(), grade });
         hear(critique(grade(4, "j", false)), RespondentId::A);
         hear(critique(grade(2, "j", false)), RespondentId::B);
         let answer = |query_id| ComparedAnswer { query_id, model: "m", grade: None };
@@ -377,7 +378,7 @@ mod tests {
         check(&explanation, &expected);
         // A chat that has heard only of a failure sees the grade that came later.
         let mut exchange = Exchange::new(A);
-        let failed = Critique { query: "why?".into(), answer: "so".into(), grade: Grade::unscored("timeout") };
+        let failed = GradedAnswer { query: "why?".into(), answer: "so".into(), grade: Grade::unscored("timeout") };
         exchange.take(&Envelope::new("critic", SESSION, Payload::CritiqueResult(failed)).about(A, A, RespondentId::A));
         check(
             &Explanation { rows: explain(A, Some(&exchange), &stack).unwrap().rows[..1].to_vec(), ..explanation },

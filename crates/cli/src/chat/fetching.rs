@@ -19,12 +19,12 @@ pub(crate) struct Fetching {
     name: String,
     /// The model that answers in the meantime.
     instead: String,
-    state: Arc<State>,
+    state: Arc<FetchState>,
     cancellation: Cancellation,
 }
 
 #[derive(Default)]
-struct State {
+struct FetchState {
     percent: AtomicU64,
     /// Whether the download has ended, well or not.
     has_ended: AtomicBool,
@@ -52,7 +52,7 @@ impl Fetching {
     /// # Errors
     /// When no thread can be started.
     pub(crate) fn start(store: Arc<Store>, fetch: Fetch) -> anyhow::Result<Fetching> {
-        let (state, cancellation) = (Arc::<State>::default(), Cancellation::default());
+        let (state, cancellation) = (Arc::<FetchState>::default(), Cancellation::default());
         let options = PullOptions { cancellation: cancellation.clone(), ..fetch.options };
         let (name, instead) = (fetch.name.clone(), fetch.instead.clone());
         let shared = Arc::clone(&state);
@@ -91,7 +91,7 @@ impl Drop for Fetching {
     }
 }
 
-impl State {
+impl FetchState {
     fn is_here(&self) -> bool {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -105,7 +105,7 @@ impl State {
 }
 
 /// Downloads; returns what a person is told if it fails.
-fn work(store: &Store, options: &PullOptions, name: String, lines: &Lines, state: &State) -> Option<String> {
+fn work(store: &Store, options: &PullOptions, name: String, lines: &Lines, state: &FetchState) -> Option<String> {
     let pulled = store.pull(&name, options, &mut |event| match event {
         Event::Progress { phase: Phase::Downloading, done, total: Some(total), .. } => {
             if let Some(percent) = state.advance(*done, *total) {
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_person_is_told_at_every_quarter() {
-        let state = State::default();
+        let state = FetchState::default();
         let told = (0..=1000).filter_map(|done| state.advance(done, 1000)).collect::<Vec<_>>();
         assert_eq!(told, [25, 50, 75]);
-        let resumed = State::default();
+        let resumed = FetchState::default();
         assert_eq!(resumed.advance(600, 1000), Some(50), "an earlier run had downloaded more than half");
         assert_eq!(resumed.advance(0, 0), None);
     }

@@ -94,8 +94,8 @@ fn chat(
     remembered: &mut Remembered,
 ) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
-    let asked = Asked::read(arguments.question, &arguments.files, json)?;
-    let Asked { question, attachments } = asked;
+    let asked = ChatInput::read(arguments.question, &arguments.files, json)?;
+    let ChatInput { question, attachments } = asked;
     let store = ConversationStore::new(app.conversations_folder());
     let mut session = Session::new(app.config.clone());
     let goes_on = question.is_none() || arguments.resume.is_some();
@@ -270,15 +270,15 @@ impl<'a> JsonAnswer<'a> {
 }
 
 /// What the command line and stdin ask.
-struct Asked {
+struct ChatInput {
     /// The single question to answer; `None` for an interactive chat.
     question: Option<String>,
     /// What goes with the question, or with the first one of a chat.
     attachments: Vec<Attachment>,
 }
 
-impl Asked {
-    fn read(argument: Option<String>, files: &[String], json: bool) -> anyhow::Result<Asked> {
+impl ChatInput {
+    fn read(argument: Option<String>, files: &[String], json: bool) -> anyhow::Result<ChatInput> {
         let stdin_is_file = files.iter().any(|file| file == "-");
         let is_piped = !stdin_is_file && !std::io::stdin().is_terminal();
         let mut attachments = Vec::new();
@@ -298,7 +298,7 @@ impl Asked {
         for file in files {
             attachments.extend(Attachment::read_all(file)?);
         }
-        Ok(Asked { question: question.map(|question| question.trim().to_owned()), attachments })
+        Ok(ChatInput { question: question.map(|question| question.trim().to_owned()), attachments })
     }
 }
 

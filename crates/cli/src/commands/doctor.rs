@@ -66,7 +66,7 @@ pub(crate) fn run(
     }));
     findings.remarks.extend(warnings);
     if arguments.json.json {
-        output.print_json(&Report { facts: &facts, findings: &findings })?;
+        output.print_json(&DoctorReport { facts: &facts, findings: &findings })?;
     } else {
         print_report(&facts, &findings, output)?;
     }
@@ -156,7 +156,7 @@ struct Problem {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     #[serde(flatten)]
     facts: &'a Facts,
     #[serde(flatten)]

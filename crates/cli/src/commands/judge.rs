@@ -79,10 +79,10 @@ fn exam(app: &Invocation, arguments: &JudgeExamArguments) -> anyhow::Result<Outc
         app.output.note("stopped: the same command continues from here");
         return Ok(Outcome::Interrupted);
     };
-    let critic = &app.config.critic;
-    let passed = marks.passes(critic.least_auc);
+    let judge = &app.config.judge;
+    let passed = marks.passes(judge.least_auc);
     // The marks of the likelihood judge come with its coefficients, since they depend on who answered.
-    if critic.model != LIKELIHOOD {
+    if judge.model != LIKELIHOOD {
         session.keep_marks(app, &marks)?;
     }
     if arguments.json.json {
@@ -91,7 +91,7 @@ fn exam(app: &Invocation, arguments: &JudgeExamArguments) -> anyhow::Result<Outc
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let mut rows = vec![
             vec!["questions".to_owned(), marks.n_questions.to_string()],
-            vec!["AUC".to_owned(), format!("{}; the lower end must be above {}", marks.auc, critic.least_auc)],
+            vec!["AUC".to_owned(), format!("{}; the lower end must be above {}", marks.auc, judge.least_auc)],
             vec!["pairs in order".to_owned(), percent(marks.pairwise_accuracy)],
         ];
         rows.extend(marks.position_bias.map(|bias| vec!["order bias".to_owned(), percent(bias)]));

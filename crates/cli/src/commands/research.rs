@@ -205,7 +205,7 @@ fn answer(
     key: &FenceKey,
 ) -> Result<Research, AnswerError> {
     let judge = ClaimJudge::new(app, &writer.model, &writer.generator);
-    let author = ResearchWriter { writer, key, fence: &app.config.critic.fence };
+    let author = ResearchWriter { writer, key, fence: &app.config.judge.fence };
     let spinner = progress::spinner(app.output, "answering");
     let mut show = |step| {
         if let ResearchStep::Checked(n) = step {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use hone_agents::Load;
 use hone_app::StackOptions;
 use hone_app::config::Source;
-use hone_app::story::run::{Report, play};
+use hone_app::story::run::{StoryReport, play};
 use hone_app::story::script::{SecondRespondent, Story};
 
 use crate::arguments::{StoryArguments, StoryCommand, StoryRunArguments};
@@ -30,7 +30,7 @@ pub(crate) fn run(app: &Invocation, arguments: &StoryArguments) -> anyhow::Resul
     Ok(if all_hold { Outcome::Done } else { Outcome::Failed })
 }
 
-fn play_alone(app: &Invocation, story: &Story) -> anyhow::Result<Report> {
+fn play_alone(app: &Invocation, story: &Story) -> anyhow::Result<StoryReport> {
     let mut config = app.config.clone();
     for (key, value) in &story.config {
         config.set(key, value.clone(), Source::Story(story.id.clone()))?;
@@ -53,7 +53,7 @@ fn play_alone(app: &Invocation, story: &Story) -> anyhow::Result<Report> {
     Ok(play(story, app.stack(options)?, &app.config))
 }
 
-fn tell(app: &Invocation, arguments: &StoryRunArguments, report: &Report) -> anyhow::Result<()> {
+fn tell(app: &Invocation, arguments: &StoryRunArguments, report: &StoryReport) -> anyhow::Result<()> {
     if arguments.json.json {
         return app.output.print_json(report);
     }

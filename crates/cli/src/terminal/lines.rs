@@ -12,11 +12,11 @@ use super::{Line, Output};
 #[derive(Clone)]
 pub(crate) struct Lines {
     output: Output,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LinesState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct LinesState {
     screen: Screen,
     /// Lines waiting for the screen.
     held: Vec<Line>,
@@ -80,12 +80,12 @@ impl Lines {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LinesState {
     fn announce(&mut self, line: Line, output: Output) {
         match &self.screen {
             Screen::Busy if output.stderr_is_terminal => self.held.push(line),

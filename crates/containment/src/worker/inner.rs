@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, confinement};
+use super::{WorkerReport, confinement};
 use crate::command::{ContainedCommand, Ending};
 
 /// What the inner process does.
@@ -40,17 +40,17 @@ impl Inner {
             is_in_namespaces: self.is_in_namespaces,
             protected: &self.protected,
         });
-        let mut write = |report: &Report| -> io::Result<()> {
+        let mut write = |report: &WorkerReport| -> io::Result<()> {
             serde_json::to_writer(&mut file, report)?;
             file.write_all(b"\n")
         };
         // What is missing is known even if the command is ended from outside.
-        write(&Report { ending: None, missing: missing.clone() })?;
+        write(&WorkerReport { ending: None, missing: missing.clone() })?;
         let ending = match self.start() {
             Ok(pid) => wait_for(pid)?,
             Err(error) => Ending::NotStarted(error.to_string()),
         };
-        write(&Report { ending: Some(ending), missing })
+        write(&WorkerReport { ending: Some(ending), missing })
     }
 
     fn start(&self) -> io::Result<Pid> {

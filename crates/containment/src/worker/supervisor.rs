@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::inner::Inner;
 use super::survey::{Survey, bytes_on_disk};
-use super::{Order, Reply, Report, Work, processes};
+use super::{Order, Reply, Work, WorkerReport, processes};
 use crate::command::{Containment, Ending, Limits, Ran};
 
 /// How often the limits are checked.
@@ -43,7 +43,8 @@ pub(super) fn supervise(order: &Order) -> io::Result<Reply> {
     let mut cut = watched.watch(order, &before, began);
     watched.end(order.command.limits.output_bytes);
     let report = last_report(&report);
-    let Report { ending, mut missing } = report.unwrap_or(Report { ending: None, missing: vec!["everything".into()] });
+    let WorkerReport { ending, mut missing } =
+        report.unwrap_or(WorkerReport { ending: None, missing: vec!["everything".into()] });
     let (after, set_aside) = Survey::set_aside_new(workspace, &before);
     if !(before.is_complete && after.is_complete) {
         missing.push("files that tools run by themselves (a part of the workspace cannot be searched)".to_owned());
@@ -70,7 +71,7 @@ fn adopt_orphans() {
 }
 
 /// What the inner process wrote down last.
-fn last_report(path: &Path) -> Option<Report> {
+fn last_report(path: &Path) -> Option<WorkerReport> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }

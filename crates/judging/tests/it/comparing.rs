@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::support::{ANSWERER, Broken, Counting, missing, row, settings, unfenced};
 use hone_judging::scripted::{judge_of, profile, turn};
-use hone_judging::{CompareTask, Conclusion, Contender, CriticSettings, Fallback, Judge, Jury, PairRow, Regression};
+use hone_judging::{CompareTask, Conclusion, Contender, Fallback, Judge, JudgeSettings, Jury, PairRow, Regression};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, Generate, GenerateError, GenerateRequest, Preference, RespondentId};
 
-fn letter_first(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+fn letter_first(model: Arc<dyn Generate>, settings: JudgeSettings) -> Judge {
     judge_of(profile("prometheus_letter_first"), model, settings)
 }
 
 fn judge_with(
-    settings: CriticSettings,
+    settings: JudgeSettings,
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Judge, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
@@ -180,7 +180,7 @@ fn the_answering_model_compares_for_a_missing_judge_in_both_orders() {
 #[test]
 fn a_broken_judge_is_a_failure() {
     for generator in [Broken::Refusing, Broken::Losing] {
-        let judge = letter_first(Arc::new(generator), CriticSettings::shipped());
+        let judge = letter_first(Arc::new(generator), JudgeSettings::shipped());
         assert_eq!(judge.judge(task(), ANSWERER).judging.failure.unwrap(), "the engine has stopped");
     }
     let preference = preference(saying("A", 0.9), Script::failing(GenerateError::Failed("no card".into())));

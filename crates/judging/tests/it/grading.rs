@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{ANSWERER, Broken, Counting, judge, missing, row, settings, unfenced};
 use hone_judging::scripted::{KEY, judge_over, profile, rubric, turn};
-use hone_judging::{CriticSettings, Fallback, GradeTask, Judge, Rubric, scripted};
+use hone_judging::{Fallback, GradeTask, Judge, JudgeSettings, Rubric, scripted};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, FinishReason, GenerateError, GenerateRequest, Grade};
 
@@ -170,7 +170,7 @@ fn nobody_grades_where_nobody_can() {
 #[test]
 fn a_broken_judge_is_a_failure_and_no_reason_to_fall_back() {
     let failure = |generator| {
-        let judge = judge_over(Arc::new(generator), CriticSettings::shipped());
+        let judge = judge_over(Arc::new(generator), JudgeSettings::shipped());
         judge.judge(task("100 °C"), ANSWERER).judging.failure.unwrap()
     };
     assert_eq!(failure(Broken::Refusing), "the engine has stopped");
@@ -264,7 +264,7 @@ fn a_grading_can_be_driven_from_outside() {
     assert_eq!(grade.score, Some(2));
 }
 
-fn counting(context: usize, settings: CriticSettings, script: Script) -> (Judge, Arc<Counting>) {
+fn counting(context: usize, settings: JudgeSettings, script: Script) -> (Judge, Arc<Counting>) {
     let model = Arc::new(Counting { context, scripted: Scripted::always(script) });
     (judge_over(model.clone(), settings), model)
 }
@@ -332,7 +332,7 @@ fn a_question_that_fills_the_context_is_a_failure() {
     let query = "Why? ".repeat(2000);
     let grade = judge.judge(GradeTask { query, ..task("Because.") }, ANSWERER);
     let failure = grade.judging.failure.unwrap();
-    assert!(failure.contains("context of 1000") && failure.contains("raise critic.context"), "{failure}");
+    assert!(failure.contains("context of 1000") && failure.contains("raise judge.context"), "{failure}");
     assert_eq!((grade.score, model.scripted.requests().len()), (None, 0));
 }
 
@@ -354,7 +354,7 @@ fn a_rubric_of_ones_own_is_what_is_graded_by() {
     let model = Arc::new(Scripted::always(Script::saying(&["[RESULT] 3"])));
     let judge = Judge::new(
         model.clone(),
-        CriticSettings::shipped(),
+        JudgeSettings::shipped(),
         profile("prometheus"),
         Rubric::parse("kindness", text).unwrap(),
         KEY,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{ANSWERER, missing, row};
 use hone_judging::{
-    CompareTask, CriticSettings, Fallback, GradeTask, Judge, Jury, LIKELIHOOD, Standing, Standings, scripted,
+    CompareTask, Fallback, GradeTask, Judge, JudgeSettings, Jury, LIKELIHOOD, Standing, Standings, scripted,
 };
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Grade, JudgingMethod, Lane, Preference, Prospect, RespondentId};
@@ -39,11 +39,11 @@ fn choosing(request: &GenerateRequest, text: &str) -> Script {
 }
 
 fn juror(model: &Arc<Scripted>, name: &str) -> Judge {
-    let settings = CriticSettings {
+    let settings = JudgeSettings {
         model: name.to_owned(),
         fallback: Fallback::None,
         grade_timeout: std::time::Duration::from_millis(50),
-        ..CriticSettings::shipped()
+        ..JudgeSettings::shipped()
     };
     scripted::judge_over(Arc::clone(model) as _, settings)
 }

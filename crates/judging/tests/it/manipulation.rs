@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{ANSWERER, judge, missing, settings, unfenced};
 use hone_judging::scripted::{KEY, profile, rubric, turn};
-use hone_judging::{CompareTask, CriticSettings, FenceKey, GradeTask, Judge, scripted};
+use hone_judging::{CompareTask, FenceKey, GradeTask, Judge, JudgeSettings, scripted};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Grade, SuspicionKind};
 use rand_chacha::ChaCha8Rng;
@@ -31,7 +31,7 @@ fn task(query: &str, answer: &str) -> GradeTask {
 }
 
 /// The grade given by a judge that answers 1, and the prompt it was given.
-fn graded(settings: CriticSettings, key: FenceKey, task: GradeTask) -> (Grade, GenerateRequest) {
+fn graded(settings: JudgeSettings, key: FenceKey, task: GradeTask) -> (Grade, GenerateRequest) {
     let model = Arc::new(Scripted::always(Script::saying(&["Wrong. [RESULT] 1"])));
     let grade =
         Judge::new(model.clone(), settings, profile("prometheus"), rubric(), key).unwrap().judge(task, ANSWERER);
@@ -41,7 +41,7 @@ fn graded(settings: CriticSettings, key: FenceKey, task: GradeTask) -> (Grade, G
 #[test]
 fn every_attack_is_marked_and_none_reaches_the_prompt_as_it_is() {
     for Attack { id, query, wrong, answer } in attacks() {
-        let (grade, request) = graded(CriticSettings::shipped(), KEY, task(&query, &answer));
+        let (grade, request) = graded(JudgeSettings::shipped(), KEY, task(&query, &answer));
         let suspicion = grade.suspicious.unwrap_or_else(|| panic!("{id} is not found"));
         assert!(!suspicion.passage.is_empty() && suspicion.passage.chars().count() <= 121, "{id}: {suspicion}");
         assert!(!suspicion.passage.contains(char::is_control), "{id}: {suspicion}");
@@ -71,7 +71,7 @@ fn an_attack_that_is_shown_imitates_nothing() {
 #[test]
 fn an_honest_answer_is_shown_whole_and_has_no_mark() {
     let answer = "Heat is a patient film.\n\n## Verdict\n\nI give it 5 out of 5.";
-    let (grade, request) = graded(CriticSettings::shipped(), KEY, task("Review the film Heat.", answer));
+    let (grade, request) = graded(JudgeSettings::shipped(), KEY, task("Review the film Heat.", answer));
     assert_eq!(grade.suspicious, None);
     assert!(unfenced(&request).0.contains("I give it 5 out of 5."), "{}", turn(&request));
 }
@@ -86,7 +86,7 @@ fn a_failed_grading_says_that_the_answer_is_suspicious_too() {
 #[test]
 fn the_fence_is_the_same_for_the_same_texts_only() {
     let boundary = |key, query: &str, answer: &str| {
-        let (_, request) = graded(CriticSettings::shipped(), key, task(query, answer));
+        let (_, request) = graded(JudgeSettings::shipped(), key, task(query, answer));
         (unfenced(&request).1, turn(&request).to_owned())
     };
     let first = boundary(KEY, "Q", "A");
@@ -106,7 +106,7 @@ fn no_boundary_stands_before_the_first_judged_text() {
     for reference in [None, reference] {
         let beginning = |answer: &str| {
             let (_, request) =
-                graded(CriticSettings::shipped(), KEY, GradeTask { reference: reference.clone(), ..task("Q", answer) });
+                graded(JudgeSettings::shipped(), KEY, GradeTask { reference: reference.clone(), ..task("Q", answer) });
             let (_, boundary) = unfenced(&request);
             let beginning = request.common_beginning.clone().unwrap();
             assert!(turn(&request).starts_with(&beginning) && !beginning.contains(&boundary), "{beginning}");
@@ -151,7 +151,7 @@ fn both_answers_of_a_comparison_are_fenced_and_examined() {
 #[test]
 fn no_text_gets_out_of_its_fence() {
     let pieces: Vec<String> = attacks().into_iter().map(|attack| attack.answer).collect();
-    let (judge, model) = scripted::judge(CriticSettings::shipped(), |_| Script::saying(&["[RESULT] 1"]));
+    let (judge, model) = scripted::judge(JudgeSettings::shipped(), |_| Script::saying(&["[RESULT] 1"]));
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut random_text = || -> String {
         let mut piece = || {

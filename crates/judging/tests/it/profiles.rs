@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{ANSWERER, row};
 use hone_judging::scripted::{judge_of, profile};
-use hone_judging::{CompareTask, CriticSettings, GradeTask, JudgeProfile, JudgeProfiles};
+use hone_judging::{CompareTask, GradeTask, JudgeProfile, JudgeProfiles, JudgeSettings};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, GenerateRequest, Grade, Message, Prompt, RespondentId, Role};
 
@@ -13,8 +13,8 @@ fn shipped() -> Vec<JudgeProfile> {
 }
 
 /// The shipped settings as they are for this profile.
-fn settings(profile: &JudgeProfile) -> CriticSettings {
-    CriticSettings::shipped().for_profile(profile, |_| false)
+fn settings(profile: &JudgeProfile) -> JudgeSettings {
+    JudgeSettings::shipped().for_profile(profile, |_| false)
 }
 
 fn grade_task(answer: &str) -> GradeTask {

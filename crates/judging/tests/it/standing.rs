@@ -34,7 +34,7 @@ fn judge(model: &str, fallback: Fallback, standings: Standings) -> Judge {
 }
 
 fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: Standings) -> Judge {
-    let change = |settings: &mut hone_judging::CriticSettings| {
+    let change = |settings: &mut hone_judging::JudgeSettings| {
         settings.model = model.to_owned();
         settings.fallback = fallback;
         settings.least_auc = least_auc;
@@ -47,7 +47,7 @@ fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: St
 #[test]
 fn an_answer_whose_likelihood_is_known_needs_no_request() {
     for (model, n_asked) in [(LIKELIHOOD, 0), ("missing", 1)] {
-        let change = |settings: &mut hone_judging::CriticSettings| {
+        let change = |settings: &mut hone_judging::JudgeSettings| {
             settings.model = model.to_owned();
             settings.fallback = Fallback::Likelihood;
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hone_judging::scripted::turn;
-use hone_judging::{CriticSettings, Fallback, Judge, scripted};
+use hone_judging::{Fallback, Judge, JudgeSettings, scripted};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, TokenLogprob, TokenLogprobs,
@@ -13,8 +13,8 @@ use hone_protocol::{
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
 /// The shipped settings, changed.
-pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettings {
-    let mut settings = CriticSettings { fallback: Fallback::Generator, ..CriticSettings::shipped() };
+pub(crate) fn settings(change: impl FnOnce(&mut JudgeSettings)) -> JudgeSettings {
+    let mut settings = JudgeSettings { fallback: Fallback::Generator, ..JudgeSettings::shipped() };
     change(&mut settings);
     settings
 }

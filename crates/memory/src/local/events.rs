@@ -109,18 +109,18 @@ fn read(
 
 /// The last durable event, and the callers that wait for the next one.
 pub(super) struct Watermark {
-    state: Mutex<State>,
+    state: Mutex<WatermarkState>,
     changed: Condvar,
 }
 
-struct State {
+struct WatermarkState {
     last: u64,
     is_closed: bool,
 }
 
 impl Watermark {
     pub(super) fn new(last: u64) -> Watermark {
-        Watermark { state: Mutex::new(State { last, is_closed: false }), changed: Condvar::new() }
+        Watermark { state: Mutex::new(WatermarkState { last, is_closed: false }), changed: Condvar::new() }
     }
 
     /// Records that the events up to this one are durable.
@@ -143,7 +143,7 @@ impl Watermark {
 
     /// Waits until there is an event after `number`, or until the time is over.
     pub(super) fn wait_past(&self, event: u64, milliseconds: u64) {
-        let must_wait = |state: &mut State| state.last <= event && !state.is_closed;
+        let must_wait = |state: &mut WatermarkState| state.last <= event && !state.is_closed;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(state, Duration::from_millis(milliseconds), must_wait);
         drop(waited);

@@ -9,7 +9,7 @@ use hone_memory::{
     Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Repaired, Source, repair,
 };
 use hone_protocol::{
-    AnswerOptions, Critique, Envelope, Grade, Payload, Query, QueryId, RespondentId, Response, SamplingOptions,
+    AnswerOptions, Envelope, Grade, GradedAnswer, Payload, Query, QueryId, RespondentId, Response, SamplingOptions,
     Timestamp,
 };
 use rand_chacha::ChaCha8Rng;
@@ -40,7 +40,7 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
         options: AnswerOptions::default(),
     };
     let response = Response { finish_reason: None, ..Response::new(query.clone(), answer.clone(), model) };
-    let critique = Critique { query, answer, grade: engram.grade.clone().unwrap() };
+    let critique = GradedAnswer { query, answer, grade: engram.grade.clone().unwrap() };
     [Payload::QueryReceived(received), Payload::ResponseGeneration(response), Payload::CritiqueResult(critique)].map(
         |payload| {
             let about = Envelope::new("test", engram.session_id, payload).owned_by(engram.owner);

@@ -109,7 +109,7 @@ enum Format {
 }
 
 /// The question of a request, and how its answer is sent.
-pub(super) struct Asked {
+pub(super) struct AskedMessages {
     pub(super) query: Query,
     pub(super) stream: bool,
     /// The most calls of tools in one answer.
@@ -121,7 +121,7 @@ impl MessagesRequest {
     ///
     /// # Errors
     /// When a value is out of its range, or contradicts another.
-    pub(super) fn asked(self, parts: &ServerParts) -> Result<Asked, ApiError> {
+    pub(super) fn asked(self, parts: &ServerParts) -> Result<AskedMessages, ApiError> {
         match self.max_tokens.map(TokenLimit::tokens) {
             None => return Err(ApiError::bad_request("max_tokens is missing").about("max_tokens")),
             Some(Some(0)) => {
@@ -132,7 +132,7 @@ impl MessagesRequest {
         let stream = self.stream.unwrap_or_default();
         let is_single = self.tool_choice.as_ref().is_some_and(Choice::is_single);
         let most_calls = if is_single { 1 } else { usize::MAX };
-        Ok(Asked { query: self.counted(parts)?, stream, most_calls })
+        Ok(AskedMessages { query: self.counted(parts)?, stream, most_calls })
     }
 
     /// The question whose tokens are counted: it needs no `max_tokens`.

@@ -19,11 +19,11 @@ pub(super) type Place = (Option<OwnerId>, String);
 /// The sessions, by their conversations.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    state: Mutex<State>,
+    state: Mutex<SessionsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SessionsState {
     /// Those in which nothing is being asked, the one used last at the end.
     idle: VecDeque<(Place, Session)>,
     /// Those in which a question is being answered, with what stops it.
@@ -70,7 +70,7 @@ impl Sessions {
         self.lock().busy.values().for_each(|stop| stop.notify_one());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SessionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

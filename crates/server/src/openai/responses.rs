@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 
 use self::answer::Answer;
 use self::kept::Kept;
-use self::request::{Asked, ResponseRequest, Sending};
+use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
 use crate::answering::Answering;
 use crate::clients::Client;
@@ -63,7 +63,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Shared>> {
 )]
 async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
     let asked = asked(&shared, client, &body).await?;
-    let Asked { query, sending, keeps, head, input, most_calls } = asked;
+    let AskedResponse { query, sending, keeps, head, input, most_calls } = asked;
     let slot = (sending == Sending::Streamed).then(|| shared.streams.take(client)).transpose()?;
     let answering = Answering::ask(&shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
@@ -95,7 +95,7 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: B
 }
 
 /// The question of a request, after the conversation that it continues.
-async fn asked(shared: &Arc<Shared>, client: Client, body: &Bytes) -> Result<Asked, ApiError> {
+async fn asked(shared: &Arc<Shared>, client: Client, body: &Bytes) -> Result<AskedResponse, ApiError> {
     let request: ResponseRequest = parsed(body)?;
     let before = match request.previous() {
         None => Vec::new(),

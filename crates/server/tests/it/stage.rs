@@ -12,7 +12,7 @@ use hone_app::conversations::{OwnedConversations, fresh_name};
 use hone_app::judging::ServedJudges;
 use hone_app::{App, ServedMemory, Silent};
 use hone_bus::Bus;
-use hone_judging::{CriticSettings, Jury, scripted};
+use hone_judging::{JudgeSettings, Jury, scripted};
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt, SamplingOptions};
@@ -90,7 +90,7 @@ pub(crate) fn settings() -> ServerSettings {
 /// An app whose judge cannot be asked: its rubric does not exist.
 fn app(home: &Path) -> App {
     let mut config = Config::defaults().unwrap();
-    config.set_text("critic.rubric", "missing", Source::Default).unwrap();
+    config.set_text("judge.rubric", "missing", Source::Default).unwrap();
     App::in_folder(config, home.to_owned(), Arc::new(Silent)).unwrap()
 }
 
@@ -118,7 +118,7 @@ impl Stage {
         let store =
             plan.remembers.then(|| MemoryStore::open(&folder.path().join("memory"), MemoryOptions::default()).unwrap());
         let judge_model = plan.judge.map(Arc::new);
-        let jury = judge_model.clone().map(|model| Jury::from(scripted::judge_over(model, CriticSettings::shipped())));
+        let jury = judge_model.clone().map(|model| Jury::from(scripted::judge_over(model, JudgeSettings::shipped())));
         let expected = Expected { grades: jury.is_some(), ..Expected::default() };
         let app = app(&folder.path().join("home"));
         let judges = match &jury {

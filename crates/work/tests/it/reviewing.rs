@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hone_judging::scripted::{judge_of, profile};
-use hone_judging::{CriticSettings, Fallback, Judge, Standing, Standings};
+use hone_judging::{Fallback, Judge, JudgeSettings, Standing, Standings};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Category, Constraint, CriterionResult, EvaluationResult, EvaluationStatus, GenerateError, Prompt};
 use hone_work::{
@@ -46,7 +46,7 @@ fn settings() -> ReviewSettings {
 
 fn judge(name: &str, script: Script) -> (Judge, Arc<Scripted>) {
     let model = Arc::new(Scripted::always(script));
-    let critic = CriticSettings { model: "reviewer".into(), fallback: Fallback::None, ..CriticSettings::shipped() };
+    let critic = JudgeSettings { model: "reviewer".into(), fallback: Fallback::None, ..JudgeSettings::shipped() };
     (judge_of(profile(name), model.clone(), critic), model)
 }
 

@@ -101,7 +101,7 @@ const WINNERS: [(Option<RespondentId>, Names); 3] = [
 /// # Errors
 /// What it lacks, or what is wrong with it, to follow its place.
 pub(super) fn read(object: &Map<String, Value>) -> Result<(&'static str, Entry), String> {
-    let line = Line(object);
+    let line = DataLine(object);
     let n_missing = |format: &&Format| line.missing(format).len();
     let n_found = |format: &&Format| format.needed().len() - line.missing(format).len();
     if let Some(format) = FORMATS.iter().find(|format| n_missing(format) == 0) {
@@ -138,9 +138,9 @@ impl Format {
 }
 
 /// A line of a data set.
-struct Line<'a>(&'a Map<String, Value>);
+struct DataLine<'a>(&'a Map<String, Value>);
 
-impl Line<'_> {
+impl DataLine<'_> {
     fn entry(&self, format: &Format) -> Result<Entry, String> {
         match &format.verdict {
             Verdict::Score { answer, score, reference } => {

@@ -30,7 +30,7 @@ const READING: (u32, u32) = (150, 550);
 
 /// The figures.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ContentionReport {
     processor: String,
     generator: String,
     judge_model: String,
@@ -209,7 +209,7 @@ fn measure(
     arguments: &ContentionArguments,
     mut person: Role<'_>,
     mut judging: Role<'_>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<ContentionReport> {
     let steps = Steps::new(app.output, "requests");
     let (n, n_gradings) = (arguments.requests, arguments.gradings);
     // Lets the engine learn the cost of steps, and touches the models' pages.
@@ -236,7 +236,7 @@ fn measure(
     let together = began.elapsed().as_secs_f64();
     steps.clear();
     let one_after_another = (gradings_alone + answers_alone).as_secs_f64();
-    Ok(Report {
+    Ok(ContentionReport {
         processor: processor_name(),
         generator: person.model.to_owned(),
         judge_model: judging.model.to_owned(),
@@ -258,8 +258,8 @@ fn joined<T>(outcome: thread::Result<T>) -> anyhow::Result<T> {
     outcome.map_err(|_| anyhow!("the thread of the judge's requests panicked")).context("the measurement failed")
 }
 
-fn print_text(app: &Invocation, report: &Report) -> anyhow::Result<()> {
-    let Report { processor, generator, judge_model, alone, while_grading, judge, throughput, .. } = report;
+fn print_text(app: &Invocation, report: &ContentionReport) -> anyhow::Result<()> {
+    let ContentionReport { processor, generator, judge_model, alone, while_grading, judge, throughput, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} grades"))?;
     let header = ["ms", "alone p50", "p95", "p99", "while grading p50", "p95", "p99"].map(String::from).to_vec();
     let row = |name: &str, quantiles: fn(&Latencies) -> &Quantiles| {

@@ -27,7 +27,7 @@ const WORK: [usize; 2] = [1200, 256];
 
 /// The figures.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SharingReport {
     processor: String,
     generator: String,
     judge_model: String,
@@ -172,7 +172,7 @@ fn measure(
     arguments: &SharingArguments,
     mut person: Asking<'_>,
     mut judging: Asking<'_>,
-) -> Result<Report, GenerateError> {
+) -> Result<SharingReport, GenerateError> {
     let (n, n_candidates) = (arguments.repetitions, arguments.candidates);
     let steps = Steps::new(app.output, "measurements");
     let instructions = judging.new_tokens(COMPARISON[0]);
@@ -187,7 +187,7 @@ fn measure(
             .collect();
         Ok::<_, GenerateError>(Case::of(&pairs?))
     };
-    let report = Report {
+    let report = SharingReport {
         processor: processor_name(),
         generator: person.model.to_owned(),
         judge_model: judging.model.to_owned(),
@@ -201,8 +201,8 @@ fn measure(
     Ok(report)
 }
 
-fn print_text(app: &Invocation, report: &Report) -> anyhow::Result<()> {
-    let Report { processor, generator, judge_model, second_turn, respondent_b, both_orders, .. } = report;
+fn print_text(app: &Invocation, report: &SharingReport) -> anyhow::Result<()> {
+    let SharingReport { processor, generator, judge_model, second_turn, respondent_b, both_orders, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} compares"))?;
     let header = ["", "without, ms", "with, ms", "min", "max", "ratio"].map(String::from).to_vec();
     let row = |name: &str, case: &Case| {

@@ -62,7 +62,7 @@ pub(super) struct Room {
 impl Judge {
     /// Looks at it. What cannot be seen is the problem of the store, or of the configuration.
     pub(super) fn look(config: &Config, room: Option<Room>) -> Judge {
-        let model = config.critic.model.clone();
+        let model = config.judge.model.clone();
         Judge::look_in_store(config, room).unwrap_or(Judge { model, ..Judge::default() })
     }
 
@@ -72,15 +72,15 @@ impl Judge {
         let catalog = store.catalog();
         let candidates = candidates(config, catalog);
         let member = |model: &String, is_stronger| {
-            let asked = if model == LIKELIHOOD { &config.critic.likelihood_model } else { model };
+            let asked = if model == LIKELIHOOD { &config.judge.likelihood_model } else { model };
             let profile = profile(config, catalog, model)?.name.clone();
             Ok(Member { model: model.clone(), profile, is_installed: store.show(asked).is_ok(), is_stronger })
         };
-        let jurors = config.critic.jurors().iter().map(|model| member(model, false));
-        let stronger = Some(&config.critic.stronger).filter(|name| !name.is_empty()).map(|model| member(model, true));
+        let jurors = config.judge.jurors().iter().map(|model| member(model, false));
+        let stronger = Some(&config.judge.stronger).filter(|name| !name.is_empty()).map(|model| member(model, true));
         let jury: Vec<Member> = jurors.chain(stronger).collect::<anyhow::Result<_>>()?;
-        let is_jury = config.critic.jurors().len() > 1;
-        let model = &config.critic.jurors()[0];
+        let is_jury = config.judge.jurors().len() > 1;
+        let model = &config.judge.jurors()[0];
         Ok(Judge {
             model: model.clone(),
             profile: profile(config, catalog, model)?.name.clone(),
@@ -129,7 +129,7 @@ impl Judge {
                 let size = bytes(other.bytes);
                 let setting = match other.model == *model {
                     true => String::new(),
-                    false => format!(" and critic.model = \"{}\"", other.model),
+                    false => format!(" and judge.model = \"{}\"", other.model),
                 };
                 format!("; fits this machine: `hone pull {}` ({size}){setting}", other.model)
             }
@@ -144,7 +144,7 @@ fn seconds_per_grade(app: &Invocation, deep: bool) -> anyhow::Result<Option<f64>
             let spinner = Spinner::new(app.output, "measuring what a grade costs");
             JudgeSession::seconds_per_grade(app, interrupt::install()?, &spinner)
         }
-        false => Ok(app.marks(&app.config.critic.model, &app.rubric()?)?.map(|marks| marks.seconds_per_grade)),
+        false => Ok(app.marks(&app.config.judge.model, &app.rubric()?)?.map(|marks| marks.seconds_per_grade)),
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn instead_of(judge: &str, config: &Config, catalog: &Catalog, room: 
     others.retain(|other| other.model != judge);
     match room.and_then(|room| room.best_of(&others)) {
         Some(Candidate { model, bytes: size, .. }) => {
-            format!("`hone pull {model}` ({}) and critic.model = \"{model}\" get another one", bytes(size))
+            format!("`hone pull {model}` ({}) and judge.model = \"{model}\" get another one", bytes(size))
         }
         None => String::new(),
     }
@@ -247,7 +247,7 @@ mod tests {
             "middle (not installed); fits this machine: `hone pull middle` (4.40 GB)"
         );
         let other =
-            "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and critic.model = \"small\"";
+            "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and judge.model = \"small\"";
         assert_eq!(judge(false, Some(0)).row(), other);
         let member = |model: &str, is_installed, is_stronger| Member {
             model: model.to_string(),

@@ -13,7 +13,7 @@ use hone_judging::{CompareTask, GradeTask};
 use hone_memory::{BacklogEntry, Engram, Filters, Holder, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
-    ComparedAnswer, Comparison, Critique, Envelope, Grade, Judging, Payload, Preference, Prospect, QueryId,
+    ComparedAnswer, Comparison, Envelope, Grade, GradedAnswer, Judging, Payload, Preference, Prospect, QueryId,
     RespondentId,
 };
 use serde::Serialize;
@@ -237,7 +237,7 @@ impl Work<'_> {
             if is_failed(&grade.judging) {
                 *failures.entry(engram.query_id).or_default() += 1;
             }
-            let critique = Critique { query: engram.query.clone(), answer: engram.answer.clone(), grade };
+            let critique = GradedAnswer { query: engram.query.clone(), answer: engram.answer.clone(), grade };
             record(store, engram, Payload::CritiqueResult(critique));
             steps.show(summary.graded + summary.ungraded, summary.due, &summary.remark());
             Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::bail;
 use hone_app::judge::calibration::Calibrated;
-use hone_app::judge::marks::Asked;
+use hone_app::judge::marks::JudgeSetup;
 use hone_app::judging::dataset::{DataSet, ScoredAnswer};
 use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::{
@@ -32,7 +32,7 @@ struct Rated {
 
 /// What came of a calibration.
 #[derive(Serialize)]
-struct Report {
+struct CalibrationReport {
     judge: String,
     rubric: String,
     /// Answers that were rated with `/good` or `/bad`.
@@ -50,7 +50,7 @@ struct Report {
 }
 
 pub(super) fn run(app: &Invocation, arguments: &JudgeCalibrateArguments) -> anyhow::Result<Outcome> {
-    if app.config.critic.model == LIKELIHOOD {
+    if app.config.judge.model == LIKELIHOOD {
         return Err(usage("the scores of the likelihood judge come with their calibration: name another judge"));
     }
     let mut rated = from_memory(app)?;
@@ -71,7 +71,7 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeCalibrateArguments) -> anyh
     }
     refuse_too_few(&answers)?;
     let calibrated = kept(app, &session, &answers)?;
-    let report = Report::new(calibrated, [from_memory, rated.len() - from_memory, ungraded]);
+    let report = CalibrationReport::new(calibrated, [from_memory, rated.len() - from_memory, ungraded]);
     match arguments.json.json {
         true => app.output.print_json(&report)?,
         false => report.print(app)?,
@@ -82,10 +82,10 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeCalibrateArguments) -> anyh
 /// Fits a map and keeps it for the judge.
 fn kept(app: &Invocation, session: &JudgeSession, answers: &[RatedAnswer]) -> anyhow::Result<Calibrated> {
     let judge = session.judge();
-    let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
-    let asked = Asked { model: &critic.model, critic, profile, rubric };
-    let calibrated = Calibrated::new(&asked, cross_validated_calibration(answers), Calibration::fit(answers));
-    calibrated.keep(app.data_folder(), &app.store, &asked)?;
+    let (settings, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
+    let setup = JudgeSetup { model: &settings.model, settings, profile, rubric };
+    let calibrated = Calibrated::new(&setup, cross_validated_calibration(answers), Calibration::fit(answers));
+    calibrated.keep(app.data_folder(), &app.store, &setup)?;
     Ok(calibrated)
 }
 
@@ -170,11 +170,20 @@ fn answers(rated: &[Rated], grades: &[Grade]) -> Vec<RatedAnswer> {
     answers
 }
 
-impl Report {
-    fn new(calibrated: Calibrated, [from_memory, from_files, ungraded]: [usize; 3]) -> Report {
+impl CalibrationReport {
+    fn new(calibrated: Calibrated, [from_memory, from_files, ungraded]: [usize; 3]) -> CalibrationReport {
         let agreement = [1.0, 2.0, 3.0, 4.0, 5.0].map(|score| calibrated.probability(score));
         let Calibrated { model: judge, rubric, held_out, .. } = calibrated;
-        Report { judge, rubric, from_memory, from_files, ungraded, held_out, helps: held_out.helps(), agreement }
+        CalibrationReport {
+            judge,
+            rubric,
+            from_memory,
+            from_files,
+            ungraded,
+            held_out,
+            helps: held_out.helps(),
+            agreement,
+        }
     }
 
     fn print(&self, app: &Invocation) -> anyhow::Result<()> {
@@ -183,7 +192,7 @@ impl Report {
         let agreement =
             (1..).zip(self.agreement).map(|(score, share): (usize, f64)| format!("{score}: {}", percent(share)));
         let verdict = match self.helps {
-            true => "helps: critic.calibrated = true shows it in the badge",
+            true => "helps: judge.calibrated = true shows it in the badge",
             false => "does not help, and is not shown: more ratings may change that",
         };
         let rows = [

@@ -12,7 +12,7 @@ use hone_judging::LIKELIHOOD;
 use hone_protocol::{Grade, Preference};
 
 use self::evaluation::{Evaluation, Verdicts};
-use self::report::Report;
+use self::report::JudgeReport;
 use crate::arguments::JudgeEvalArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -22,7 +22,7 @@ use crate::terminal::progress::Steps;
 pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::Result<Outcome> {
     let set = arguments.file.as_deref().map_or_else(|| Ok(DataSet::examination()), DataSet::read)?;
     let judges = match arguments.judge.as_slice() {
-        [] => vec![app.config.critic.model.clone()],
+        [] => vec![app.config.judge.model.clone()],
         named => named.to_vec(),
     };
     for judge in judges.iter().filter(|judge| *judge != LIKELIHOOD) {
@@ -38,7 +38,7 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::R
         };
         evaluations.push(Evaluation::new(judge, &session, &set, verdicts));
     }
-    let report = Report::new(&set, &evaluations);
+    let report = JudgeReport::new(&set, &evaluations);
     match (arguments.json.json, arguments.csv) {
         (true, _) => app.output.print_json(&report)?,
         (false, true) => app.output.print_line(&report.csv())?,
@@ -50,7 +50,7 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::R
 /// The same app, with this judge.
 fn asking(app: &App, judge: &str) -> anyhow::Result<App> {
     let mut config = app.config.clone();
-    config.set_text("critic.model", judge, Source::Flag("--judge"))?;
+    config.set_text("judge.model", judge, Source::Flag("--judge"))?;
     Ok(app.with_config(config))
 }
 

@@ -11,7 +11,7 @@ use crate::terminal::Line as OutputLine;
 const MARK_COLUMNS: usize = 2;
 
 /// An answer in a list.
-pub(super) struct Line {
+pub(super) struct EngramLine {
     pub(super) query_id: QueryId,
     pub(super) grade: Option<Grade>,
     /// The cells after the id.
@@ -22,7 +22,7 @@ pub(super) struct Line {
 ///
 /// # Errors
 /// When memory cannot be read, or stdout cannot be written.
-pub(super) fn print_lines(app: &Invocation, store: &MemoryStore, lines: Vec<Line>) -> anyhow::Result<()> {
+pub(super) fn print_lines(app: &Invocation, store: &MemoryStore, lines: Vec<EngramLine>) -> anyhow::Result<()> {
     let ids: Vec<QueryId> = lines.iter().map(|line| line.query_id).collect();
     let n_digits = store.abbreviate(&ids)?.into_iter().max().unwrap_or(0);
     let (mut marks, mut rows) = (Vec::new(), Vec::new());

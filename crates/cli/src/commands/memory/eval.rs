@@ -22,8 +22,8 @@ use hone_app::describe::on_one_line;
 use serde::Deserialize;
 
 use self::changes::Changes;
-use self::figures::Report;
-use self::run::{Asked, Memories};
+use self::figures::RecallReport;
+use self::run::{Memories, ProbeResult};
 use self::set::RecallSet;
 use super::search::labelled;
 use crate::arguments::MemoryEvalArguments;
@@ -51,7 +51,7 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryEvalArguments) -> anyhow::
         if arguments.details && !arguments.json.json {
             changes.details.iter().try_for_each(|line| app.output.print_line(&visible(line)))?;
         }
-        reports.push(Report::new(&set, &memories, &asked, changes));
+        reports.push(RecallReport::new(&set, &memories, &asked, changes));
     }
     match (reports.as_slice(), arguments.json.json) {
         ([report], true) => app.output.print_json(report)?,
@@ -67,8 +67,8 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryEvalArguments) -> anyhow::
     Ok(Outcome::Done)
 }
 
-fn show_details(app: &Invocation, asked: &[Asked]) -> anyhow::Result<()> {
-    for Asked { person, probe, recalled, items, .. } in asked {
+fn show_details(app: &Invocation, asked: &[ProbeResult]) -> anyhow::Result<()> {
+    for ProbeResult { person, probe, recalled, items, .. } in asked {
         app.output.print_line(&visible(&format!("{person} {}: {}", probe.kind, probe.text)))?;
         let rows = recalled.iter().zip(items).map(|(recalled, item)| {
             let said = on_one_line(&recalled.query);

@@ -3,7 +3,7 @@
 use hone_app::describe::{moment, on_one_line};
 use hone_memory::{Engram, MemoryStore};
 
-use super::describe::{Line, print_lines};
+use super::describe::{EngramLine, print_lines};
 use crate::arguments::MemoryListArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -22,9 +22,9 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryListA
     Ok(Outcome::Done)
 }
 
-fn line(engram: Engram) -> Line {
+fn line(engram: Engram) -> EngramLine {
     let respondent = engram.respondent_id.to_string();
-    Line {
+    EngramLine {
         query_id: engram.query_id,
         grade: engram.grade,
         cells: vec![moment(engram.at), respondent, engram.model, on_one_line(&engram.query)],

@@ -4,7 +4,7 @@ use hone_app::describe::on_one_line;
 use hone_memory::{Engram, Filters, Matching, MemoryStore, RecallQuestion, Whose};
 use hone_protocol::{Embed, RecalledEngram};
 
-use super::describe::{Line, print_lines};
+use super::describe::{EngramLine, print_lines};
 use crate::arguments::MemorySearchArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -97,13 +97,13 @@ fn make_vectors(app: &Invocation, store: &MemoryStore, embedder: &dyn Embed, lac
     Ok(())
 }
 
-fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<Line> {
+fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<EngramLine> {
     let grade = store.get(recalled.query_id)?.and_then(|engram| engram.grade);
     let (asked, answered) = match recalled.is_fact {
         true => ("stated", String::new()),
         false => ("asked", format!("answered: {}", on_one_line(&recalled.answer))),
     };
-    Ok(Line {
+    Ok(EngramLine {
         query_id: recalled.query_id,
         grade,
         cells: vec![

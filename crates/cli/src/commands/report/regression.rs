@@ -35,7 +35,7 @@ const CHAT: &str = "chat";
 
 /// What is printed.
 #[derive(Serialize)]
-struct Report<'a> {
+struct RegressionReport<'a> {
     model: &'a str,
     /// The judge; `None` if there is no verdict.
     judge: Option<String>,
@@ -91,7 +91,7 @@ pub(super) fn run(app: &Invocation, arguments: &ReportArguments, model: &str) ->
         return Ok(Outcome::Interrupted);
     };
     let pairs: Vec<Pair<'_>> = questions.iter().zip(&said).map(|(then, said)| Pair::new(model, then, said)).collect();
-    let report = Report::new(model, arguments.comparison.seed, left_out, &pairs);
+    let report = RegressionReport::new(model, arguments.comparison.seed, left_out, &pairs);
     if report.self_graded {
         app.output.note("do not rely on this: the judge gave some of the answers itself; --judge names another one");
     }
@@ -137,7 +137,7 @@ fn left_out_in_words(left_out: &BTreeMap<Reason, usize>) -> String {
 }
 
 /// What a model says to a question, and what the judge says of it; without an answer there is no verdict.
-struct Said {
+struct NewAnswer {
     answer: Answer,
     preference: Option<Preference>,
 }
@@ -148,13 +148,13 @@ fn ask(
     session: &JudgeSession,
     replay: &Replay<'_>,
     questions: &[Engram],
-) -> anyhow::Result<Option<Vec<Said>>> {
+) -> anyhow::Result<Option<Vec<NewAnswer>>> {
     let steps = Steps::new(app.output, "answers");
     let show = |done| steps.show(done, questions.len(), "");
     let answers = replay.answers(questions, session.interrupt(), show);
     steps.clear();
     let Some(answers) = answers? else { return Ok(None) };
-    let mut said: Vec<Said> = answers.into_iter().map(|answer| Said { answer, preference: None }).collect();
+    let mut said: Vec<NewAnswer> = answers.into_iter().map(|answer| NewAnswer { answer, preference: None }).collect();
     let (places, tasks) = tasks(questions, &said);
     let steps = Steps::new(app.output, "verdicts");
     let completed = session.judge_all(&tasks, &app.config.engine.model, &steps, |index, preference: Preference| {
@@ -167,8 +167,8 @@ fn ask(
 }
 
 /// What is compared: the places of the questions that were answered, and for each the answer of the past and the new one.
-fn tasks(questions: &[Engram], said: &[Said]) -> (Vec<usize>, Vec<CompareTask>) {
-    let task = |(place, (then, said)): (usize, (&Engram, &Said))| {
+fn tasks(questions: &[Engram], said: &[NewAnswer]) -> (Vec<usize>, Vec<CompareTask>) {
+    let task = |(place, (then, said)): (usize, (&Engram, &NewAnswer))| {
         let answer_b = said.answer.clone().ok()?;
         Some((place, CompareTask { query: then.query.clone(), answer_a: then.answer.clone(), answer_b }))
     };
@@ -178,7 +178,7 @@ fn tasks(questions: &[Engram], said: &[Said]) -> (Vec<usize>, Vec<CompareTask>) 
 /// A question, both answers to it, and the verdict.
 struct Pair<'a> {
     then: &'a Engram,
-    said: &'a Said,
+    said: &'a NewAnswer,
     /// `None` without a verdict.
     row: Option<PairRow>,
     /// Whether the judge also gave one of the answers.
@@ -186,7 +186,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(model: &str, then: &'a Engram, said: &'a Said) -> Pair<'a> {
+    fn new(model: &str, then: &'a Engram, said: &'a NewAnswer) -> Pair<'a> {
         let judged = said.answer.as_ref().ok().zip(said.preference.as_ref());
         let judged = judged.filter(|(_, preference)| preference.judging.failure.is_none());
         let judge = judged.map_or("", |(_, preference)| preference.judging.judge.as_str());
@@ -228,14 +228,14 @@ impl<'a> Compared<'a> {
     }
 }
 
-impl<'a> Report<'a> {
-    fn new(model: &'a str, seed: u64, left_out: BTreeMap<Reason, usize>, pairs: &[Pair<'a>]) -> Report<'a> {
+impl<'a> RegressionReport<'a> {
+    fn new(model: &'a str, seed: u64, left_out: BTreeMap<Reason, usize>, pairs: &[Pair<'a>]) -> RegressionReport<'a> {
         let mut rows: BTreeMap<&str, Vec<&PairRow>> = BTreeMap::new();
         for pair in pairs {
             rows.entry(&pair.then.model).or_default().extend(&pair.row);
         }
         let all = || pairs.iter().filter_map(|pair| pair.row.as_ref());
-        Report {
+        RegressionReport {
             model,
             judge: all().next().map(|row| row.judge.clone()),
             self_graded: pairs.iter().any(|pair| pair.is_by_contender),
@@ -277,7 +277,7 @@ impl<'a> Report<'a> {
     }
 
     fn summary(&self) -> String {
-        let Report { model, regression, .. } = self;
+        let RegressionReport { model, regression, .. } = self;
         let judge = self.judge.as_deref().unwrap_or("nobody");
         let (won, of) = (regression.won, regression.win_rate.of);
         match regression.conclusion {

@@ -2,7 +2,7 @@
 
 use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Chunk, Comparison, Critique, Envelope, Feedback, JudgingMethod, Nothing, Payload, Preference, Rating, Recall,
+    Chunk, Comparison, Envelope, Feedback, GradedAnswer, JudgingMethod, Nothing, Payload, Preference, Rating, Recall,
     RecallMode, RecalledEngram, RespondentId, SessionId, Subject,
 };
 
@@ -32,7 +32,7 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
     let store = home.open();
     let critique = |number: u64| {
         let Engram { query, answer, .. } = engram(number);
-        Payload::CritiqueResult(Critique { query, answer, grade: grade(Some(4)) })
+        Payload::CritiqueResult(GradedAnswer { query, answer, grade: grade(Some(4)) })
     };
     let recalled = |number: u64| {
         let Engram { query_id, query, answer, .. } = engram(number);

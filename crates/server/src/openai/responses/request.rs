@@ -94,7 +94,7 @@ pub(super) enum Sending {
 }
 
 /// The question of a request, and what is done with its response.
-pub(super) struct Asked {
+pub(super) struct AskedResponse {
     pub(super) query: Query,
     pub(super) sending: Sending,
     /// Whether the response is kept for later requests.
@@ -118,7 +118,7 @@ impl ResponseRequest {
     ///
     /// # Errors
     /// When a value is out of its range, contradicts another, or asks for what hone does not have.
-    pub(super) fn asked(mut self, parts: &ServerParts, before: Vec<Value>) -> Result<Asked, ApiError> {
+    pub(super) fn asked(mut self, parts: &ServerParts, before: Vec<Value>) -> Result<AskedResponse, ApiError> {
         self.refuse_unknown()?;
         let (sending, keeps) = (self.sending()?, self.store.unwrap_or(true));
         let most_calls = if self.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
@@ -129,7 +129,7 @@ impl ResponseRequest {
         input.extend(self.input.take().map(Input::items).transpose()?.unwrap_or_default());
         let query = self.query(parts, &input)?;
         let head = self.head(&query);
-        Ok(Asked { query, sending, keeps, head, input, most_calls })
+        Ok(AskedResponse { query, sending, keeps, head, input, most_calls })
     }
 
     fn refuse_unknown(&self) -> Result<(), ApiError> {

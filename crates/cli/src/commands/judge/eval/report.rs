@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 
 /// What is printed.
 #[derive(Serialize)]
-pub(super) struct Report<'a> {
+pub(super) struct JudgeReport<'a> {
     /// The path of the set's file, or what it is.
     set: String,
     /// The formats of its lines.
@@ -21,9 +21,9 @@ pub(super) struct Report<'a> {
     agreement: Vec<JudgesAgreement>,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(set: &DataSet, evaluations: &'a [Evaluation]) -> Report<'a> {
-        Report {
+impl<'a> JudgeReport<'a> {
+    pub(super) fn new(set: &DataSet, evaluations: &'a [Evaluation]) -> JudgeReport<'a> {
+        JudgeReport {
             set: set.name.clone(),
             formats: set.formats.iter().copied().collect(),
             answers: set.answers.len(),
@@ -35,7 +35,7 @@ impl<'a> Report<'a> {
 
     /// Prints a row for each figure and a column for each judge, then how far the judges agree.
     pub(super) fn print(&self, app: &Invocation) -> anyhow::Result<()> {
-        let Report { set, answers, pairs, .. } = self;
+        let JudgeReport { set, answers, pairs, .. } = self;
         app.output.note(&format!("{set}: {answers} answers and {pairs} pairs; intervals of 95 %"));
         let mut table = vec![self.row("FIGURE", |evaluation| evaluation.judge.clone())];
         let labels = self.judges.first().map(|evaluation| evaluation.figures.as_slice()).unwrap_or_default();

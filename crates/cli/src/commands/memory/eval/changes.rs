@@ -26,7 +26,7 @@ pub(super) struct Changes {
 }
 
 /// A fact, and the turn in which it was stated.
-type Said = (usize, StatedFact);
+type StatedFactAt = (usize, StatedFact);
 
 impl Changes {
     pub(super) fn of(set: &RecallSet, memories: &Memories, settings: &MemorySettings) -> anyhow::Result<Changes> {
@@ -37,7 +37,7 @@ impl Changes {
         Ok(changes)
     }
 
-    fn add(&mut self, person: &Person, facts: &[Said], settings: &MemorySettings) {
+    fn add(&mut self, person: &Person, facts: &[StatedFactAt], settings: &MemorySettings) {
         let changed: Vec<(usize, usize)> =
             person.probes.iter().filter_map(|probe| changed_turns(probe, facts)).collect();
         let mut found = BTreeSet::new();
@@ -68,7 +68,7 @@ impl Changes {
 }
 
 /// The turns in which a probe's answer was stated before and after it changed, if both were taken as facts.
-fn changed_turns(probe: &super::set::Probe, facts: &[Said]) -> Option<(usize, usize)> {
+fn changed_turns(probe: &super::set::Probe, facts: &[StatedFactAt]) -> Option<(usize, usize)> {
     let Evidence::Texts { expects, rejects } = &probe.evidence else { return None };
     let [first, last] = probe.sources[..] else { return None };
     let holds = |turn: usize, texts: &[String]| {
@@ -80,7 +80,7 @@ fn changed_turns(probe: &super::set::Probe, facts: &[Said]) -> Option<(usize, us
 }
 
 /// The facts of a memory in order of time.
-fn facts(memory: &Memory) -> anyhow::Result<Vec<Said>> {
+fn facts(memory: &Memory) -> anyhow::Result<Vec<StatedFactAt>> {
     let (mut facts, mut after) = (Vec::new(), Some(0));
     while let Some(from) = after {
         let (engrams, next) = memory.store.walk(from, 64)?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::changes::Changes;
-use super::run::{Asked, Item, Memories};
+use super::run::{Item, Memories, ProbeResult};
 use super::set::{Evidence, RecallSet};
 use crate::arguments::Split;
 
@@ -20,7 +20,7 @@ const BOUNDS: [usize; 2] = [RESAMPLES * 25 / 1_000, RESAMPLES * 975 / 1_000 - 1]
 
 /// A measurement of one set under one configuration.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct RecallReport {
     set: String,
     embedder: String,
     persons: usize,
@@ -75,13 +75,13 @@ struct Estimate {
     high: f64,
 }
 
-impl Report {
-    pub(super) fn new(set: &RecallSet, memories: &Memories, asked: &[Asked], changes: Changes) -> Report {
+impl RecallReport {
+    pub(super) fn new(set: &RecallSet, memories: &Memories, asked: &[ProbeResult], changes: Changes) -> RecallReport {
         let (stated, found) = memories.extraction(set);
         let mut splits: Vec<Option<Split>> = asked.iter().map(|asked| asked.split).collect();
         splits.sort();
         splits.dedup();
-        Report {
+        RecallReport {
             set: set.name.clone(),
             embedder: memories.embedder.model().to_owned(),
             persons: set.persons.len(),
@@ -120,9 +120,9 @@ impl Report {
 }
 
 impl SplitFigures {
-    fn new(split: Option<Split>, asked: &[Asked]) -> SplitFigures {
-        let asked: Vec<&Asked> = asked.iter().filter(|asked| asked.split == split).collect();
-        let mut kinds: BTreeMap<String, Vec<&Asked>> = BTreeMap::new();
+    fn new(split: Option<Split>, asked: &[ProbeResult]) -> SplitFigures {
+        let asked: Vec<&ProbeResult> = asked.iter().filter(|asked| asked.split == split).collect();
+        let mut kinds: BTreeMap<String, Vec<&ProbeResult>> = BTreeMap::new();
         for one in &asked {
             kinds.entry(one.probe.kind.clone()).or_default().push(one);
         }
@@ -132,13 +132,14 @@ impl SplitFigures {
 }
 
 impl Figures {
-    fn new(asked: &[&Asked]) -> Figures {
-        let has_answer = |asked: &&Asked| asked.probe.evidence != Evidence::Nothing;
-        let (answerable, rest): (Vec<&Asked>, Vec<&Asked>) = asked.iter().copied().partition(|asked| has_answer(asked));
-        let is_hit_in = |asked: &&Asked, n: usize| f64::from(asked.items.iter().take(n).any(|item| item.is_hit));
+    fn new(asked: &[&ProbeResult]) -> Figures {
+        let has_answer = |asked: &&ProbeResult| asked.probe.evidence != Evidence::Nothing;
+        let (answerable, rest): (Vec<&ProbeResult>, Vec<&ProbeResult>) =
+            asked.iter().copied().partition(|asked| has_answer(asked));
+        let is_hit_in = |asked: &&ProbeResult, n: usize| f64::from(asked.items.iter().take(n).any(|item| item.is_hit));
         let hits_in = |n: usize| estimate(answerable.iter().map(|asked| (is_hit_in(asked, n), 1.0)).collect());
         let share = |is_meant: fn(&Item) -> bool| {
-            let counts = |asked: &&Asked| {
+            let counts = |asked: &&ProbeResult| {
                 (asked.items.iter().filter(|item| is_meant(item)).count() as f64, asked.items.len() as f64)
             };
             estimate(asked.iter().map(counts).collect())

@@ -41,7 +41,7 @@ pub(super) fn read(name: &str, text: &str) -> anyhow::Result<RecallSet> {
 /// A line of hone's own format.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum CorpusLine {
     Session {
         person: String,
         session: u64,
@@ -69,15 +69,15 @@ fn own(text: &str) -> anyhow::Result<Vec<Person>> {
     for (number, line) in
         (1..).zip(text.trim_start_matches('\u{feff}').lines()).filter(|(_, line)| !line.trim().is_empty())
     {
-        let line: Line =
+        let line: CorpusLine =
             serde_json::from_str(line).with_context(|| format!("line {number} is no session and no probe"))?;
         match line {
-            Line::Session { person, session, turns } => {
+            CorpusLine::Session { person, session, turns } => {
                 let turn =
                     |turn: OwnTurn| Turn { session, user: turn.user, assistant: turn.assistant, outcome: turn.outcome };
                 of(&mut persons, person).turns.extend(turns.into_iter().map(turn));
             }
-            Line::Probe { person, probe, kind, expects, rejects, sources } => {
+            CorpusLine::Probe { person, probe, kind, expects, rejects, sources } => {
                 let person = of(&mut persons, person);
                 let sources = sources.into_iter().map(|place| place_of(person, place)).collect::<anyhow::Result<_>>();
                 let sources = sources.with_context(|| format!("line {number}"))?;

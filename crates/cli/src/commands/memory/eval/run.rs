@@ -44,7 +44,7 @@ pub(super) struct Memory {
 }
 
 /// What came of a probe.
-pub(super) struct Asked<'a> {
+pub(super) struct ProbeResult<'a> {
     pub(super) split: Option<Split>,
     pub(super) person: &'a str,
     pub(super) probe: &'a Probe,
@@ -94,7 +94,11 @@ impl Memories {
     ///
     /// # Errors
     /// When memory cannot be read.
-    pub(super) fn ask<'a>(&self, set: &'a RecallSet, settings: &MemorySettings) -> anyhow::Result<Vec<Asked<'a>>> {
+    pub(super) fn ask<'a>(
+        &self,
+        set: &'a RecallSet,
+        settings: &MemorySettings,
+    ) -> anyhow::Result<Vec<ProbeResult<'a>>> {
         let mut asked = Vec::new();
         for (person, memory) in set.persons.iter().zip(&self.memories) {
             let (store, embedder) = (memory.store.clone(), self.embedder.clone());
@@ -103,7 +107,7 @@ impl Memories {
                 let recalled = recaller.search(&probe.text, &[], None);
                 let items = recalled.iter().map(|recalled| memory.judged(person, probe, recalled));
                 let items = items.collect::<anyhow::Result<Vec<Item>>>()?;
-                asked.push(Asked { split: person.split, person: &person.name, probe, recalled, items });
+                asked.push(ProbeResult { split: person.split, person: &person.name, probe, recalled, items });
             }
         }
         Ok(asked)

@@ -1,6 +1,6 @@
 //! Answers that wait for the other respondent's answer to the same question, and pairs that wait to be compared.
 //!
-//! All of it outlives a critic that panics: the next one takes up the comparison that the last one was at.
+//! All of it outlives an agent that panics: the next one takes up the comparison that the last one was at.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,12 +67,12 @@ impl AnswerPair {
     }
 }
 
-/// What every critic of a team has in common.
+/// What every judge agent of a team has in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedPairs(Arc<Mutex<PairBuffer>>);
 
 impl SharedPairs {
-    /// A critic that panicked has left it consistent.
+    /// An agent that panicked has left it consistent.
     pub(crate) fn lock(&self) -> MutexGuard<'_, PairBuffer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +92,7 @@ pub(crate) struct PairBuffer {
 pub(crate) enum NextPair {
     /// It is compared.
     Compare(AnswerPair),
-    /// It stays uncompared: critics have failed at it.
+    /// It stays uncompared: judge agents have failed at it.
     GiveUp(AnswerPair),
 }
 
@@ -103,7 +103,7 @@ impl PairBuffer {
         self.complete.extend(complete);
     }
 
-    /// The pair to compare now: the one at which a critic has failed, or else the next one.
+    /// The pair to compare now: the one at which a judge agent has failed, or else the next one.
     pub(crate) fn begin(&mut self) -> Option<NextPair> {
         let (pair, attempts) = self.current.take().or_else(|| Some((self.complete.pop_front()?, 0)))?;
         if attempts == MOST_ATTEMPTS {
@@ -212,7 +212,7 @@ mod tests {
         };
         let question = |question| Some(QueryId::from_bits(question));
         assert_eq!(begun(buffer.begin()), (question(1), true));
-        assert_eq!(begun(buffer.begin()), (question(1), true), "the critic has panicked");
+        assert_eq!(begun(buffer.begin()), (question(1), true), "the judge agent has panicked");
         assert_eq!(begun(buffer.begin()), (question(1), false));
         assert_eq!(begun(buffer.begin()), (question(2), true));
         buffer.end();

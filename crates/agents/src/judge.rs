@@ -1,4 +1,4 @@
-//! The critic agent: has every answer graded, and both answers to one question compared.
+//! The judge agent: has every answer graded, and both answers to one question compared.
 //!
 //! It drives the judge's generation from its own loop, alongside its mailbox: a cancellation ends a grading within one
 //! token, and answers that arrive in the meantime are deferred. Every answer leads to exactly one `critique.result`,
@@ -14,7 +14,7 @@ use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_judging::{GradeTask, Jury, JuryRun};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
-use hone_protocol::{Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject};
+use hone_protocol::{Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Payload, Preference, Response, Subject};
 
 use self::pairs::{AnswerPair, Graded, NextPair, SharedPairs};
 use self::states::{
@@ -24,7 +24,7 @@ use self::states::{
 use crate::machine::AgentState;
 use crate::topic::{Topic, Withdrawal};
 
-/// The agent's name.
+/// The agent's name on the bus, where messages have called it so from the beginning.
 pub(crate) const NAME: &str = "critic";
 
 /// The subjects that the agent subscribes to.
@@ -32,19 +32,19 @@ pub(crate) const SUBJECTS: [Subject; 3] =
     [Subject::ResponseGeneration, Subject::QueryCancelled, Subject::SessionClosed];
 
 /// The agent.
-pub(crate) struct CriticAgent {
+pub(crate) struct JudgeAgent {
     bus: Bus,
     judge: Jury,
     state: State,
     pairs: SharedPairs,
 }
 
-impl CriticAgent {
-    /// A critic, which begins with the comparison that the one before has failed at.
+impl JudgeAgent {
+    /// A judge, which begins with the comparison that the one before has failed at.
     pub(crate) fn new(bus: Bus, judge: Jury, pairs: SharedPairs) -> Self {
-        let mut critic = CriticAgent { bus, judge, state: State::default(), pairs };
-        critic.resume();
-        critic
+        let mut agent = JudgeAgent { bus, judge, state: State::default(), pairs };
+        agent.resume();
+        agent
     }
 
     fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) {
@@ -148,7 +148,7 @@ impl CriticAgent {
         if let Some(failure) = &grade.judging.failure {
             tracing::info!(query_id = %graded.topic.query_id, "an answer stays unscored: {failure}");
         }
-        let critique = Critique { query: graded.query, answer: graded.answer, grade };
+        let critique = GradedAnswer { query: graded.query, answer: graded.answer, grade };
         graded.topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
     }
 
@@ -218,7 +218,7 @@ impl CriticAgent {
         let (query, answer) = (response.query.clone(), response.answer.clone());
         // What can never be graded says so, whatever else keeps it from its grade.
         let why_not = response.why_not_judged();
-        let critique = Critique { query, answer, grade: Grade::unscored(why_not.unwrap_or(reason)) };
+        let critique = GradedAnswer { query, answer, grade: Grade::unscored(why_not.unwrap_or(reason)) };
         topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
         if pairing == Pairing::Compare && why_not.is_none() {
             self.pairs.lock().add(unscored(topic, response));
@@ -226,7 +226,7 @@ impl CriticAgent {
     }
 }
 
-impl Agent for CriticAgent {
+impl Agent for JudgeAgent {
     type Event = Wakeup<GenerationEvent>;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
@@ -262,8 +262,8 @@ impl Agent for CriticAgent {
     }
 }
 
-/// Why there is no verdict where the critic has panicked.
-pub(crate) const FAILED: &str = "the critic failed at this answer and was started again";
+/// Why there is no verdict where the judge agent has panicked.
+pub(crate) const FAILED: &str = "the judge failed at this answer and was started again";
 
 /// Whether an answer without a grade is compared all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The states of the critic agent and the actions each allows. Unwanted answers are published ungraded, without the
+//! The states of the judge agent and the actions each allows. Unwanted answers are published ungraded, without the
 //! judge.
 
 use hone_judging::{CompareTask, GradeTask, JuryRun};
