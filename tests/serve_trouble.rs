@@ -129,17 +129,34 @@ fn page_is_told(served: &Served, question: &Value) -> String {
     served.post("/hone/v1/chat", &asked)
 }
 
-/// Checks that questions are answered although nothing can be written.
+/// Checks that questions are answered although nothing can be written, and that their clients are told.
 #[cfg(target_os = "linux")]
 #[track_caller]
-fn check_answers(served: &Served) {
+fn check_answers_that_are_not_kept(served: &Served) {
+    for answer in check_answers(served) {
+        assert!(answer.contains("x-hone-kept: false") && answer.contains("\"kept\":false"), "{answer}");
+    }
+    let messages = json!([{"role": "user", "content": "In which city is the Eiffel Tower?"}]);
+    let body = json!({"messages": messages, "temperature": 0, "max_tokens": 16, "stream": true});
+    for path in ["/v1/chat/completions", "/api/chat", "/v1/messages"] {
+        let events = served.post(path, &body);
+        assert!(status_of(&events) == 200 && events.contains("\"kept\":false"), "{path}: {events}");
+    }
+}
+
+/// Checks that questions are answered.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn check_answers(served: &Served) -> Vec<String> {
     let messages = json!([{"role": "user", "content": "In which city is the Eiffel Tower?"}]);
     let asked = json!({"messages": messages, "temperature": 0, "max_tokens": 16});
     let input = json!({"input": "In which city is the Eiffel Tower?", "temperature": 0, "max_output_tokens": 16});
-    for (path, body) in [("/v1/chat/completions", &asked), ("/v1/responses", &input)] {
+    let answer = |(path, body)| {
         let answer = served.post(path, body);
         assert!(status_of(&answer) == 200 && answer.contains("Paris"), "{path}: {answer}");
-    }
+        answer
+    };
+    [("/v1/chat/completions", &asked), ("/v1/responses", &input)].map(answer).into()
 }
 
 #[cfg(target_os = "linux")]
@@ -157,7 +174,7 @@ fn a_full_disk_keeps_nobody_from_an_answer_and_loses_nothing() {
     let conversations = || served.request("GET", "/hone/v1/conversations", &json!({}));
     let name = body_of(&conversations())["conversations"][0]["name"].as_str().unwrap().to_owned();
     disk.fill_up();
-    check_answers(&served);
+    check_answers_that_are_not_kept(&served);
     for question in [json!({}), json!({"conversation": name})] {
         let told = page_is_told(&served, &question);
         assert!(told.contains("No space left on device"), "{told}");
@@ -183,7 +200,7 @@ fn a_read_only_home_keeps_nobody_from_an_answer() {
     std::fs::create_dir(disk.path("data")).unwrap();
     disk.make_read_only();
     let mut served = Served::start_in(home_on(&disk), &[]);
-    check_answers(&served);
+    check_answers_that_are_not_kept(&served);
     let told = page_is_told(&served, &json!({}));
     assert!(told.contains("Read-only file system"), "{told}");
     assert_eq!(served.process.try_wait().unwrap(), None);

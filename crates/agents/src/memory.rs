@@ -1,13 +1,15 @@
 //! The memory agent: writes engrams, and what is learnt about them later.
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
-//! can be. When idle, it first computes missing vectors, for engrams written without an embedder or with a different
-//! one, then searches questions from earlier versions for facts, and then has memory backed up once a day. Errors of
-//! the store are logged, and the agent resumes with the next message; what a store that keeps (see
-//! [`MemoryStore::keeping`]) cannot take now is written later. Before it stops, it processes everything in its mailbox.
+//! can be. An answer is durable before its vector is computed, which follows once no message waits. When idle, it first
+//! computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
+//! from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the
+//! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is
+//! written later. Before it stops, it processes everything in its mailbox.
 
 pub(crate) mod states;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ pub(crate) struct MemoryAgent {
     rememberer: Rememberer,
     judging: WhoGrades,
     state: State,
+    /// Engrams that were just written, and whose vectors come next.
+    incomplete: VecDeque<Engram>,
     /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
     /// Engrams of earlier versions, whose questions were not searched for facts; none once all were.
@@ -76,7 +80,15 @@ impl MemoryAgent {
     pub(crate) fn new(bus: Bus, rememberer: Rememberer, judging: WhoGrades) -> Self {
         let lacking = rememberer.embedder.is_some().then(Vec::new);
         let unsearched = rememberer.takes_facts.then(Vec::new);
-        MemoryAgent { bus, rememberer, judging, state: State::default(), lacking, unsearched }
+        MemoryAgent {
+            bus,
+            rememberer,
+            judging,
+            state: State::default(),
+            incomplete: VecDeque::new(),
+            lacking,
+            unsearched,
+        }
     }
 
     fn store(&self) -> &MemoryStore {
@@ -122,7 +134,7 @@ impl MemoryAgent {
         self.state = State::Idle(idle);
     }
 
-    fn write(&self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
+    fn write(&mut self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
         let engram = Engram {
             at: message.at,
             owner: topic.owner,
@@ -135,7 +147,10 @@ impl MemoryAgent {
             WhoGrades::By(holder) => Some(holder),
             WhoGrades::Never | WhoGrades::Later => None,
         };
-        let sequence = self.rememberer.remember(engram, holder)?;
+        let (sequence, is_complete) = self.rememberer.remember_first(engram.clone(), holder)?;
+        if !is_complete {
+            self.incomplete.push_back(engram);
+        }
         if sequence == 0 {
             tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
             return Ok(());
@@ -151,6 +166,13 @@ impl MemoryAgent {
             (WhoGrades::Never, _) => engram,
             (_, Some(reason)) => Engram { grade: Some(Grade::unscored(reason)), ..engram },
             (_, None) => Engram { due: Some(Due::fresh(engram.respondent_id == RespondentId::B)), ..engram },
+        }
+    }
+
+    /// Computes the vector of an engram that was just written.
+    fn complete_one(&mut self) {
+        if let Some(engram) = self.incomplete.pop_front() {
+            self.perform(EmbedOne, |agent| agent.rememberer.complete(&engram));
         }
     }
 
@@ -214,7 +236,11 @@ impl Agent for MemoryAgent {
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let has_work = self.lacking.is_some() || self.unsearched.is_some();
-        let rest = after(if has_work { REST } else { LONG_REST });
+        let rest = after(match (self.incomplete.is_empty(), has_work) {
+            (false, _) => Duration::ZERO,
+            (true, true) => REST,
+            (true, false) => LONG_REST,
+        });
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -229,6 +255,7 @@ impl Agent for MemoryAgent {
                 self.receive(&message);
                 inbox.release(|_| true);
             }
+            Event::Rest if !self.incomplete.is_empty() => self.complete_one(),
             Event::Rest if self.lacking.is_some() => self.embed_one(),
             Event::Rest if self.unsearched.is_some() => self.add_facts_of_one(),
             Event::Rest => self.store().back_up_if_due(Timestamp::now()),
@@ -238,6 +265,9 @@ impl Agent for MemoryAgent {
     fn stopped(&mut self, inbox: &mut Inbox) {
         while let Ok(message) = inbox.messages().try_recv() {
             self.handle_event(Event::Message(message), inbox);
+        }
+        while !self.incomplete.is_empty() {
+            self.complete_one();
         }
     }
 

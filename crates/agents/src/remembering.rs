@@ -41,6 +41,31 @@ impl Rememberer {
         self.store.remember_exchange(engram, vector, Some(facts(statements, vectors)), holder)
     }
 
+    /// Remembers an exchange whose question states no fact without its vector, which [`Rememberer::complete`] computes
+    /// later: whoever waits for an answer does not wait for that. Otherwise as [`Rememberer::remember`]. Returns also
+    /// whether it is complete.
+    ///
+    /// # Errors
+    /// When it can be neither written nor kept.
+    pub(crate) fn remember_first(&self, engram: Engram, holder: Option<HolderId>) -> Result<(u64, bool), MemoryError> {
+        if self.embedder.is_none() || self.takes_facts && !statements_of(&engram).is_empty() {
+            return Ok((self.remember(engram, holder)?, true));
+        }
+        let facts = self.takes_facts.then(Vec::new);
+        Ok((self.store.remember_exchange(engram, None, facts, holder)?, false))
+    }
+
+    /// Gives an engram that was remembered first its vector.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn complete(&self, engram: &Engram) -> Result<(), MemoryError> {
+        match self.vector_of(engram) {
+            Some(vector) => self.store.set_vector(engram.query_id, vector).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Remembers what was stated in an exchange that was remembered without looking for it.
     ///
     /// # Errors

@@ -427,7 +427,7 @@ class Running {
     this.thoughts.append(text);
   }
 
-  end({ index, exchange, is_compared: isCompared, left_out: leftOut }) {
+  end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered }) {
     this.hasEnded = true;
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
     draw(isAtEnd());
@@ -435,6 +435,7 @@ class Running {
     if (leftOut > 0) {
       complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);
     }
+    if (!isRemembered) complain("This answer could not be remembered, and it is not graded: the server's log says why.");
     announce(exchange.finish_reason === null ? "Stopped" : "Answered");
   }
 

@@ -11,6 +11,7 @@ use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_protocol::{
     Chunk, Envelope, FinishReason, Payload, Query, QueryId, RespondentId, Response, SessionId, TokenLogprobs,
 };
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
@@ -36,15 +37,23 @@ pub(crate) enum Piece {
     /// A piece of the answer.
     Text(String),
     /// The whole answer; the last piece.
-    Answered(Box<Response>),
+    Answered(Box<Answered>),
     /// There is no answer; the last piece.
     Failed(ApiError),
+}
+
+/// An answer that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) response: Response,
+    /// Whether memory has it, if it is to. Its client is told where this is false.
+    pub(crate) is_kept: bool,
 }
 
 /// A whole answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
-    pub(crate) response: Response,
+    pub(crate) answered: Answered,
     /// The log-probabilities of its tokens, if they were asked for.
     pub(crate) logprobs: Vec<TokenLogprobs>,
 }
@@ -143,7 +152,7 @@ impl Answering {
                         self.held = Some(Held { response: Box::new(response.clone()), patience });
                         continue;
                     }
-                    _ => Piece::Answered(Box::new(response.clone())),
+                    _ => Piece::Answered(Box::new(Answered { response: response.clone(), is_kept: true })),
                 },
                 ExchangeChange::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
                 _ => continue,
@@ -158,7 +167,7 @@ impl Answering {
             durability.note(is_kept);
         }
         match self.held.take() {
-            Some(held) => Piece::Answered(held.response),
+            Some(held) => Piece::Answered(Box::new(Answered { response: *held.response, is_kept })),
             None => Piece::Failed(ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "the answer is lost")),
         }
     }
@@ -171,7 +180,7 @@ impl Answering {
         let mut logprobs = Vec::new();
         loop {
             match self.next().await {
-                Piece::Answered(response) => return Ok(Whole { response: *response, logprobs }),
+                Piece::Answered(answered) => return Ok(Whole { answered: *answered, logprobs }),
                 Piece::Failed(error) => return Err(error),
                 Piece::Logprobs(token) => logprobs.push(*token),
                 Piece::Thinking(_) | Piece::Text(_) => {}
@@ -217,10 +226,10 @@ impl Durability {
         self.has_failed.store(!is_kept, Ordering::Relaxed);
     }
 
-    /// Waits until memory has an answer that was heard of.
-    pub(crate) async fn of_heard(&self, asker: &Asker, id: QueryId, response: &Response) {
+    /// Waits until memory has an answer that was heard of; false if it does not take it in time.
+    pub(crate) async fn of_heard(&self, asker: &Asker, id: QueryId, response: &Response) -> bool {
         if !is_remembered(response) {
-            return;
+            return true;
         }
         let heard = async {
             while let Some(envelope) = poll_fn(|context| asker.poll_heard(context)).await {
@@ -230,7 +239,9 @@ impl Durability {
             }
             false
         };
-        self.note(tokio::time::timeout(self.patience(), heard).await.unwrap_or(false));
+        let is_kept = tokio::time::timeout(self.patience(), heard).await.unwrap_or(false);
+        self.note(is_kept);
+        is_kept
     }
 }
 
@@ -249,6 +260,18 @@ async fn wait_for_verdicts(asker: Asker, mut exchange: Exchange) {
     while !exchange.is_complete(asker.expected()) {
         let Some(envelope) = poll_fn(|context| asker.poll_heard(context)).await else { return };
         exchange.take(&envelope);
+    }
+}
+
+/// The header of a response whose answer memory does not have.
+pub(crate) fn kept_header(is_kept: bool) -> Option<[(&'static str, &'static str); 1]> {
+    (!is_kept).then_some([("x-hone-kept", "false")])
+}
+
+/// Says in the last object of a response that memory does not have the answer.
+pub(crate) fn note_kept(object: &mut Value, is_kept: bool) {
+    if !is_kept {
+        object["hone"]["kept"] = json!(false);
     }
 }
 

@@ -20,7 +20,7 @@ use self::events::Events;
 use self::message::Head;
 use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
-use crate::answering::Answering;
+use crate::answering::{Answered, Answering, kept_header, note_kept};
 use crate::clients::Client;
 use crate::error::{ApiError, REQUEST_ID, request_id};
 use crate::requests::parsed;
@@ -60,8 +60,10 @@ async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes
         let events = Events::begin(answering, head).await?.stream();
         return Ok((headers, streams::typed_events(slot, events, PING)).into_response());
     }
-    let response = answering.whole().await?.response;
-    Ok((headers, Json(head.message(&response))).into_response())
+    let Answered { response, is_kept } = answering.whole().await?.answered;
+    let mut message = head.message(&response);
+    note_kept(&mut message, is_kept);
+    Ok((headers, kept_header(is_kept), Json(message)).into_response())
 }
 
 /// The number of tokens that a request's prompt has.

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use hone_protocol::Response;
 use serde_json::{Value, json};
 
 use super::message::{Head, stop_reason, total};
-use crate::answering::{Answering, Piece};
+use crate::answering::{Answered, Answering, Piece, note_kept};
 use crate::error::{ApiError, request_id};
 use crate::streams::first_piece;
 
@@ -73,7 +72,7 @@ impl Events {
             Piece::Thinking(text) => self.blocks.write(Kind::Thinking, &text),
             Piece::Text(text) => self.blocks.write(Kind::Text, &text),
             Piece::Logprobs(_) => {}
-            Piece::Answered(response) => self.end(&response),
+            Piece::Answered(answered) => self.end(&answered),
             Piece::Failed(error) => {
                 self.blocks.waiting.push_back(error.to_anthropic(&request_id(self.head.id)));
                 self.is_over = true;
@@ -81,7 +80,7 @@ impl Events {
         }
     }
 
-    fn end(&mut self, response: &Response) {
+    fn end(&mut self, Answered { response, is_kept }: &Answered) {
         self.blocks.close();
         for (id, call) in self.head.calls(response) {
             let block = json!({"type": "tool_use", "id": id, "name": call.name, "input": {}});
@@ -91,10 +90,9 @@ impl Events {
             self.blocks.stop();
         }
         let delta = json!({"stop_reason": stop_reason(response), "stop_sequence": self.head.stop_sequence(response)});
-        self.blocks.waiting.extend([
-            json!({"type": "message_delta", "delta": delta, "usage": total(&response.timings)}),
-            json!({"type": "message_stop"}),
-        ]);
+        let mut end = json!({"type": "message_delta", "delta": delta, "usage": total(&response.timings)});
+        note_kept(&mut end, *is_kept);
+        self.blocks.waiting.extend([end, json!({"type": "message_stop"})]);
         self.is_over = true;
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::shapes::{anything, documented, list, map, nullable, object, one_of, text, whole};
+use crate::shapes::{anything, documented, flag, list, map, nullable, object, one_of, text, whole};
 
 documented! {
     /// An answer.
@@ -35,6 +35,6 @@ fn message() -> Value {
             ("stop_sequence", nullable(text())),
             ("usage", map(whole())),
         ],
-        [],
+        [("hone", object([("kept", flag())], []))],
     )
 }

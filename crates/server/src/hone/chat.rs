@@ -141,7 +141,8 @@ struct Talk {
 
 /// How an attempt ended.
 enum Ending {
-    Answered(QueryId, Box<Response>),
+    /// With whether memory has the answer, if it is to.
+    Answered(QueryId, Box<Response>, bool),
     Failed(ApiError),
     /// The conversation is too long for the model's context.
     TooLong(GenerateError),
@@ -195,8 +196,8 @@ impl Talk {
     async fn run(mut self, mut page: Page) {
         let (ending, left_out) = self.attempts(&mut page).await;
         let end = match ending {
-            Ending::Answered(id, response) if !response.answer.trim().is_empty() => {
-                self.save(id, *response, left_out).await.unwrap_or_else(|error| failed(&error))
+            Ending::Answered(id, response, is_kept) if !response.answer.trim().is_empty() => {
+                self.save(id, *response, is_kept, left_out).await.unwrap_or_else(|error| failed(&error))
             }
             ending => {
                 self.forget_if_new().await;
@@ -242,11 +243,11 @@ impl Talk {
             let Some(envelope) = envelope else {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
-            if let Some(ending) = told(&mut exchange, &envelope, &mut answer, page).await {
-                if let Ending::Answered(id, response) = &ending
+            if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, page).await {
+                if let Ending::Answered(id, response, is_kept) = &mut ending
                     && self.shared.parts.memory.is_some()
                 {
-                    self.shared.durability.of_heard(asker, *id, response).await;
+                    *is_kept = self.shared.durability.of_heard(asker, *id, response).await;
                 }
                 return ending;
             }
@@ -275,7 +276,13 @@ impl Talk {
     }
 
     /// Saves the answer, and returns what the page is told of it.
-    async fn save(&mut self, id: QueryId, response: Response, left_out: usize) -> Result<Value, ApiError> {
+    async fn save(
+        &mut self,
+        id: QueryId,
+        response: Response,
+        is_kept: bool,
+        left_out: usize,
+    ) -> Result<Value, ApiError> {
         let exchange = saved_exchange(id, &response);
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
@@ -286,6 +293,7 @@ impl Talk {
             "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index)),
             "is_compared": self.second != SecondAnswer::Unwanted,
             "left_out": left_out,
+            "is_remembered": is_kept,
         });
         let (conversations, name) = (Arc::clone(&self.conversations), self.turn.name().to_owned());
         let conversation = self.conversation.clone();
@@ -349,7 +357,7 @@ async fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, 
             page.tell(json!({"type": "recalled", "engrams": recall.engrams})).await;
         }
         ExchangeChange::Answered(RespondentId::A, response) => {
-            return Some(Ending::Answered(id, Box::new(response.clone())));
+            return Some(Ending::Answered(id, Box::new(response.clone()), true));
         }
         ExchangeChange::Failed(RespondentId::A, error @ GenerateError::ContextOverflow { .. }) => {
             return Some(Ending::TooLong(error.clone()));
@@ -363,7 +371,7 @@ async fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, 
 /// What the page is told where there is no answer to save.
 fn unanswered(ending: Ending) -> Value {
     match ending {
-        Ending::Answered(_, response) if response.finish_reason.is_none() => json!({"type": "stopped"}),
+        Ending::Answered(_, response, _) if response.finish_reason.is_none() => json!({"type": "stopped"}),
         Ending::Answered(..) => failed(&ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the model ended its answer before it said anything",

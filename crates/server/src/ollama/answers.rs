@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::rfc3339;
 use super::shapes::{OllamaChat, OllamaGeneration, OllamaRole};
-use crate::answering::{Answering, Piece, was_cut};
+use crate::answering::{Answered, Answering, Piece, kept_header, note_kept, was_cut};
 use crate::clients::Client;
 use crate::conversation::{CalledTool, Conversation, ToolSpec, in_order_of_calls, left_out, tools};
 use crate::error::ApiError;
@@ -304,16 +304,17 @@ async fn answer(
         let stream = unfold(lines, async |mut lines| Some((lines.next().await?, lines)));
         return Ok((header, streams::lines(slot, stream)).into_response());
     }
-    let response = match first {
-        Some(Piece::Answered(response)) => *response,
-        _ => answering.whole().await?.response,
+    let Answered { response, is_kept } = match first {
+        Some(Piece::Answered(answered)) => *answered,
+        _ => answering.whole().await?.answered,
     };
     let mut whole = last(&model, form, &response, &response.answer, &response.thinking);
+    note_kept(&mut whole, is_kept);
     let calls = calls(&response);
     if !calls.is_empty() && form == Form::Chat {
         whole["message"]["tool_calls"] = calls.into();
     }
-    Ok((header, Json(whole)).into_response())
+    Ok((header, kept_header(is_kept), Json(whole)).into_response())
 }
 
 /// Makes a model that answers leave memory afterwards. One that is to stay answers all the same.
@@ -353,7 +354,7 @@ impl Lines {
             return Some(match piece {
                 Piece::Text(text) => said(&self.model, self.form, &text, "", false),
                 Piece::Thinking(text) => said(&self.model, self.form, "", &text, false),
-                Piece::Answered(response) => self.end(&response),
+                Piece::Answered(answered) => self.end(&answered),
                 Piece::Failed(error) => {
                     self.is_over = true;
                     error.to_ollama()
@@ -365,8 +366,9 @@ impl Lines {
     }
 
     /// The last line, or before it the one with the calls of tools.
-    fn end(&mut self, response: &Response) -> Value {
-        let last = last(&self.model, self.form, response, "", "");
+    fn end(&mut self, Answered { response, is_kept }: &Answered) -> Value {
+        let mut last = last(&self.model, self.form, response, "", "");
+        note_kept(&mut last, *is_kept);
         let calls = calls(response);
         if calls.is_empty() || self.form != Form::Chat {
             self.is_over = true;

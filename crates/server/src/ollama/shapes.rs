@@ -82,6 +82,7 @@ fn answer(key: &str, shape: Value) -> Value {
         ],
         [
             ("thinking", text()),
+            ("hone", object([("kept", flag())], [])),
             ("total_duration", whole()),
             ("load_duration", whole()),
             ("prompt_eval_count", whole()),

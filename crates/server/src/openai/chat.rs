@@ -14,7 +14,7 @@ use super::logprobs;
 use super::request::ChatRequest;
 use super::shapes::OpenAiChatCompletion;
 use crate::Shared;
-use crate::answering::Whole;
+use crate::answering::{Answered, Whole};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
@@ -76,7 +76,7 @@ impl Form for Chat {
     const PART: &'static str = "chat.completion.chunk";
 
     fn choice(&self, index: usize, whole: &Whole) -> Value {
-        let Whole { response, logprobs } = whole;
+        let Whole { answered: Answered { response, .. }, logprobs } = whole;
         let mut message = json!({"role": "assistant", "content": response.answer, "refusal": null});
         if !response.thinking.is_empty() {
             message["reasoning_content"] = json!(response.thinking);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::Shared;
-use crate::answering::{Answering, Piece, Whole, was_cut};
+use crate::answering::{Answered, Answering, Piece, Whole, kept_header, note_kept, was_cut};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::streams;
@@ -74,7 +74,8 @@ pub(super) async fn respond<F: Form>(
     for choice in choices {
         wholes.push(choice.whole().await?);
     }
-    Ok((header, Json(head.whole(&wholes))).into_response())
+    let kept = kept_header(wholes.iter().all(|whole| whole.answered.is_kept));
+    Ok((header, kept, Json(head.whole(&wholes))).into_response())
 }
 
 /// Whether a response is sent while it comes into being, and what its last event says.
@@ -115,13 +116,14 @@ impl<F: Form> Head<F> {
     fn whole(&self, wholes: &[Whole]) -> Value {
         let choices = wholes.iter().enumerate().map(|(index, whole)| self.form.choice(index, whole)).collect();
         let mut object = self.object(F::WHOLE, choices);
-        object["usage"] = usage(wholes.iter().map(|whole| &whole.response.timings));
+        object["usage"] = usage(wholes.iter().map(|whole| &whole.answered.response.timings));
         object["hone"] = json!({"query_id": self.query_id});
+        note_kept(&mut object, wholes.iter().all(|whole| whole.answered.is_kept));
         object
     }
 
-    fn part(&self, choice: Value) -> String {
-        self.object(F::PART, vec![choice]).to_string()
+    fn part(&self, choice: Value) -> Value {
+        self.object(F::PART, vec![choice])
     }
 }
 
@@ -160,7 +162,7 @@ impl<F: Form> Choices<F> {
     async fn begin(choices: Vec<Answering>, head: Head<F>, include_usage: bool) -> Result<Choices<F>, ApiError> {
         let (n_choices, open) = (choices.len(), choices.into_iter().map(Some).collect());
         let first = (0..n_choices).flat_map(|index| head.form.begin(index));
-        let waiting = first.map(|choice| head.part(choice)).collect();
+        let waiting = first.map(|choice| head.part(choice).to_string()).collect();
         let (logprobs, ended, is_over) = (vec![Vec::new(); n_choices], Vec::new(), false);
         let mut choices = Choices { open, logprobs, ended, head, include_usage, waiting, is_over };
         match timeout(streams::OPENING, poll_fn(|context| choices.poll_piece(context))).await {
@@ -217,11 +219,7 @@ impl<F: Form> Choices<F> {
                 let choice = self.head.form.part(index, Part::Thinking(&text));
                 self.send(choice);
             }
-            Piece::Answered(response) => {
-                self.head.form.end(index, &response).into_iter().for_each(|choice| self.send(choice));
-                self.ended.push(response.timings);
-                self.open[index] = None;
-            }
+            Piece::Answered(answered) => self.end_choice(index, *answered),
             Piece::Failed(error) => {
                 self.waiting.push_back(error.to_openai().to_string());
                 self.is_over = true;
@@ -230,8 +228,17 @@ impl<F: Form> Choices<F> {
         }
     }
 
+    fn end_choice(&mut self, index: usize, Answered { response, is_kept }: Answered) {
+        let mut parts: Vec<Value> =
+            self.head.form.end(index, &response).into_iter().map(|choice| self.head.part(choice)).collect();
+        parts.last_mut().into_iter().for_each(|part| note_kept(part, is_kept));
+        self.waiting.extend(parts.iter().map(Value::to_string));
+        self.ended.push(response.timings);
+        self.open[index] = None;
+    }
+
     fn send(&mut self, choice: Value) {
-        self.waiting.push_back(self.head.part(choice));
+        self.waiting.push_back(self.head.part(choice).to_string());
     }
 
     fn end(&mut self) {

@@ -16,7 +16,7 @@ use super::common::{Common, Defaults, several};
 use super::logprobs::{MOST_TOP, of_text};
 use super::shapes::{OpenAiCompletion, OpenAiTexts};
 use crate::Shared;
-use crate::answering::Whole;
+use crate::answering::{Answered, Whole};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
@@ -161,7 +161,7 @@ impl Form for Text {
     const PART: &'static str = "text_completion";
 
     fn choice(&self, index: usize, whole: &Whole) -> Value {
-        let Whole { response, logprobs } = whole;
+        let Whole { answered: Answered { response, .. }, logprobs } = whole;
         let text = format!("{}{}", self.echoed(index), response.answer);
         let logprobs = self.logprobs(logprobs, self.offsets[index]);
         Text::part(self, index, &text, logprobs, Some(finish_reason(response)))

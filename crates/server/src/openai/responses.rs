@@ -25,7 +25,7 @@ use self::answer::Answer;
 use self::kept::Kept;
 use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
-use crate::answering::Answering;
+use crate::answering::{Answering, kept_header};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
@@ -77,7 +77,9 @@ async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) 
         tokio::spawn(answer.kept());
         return Ok((header, Json(object)).into_response());
     }
-    Ok((header, Json(answer.whole().await?)).into_response())
+    let object = answer.whole().await?;
+    let kept = kept_header(object["hone"]["kept"] != false);
+    Ok((header, kept, Json(object)).into_response())
 }
 
 /// The number of tokens that a request's prompt has.

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::shapes::{anything, documented, list, map, nothing, nullable, number, object, one_of, open, text, whole};
+use crate::shapes::{
+    anything, documented, flag, list, map, nothing, nullable, number, object, one_of, open, text, whole,
+};
 
 documented! {
     /// One text, or several.
@@ -58,7 +60,7 @@ fn completion(kind: &str, choice: Value) -> Value {
             ("model", text()),
             ("choices", list(choice)),
             ("usage", object(usage, [])),
-            ("hone", object([("query_id", text())], [])),
+            ("hone", object([("query_id", text())], [("kept", flag())])),
         ],
         [],
     )

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use hone_protocol::{QueryId, Response, Timestamp, Timings, ToolCall};
+use hone_protocol::{QueryId, Timestamp, Timings, ToolCall};
 use serde_json::{Map, Value, json};
 
 use super::response_id;
-use crate::answering::{Piece, was_cut};
+use crate::answering::{Answered, Piece, note_kept, was_cut};
 use crate::error::ApiError;
 
 /// Folds the pieces of an answer into a response, and writes an event for each change.
@@ -24,6 +24,8 @@ pub(super) struct Draft {
     /// The item that is being written.
     open: Option<Open>,
     status: Status,
+    /// Whether memory has the answer, if it is to.
+    is_kept: bool,
     usage: Value,
     /// Pieces of reasoning, each of which is a token or a few.
     n_thoughts: usize,
@@ -67,6 +69,7 @@ impl Draft {
             output: Vec::new(),
             open: None,
             status: Status::InProgress,
+            is_kept: true,
             usage: Value::Null,
             n_thoughts: 0,
             events: VecDeque::new(),
@@ -100,7 +103,9 @@ impl Draft {
             ("usage", self.usage.clone()),
         ];
         object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-        Value::Object(object)
+        let mut object = Value::Object(object);
+        note_kept(&mut object, self.is_kept);
+        object
     }
 
     /// The next event that has not been sent.
@@ -138,7 +143,7 @@ impl Draft {
             }
             Piece::Text(text) => self.write(Kind::Message, &text),
             Piece::Logprobs(_) => {}
-            Piece::Answered(response) => self.answer(&response),
+            Piece::Answered(answered) => self.answer(&answered),
             Piece::Failed(error) => self.end(Status::Failed(error)),
         }
     }
@@ -150,7 +155,8 @@ impl Draft {
         }
     }
 
-    fn answer(&mut self, response: &Response) {
+    fn answer(&mut self, Answered { response, is_kept }: &Answered) {
+        self.is_kept = *is_kept;
         let is_cut = was_cut(response.finish_reason) && response.tool_calls.is_empty();
         let status = if is_cut { Status::Incomplete } else { Status::Completed };
         self.close(status.of_item());
