@@ -3,6 +3,7 @@
 #
 #   scripts/bench.sh NAME [ARGUMENT...]      --help after a name explains it
 #
+#   build                     how long builds take, which packages take long, how large the binaries are
 #   peers                     speed beside llama.cpp, in turn on the same files
 #   server                    `hone serve` beside llama-server under concurrent clients; a crowd of a thousand
 #   portable                  the portable kernels beside candle, on this processor

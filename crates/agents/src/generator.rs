@@ -225,6 +225,7 @@ impl GeneratorAgent {
             constraint: query.options.constraint.clone(),
             completes_json: tools.is_empty(),
             session: Some(question.topic.session_id),
+            owner: question.topic.owner,
             tools,
             thinking: query.options.thinking,
             logprobs: LogprobOptions { top: query.options.logprobs, ..LogprobOptions::default() },

@@ -10,6 +10,7 @@ pub(crate) mod states;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use hone_protocol::OwnerId;
 use thiserror::Error;
 
 pub(crate) use hone_kernels::step::StateAt;
@@ -29,6 +30,8 @@ pub struct CachedSequence {
     states: Vec<StateAt>,
     /// Where another sequence with the same beginning goes on differently, which is worth a checkpoint.
     branch: Option<usize>,
+    /// For whom it may be reused.
+    owner: Option<OwnerId>,
 }
 
 impl CachedSequence {
@@ -190,7 +193,8 @@ impl BlockPool {
         for block in &sequence.blocks {
             self.reference_counts[*block as usize] += 1;
         }
-        CachedSequence { blocks: sequence.blocks.clone(), n_tokens: sequence.n_tokens, ..CachedSequence::default() }
+        let (blocks, n_tokens, owner) = (sequence.blocks.clone(), sequence.n_tokens, sequence.owner);
+        CachedSequence { blocks, n_tokens, owner, ..CachedSequence::default() }
     }
 
     /// Drops everything from position `n_tokens` on.

@@ -11,8 +11,8 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use hone_kernels::platform::InstructionSet;
-use hone_protocol::ModelFile;
 use hone_protocol::configured::{named, positive_or_none};
+use hone_protocol::{ModelFile, OwnerId};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
@@ -418,17 +418,30 @@ impl Model {
         self.backend.n_slices()
     }
 
-    /// How many of the first tokens are cached from kept sequences.
+    /// How many of the first tokens are cached from kept sequences that have no owner.
     pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
-        self.prefixes.cached_tokens(&self.states, tokens)
+        self.cached_tokens_of(None, tokens)
     }
 
-    /// A sequence with as many of the first tokens as are cached from kept sequences.
+    /// How many of the first tokens are cached from an owner's kept sequences.
+    pub(crate) fn cached_tokens_of(&self, owner: Option<OwnerId>, tokens: &[u32]) -> usize {
+        self.prefixes.cached_tokens(&self.states, owner, tokens)
+    }
+
+    /// A sequence with as many of the first tokens as are cached from kept sequences that have no owner.
     ///
     /// # Errors
     /// When the device fails.
     pub fn begin(&mut self, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
-        let found = self.prefixes.find(&mut self.cache, &mut self.states, tokens);
+        self.begin_of(None, tokens)
+    }
+
+    /// A sequence of an owner, with as many of the first tokens as are cached from its kept sequences.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn begin_of(&mut self, owner: Option<OwnerId>, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
+        let found = self.prefixes.find(&mut self.cache, &mut self.states, owner, tokens);
         let copied = found.copy.map_or(Ok(()), |copy| self.backend.copy_block(copy.from, copy.to));
         match copied {
             Ok(()) => Ok(found.sequence),
@@ -439,7 +452,7 @@ impl Model {
         }
     }
 
-    /// Keeps a finished sequence with these tokens for prompts with the same beginning. In total, no more is kept than
+    /// Keeps a finished sequence with these tokens for prompts of its owner with the same beginning. In total, no more is kept than
     /// one context holds, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
         self.prefixes.keep(&mut self.cache, &mut self.states, tokens, sequence);
@@ -463,7 +476,7 @@ impl Model {
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let n_whole = self.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
-        let found = self.prefixes.find(&mut self.cache, &mut self.states, &tokens[..n_whole]);
+        let found = self.prefixes.find(&mut self.cache, &mut self.states, None, &tokens[..n_whole]);
         let mut content = Vec::with_capacity(self.block_bytes());
         let outcome = found.sequence.blocks().iter().try_for_each(|block| {
             content.clear();

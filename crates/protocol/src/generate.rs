@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::chat::{Message, Tool};
-use crate::ids::SessionId;
+use crate::ids::{OwnerId, SessionId};
 use crate::reasoning::ReasoningTags;
 use crate::sampling::SamplingOptions;
 
@@ -59,6 +59,10 @@ pub struct GenerateRequest {
     pub lane: Lane,
     /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
     pub session: Option<SessionId>,
+    /// Whose it is, where clients have keys: what is computed for one owner is not reused for another, who could learn
+    /// from the time and the usage what was asked.
+    #[serde(default)]
+    pub owner: Option<OwnerId>,
     /// How much of the device's time it may take: time in the queue, the shares of others in common steps, and the
     /// computation of a beginning that many requests share (`common_beginning`) do not count.
     pub time_limit: Option<Duration>,
@@ -89,6 +93,7 @@ impl GenerateRequest {
             common_beginning: None,
             lane: Lane::default(),
             session: None,
+            owner: None,
             time_limit: None,
             conclusion_tokens: None,
             can_be_shortened: false,

@@ -1,5 +1,7 @@
 //! Connections: how many there may be, and how long a client may keep one without doing its part.
 
+mod idle;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 
+use self::idle::{IdleConnections, Seat};
 use crate::clients::Peer;
 
 /// The most bytes of the head of a request.
@@ -27,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What a client may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; more wait until one ends.
+    /// Connections at once. For another one, the connection gives way that has been idle longest; if none is, it waits.
     pub(crate) most_connections: usize,
     /// How long the head of a request may take, and how long a client may leave what it is sent unread.
     pub(crate) patience: Option<Duration>,
@@ -38,10 +41,11 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits,
     let mut stop = pin!(stop);
     let graceful = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(limits.most_connections));
+    let idle = Arc::new(IdleConnections::default());
     loop {
         tokio::select! {
-            (stream, peer, permit) = accept(&listener, &room) => {
-                let connection = Connection { stream, peer, router: router.clone(), limits };
+            (stream, peer, permit) = accept(&listener, &room, &idle) => {
+                let connection = Connection { stream, peer, router: router.clone(), limits, seat: Seat::new(&idle) };
                 tokio::spawn(connection.serve(graceful.watcher(), permit));
             }
             () = &mut stop => break,
@@ -52,17 +56,28 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits,
 }
 
 /// The next connection, once there is room for it.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Peer, Option<OwnedSemaphorePermit>) {
-    let permit = Arc::clone(room).acquire_owned().await.ok();
-    loop {
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    idle: &IdleConnections,
+) -> (TcpStream, Peer, Option<OwnedSemaphorePermit>) {
+    let (stream, address) = loop {
         match listener.accept().await {
-            Ok((stream, address)) => return (stream, Peer(address.ip()), permit),
+            Ok(accepted) => break accepted,
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
             }
         }
-    }
+    };
+    let permit = match Arc::clone(room).try_acquire_owned() {
+        Ok(permit) => Some(permit),
+        Err(_) => {
+            idle.dismiss_one();
+            Arc::clone(room).acquire_owned().await.ok()
+        }
+    };
+    (stream, Peer(address.ip()), permit)
 }
 
 /// A connection to a client.
@@ -71,6 +86,7 @@ struct Connection {
     peer: Peer,
     router: Router,
     limits: Limits,
+    seat: Seat,
 }
 
 impl Connection {
@@ -81,14 +97,19 @@ impl Connection {
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(self.limits.patience).max_buf_size(MOST_HEAD);
         let (peer, router) = (self.peer, TowerToHyperService::new(self.router));
+        let seat = &self.seat;
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer);
-            router.call(request)
+            let (busy, answer) = (seat.busy(), router.call(request));
+            async move { answer.await.map(|answer| answer.map(|body| busy.until_sent(body))) }
         });
         let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection ended");
+        tokio::select! {
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended");
+            },
+            () = seat.dismissed() => tracing::debug!(?peer, "an idle connection gives way to another one"),
         }
         drop(permit);
     }

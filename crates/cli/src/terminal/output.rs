@@ -157,8 +157,16 @@ impl Output {
 
     /// The width of the terminal of stdout, if it is one and its width is known.
     fn screen_columns(self) -> Option<usize> {
-        let columns = if self.stdout_is_terminal { crossterm::terminal::size().ok()?.0 } else { 0 };
-        Some(usize::from(columns)).filter(|columns| *columns > 0)
+        self.size().filter(|_| self.stdout_is_terminal).map(|(columns, _)| columns)
+    }
+
+    /// Columns and lines of the terminal. Without one, crossterm would run whatever program is called `tput`.
+    fn size(self) -> Option<(usize, usize)> {
+        if !(self.stdout_is_terminal || self.stderr_is_terminal) {
+            return None;
+        }
+        let (columns, lines) = crossterm::terminal::size().ok()?;
+        (columns > 0).then_some((usize::from(columns), usize::from(lines)))
     }
 
     /// Prints the result as JSON, on one line.
@@ -200,9 +208,9 @@ impl Output {
 
     /// The screen of stdout, if it is one on which Markdown can be shown.
     fn page(self) -> Option<Page> {
-        let (columns, lines) = crossterm::terminal::size().ok().filter(|_| self.renders_markdown())?;
+        let (columns, height) = self.size().filter(|_| self.renders_markdown())?;
         // The last column stays free: a cursor beyond it would not move back as far as it is told to.
-        let (width, height) = (usize::from(columns).saturating_sub(1), usize::from(lines));
+        let width = columns.saturating_sub(1);
         (width > 0 && height > 0).then_some(Page { width, height, styles: self.colors_wanted })
     }
 
@@ -232,7 +240,7 @@ impl Output {
 
     /// Shows remarks that change in place, on stderr: the last `most` lines of `text`.
     pub(crate) fn show_note(self, text: &str, most: usize, region: &mut Region) {
-        let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+        let columns = self.size().map_or(0, |(columns, _)| columns);
         let text = visible(text);
         let lines = textwrap::wrap(&text, columns.saturating_sub(1).max(1));
         let shown = &lines[lines.len().saturating_sub(most)..];
@@ -282,7 +290,7 @@ impl Output {
     }
 
     fn to_stderr(self, style: Style, text: &str) {
-        let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+        let columns = self.size().map_or(0, |(columns, _)| columns);
         let is_wrapped = self.stderr_is_terminal && self.moves_cursor && columns > 0;
         let text = if is_wrapped { remark_in_lines(text, columns) } else { text.to_owned() };
         let text = self.styled(style, &text);

@@ -7,7 +7,9 @@ mod tokens;
 
 use std::time::Duration;
 
-use hone_protocol::{FinishReason, GenerateError, GenerationEvent, Lane, ModelFile, ReasoningTags, SessionId, Timings};
+use hone_protocol::{
+    FinishReason, GenerateError, GenerationEvent, Lane, ModelFile, OwnerId, ReasoningTags, SessionId, Timings,
+};
 
 use super::prepare::{LocatedRequest, Prepared};
 use crate::backend::Row;
@@ -31,6 +33,7 @@ pub(super) struct RunningRequest {
     file: ModelFile,
     lane: Lane,
     session: Option<SessionId>,
+    owner: Option<OwnerId>,
     n_prompt: usize,
     /// The tags that the prompt has opened.
     reasoning: Option<ReasoningTags>,
@@ -76,6 +79,7 @@ impl RunningRequest {
             file,
             lane: request.lane,
             session: request.session,
+            owner: request.owner,
             n_prompt: prompt.len(),
             reasoning,
             n_common,
@@ -114,6 +118,11 @@ impl RunningRequest {
     /// Its model, as named in the request.
     pub(super) fn model(&self) -> &str {
         &self.model
+    }
+
+    /// Whose it is.
+    pub(super) fn owner(&self) -> Option<OwnerId> {
+        self.owner
     }
 
     /// The file of its model.

@@ -9,6 +9,9 @@
 //! nodes may hold one, and a prompt gets as far as the last matching node that does. Such checkpoints are fewer than
 //! nodes; the least recently used ones are dropped.
 //!
+//! Each client that has a key of its own has a root of its own: from what is cached, and from the time that it saves,
+//! nobody else learns what was asked. Everything without an owner has a root in common.
+//!
 //! When blocks are needed, the least recently used leaves are evicted. Leaves that a sequence still uses go last,
 //! because evicting them frees nothing. Pinned ones stay.
 
@@ -18,6 +21,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 
+use hone_protocol::OwnerId;
+
 use super::{BLOCK_TOKENS, BlockCopy, BlockId, BlockPool, CachedSequence, StateAt, StateId, StatePool};
 
 type NodeId = usize;
@@ -26,8 +31,10 @@ const ROOT: NodeId = 0;
 /// The blocks kept from one model's finished sequences.
 #[derive(Debug)]
 pub(crate) struct PrefixTree {
-    /// The root comes first and has no block. Slots of removed nodes are reused.
+    /// The root of what has no owner comes first. Roots have no block. Slots of removed nodes are reused.
     nodes: Vec<Node>,
+    /// The roots of owners of whom something is cached.
+    roots: BTreeMap<OwnerId, NodeId>,
     free_nodes: Vec<NodeId>,
     /// Unpinned leaves, the least recently used first.
     leaves: BTreeSet<(u64, NodeId)>,
@@ -41,6 +48,8 @@ pub(crate) struct PrefixTree {
 
 #[derive(Debug)]
 struct Node {
+    /// For a root: whose it is.
+    owner: Option<OwnerId>,
     parent: NodeId,
     /// The tokens of its block: [`BLOCK_TOKENS`] of them, or fewer in a leaf.
     tokens: Box<[u32]>,
@@ -50,6 +59,25 @@ struct Node {
     children: BTreeMap<Box<[u32]>, NodeId>,
     last_used: u64,
     n_pins: usize,
+}
+
+impl Node {
+    fn root(owner: Option<OwnerId>) -> Node {
+        Node {
+            owner,
+            parent: ROOT,
+            tokens: Box::default(),
+            block: BlockId::MAX,
+            state: None,
+            children: BTreeMap::new(),
+            last_used: 0,
+            n_pins: 0,
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        self.block == BlockId::MAX
+    }
 }
 
 /// What the cache holds of a prompt.
@@ -63,17 +91,9 @@ pub(crate) struct FoundPrefix {
 
 impl Default for PrefixTree {
     fn default() -> Self {
-        let root = Node {
-            parent: ROOT,
-            tokens: Box::default(),
-            block: BlockId::MAX,
-            state: None,
-            children: BTreeMap::new(),
-            last_used: 0,
-            n_pins: 0,
-        };
         PrefixTree {
-            nodes: vec![root],
+            nodes: vec![Node::root(None)],
+            roots: BTreeMap::new(),
             free_nodes: Vec::new(),
             leaves: BTreeSet::new(),
             now: 0,
@@ -107,15 +127,20 @@ impl PrefixTree {
         self.n_states
     }
 
-    /// How many of the first tokens are cached.
-    pub(crate) fn cached_tokens(&self, states: &StatePool, tokens: &[u32]) -> usize {
-        let (path, tail) = self.usable(states, tokens);
+    /// How many of the first tokens are cached for an owner.
+    pub(crate) fn cached_tokens(&self, states: &StatePool, owner: Option<OwnerId>, tokens: &[u32]) -> usize {
+        let (path, tail) = self.usable(states, owner, tokens);
         path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
     }
 
     /// As [`PrefixTree::walk`]; if there are states, only as far as the last node that has one.
-    fn usable(&self, states: &StatePool, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
-        let (mut path, tail) = self.walk(tokens);
+    fn usable(
+        &self,
+        states: &StatePool,
+        owner: Option<OwnerId>,
+        tokens: &[u32],
+    ) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
+        let (mut path, tail) = self.walk(owner, tokens);
         if !states.is_used() {
             return (path, tail);
         }
@@ -129,13 +154,19 @@ impl PrefixTree {
         (path, tail)
     }
 
-    /// A sequence with as many of the first tokens as are cached. If they end inside a block, that part is to be copied
-    /// into a block of the sequence's own, provided one is free.
-    pub(crate) fn find(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32]) -> FoundPrefix {
-        let (path, tail) = self.usable(states, tokens);
+    /// A sequence of an owner with as many of the first tokens as are cached for it. If they end inside a block, that
+    /// part is to be copied into a block of the sequence's own, provided one is free.
+    pub(crate) fn find(
+        &mut self,
+        pool: &mut BlockPool,
+        states: &mut StatePool,
+        owner: Option<OwnerId>,
+        tokens: &[u32],
+    ) -> FoundPrefix {
+        let (path, tail) = self.usable(states, owner, tokens);
         if tail.is_some() && pool.n_free() == 0 && states.is_used() {
             // Without a block for the rest, the state behind it is of no use.
-            return FoundPrefix { sequence: CachedSequence::default(), copy: None };
+            return FoundPrefix { sequence: CachedSequence { owner, ..CachedSequence::default() }, copy: None };
         }
         self.now += 1;
         path.iter().for_each(|node| self.touch(*node));
@@ -152,8 +183,8 @@ impl PrefixTree {
             n_tokens += n_common;
         }
         let state = last.filter(|_| states.is_used()).and_then(|node| self.nodes[node].state);
-        let branch = (self.walk(tokens).0.len() * BLOCK_TOKENS).max(n_tokens);
-        let mut sequence = CachedSequence { blocks, n_tokens, states: Vec::new(), branch: Some(branch) };
+        let branch = (self.walk(owner, tokens).0.len() * BLOCK_TOKENS).max(n_tokens);
+        let mut sequence = CachedSequence { blocks, n_tokens, states: Vec::new(), branch: Some(branch), owner };
         if let Some(state) = state {
             states.share(state);
             sequence.states.push(StateAt { position: n_tokens, state });
@@ -161,7 +192,8 @@ impl PrefixTree {
         FoundPrefix { sequence, copy }
     }
 
-    /// Keeps the blocks of a finished sequence with these tokens. Blocks that the tree holds already are freed.
+    /// Keeps the blocks of a finished sequence with these tokens, for its owner. Blocks that the tree holds already are
+    /// freed.
     ///
     /// # Panics
     /// When `tokens` is shorter than the sequence.
@@ -174,8 +206,9 @@ impl PrefixTree {
     ) {
         assert!(tokens.len() >= sequence.n_tokens, "every position has its token");
         self.now += 1;
-        let CachedSequence { blocks, n_tokens, states: mut kept, .. } = sequence;
-        let (mut parent, mut position) = (ROOT, 0);
+        let CachedSequence { blocks, n_tokens, states: mut kept, owner, .. } = sequence;
+        let root = if n_tokens == 0 { ROOT } else { self.root_for(owner) };
+        let (mut parent, mut position) = (root, 0);
         for (chunk, block) in tokens[..n_tokens].chunks(BLOCK_TOKENS).zip(blocks) {
             parent = match self.child_with(parent, chunk) {
                 Some(child) => {
@@ -193,6 +226,31 @@ impl PrefixTree {
         }
         kept.into_iter().for_each(|state| states.release(state.state));
         self.drop_old_states(states);
+    }
+
+    /// The root of an owner, which is added if there is none.
+    fn root_for(&mut self, owner: Option<OwnerId>) -> NodeId {
+        let Some(id) = owner else { return ROOT };
+        if let Some(root) = self.roots.get(&id) {
+            return *root;
+        }
+        let root = self.place(Node::root(owner));
+        self.roots.insert(id, root);
+        root
+    }
+
+    /// Gives a node a slot.
+    fn place(&mut self, node: Node) -> NodeId {
+        match self.free_nodes.pop() {
+            Some(id) => {
+                self.nodes[id] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        }
     }
 
     /// Gives a node its sequence's state at this position, unless it has one.
@@ -249,10 +307,10 @@ impl PrefixTree {
         true
     }
 
-    /// Protects the cached whole blocks of these tokens from eviction. Pins are counted: what is pinned twice must be
+    /// Protects the cached whole blocks of these tokens, which have no owner, from eviction. Pins are counted: what is pinned twice must be
     /// unpinned twice. Returns how many tokens are pinned.
     pub(crate) fn pin(&mut self, tokens: &[u32]) -> usize {
-        let (path, _) = self.walk(tokens);
+        let (path, _) = self.walk(None, tokens);
         for node in &path {
             if self.nodes[*node].n_pins == 0 {
                 self.n_pinned += 1;
@@ -265,7 +323,7 @@ impl PrefixTree {
 
     /// Undoes one pin of these tokens, as many as [`PrefixTree::pin`] returned.
     pub(crate) fn unpin(&mut self, tokens: &[u32]) {
-        let (path, _) = self.walk(tokens);
+        let (path, _) = self.walk(None, tokens);
         for node in path.into_iter().filter(|node| self.nodes[*node].n_pins > 0).collect::<Vec<_>>() {
             self.nodes[node].n_pins -= 1;
             if self.nodes[node].n_pins == 0 {
@@ -285,13 +343,20 @@ impl PrefixTree {
         }
     }
 
-    /// The nodes whose whole blocks begin the tokens, and the node that shares most with the tokens after them.
-    fn walk(&self, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
+    /// The nodes of an owner whose whole blocks begin the tokens, and the node that shares most with the tokens after them.
+    fn walk(&self, owner: Option<OwnerId>, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
         let mut path = Vec::new();
+        let root = match owner {
+            None => ROOT,
+            Some(owner) => match self.roots.get(&owner) {
+                Some(root) => *root,
+                None => return (path, None),
+            },
+        };
         let mut rest = tokens;
         loop {
             let next = &rest[..rest.len().min(BLOCK_TOKENS)];
-            let parent = path.last().copied().unwrap_or(ROOT);
+            let parent = path.last().copied().unwrap_or(root);
             match self.nearest(parent, next) {
                 Some((child, BLOCK_TOKENS)) => path.push(child),
                 nearest => return (path, nearest.filter(|(_, n_common)| *n_common > 0)),
@@ -331,25 +396,7 @@ impl PrefixTree {
             self.remove(pool, states, part);
         }
         let tokens: Box<[u32]> = tokens.into();
-        let node = Node {
-            parent,
-            tokens: tokens.clone(),
-            block,
-            state: None,
-            children: BTreeMap::new(),
-            last_used: self.now,
-            n_pins: 0,
-        };
-        let id = match self.free_nodes.pop() {
-            Some(id) => {
-                self.nodes[id] = node;
-                id
-            }
-            None => {
-                self.nodes.push(node);
-                self.nodes.len() - 1
-            }
-        };
+        let id = self.place(Node { parent, tokens: tokens.clone(), block, last_used: self.now, ..Node::root(None) });
         self.leaves.remove(&(self.nodes[parent].last_used, parent));
         self.nodes[parent].children.insert(tokens, id);
         self.leaves.insert((self.now, id));
@@ -379,11 +426,19 @@ impl PrefixTree {
         }
     }
 
-    /// Makes a node evictable if it is an unpinned leaf.
+    /// Makes a node evictable if it is an unpinned leaf. The root of an owner goes with the last node below it.
     fn note_leaf(&mut self, id: NodeId) {
         let node = &self.nodes[id];
-        if id != ROOT && node.children.is_empty() && node.n_pins == 0 {
-            self.leaves.insert((node.last_used, id));
+        if !node.children.is_empty() || node.n_pins > 0 {
+            return;
+        }
+        match node.owner {
+            Some(owner) => {
+                self.roots.remove(&owner);
+                self.free_nodes.push(id);
+            }
+            None if !node.is_root() => drop(self.leaves.insert((node.last_used, id))),
+            None => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use hone_engine::{
 };
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
-    LocateError, LocateModel, Message, ModelFile, Prompt, Role,
+    LocateError, LocateModel, Message, ModelFile, OwnerId, Prompt, Role,
 };
 
 use crate::support::{self, tokens};
@@ -116,6 +116,20 @@ fn respondents_of_one_question_share_its_prompt() {
     cached.sort_unstable();
     assert_eq!(cached, [0, 449, 449]);
     assert!(completions.iter().all(|completion| completion.token_ids == expected));
+    fixture.check_balanced();
+}
+
+#[test]
+fn what_is_computed_for_one_owner_helps_no_other() {
+    let fixture = Fixture::new(support::options());
+    let owners = [Some(OwnerId::fresh()), Some(OwnerId::fresh()), None];
+    let request = |owner| GenerateRequest { owner, ..fixture.request(tokens(1, 450)) };
+    let cached = |completion: Completion| completion.timings.cached_tokens;
+    let running = owners.map(|owner| fixture.start(request(owner)));
+    assert_eq!(running.map(|generation| cached(generation.complete().unwrap())), [0; 3], "while the others compute it");
+    let fourth = fixture.complete(request(Some(OwnerId::fresh())));
+    assert_eq!(cached(fourth), 0, "after the others have computed it");
+    assert_eq!(owners.map(|owner| cached(fixture.complete(request(owner)))), [449; 3], "what it has computed itself");
     fixture.check_balanced();
 }
 

@@ -1,6 +1,7 @@
 //! What belongs to one key is invisible to the others.
 
 use std::io::Read;
+use std::sync::{Arc, Mutex};
 
 use hone_app::config::{KeyHash, ServerSettings};
 use hone_memory::Whose;
@@ -160,4 +161,22 @@ fn the_streams_of_a_client_are_limited() {
     drop(open);
     let is_let_in = || stage.with_key("anne", "POST", "/v1/chat/completions", &short).0 == 200;
     wait_until("the streams of a client that has gone are closed", is_let_in);
+}
+
+#[test]
+fn what_is_computed_for_one_key_is_kept_apart_from_what_is_for_another() {
+    let owners = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&owners);
+    let keys = vec![KeyHash::of("anne"), KeyHash::of("ben")];
+    let stage = Stage::start(ServerSettings { keys, ..settings() }, move |request| {
+        seen.lock().unwrap().push(request.owner);
+        echo(request)
+    });
+    let body = json!({"messages": [{"role": "user", "content": "the code is 417"}], "max_tokens": 4});
+    for key in ["anne", "ben", "anne"] {
+        let (status, answer) = stage.with_key(key, "POST", "/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+    }
+    let owners = owners.lock().unwrap();
+    assert!(owners[0].is_some() && owners[0] == owners[2] && owners[0] != owners[1], "{owners:?}");
 }

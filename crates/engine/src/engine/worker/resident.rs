@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hone_protocol::{GenerateError, Lane};
+use hone_protocol::{GenerateError, Lane, OwnerId};
 
 use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
 use super::source::ModelSource;
@@ -101,9 +101,9 @@ impl ResidentModel {
         self.abandon_step_of(id);
         if let Some(mut request) = self.requests.remove(&id) {
             let beginning = request.common_tokens().to_vec();
-            let is_interactive = request.lane() == Lane::Interactive;
+            let is_saved = request.lane() == Lane::Interactive && request.owner().is_none();
             let (sequence, tokens) = request.leave_place(&mut self.model);
-            if is_interactive && tokens.len() >= FEWEST_TOKENS && self.saved.is_some() {
+            if is_saved && tokens.len() >= FEWEST_TOKENS && self.saved.is_some() {
                 tokens.clone_into(&mut self.latest);
             }
             self.model.keep(tokens, sequence);
@@ -189,24 +189,25 @@ impl ResidentModel {
         self.requests.clear();
     }
 
-    /// Starts a request that has a place in the cache: it starts with the tokens that the cache holds, or follows a
-    /// request that is about to compute their shared beginning.
+    /// Starts a request that has a place in the cache: it starts with the tokens that the cache holds of its owner, or
+    /// follows a request of the same owner that is about to compute their shared beginning.
     pub(super) fn start(&mut self, id: RequestId, scheduler: &mut Scheduler) -> Result<(), ModelError> {
         let Some(request) = self.requests.get(&id) else { return Ok(()) };
         // The last token is always computed, because its logits are wanted.
-        let tokens = request.tokens()[..request.tokens().len() - 1].to_vec();
-        if let Some(saved) = &mut self.saved {
+        let (tokens, owner) = (request.tokens()[..request.tokens().len() - 1].to_vec(), request.owner());
+        if let (Some(saved), None) = (&mut self.saved, owner) {
             saved.fetch(&tokens, &mut self.model);
         }
-        let n_kept = self.model.cached_tokens(&tokens);
-        let leader = self.leader_of(id, &tokens, scheduler).filter(|leader| leader.n_common >= n_kept + BLOCK_TOKENS);
+        let n_kept = self.model.cached_tokens_of(owner, &tokens);
+        let leader =
+            self.leader_of(id, owner, &tokens, scheduler).filter(|leader| leader.n_common >= n_kept + BLOCK_TOKENS);
         let sequence = match leader {
             Some(leader) if leader.n_computed < leader.n_common && self.may_wait(id, leader.id) => {
                 scheduler.follow(id, leader.id, leader.n_common);
                 return Ok(());
             }
             Some(leader) if leader.n_computed > n_kept => self.fork_of(&leader, n_kept, &tokens)?,
-            _ => self.model.begin(&tokens)?,
+            _ => self.model.begin_of(owner, &tokens)?,
         };
         if let Some(request) = self.requests.get_mut(&id) {
             scheduler.start(id, sequence.n_tokens());
@@ -223,13 +224,21 @@ impl ResidentModel {
         if sequence.n_tokens() > n_kept {
             return Ok(sequence);
         }
+        let owner = self.requests[&leader.id].owner();
         self.model.release(sequence);
-        self.model.begin(tokens)
+        self.model.begin_of(owner, tokens)
     }
 
-    /// The running request that shares the longest beginning with these tokens.
-    fn leader_of(&self, id: RequestId, tokens: &[u32], scheduler: &Scheduler) -> Option<Leader> {
-        let others = self.requests.iter().filter(|(other, _)| **other != id && scheduler.is_running(**other));
+    /// The owner's running request that shares the longest beginning with these tokens.
+    fn leader_of(
+        &self,
+        id: RequestId,
+        owner: Option<OwnerId>,
+        tokens: &[u32],
+        scheduler: &Scheduler,
+    ) -> Option<Leader> {
+        let is_other = |other: RequestId| other != id && scheduler.is_running(other);
+        let others = self.requests.iter().filter(|(other, request)| request.owner() == owner && is_other(**other));
         let leaders = others.map(|(other, request)| Leader {
             id: *other,
             n_common: std::iter::zip(request.tokens(), tokens).take_while(|(a, b)| a == b).count(),

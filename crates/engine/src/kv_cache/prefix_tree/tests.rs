@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence, StateId, StatePool};
+use hone_protocol::OwnerId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -166,9 +167,9 @@ impl Harness {
     fn begin(&mut self) {
         let tokens = self.text();
         let (n_whole, n_more) = self.naive.longest(&tokens);
-        assert_eq!(self.tree.cached_tokens(&self.states, &tokens), n_whole + n_more);
+        assert_eq!(self.tree.cached_tokens(&self.states, None, &tokens), n_whole + n_more);
         let n_more = if self.pool.n_free() > 0 { n_more } else { 0 };
-        let found = self.tree.find(&mut self.pool, &mut self.states, &tokens);
+        let found = self.tree.find(&mut self.pool, &mut self.states, None, &tokens);
         assert_eq!(found.sequence.n_tokens(), n_whole + n_more, "{tokens:?}");
         assert_eq!(found.copy.is_some(), n_more > 0);
         if let Some(copy) = found.copy {
@@ -308,7 +309,7 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<u32> {
 fn whole_blocks_are_shared_and_the_rest_is_copied() {
     let (mut pool, mut tree) = tree_of(8, &[&numbers(0..80)]);
     let prompt = [numbers(0..70), numbers(500..520)].concat();
-    let found = tree.find(&mut pool, &mut StatePool::default(), &prompt);
+    let found = tree.find(&mut pool, &mut StatePool::default(), None, &prompt);
     assert_eq!(found.sequence.n_tokens(), 70);
     assert_eq!(found.sequence.blocks(), [0, 1, 3]);
     assert_eq!(found.copy.unwrap().from, 2);
@@ -319,7 +320,7 @@ fn whole_blocks_are_shared_and_the_rest_is_copied() {
 #[test]
 fn without_a_free_block_only_whole_ones_are_found() {
     let (mut pool, mut tree) = tree_of(3, &[&numbers(0..80)]);
-    let found = tree.find(&mut pool, &mut StatePool::default(), &numbers(0..75));
+    let found = tree.find(&mut pool, &mut StatePool::default(), None, &numbers(0..75));
     assert_eq!((found.sequence.n_tokens(), found.copy), (64, None));
     pool.release(found.sequence);
 }
@@ -328,13 +329,13 @@ fn without_a_free_block_only_whole_ones_are_found() {
 fn what_was_not_looked_at_for_longest_goes_first_and_what_is_used_last() {
     let (old, new, used) = (numbers(0..32), numbers(100..132), numbers(200..232));
     let (mut pool, mut tree) = tree_of(3, &[&used, &old, &new]);
-    let in_use = tree.find(&mut pool, &mut StatePool::default(), &used);
-    let looked_at = tree.find(&mut pool, &mut StatePool::default(), &old);
+    let in_use = tree.find(&mut pool, &mut StatePool::default(), None, &used);
+    let looked_at = tree.find(&mut pool, &mut StatePool::default(), None, &old);
     pool.release(looked_at.sequence);
     assert!(tree.make_room(&mut pool, &mut StatePool::default(), 1));
-    assert_eq!([&old, &new, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), tokens)), [32, 0, 32]);
+    assert_eq!([&old, &new, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), None, tokens)), [32, 0, 32]);
     assert!(tree.make_room(&mut pool, &mut StatePool::default(), 2));
-    assert_eq!([&old, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), tokens)), [0, 32]);
+    assert_eq!([&old, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), None, tokens)), [0, 32]);
     assert!(!tree.make_room(&mut pool, &mut StatePool::default(), 3), "a block in use cannot be freed");
     pool.release(in_use.sequence);
 }
@@ -347,8 +348,8 @@ fn pinned_prefixes_survive_pressure() {
     assert!(!tree.make_room(&mut pool, &mut StatePool::default(), 6));
     assert_eq!(
         (
-            tree.cached_tokens(&StatePool::default(), &header),
-            tree.cached_tokens(&StatePool::default(), &other),
+            tree.cached_tokens(&StatePool::default(), None, &header),
+            tree.cached_tokens(&StatePool::default(), None, &other),
             tree.n_pinned()
         ),
         (64, 0, 2)
@@ -362,7 +363,7 @@ fn what_is_kept_twice_is_held_once() {
     let (long, short) = (numbers(0..90), numbers(0..70));
     let (pool, tree) = tree_of(12, &[&short, &long, &short, &long]);
     assert_eq!((tree.n_blocks(), pool.n_free()), (3, 9));
-    assert_eq!(tree.cached_tokens(&StatePool::default(), &long), 90);
+    assert_eq!(tree.cached_tokens(&StatePool::default(), None, &long), 90);
 }
 
 /// A model whose layers keep states: every state knows the tokens that it is of.
@@ -416,8 +417,8 @@ impl WithStates {
         let n_tokens = 30 + self.below(250);
         let tokens: Vec<u32> =
             (0..n_tokens as u32).map(|index| if index < 60 { index } else { kind + index }).collect();
-        let cached = self.tree.cached_tokens(&self.states, &tokens);
-        let found = self.tree.find(&mut self.pool, &mut self.states, &tokens);
+        let cached = self.tree.cached_tokens(&self.states, None, &tokens);
+        let found = self.tree.find(&mut self.pool, &mut self.states, None, &tokens);
         assert!(found.sequence.n_tokens() == cached || self.pool.n_free() == 0);
         self.n_found += found.sequence.n_tokens();
         let tokens = tokens[..found.sequence.n_tokens()].to_vec();
@@ -505,4 +506,31 @@ fn states_are_those_of_their_tokens_and_none_is_lost() {
         assert!(harness.tree.make_room(&mut harness.pool, &mut harness.states, N_BLOCKS));
         assert_eq!(harness.states.n_owned(), 0);
     }
+}
+
+#[test]
+fn nobody_finds_what_was_computed_for_another() {
+    let (anne, ben) = (Some(OwnerId::fresh()), Some(OwnerId::fresh()));
+    let mut pool = BlockPool::with_room_for(N_BLOCKS * BLOCK_TOKENS);
+    let (mut states, mut tree) = (StatePool::default(), PrefixTree::default());
+    let tokens = numbers(0..2 * BLOCK_TOKENS as u32 + 5);
+    let mut keep = |tree: &mut PrefixTree, pool: &mut BlockPool, owner| {
+        let mut sequence = tree.find(pool, &mut states, owner, &tokens).sequence;
+        let n_found = sequence.n_tokens();
+        pool.extend(&mut sequence, tokens.len() - n_found).unwrap();
+        tree.keep(pool, &mut states, &tokens, sequence);
+        n_found
+    };
+    assert_eq!([anne, ben, None].map(|owner| keep(&mut tree, &mut pool, owner)), [0, 0, 0]);
+    assert_eq!(tree.n_blocks(), 9);
+    assert_eq!([anne, ben, None].map(|owner| keep(&mut tree, &mut pool, owner)), [tokens.len(); 3]);
+    let cached = |tree: &PrefixTree, owner| tree.cached_tokens(&StatePool::default(), owner, &tokens);
+    // Evicting what was used least recently: all that Anne has, and with it her place in the tree.
+    tree.shrink_to(&mut pool, &mut StatePool::default(), 6);
+    assert_eq!([anne, ben, None].map(|owner| cached(&tree, owner)), [0, tokens.len(), tokens.len()]);
+    tree.shrink_to(&mut pool, &mut StatePool::default(), 0);
+    assert_eq!([anne, ben, None].map(|owner| cached(&tree, owner)), [0, 0, 0]);
+    assert_eq!(pool.n_free(), N_BLOCKS);
+    assert_eq!(keep(&mut tree, &mut pool, anne), 0);
+    assert_eq!([anne, ben, None].map(|owner| cached(&tree, owner)), [tokens.len(), 0, 0]);
 }
