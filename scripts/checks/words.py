@@ -26,8 +26,8 @@ PHRASES = re.compile(
     r"\b(?:cannot be had|is there no more|so many as|whoever asks|for ever|lets? go of|because cancelled|is none|none that there is)\b",
     re.IGNORECASE,
 )
-# The beginning of a sentence: that of a paragraph, a cell or an item, or what follows the end of another sentence.
-SENTENCE = re.compile(r"(?:^|[.!?:] +|\| *)((?:\*\*|_)?[A-Z][^.!?|]*[.!?|]?)")
+# Between two sentences, or two cells of a table.
+BOUNDARY = re.compile(r"(?<=[.!?:])[*_]*\s+|\s*\|\s*")
 # Decisions are a record, and the reference of the commands is the program's own help.
 EXEMPT = ("docs/decisions/", "docs/reference/commands.md")
 
@@ -91,8 +91,8 @@ def without_code(text):
 def wrong_words(text):
     """The openings and phrases that are wrong in a paragraph. A question may begin with What."""
     plain = without_code(text)
-    for match in SENTENCE.finditer(plain):
-        sentence = match[1].lstrip("*_")
+    for sentence in BOUNDARY.split(plain):
+        sentence = sentence.strip("*_( ")
         if OPENING.match(sentence) and not sentence.endswith("?"):
             yield f"a sentence begins so: {sentence[:60]}"
     for match in PHRASES.finditer(plain):
