@@ -181,7 +181,7 @@ def check_examples(page, commands):
             command = (*command, words[len(command)])
         rest = words[len(command) :]
         has_subcommands = any(other[: len(command)] == command and other != command for other in commands)
-        if has_subcommands and rest and not rest[0].startswith("-"):
+        if has_subcommands and rest and rest[0] != "TEXT" and not rest[0].startswith("-"):
             yield f"{page.name}:{number}: hone {' '.join(words)}: there is no such command"
         for word in rest:
             flag = word.split("=")[0]
