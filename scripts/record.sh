@@ -4,7 +4,8 @@
 #   scripts/record.sh NAME [ARGUMENT...]     --help after a name explains it
 #
 #   session            the conversation that the README shows (assets/)
-#   readme-example     prints the transcript in the README's section "Grades"
+#   readme-example     prints the transcript in the README's section "Start"
+#   reference          the reference pages of the documentation (docs/reference/)
 #   samplers           what llama.cpp's samplers leave of fixed logits
 #   likelihood         the coefficients of the likelihood judge (config/likelihood.toml)
 #   recall             what is similar enough to be recalled (config/memory.toml)

@@ -109,7 +109,8 @@ class Tree:
         objects.mkdir()
         own = self._path("index")
         if own.exists():
-            shutil.copyfile(own, index)
+            # With its time: git takes a file that is as old as the index for possibly changed.
+            shutil.copy2(own, index)
         environment = {
             **self._environment,
             "GIT_INDEX_FILE": str(index),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the transcript in the README's section "Grades": the built-in model, what hone ships with, and two questions.
+# Prints the transcript in the README's section "Start": the built-in model, what hone ships with, and two questions.
 #
 #   HONE   the program (target/release/hone, built if necessary)
 set -euo pipefail

@@ -127,7 +127,7 @@ function asName(text) {
 
 async function remove(name, title) {
   closeMenus(null);
-  const note = `“${title}” is deleted. What was remembered of its answers stays in memory.`;
+  const note = `“${title}” is deleted. Its remembered answers stay in memory.`;
   if (!(await confirmed("Delete this conversation?", note, "Delete"))) return;
   await attempt(async () => {
     await call(conversationPath(name), { method: "DELETE" });
