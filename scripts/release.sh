@@ -118,7 +118,7 @@ release() {
         failures=$((failures + 1))
     fi
     mkdir -p "$work/$name"
-    cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
+    cp -r "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE docs assets "$work/$name"
     archive "$name"
     scripts/lib/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
     case $target in *-darwin) ;; *) started+="; $(needs "$binary")" ;; esac

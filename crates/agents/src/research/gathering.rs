@@ -7,7 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::document::Document;
-use super::reading::{SourceReader, UnreadableSource};
+use super::reading::{SourceReader, UnreadableSource, name_of};
 
 /// A path among the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Sources {
         let mut sources = Sources::default();
         let mut n_bytes = 0;
         for (file, is_named) in files(paths, limits, &mut sources.skipped)? {
-            let name = file.display().to_string();
+            let name = name_of(&file);
             if sources.documents.iter().any(|document| document.name == name) {
                 continue;
             }
@@ -189,6 +189,16 @@ mod tests {
         assert_eq!(error, format!("{} is a binary file", photo.display()));
         assert_eq!(gather(&[SourcePath::Found(photo)]).unwrap().skipped.len(), 1);
         assert!(gather(&[SourcePath::Named("absent.txt".into())]).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_name_with_control_characters_stays_one_line_that_controls_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a\x1b[31m\nb\u{202e}ä.txt", b"text");
+        let sources = gather(&[SourcePath::Named(folder.path().to_owned())]).unwrap();
+        let expected = format!("{}/a\\u{{1b}}[31m\\nb\\u{{202e}}ä.txt", folder.path().display());
+        assert_eq!(sources.documents[0].name, expected);
     }
 
     #[test]

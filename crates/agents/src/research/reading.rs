@@ -73,13 +73,29 @@ pub struct SourceReader {
     pub pdf: PdfProcess,
 }
 
+/// What a file is called where it is cited: on one line, and without characters that would control a terminal or change the
+/// order in which others are shown.
+pub(super) fn name_of(path: &Path) -> String {
+    let is_active = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut name = String::new();
+    for character in path.display().to_string().chars() {
+        match character {
+            active if is_active(active) => name.extend(active.escape_default()),
+            plain => name.push(plain),
+        }
+    }
+    name
+}
+
 impl SourceReader {
     /// The text of a file, with its places.
     ///
     /// # Errors
     /// Why it cannot be a source.
     pub fn read(&self, path: &Path) -> Result<Document, UnreadableSource> {
-        let name = path.display().to_string();
+        let name = name_of(path);
         // A pipe would be waited for when it is opened.
         if !fs::metadata(path)?.is_file() {
             return Err(UnreadableSource::NoFile);

@@ -246,8 +246,10 @@ fn judge_privacy(privacy: &Privacy, findings: &mut Findings) {
         findings.problem(problem.clone(), "run `hone doctor` as its owner, or remove it");
     }
     if privacy.narrowed > 0 {
-        let what = format!("{} files and folders of yours could be read by other users", privacy.narrowed);
-        findings.remarks.push(format!("{what}: they are private now"));
+        findings.remarks.push(match privacy.narrowed {
+            1 => "a file or folder of yours could be read by other users: it is private now".to_owned(),
+            n => format!("{n} files and folders of yours could be read by other users: they are private now"),
+        });
     }
 }
 

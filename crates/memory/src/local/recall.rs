@@ -212,7 +212,9 @@ fn fuse(matches: &mut [Match], words_weight: f32) {
 /// Leaves out what is not similar enough, to the question or beside the most similar, or has too few of the question's words.
 fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
     let highest = matches.iter().map(|found| found.similarity).fold(0.0, f32::max);
-    let least = matching.threshold.max(matching.nearness * highest);
+    // Without a share there is no limit, also for what is contrary to the question.
+    let nearest = if matching.nearness > 0.0 { matching.nearness * highest } else { matching.threshold };
+    let least = matching.threshold.max(nearest);
     let is_near = |found: &Match| found.similarity >= least && found.share() >= matching.least_words;
     matches.retain(|found| is_near(found) || found.share() >= matching.words_threshold);
 }

@@ -86,6 +86,17 @@ fn what_a_judge_graded_poor_is_left_out_unless_the_person_liked_it() {
     assert_eq!(found.iter().map(|found| found.query.as_str()).collect::<Vec<_>>(), ["liked"]);
 }
 
+#[test]
+fn a_search_without_limits_finds_what_is_contrary_to_the_question() {
+    let home = Home::new();
+    let store = home.open();
+    for (number, query, cosine) in [(1, "like it", 0.9), (2, "contrary", -0.4)] {
+        store.remember(answered(number, query, "It is."), Some(with_cosine(cosine))).unwrap();
+    }
+    let unlimited = Matching { threshold: -1.0, ..MATCHING };
+    check(&store, RecallQuestion { matching: unlimited, ..question("anything", &[]) }, &["like it", "contrary"]);
+}
+
 /// "What is the capital of Peru?" is like "What is the capital of Cuba?", and does not answer it.
 #[test]
 fn a_share_of_the_words_can_be_demanded_beside_the_meaning() {
