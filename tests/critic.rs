@@ -80,6 +80,9 @@ fn the_modes_are_set_at_run_time() {
         ["intention", "research"].map(|gate| status["gates"][gate]["mode"].as_str().unwrap().to_owned())
     };
     assert_eq!(modes(&home), ["soft", "hard"], "as shipped");
+    let critic = &home.json(&["critic", "status", "--json"])["critic"];
+    assert!(critic["obstacle"].as_str().unwrap().contains("is not installed"), "{critic}");
+    assert!(succeed(&home, &["critic", "status"]).starts_with("critic: none (model `prometheus:7b` is not installed"));
     for (command, mode) in [("bypass", "off"), ("soft", "soft"), ("hard", "hard")] {
         succeed(&home, &["critic", command]);
         assert_eq!(modes(&home), [mode; 2]);

@@ -34,7 +34,7 @@ use crate::progress::{Activity, Progress};
 pub use batch::Summary;
 use cache::VerdictCache;
 pub use claims::ClaimJudge;
-pub use critiques::Critic;
+pub use critiques::{Critic, CriticStanding};
 pub use driver::Completed;
 use driver::{Driver, Judged};
 pub use idle::{Advice, Chat, IdleExamination};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hone_agents::Criticize;
 use hone_judging::{CritiqueSettings, Review, critique_result};
 use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
+use serde::Serialize;
 
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;
@@ -29,6 +30,26 @@ impl Critic {
         let lender = Lender::of_model(app, named_or_judge(&app.config, configured), generator).in_lane(lane);
         let is_author = author == Some(lender.model());
         Critic { lender: if by_hand { lender.lifting_bar() } else { lender }, settings, is_author }
+    }
+}
+
+/// Who criticizes texts of unknown authors.
+#[derive(Debug, Serialize)]
+pub struct CriticStanding {
+    /// The model.
+    pub model: String,
+    /// Why it gives no verdict; `None` if it does.
+    pub obstacle: Option<String>,
+}
+
+impl CriticStanding {
+    /// The critic of this configuration. No model is loaded.
+    ///
+    /// # Errors
+    /// When the rubric or the profile that the configuration names does not exist.
+    pub fn of(app: &App) -> anyhow::Result<CriticStanding> {
+        let critic = Critic::new(app, None, Lane::Background, None);
+        Ok(CriticStanding { model: critic.lender.model().to_owned(), obstacle: critic.lender.obstacle()? })
     }
 }
 

@@ -55,6 +55,27 @@ impl Lender {
         &self.app.config.judge.model
     }
 
+    /// Why the judge would give no verdict: it is not installed, or has not passed its examination.
+    ///
+    /// # Errors
+    /// When the rubric or the profile that the configuration names does not exist.
+    pub(super) fn obstacle(&self) -> anyhow::Result<Option<String>> {
+        let model = self.model();
+        if let Err(error) = self.app.store.show(model) {
+            return Ok(Some(error.to_string()));
+        }
+        if !self.app.config.judge.examination || self.lifts_bar {
+            return Ok(None);
+        }
+        Ok(match self.app.marks(model, &self.app.rubric()?)? {
+            None => Some(format!("{model} has not taken the examination: run `hone judge exam {model}`")),
+            Some(marks) if !marks.passes(self.app.config.judge.least_auc) => {
+                Some(format!("{model} has not passed the examination"))
+            }
+            Some(_) => None,
+        })
+    }
+
     /// A review by the first judge.
     pub(super) fn review(&self, task: &ReviewTask) -> Review {
         if let Err(error) = self.app.store.show(self.model()) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hone_agents::{Criticize, Gatekeeper};
 use hone_app::describe::moment;
+use hone_app::judging::CriticStanding;
 use hone_memory::{MemoryStore, Whose};
 use hone_protocol::{ContentType, CriticMode, CritiqueResult, Timestamp};
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::invocation::Invocation;
 
 #[derive(Serialize)]
 struct Status {
+    critic: CriticStanding,
     /// What a person has set for every gate.
     r#override: Option<CriticMode>,
     gates: BTreeMap<&'static str, GateStatus>,
@@ -50,11 +52,22 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::
     let figures = store.statistics(Whose::Everyones)?;
     let (reviewed, blocked) = (figures.reviewed, figures.blocked);
     let unreviewed = (figures.all.engrams + figures.notes).saturating_sub(reviewed + blocked);
-    let status = Status { r#override: store.critic_override()?, gates, unreviewed, reviewed, blocked };
+    let status = Status {
+        critic: CriticStanding::of(app)?,
+        r#override: store.critic_override()?,
+        gates,
+        unreviewed,
+        reviewed,
+        blocked,
+    };
     if json {
         app.output.print_json(&status)?;
         return Ok(Outcome::Done);
     }
+    app.output.print_line(&match &status.critic.obstacle {
+        None => format!("critic: {}", status.critic.model),
+        Some(obstacle) => format!("critic: none ({obstacle}): what a hard gate guards stays unreviewed"),
+    })?;
     app.output.print_line(&match status.r#override {
         Some(mode) => format!("every gate is {mode}, as a person has set it (`hone critic configured` ends that)"),
         None => "every gate has the mode of the configuration".to_owned(),
