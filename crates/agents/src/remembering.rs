@@ -42,13 +42,13 @@ impl Rememberer {
     }
 
     /// Remembers an exchange whose question states no fact without its vector, which [`Rememberer::complete`] computes
-    /// later: whoever waits for an answer does not wait for that. Otherwise as [`Rememberer::remember`]. Returns also
-    /// whether it is complete.
+    /// later: whoever waits for an answer does not wait for that. Facts may be asked for at once, and an exchange with some
+    /// is remembered as [`Rememberer::remember`] does. Returns also whether it is complete.
     ///
     /// # Errors
     /// When it can be neither written nor kept.
     pub(crate) fn remember_first(&self, engram: Engram, holder: Option<HolderId>) -> Result<(u64, bool), MemoryError> {
-        if self.embedder.is_none() || self.takes_facts && !statements_of(&engram).is_empty() {
+        if self.embedder.is_none() || !statements_of(&engram).is_empty() {
             return Ok((self.remember(engram, holder)?, true));
         }
         let facts = self.takes_facts.then(Vec::new);
