@@ -17,6 +17,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 use self::idle::{IdleConnections, Seat};
@@ -26,6 +27,8 @@ use crate::clients::Peer;
 const MOST_HEAD: usize = 64 << 10;
 /// How long to wait after a connection could not be accepted, for example because too many files are open.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a connection may be idle before it gives way to another one.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What a client may take.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits,
     let mut stop = pin!(stop);
     let graceful = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(limits.most_connections));
-    let idle = Arc::new(IdleConnections::default());
+    let idle = Arc::new(IdleConnections::new(GRACE));
     loop {
         tokio::select! {
             (stream, peer, permit) = accept(&listener, &room, &idle) => {
@@ -73,8 +76,12 @@ async fn accept(
     let permit = match Arc::clone(room).try_acquire_owned() {
         Ok(permit) => Some(permit),
         Err(_) => {
-            idle.dismiss_one();
-            Arc::clone(room).acquire_owned().await.ok()
+            let mut room = pin!(Arc::clone(room).acquire_owned());
+            loop {
+                if let Ok(permit) = timeout(idle.dismiss_one(), room.as_mut()).await {
+                    break permit.ok();
+                }
+            }
         }
     };
     (stream, Peer(address.ip()), permit)

@@ -5,29 +5,48 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 
 /// The idle connections, the longest idle first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct IdleConnections {
+    /// How long a connection is left alone: its request may be on its way.
+    grace: Duration,
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    idle: BTreeMap<u64, Arc<Notify>>,
+    idle: BTreeMap<u64, Idle>,
     next: u64,
 }
 
+#[derive(Debug)]
+struct Idle {
+    since: Instant,
+    dismissal: Arc<Notify>,
+}
+
 impl IdleConnections {
-    /// Dismisses the connection that has been idle longest, if any is.
-    pub(super) fn dismiss_one(&self) {
-        if let Some((_, dismissal)) = self.lock().idle.pop_first() {
-            dismissal.notify_one();
+    pub(super) fn new(grace: Duration) -> IdleConnections {
+        IdleConnections { grace, queue: Mutex::default() }
+    }
+
+    /// Dismisses the connection that has been idle longest, if that is long enough. Returns when to try again, if there
+    /// is still no room by then.
+    pub(super) fn dismiss_one(&self) -> Duration {
+        let mut queue = self.lock();
+        let Some(oldest) = queue.idle.first_entry() else { return self.grace };
+        let rest = self.grace.saturating_sub(oldest.get().since.elapsed());
+        if !rest.is_zero() {
+            return rest;
         }
+        oldest.remove().dismissal.notify_one();
+        self.grace
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -80,7 +99,7 @@ impl Waiting {
         let mut queue = self.connections.lock();
         let number = queue.next;
         queue.next += 1;
-        queue.idle.insert(number, Arc::clone(&self.dismissal));
+        queue.idle.insert(number, Idle { since: Instant::now(), dismissal: Arc::clone(&self.dismissal) });
         *self.number.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
     }
 
@@ -141,8 +160,6 @@ impl HttpBody for Sending {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     async fn is_dismissed(seat: &Seat) -> bool {
@@ -151,7 +168,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_longest_idle_gives_way_and_no_busy_one() {
-        let connections = Arc::new(IdleConnections::default());
+        let patient = Arc::new(IdleConnections::new(Duration::from_secs(60)));
+        let seat = Seat::new(&patient);
+        assert!(patient.dismiss_one() > Duration::from_secs(50) && !is_dismissed(&seat).await, "it has just come");
+        let connections = Arc::new(IdleConnections::new(Duration::ZERO));
         let [first, second, third] = std::array::from_fn(|_| Seat::new(&connections));
         let busy = first.busy();
         connections.dismiss_one();

@@ -1,6 +1,7 @@
 //! Clients that go away, and many at once.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use hone_app::config::ServerSettings;
@@ -163,4 +164,14 @@ fn connections_are_limited() {
             (0..20).map(|_| scope.spawn(|| stage.post("/v1/chat/completions", &ask("x")).0)).collect();
         assert!(clients.into_iter().all(|client| client.join().unwrap() == 200));
     });
+}
+
+/// A connection on which nothing is asked gives way to a client that asks.
+#[test]
+fn idle_connections_keep_nobody_waiting() {
+    let patience = Some(Duration::from_secs(600));
+    let stage = Stage::start(ServerSettings { most_connections: 2, patience, ..settings() }, echo);
+    let idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
+    assert_eq!(stage.post("/v1/chat/completions", &ask("x")).0, 200);
+    assert_eq!((&idle[0]).read(&mut [0]).unwrap(), 0, "the first one has given way");
 }
