@@ -123,13 +123,13 @@ fn respondents_of_one_question_share_its_prompt() {
 fn what_is_computed_for_one_owner_helps_no_other() {
     let fixture = Fixture::new(support::options());
     let owners = [Some(OwnerId::fresh()), Some(OwnerId::fresh()), None];
-    let request = |owner| GenerateRequest { owner, ..fixture.request(tokens(1, 450)) };
+    let request = |owner| GenerateRequest { owner, ..fixture.request(tokens(1, 60)) };
     let cached = |completion: Completion| completion.timings.cached_tokens;
     let running = owners.map(|owner| fixture.start(request(owner)));
     assert_eq!(running.map(|generation| cached(generation.complete().unwrap())), [0; 3], "while the others compute it");
     let fourth = fixture.complete(request(Some(OwnerId::fresh())));
     assert_eq!(cached(fourth), 0, "after the others have computed it");
-    assert_eq!(owners.map(|owner| cached(fixture.complete(request(owner)))), [449; 3], "what it has computed itself");
+    assert_eq!(owners.map(|owner| cached(fixture.complete(request(owner)))), [59; 3], "what it has computed itself");
     fixture.check_balanced();
 }
 
