@@ -8,6 +8,7 @@
 #   scripts/test.sh -p hone-memory NAME         the same of one crate
 #   scripts/test.sh --test program -- NAME... --skip NAME
 #
+#   scripts/test.sh engine [ARGUMENT...]        those of the engine and the kernels
 #   scripts/test.sh arm [ARGUMENT...]           as programs for 64-bit ARM, under an emulator
 #   scripts/test.sh torture                     the ordeals, for an hour
 #   scripts/test.sh under-load [ARGUMENT...]    again and again beside busy loops
@@ -22,7 +23,7 @@ here=$(dirname "$0")
 # shellcheck source=scripts/lib/subcommands.sh
 . "$here/lib/subcommands.sh"
 case ${1:-} in
-arm | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
+arm | engine | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
 esac
 
 cd "$here/.."
