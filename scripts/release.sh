@@ -106,7 +106,8 @@ release() {
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
     fi
-    cargo build --profile "$profile" --locked --bin hone "${cross[@]}" "${features[@]}" >&2
+    # Cargo forgets what a profile says of symbols for a package that has settings of its own in it.
+    cargo rustc --profile "$profile" --locked --package hone --bin hone "${cross[@]}" "${features[@]}" -- -C strip=symbols >&2
     binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then

@@ -264,6 +264,20 @@ fn hone_alone_guides_a_first_start_and_then_chats() {
     check(&home.run(&[]), 2, &["Usage: hone"]);
 }
 
+#[test]
+fn a_first_start_offers_a_judge_that_fits() {
+    let home = Home::new().variable("HONE_ENGINE_MODEL", &smollm2());
+    let mut terminal = Terminal::hone_in(&home, &[], 100);
+    terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
+    terminal.type_text("n");
+    let lines = terminal.wait_for("second question", |lines| lines.concat().contains("Download the judge, too?"));
+    assert!(lines.concat().contains("A judge grades every answer from 1 to 5"), "{lines:#?}");
+    terminal.type_text("n");
+    let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    assert!(lines.concat().contains("judge.model = "), "{lines:#?}");
+    terminal.end_chat();
+}
+
 /// The address of a hub that sends the first part of every file, and then nothing more.
 fn stalling_hub(n_bytes: usize, n_sent: usize) -> String {
     use std::io::{Read, Write};

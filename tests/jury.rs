@@ -6,14 +6,22 @@ use crate::support::{Home, smollm2};
 use serde_json::{Value, json};
 
 const MODEL: &str = "smollm2:135m";
-const JURY: [&str; 4] = ["--judge", "likelihood", "--judge", MODEL];
+/// The same model under a name for which the prompts of Prometheus are used, so that it gives other scores.
+const OTHER: &str = "prometheus:135m";
+const JURY: [&str; 4] = ["--judge", OTHER, "--judge", MODEL];
 const ANSWER: [&str; 4] = ["--query", "What is the capital of France?", "--answer", "The capital of France is Paris."];
 
 /// The built-in model is installed and grades in a few words, whether or not it can tell answers apart.
 fn home() -> Home {
     let home = Home::graded_by_the_generator().variable("HONE_JUDGE_FEEDBACK_TOKENS", "8");
-    assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
+    install(&home);
     home
+}
+
+fn install(home: &Home) {
+    for name in [MODEL, OTHER] {
+        assert_eq!(home.run(&["pull", &smollm2(), "--name", name]).code, 0);
+    }
 }
 
 fn joined<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
@@ -31,8 +39,8 @@ fn a_jury_grades_with_the_mean_of_its_scores() {
     let grade = home.json(&joined(&[&["grade"], &ANSWER, &JURY, &["--json"]]));
     let jurors = grade["jury"].as_array().unwrap();
     let names: Vec<&Value> = jurors.iter().map(|juror| &juror["name"]).collect();
-    assert_eq!(names, ["likelihood", MODEL], "{grade}");
-    assert_eq!((&grade["judge"], &jurors[0]["method"]), (&format!("likelihood, {MODEL}").into(), &"likelihood".into()));
+    assert_eq!(names, [OTHER, MODEL], "{grade}");
+    assert_eq!(grade["judge"], format!("{OTHER}, {MODEL}"));
     let mean = jurors.iter().map(value_of).sum::<f64>() / 2.0;
     assert!((grade["expected_score"].as_f64().unwrap() - mean).abs() < 1e-9, "{grade}");
     assert_eq!(grade["score"].as_f64().unwrap(), mean.round(), "{grade}");
@@ -43,7 +51,7 @@ fn a_jury_grades_with_the_mean_of_its_scores() {
     assert!((seconds(&again) - seconds(&grade)).abs() < 1e-9, "it is from the cache: {again}");
     let shown = home.run(&joined(&[&["grade"], &ANSWER, &JURY])).stdout;
     let lines: Vec<&str> = shown.lines().collect();
-    assert!(lines.iter().any(|line| line.starts_with("likelihood: ")), "{shown}");
+    assert!(lines.iter().any(|line| line.starts_with("prometheus:135m: ")), "{shown}");
     assert!(lines.iter().any(|line| line.starts_with("smollm2:135m: ")), "{shown}");
     assert!(shown.contains(&format!("mean {mean:.2} · spread ")), "{shown}");
 }
@@ -82,7 +90,7 @@ fn a_stronger_judge_decides_where_the_jurors_disagree() {
 
 #[test]
 fn a_jury_in_a_chat_stands_on_the_engram() {
-    let home = home().variable("HONE_JUDGE_MODELS", "[\"likelihood\", \"smollm2:135m\"]");
+    let home = home().variable("HONE_JUDGE_MODELS", "[\"prometheus:135m\", \"smollm2:135m\"]");
     let ask = ["chat", "Is fire hot?", "--grade", "--json", "-m", MODEL, "-N", "20"];
     let grade = home.json(&ask)["grade"].clone();
     assert_eq!(grade["jury"].as_array().unwrap().len(), 2, "{grade}");
@@ -92,24 +100,28 @@ fn a_jury_in_a_chat_stands_on_the_engram() {
     assert_eq!(second(&engram["critic_jury"]), second(&grade["jury"]), "{engram}");
     assert_eq!(engram["critic_spread"], grade["spread"], "{engram}");
     let shown = home.run(&["memory", "show", engram["query_id"].as_str().unwrap()]).stdout;
-    assert!(shown.contains("juror") && shown.contains("likelihood: ") && shown.contains("smollm2:135m: "), "{shown}");
+    assert!(
+        shown.contains("juror") && shown.contains("prometheus:135m: ") && shown.contains("smollm2:135m: "),
+        "{shown}"
+    );
     let alone = home.json(&joined(&[&ask, &["--judge", "likelihood"]]))["grade"].clone();
     assert_eq!((&alone["jury"], &alone["method"]), (&Value::Null, &"likelihood".into()), "{alone}");
     let doctor = home.run(&["doctor"]).stdout;
-    assert!(doctor.contains("a jury: likelihood, smollm2:135m (profile plain)"), "{doctor}");
+    assert!(doctor.contains("a jury: prometheus:135m (profile prometheus), smollm2:135m (profile plain)"), "{doctor}");
 }
 
-/// The likelihood judge knows its own model's answers; the model as a judge has taken no examination.
 #[test]
-fn a_juror_that_has_not_passed_has_no_vote() {
+fn jurors_that_have_not_passed_have_no_vote() {
     let home = Home::new();
-    assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
+    install(&home);
     let ask = ["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "20"];
     let grade = home.json(&joined(&[&ask, &JURY]))["grade"].clone();
-    let [likelihood, barred] = grade["jury"].as_array().unwrap().as_slice() else { panic!("{grade}") };
-    assert_eq!((&grade["score"], &grade["method"]), (&likelihood["score"], &"likelihood".into()), "{grade}");
-    assert_eq!(barred["score"], Value::Null);
-    assert!(barred["failure"].as_str().unwrap().contains("has not taken its examination"), "{grade}");
+    assert_eq!(grade["score"], Value::Null, "{grade}");
+    let failure = grade["failure"].as_str().unwrap();
+    assert!(
+        failure.starts_with("no juror gave a verdict (") && failure.contains("has not taken its examination"),
+        "{grade}"
+    );
 }
 
 #[test]
@@ -121,7 +133,7 @@ fn a_jury_compares_two_answers() {
     let log_odds = jurors.iter().map(|juror| juror["log_odds"].as_f64().unwrap()).sum::<f64>() / 2.0;
     assert!((preference["log_odds"].as_f64().unwrap() - log_odds).abs() < 1e-9, "{preference}");
     let shown = home.run(&joined(&[&pair, &JURY])).stdout;
-    assert!(shown.contains("\nlikelihood: ") && shown.contains("\nsmollm2:135m: "), "{shown}");
+    assert!(shown.contains("\nprometheus:135m: ") && shown.contains("\nsmollm2:135m: "), "{shown}");
 }
 
 #[test]
@@ -134,7 +146,7 @@ fn a_file_is_judged_by_one_jury_and_resumed_by_no_other() {
     assert_eq!((&summary["judged"], &summary["cached"]), (&json!(2), &json!(0)), "{summary}");
     let lines = fs::read_to_string(&output).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-    assert_eq!(line["jury"][0]["name"], "likelihood", "{line}");
+    assert_eq!(line["jury"][0]["name"], OTHER, "{line}");
     assert_eq!(home.json(&joined(&[&files, &JURY]))["resumed"], 2);
     let alone = home.run(&joined(&[&files, &["--judge", "likelihood"]]));
     assert!(alone.code == 2 && alone.stderr.contains("was judged by "), "{}", alone.stderr);
@@ -155,6 +167,8 @@ fn a_jury_that_cannot_be_is_refused() {
     check(&["--judge", MODEL, "--judge", MODEL], 2, twice);
     let unknown = "judge.models names \"nobody\", and there is no such model: name one that `hone list --all` shows";
     check(&["--judge", MODEL, "--judge", "nobody"], 2, unknown);
+    let scoreless = "judge.models names \"likelihood\", which gives no score from 1 to 5: name judges that do";
+    check(&["--judge", MODEL, "--judge", "likelihood"], 2, scoreless);
     check(&["--judge", MODEL, "--judge", "prometheus:7b"], 1, "cannot judge with \"prometheus:7b\"");
     let home = home.variable("HONE_JUDGE_STRONGER", MODEL);
     let run = home.run(&joined(&[&["grade"], &ANSWER, &JURY]));

@@ -11,14 +11,12 @@ mod conversations;
 mod critic;
 mod critique;
 mod engine;
-mod judge;
-mod judge_eval;
+mod judges;
 mod jury;
 mod mcp;
 mod memory;
 #[cfg(unix)]
 mod privacy;
-mod quality;
 mod recall;
 mod report;
 mod research;

@@ -57,7 +57,7 @@ fn s7_does_not_hold_where_something_is_otherwise() {
             ("{ temperature = 0.7 }", "{ temperature = 0.6 }"),
             ("\"query_id\" = { not = \"$query_id\" }", "\"query_id\" = \"$query_id\""),
             ("after = [\"answer_a\"]", "after = [\"comparison\"]"),
-            ("\"$comparison.payload.winner\", \"A\"", "\"$comparison.payload.winner\", \"B\""),
+            ("\"pairwise_winner\" = { whether_equal", "\"pairwise_winner\" = { is = \"text\", whether_equal"),
             ("\"respondent_id\" = \"B\"", "\"respondent_id\" = \"A\""),
             ("\"compared.with\" = \"$query_id\"", "\"compared.nobody\" = { is = \"null\" }"),
         ],
@@ -101,7 +101,7 @@ fn what_is_absent_is_absent_until_the_end() {
 
 #[test]
 fn a_judge_that_grades_is_not_missing() {
-    check_broken("judge_missing", &[("no-judge/", "likelihood")], &["expected null"]);
+    check_broken("judge_missing", &[("no-judge/", "likelihood")], &["payload.failure does not exist"]);
 }
 
 #[test]

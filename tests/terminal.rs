@@ -68,7 +68,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     terminal.type_text("Is fire hot?\r");
     terminal.wait_for("badge", |lines| lines.iter().any(|line| line.starts_with('○') && line.contains("/5")));
     terminal.type_text("/why 1\r");
-    terminal.wait_for("explanation", |lines| is_explained(lines, "1]Isfirehot?", &["score○", "respondentB"]));
+    terminal.wait_for("explanation", |lines| is_explained(lines, "1]Isfirehot?", &["grade○", "respondentB"]));
     terminal.type_text("/why 2\r");
     terminal.wait_for("error", |lines| lines.concat().contains("there is no answer 2: there are 1"));
     terminal.end_chat();
@@ -81,11 +81,11 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     let mut terminal = Terminal::tall_chat(&home, &["--resume"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     terminal.type_text("/why\r");
-    terminal.wait_for("grade since", |lines| is_explained(lines, "2]Isicecold?", &["score○", "(self-graded)"]));
+    terminal.wait_for("grade since", |lines| is_explained(lines, "2]Isicecold?", &["grade○", "(self-graded)"]));
     terminal.type_text("/why 1\r");
-    let of_both = ["score○", "respondentB○", "comparedbetter", "log-odds", "orders"];
-    let of_both_worse = ["score○", "respondentB○", "comparedworse", "log-odds", "orders"];
-    let of_both_even = ["score○", "respondentB○", "comparedasgood", "log-odds", "orders"];
+    let of_both = ["grade○", "respondentB○", "comparedbetter", "log-odds", "orders"];
+    let of_both_worse = ["grade○", "respondentB○", "comparedworse", "log-odds", "orders"];
+    let of_both_even = ["grade○", "respondentB○", "comparedasgood", "log-odds", "orders"];
     terminal.wait_for("comparison", |lines| {
         [of_both, of_both_worse, of_both_even].iter().any(|parts| is_explained(lines, "1]Isfirehot?", parts))
     });

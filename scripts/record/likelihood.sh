@@ -15,7 +15,7 @@ python3 -m venv "$work/python"
 "$work/python/bin/pip" install --quiet 'numpy==2.4.6' 'scikit-learn==1.9.1'
 
 "$work/python/bin/python" scripts/record/likelihood/answers.py "$work"
-for set in training examination own own-later; do
+for set in training examination own; do
     "$hone" judge features "$work/$set.jsonl" -m "$model" >"$work/$set.features.jsonl"
 done
 "$work/python/bin/python" scripts/record/likelihood/fit.py "$work" smollm2:135m >config/likelihood.toml

@@ -331,5 +331,5 @@ fn topic_of(engram: &Engram) -> Topic {
 
 fn graded(engram: &Engram) -> Graded {
     let Engram { query, answer, model, grade, .. } = engram.clone();
-    Graded { topic: topic_of(engram), query, answer, model, logprobs: Vec::new(), grade }
+    Graded { topic: topic_of(engram), query, answer, model, grade }
 }

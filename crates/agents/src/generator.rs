@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
-use hone_judging::Jury;
 use hone_protocol::{
     Envelope, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
     LogprobOptions, Message, Payload, Prompt, Query, QueryId, RecallMode, RespondentId, Role, SecondAnswer, Subject,
     ToolCall,
 };
 
-use self::answer::{AnswerSoFar, LogprobsFor, Round, RoundStep};
+use self::answer::{AnswerSoFar, Round, RoundStep};
 use self::question::{QuestionInProgress, Recollection, response};
 use self::states::{
     AnswerInProgress, Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State,
@@ -68,8 +67,6 @@ pub(crate) struct GeneratorParts {
     pub(crate) respondent: Respondent,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) recaller: Option<Recaller>,
-    /// Who grades the answers, if they are graded.
-    pub(crate) judge: Option<Jury>,
     /// How many questions it answers at once.
     pub(crate) most_answers: usize,
 }
@@ -167,31 +164,14 @@ impl GeneratorAgent {
 
     /// Starts a round of generation.
     fn ask(&self, recalling: Recalling, mut question: QuestionInProgress) -> State {
-        let mut request = self.request(&mut question);
-        let logprobs_for = self.logprobs_for(&question, &request);
-        if logprobs_for.judge {
-            request.logprobs.top.get_or_insert(0);
-        }
+        let request = self.request(&mut question);
         // The client's tools come first, and then perhaps the agent's own.
         let (tools, own) = request.tools.split_at(question.query.options.tools.len());
         let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
         let is_raw = question.query.options.is_raw;
         let generation = Generation::start(&*self.parts.generator, request);
-        let round = Round::new(generation, scanner, is_raw, logprobs_for, &question.answer);
+        let round = Round::new(generation, scanner, is_raw, &question.answer);
         State::Generating(recalling.act(StartGenerate), Box::new(AnswerInProgress { question, round }))
-    }
-
-    /// A judge takes how likely a model found its answer after the conversation and the question, and nothing else: its marks
-    /// were measured so.
-    fn logprobs_for(&self, question: &QuestionInProgress, request: &GenerateRequest) -> LogprobsFor {
-        let options = &question.query.options;
-        let has_more = !options.turns_after.is_empty() || !question.rounds.turns().is_empty();
-        let is_plain = !options.is_raw && request.tools.is_empty() && question.recalled.is_empty() && !has_more;
-        let judge = self.parts.judge.as_ref().filter(|_| is_plain);
-        LogprobsFor {
-            client: options.logprobs.is_some(),
-            judge: judge.is_some_and(|judge| judge.wants_logprobs_of(&request.model)),
-        }
     }
 
     fn request(&self, question: &mut QuestionInProgress) -> GenerateRequest {

@@ -84,7 +84,7 @@ impl JudgeAgent {
 
     fn start_grade(&self, graded: &Graded) -> JuryRun<GradeTask> {
         let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
-        self.judge.start(task, graded.author())
+        self.judge.start(task, &graded.model)
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
@@ -130,7 +130,7 @@ impl JudgeAgent {
             let next = self.pairs.lock().begin();
             match next {
                 Some(NextPair::Compare(pair)) => {
-                    let run = self.judge.start(pair.task(), pair.author());
+                    let run = self.judge.start(pair.task(), &pair.a.model);
                     return State::Comparing(idle.act(StartPairwise), Box::new(PairAtJudge { pair, run }));
                 }
                 Some(NextPair::GiveUp(pair)) => self.leave_uncompared(&pair, FAILED),
@@ -274,8 +274,8 @@ enum Pairing {
 }
 
 fn unscored(topic: Topic, response: &Response) -> Graded {
-    let Response { query, answer, model, logprobs, .. } = response.clone();
-    Graded { topic, query, answer, model, logprobs, grade: None }
+    let Response { query, answer, model, .. } = response.clone();
+    Graded { topic, query, answer, model, grade: None }
 }
 
 fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {

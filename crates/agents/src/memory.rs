@@ -276,10 +276,10 @@ impl Agent for MemoryAgent {
     }
 }
 
-/// Whether a critique says something of an answer that is remembered: a score, or why it has no score.
+/// Whether a critique says something of an answer that is remembered: a verdict, or why there is none.
 fn says_something(critique: &GradedAnswer) -> bool {
     let GradedAnswer { answer, grade, .. } = critique;
-    grade.score.is_some() || (grade.judging.failure.is_some() && !answer.trim().is_empty())
+    grade.is_verdict() || (grade.judging.failure.is_some() && !answer.trim().is_empty())
 }
 
 /// Whether there is nothing to remember: the answer was cancelled before it had any content, or it continues a text.

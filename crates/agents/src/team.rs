@@ -129,7 +129,6 @@ impl Team {
                 respondent,
                 generator: Arc::clone(&parts.generator),
                 recaller: recaller.clone(),
-                judge: parts.judge.clone(),
                 most_answers: load.most_answers,
             };
             let make = move || GeneratorAgent::new(parts.clone());

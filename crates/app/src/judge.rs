@@ -52,7 +52,12 @@ fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
     }
     let jurors = models.iter().map(|name| ("judge.models names", name));
     let stronger = Some(("judge.stronger is", stronger)).filter(|(_, name)| !name.is_empty() && !models.is_empty());
-    let is_known = |name: &str| name == LIKELIHOOD || store.catalog().about(name).is_some() || store.show(name).is_ok();
+    let is_known = |name: &str| store.catalog().about(name).is_some() || store.show(name).is_ok();
+    if let Some((what, _)) = jurors.clone().chain(stronger).find(|(_, name)| name.as_str() == LIKELIHOOD) {
+        return Err(usage(format!(
+            "{what} {LIKELIHOOD:?}, which gives no score from 1 to 5: name judges that do, or judge.model = {LIKELIHOOD:?}"
+        )));
+    }
     match jurors.chain(stronger).find(|(_, name)| !is_known(name)) {
         Some((what, name)) => Err(usage(format!(
             "{what} {name:?}, and there is no such model: name one that `hone list --all` shows, or a GGUF file"

@@ -67,8 +67,9 @@ pub(crate) use task::{
 const GRADE_KEYS: &str = "\
 Each line of --input is an object with the string keys query and answer, and optionally reference.
 Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
-raw_score, feedback, expected_score, entropy, rubric, suspicious, spread, disputed, jury, judge,
-self_graded, tokens, seconds, queue_seconds, concluded_early, method, failure, setting.";
+raw_score, feedback, expected_score, entropy, probability, likely, rubric, suspicious, spread,
+disputed, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
+failure, setting.";
 
 /// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\

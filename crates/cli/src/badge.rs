@@ -1,9 +1,9 @@
 //! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` if the model graded its
-//! own answer, `◇ 4/5 likelihood` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and
-//! a `‼` after the score if the answer looks as if it tried to influence its judge. An answer without a score has no
-//! badge.
+//! own answer, `◇ likely wrong` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and
+//! a `‼` at the end if the answer looks as if it tried to influence its judge. An answer of which no judge says anything has
+//! no badge.
 
-use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference};
+use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Likely, Preference};
 use nu_ansi_term::Color;
 
 use crate::terminal::Line;
@@ -11,30 +11,46 @@ use crate::terminal::Line;
 /// Appended to the score of a suspicious answer.
 pub(crate) const SUSPICIOUS: &str = " ‼";
 
-/// The badge as a line; `None` if there is no score. `agreement` is the probability that a person agrees, if that is
-/// known.
+/// The badge as a line; `None` if there is nothing to show. `agreement` is the probability that a person agrees, if that
+/// is known.
 pub(crate) fn badge(grade: &Grade, agreement: Option<f64>) -> Option<Line> {
-    grade.score?;
-    let (color, mark, score) = parts(Some(grade));
-    let method = if grade.judging.method == JudgingMethod::Likelihood { " likelihood" } else { "" };
+    let (color, mark, verdict) = shown(grade)?;
     let suspicious = if grade.suspicious.is_some() { SUSPICIOUS } else { "" };
     let agreement = agreement.map(|share| format!(" ({:.0} % agree)", 100.0 * share)).unwrap_or_default();
-    Some(Line::marked(color, format!("{mark} {score}{method}{suspicious}{agreement}"), ""))
+    Some(Line::marked(color, format!("{mark} {verdict}{suspicious}{agreement}"), ""))
 }
 
-/// A score as a mark with its colour, and as text; without a score, both are blank.
+/// A verdict as a mark with its colour, and as text; without one, both are blank.
 pub(crate) fn parts(grade: Option<&Grade>) -> (Color, &'static str, String) {
-    let Some((grade, score)) = grade.and_then(|grade| Some((grade, grade.score?))) else {
-        return (Color::Default, " ", "   ".to_string());
+    grade.and_then(shown).unwrap_or((Color::Default, " ", "   ".to_string()))
+}
+
+/// The verdict in a line, or why there is none.
+pub(crate) fn in_words(grade: &Grade) -> String {
+    match (shown(grade), &grade.judging.failure) {
+        (Some((_, mark, verdict)), _) => format!("{mark} {verdict}"),
+        (None, Some(failure)) => format!("none: {failure}"),
+        (None, None) => format!("none: {CANNOT_TELL}"),
+    }
+}
+
+/// Why an answer that the likelihood judge has seen has no badge.
+pub(crate) const CANNOT_TELL: &str = "the likelihood judge cannot tell whether it is right";
+
+fn shown(grade: &Grade) -> Option<(Color, &'static str, String)> {
+    let color = match (grade.score, grade.likely) {
+        (Some(4..), _) | (None, Some(Likely::Right)) => Color::Green,
+        (Some(3), _) => Color::Yellow,
+        (Some(_), _) | (None, Some(Likely::Wrong)) => Color::Red,
+        (None, None) => return None,
     };
-    let color = match score {
-        4.. => Color::Green,
-        3 => Color::Yellow,
-        _ => Color::Red,
+    let verdict = match (grade.score, grade.likely) {
+        (Some(score), _) => format!("{score}/5"),
+        (None, likely) => likely.map(|likely| likely.to_string()).unwrap_or_default(),
     };
     let mark = if grade.disputed { "◐" } else { mark(Some(&grade.judging)) };
     let spread = grade.spread.filter(|_| grade.disputed).map(|spread| format!(" ±{spread}")).unwrap_or_default();
-    (color, mark, format!("{score}/5{spread}"))
+    Some((color, mark, format!("{verdict}{spread}")))
 }
 
 /// The mark of a verdict, which says who gave it.
@@ -106,10 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_grade_from_log_probabilities_is_marked() {
+    fn the_likelihood_judge_shows_no_number() {
         let judging = Judging { method: JudgingMethod::Likelihood, self_graded: true, ..Judging::default() };
-        let grade = Grade { score: Some(3), judging, ..Grade::default() };
-        assert_eq!(badge(&grade, None), Some(Line::marked(Color::Yellow, "◇ 3/5 likelihood", "")));
+        let grade = Grade { probability: Some(0.1), likely: Some(Likely::Wrong), judging, ..Grade::default() };
+        assert_eq!(badge(&grade, None), Some(Line::marked(Color::Red, "◇ likely wrong", "")));
+        assert_eq!(in_words(&grade), "◇ likely wrong");
+        let unknown = Grade { likely: None, ..grade };
+        assert_eq!((badge(&unknown, None), in_words(&unknown)), (None, format!("none: {CANNOT_TELL}")));
     }
 
     #[test]

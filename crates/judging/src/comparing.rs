@@ -3,7 +3,9 @@
 //! Judges favor the answer in a certain position. So two requests run at once, one for each order, and the winner comes
 //! from the mean of both verdicts.
 
-use hone_protocol::{Completion, Preference, RespondentId};
+use std::cmp::Ordering;
+
+use hone_protocol::{Completion, Likely, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Judge, VerdictOptions};
@@ -84,13 +86,30 @@ impl JudgeTask for CompareTask {
         })
     }
 
-    /// The likelihood judge sees each answer by itself, so that no order can matter.
-    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Preference) -> Preference {
+    /// The likelihood judge sees each answer by itself, so that no order can matter. It prefers an answer only if it says
+    /// something of one of them that it does not say of the other.
+    fn weigh(_: &Judge, opinions: &[Opinion], unjudged: Preference) -> Preference {
         let [a, b] = opinions else { return unjudged };
-        let log_odds = a.log_odds - b.log_odds;
-        let winner = winner(log_odds, judge.settings().tie_margin);
-        let reason = format!("A: {} B: {}", a.reason(), b.reason());
-        Preference { winner, log_odds, consistent: true, reason, ..unjudged }
+        let winner = match standing(a).cmp(&standing(b)) {
+            Ordering::Greater => Some(RespondentId::A),
+            Ordering::Less => Some(RespondentId::B),
+            Ordering::Equal => None,
+        };
+        let about = |opinion: &Opinion| match opinion.likely {
+            Some(likely) => format!("{likely}. {}", opinion.reason()),
+            None => opinion.reason(),
+        };
+        let reason = format!("A: {} B: {}", about(a), about(b));
+        Preference { winner, log_odds: a.log_odds - b.log_odds, consistent: true, reason, ..unjudged }
+    }
+}
+
+/// What the likelihood judge says of an answer, as a rank.
+fn standing(opinion: &Opinion) -> i8 {
+    match opinion.likely {
+        Some(Likely::Wrong) => -1,
+        None => 0,
+        Some(Likely::Right) => 1,
     }
 }
 

@@ -73,11 +73,10 @@ impl JudgeTask for GradeTask {
 
     fn weigh(_: &Judge, opinions: &[Opinion], unjudged: Grade) -> Grade {
         let Some(opinion) = opinions.first() else { return unjudged };
-        let expected_score = 1.0 + 4.0 * opinion.probability();
         Grade {
-            score: Some(expected_score.round() as u8),
+            probability: Some(opinion.probability()),
+            likely: opinion.likely,
             feedback: opinion.reason(),
-            expected_score: Some(expected_score),
             ..unjudged
         }
     }

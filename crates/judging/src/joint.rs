@@ -102,8 +102,6 @@ fn total<'a, V: Verdict + 'a>(members: impl Iterator<Item = &'a Juror<V>> + Clon
     let judgings = || members.clone().map(|member| member.verdict.judging());
     let begun = members.clone().filter(|member| !member.verdict.judging().judge.is_empty());
     let names: Vec<&str> = begun.map(|member| member.name.as_str()).collect();
-    let is_likelihood = |judging: &Judging| judging.method == JudgingMethod::Likelihood;
-    let method = if judgings().all(is_likelihood) { JudgingMethod::Likelihood } else { JudgingMethod::Prompted };
     Judging {
         judge: names.join(", "),
         self_graded: judgings().all(|judging| judging.self_graded),
@@ -111,7 +109,7 @@ fn total<'a, V: Verdict + 'a>(members: impl Iterator<Item = &'a Juror<V>> + Clon
         seconds: judgings().map(|judging| judging.seconds).sum(),
         queue_seconds: judgings().map(|judging| judging.queue_seconds).sum(),
         concluded_early: judgings().any(|judging| judging.concluded_early),
-        method,
+        method: JudgingMethod::Prompted,
         failure: None,
     }
 }

@@ -12,13 +12,13 @@ use hone_protocol::{
 
 use crate::fence::FenceKey;
 use crate::form::VerdictForm;
-use crate::likelihood::{Fit, LIKELIHOOD, Likelihood};
+use crate::likelihood::{Fit, Likelihood};
 use crate::neutralize::neutralized_against;
 use crate::profile::JudgeProfile;
 use crate::prompt::JudgePrompt;
 use crate::request::JudgeRequest;
 use crate::rubric::Rubric;
-use crate::settings::{Fallback, InvalidJudgeSettings, JudgeSettings};
+use crate::settings::{InvalidJudgeSettings, JudgeSettings};
 use crate::standing::Standings;
 
 /// Grades and compares answers. Clones share one judge.
@@ -108,14 +108,6 @@ impl Judge {
     /// Whether an answer of the model `answered_by` is the likelihood judge's own.
     pub(crate) fn is_own(&self, likelihood: &Likelihood, answered_by: &str) -> bool {
         !self.is_author_unknown && likelihood.name == answered_by
-    }
-
-    /// Whether it may look at how likely the model `answered_by` found each token of its answers.
-    pub(crate) fn wants_logprobs_of(&self, answered_by: &str) -> bool {
-        let settings = self.settings();
-        let may_ask_it = settings.model == LIKELIHOOD || settings.fallback == Fallback::Likelihood;
-        let likelihood = self.shared.likelihood.as_ref().filter(|_| may_ask_it);
-        likelihood.is_some_and(|it| self.is_own(it, answered_by) && it.own.needs_only_own_logprobs())
     }
 
     /// How the likelihood judge judges answers of the model `answered_by`.

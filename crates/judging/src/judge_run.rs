@@ -4,7 +4,6 @@ use crossbeam_channel::{Receiver, RecvError, Select, bounded};
 use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
-use crate::author::Author;
 use crate::judge::Judge;
 use crate::likelihood::{AnswerEvidence, Opinion};
 use crate::request::{JudgeRequest, RequestProgress};
@@ -13,14 +12,15 @@ use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, Verdict, without_verdict};
 
 impl Judge {
-    /// Starts to judge answers. The author's model stands in for a judge that cannot be loaded. Returns at once.
-    pub fn start<T: JudgeTask>(&self, task: T, author: impl Into<Author>) -> JudgeRun<T> {
-        JudgeRun::start(self.clone(), task, author.into())
+    /// Starts to judge answers. The model that gave the first of them, `answered_by`, stands in for a judge that cannot be
+    /// loaded; it is empty if it is unknown. Returns at once.
+    pub fn start<T: JudgeTask>(&self, task: T, answered_by: &str) -> JudgeRun<T> {
+        JudgeRun::start(self.clone(), task, answered_by)
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: JudgeTask>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
-        self.start(task, author).wait()
+    pub fn judge<T: JudgeTask>(&self, task: T, answered_by: &str) -> T::Verdict {
+        self.start(task, answered_by).wait()
     }
 }
 
@@ -31,7 +31,6 @@ impl Judge {
 pub struct JudgeRun<T> {
     judge: Judge,
     task: T,
-    author: Author,
     examined: Vec<ExaminedAnswer>,
     attempt: Attempt,
     shown: ShownTexts,
@@ -50,8 +49,7 @@ struct NoJudge {
 }
 
 impl<T: JudgeTask> JudgeRun<T> {
-    fn start(judge: Judge, task: T, author: Author) -> JudgeRun<T> {
-        let answered_by = author.model.as_str();
+    fn start(judge: Judge, task: T, answered_by: &str) -> JudgeRun<T> {
         let leaves_out = judge.settings().leave_out_suspicious;
         let answers = task.answers().into_iter();
         let examined: Vec<ExaminedAnswer> =
@@ -62,9 +60,9 @@ impl<T: JudgeTask> JudgeRun<T> {
         let refusal = judge.refusal(answered_by).map(|reason| NoJudge { reason, closed: bounded(0).1 });
         let (shown, mut requests) = (shown(&judge, &task, &examined, &attempt), Vec::new());
         if refusal.is_none() {
-            requests = ask(&judge, &task, &author, &shown, &attempt);
+            requests = ask(&judge, &task, &shown, &attempt);
         }
-        JudgeRun { judge, task, author, examined, attempt, shown, requests, refusal }
+        JudgeRun { judge, task, examined, attempt, shown, requests, refusal }
     }
 
     /// The event channels, each with its number. They may change with every [`take`](JudgeRun::take), so get them again
@@ -129,7 +127,7 @@ impl<T: JudgeTask> JudgeRun<T> {
             self.judge = self.judge.clone().standing_in();
         }
         self.shown = shown(&self.judge, &self.task, &self.examined, &self.attempt);
-        self.requests = ask(&self.judge, &self.task, &self.author, &self.shown, &self.attempt);
+        self.requests = ask(&self.judge, &self.task, &self.shown, &self.attempt);
     }
 
     fn conclude(&self) -> Option<T::Verdict> {
@@ -182,13 +180,7 @@ fn shown<T: JudgeTask>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], att
     }
 }
 
-fn ask<T: JudgeTask>(
-    judge: &Judge,
-    task: &T,
-    author: &Author,
-    shown: &ShownTexts,
-    attempt: &Attempt,
-) -> Vec<JudgeRequest> {
+fn ask<T: JudgeTask>(judge: &Judge, task: &T, shown: &ShownTexts, attempt: &Attempt) -> Vec<JudgeRequest> {
     match &attempt.likelihood {
         None => {
             let requests = task.requests(judge, shown).into_iter();
@@ -196,15 +188,9 @@ fn ask<T: JudgeTask>(
         }
         Some(judging) => {
             let fit = judge.fit(judging, attempt.answered_by());
-            let is_enough = judge.is_own(judging, attempt.answered_by()) && fit.needs_only_own_logprobs();
-            let requests = |(index, answer)| match author.logprobs_of(index).filter(|_| is_enough) {
-                Some(logprobs) => vec![JudgeRequest::known(logprobs)],
-                None => {
-                    let requests = fit.requests(&judging.name, task.query(), answer).into_iter();
-                    requests.map(|request| judge.ask_for_likelihood(request)).collect()
-                }
-            };
-            task.answers().into_iter().enumerate().flat_map(requests).collect()
+            let answers = task.answers().into_iter();
+            let requests = answers.flat_map(|answer| fit.requests(&judging.name, task.query(), answer));
+            requests.map(|request| judge.ask_for_likelihood(request)).collect()
         }
     }
 }

@@ -7,7 +7,6 @@
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{GenerationEvent, Juror, Lane};
 
-use crate::author::Author;
 use crate::joint::{DisagreementLimits, JointVerdict, joint_failure, verdict_of, votes};
 use crate::judge::Judge;
 use crate::judge_run::JudgeRun;
@@ -91,25 +90,19 @@ impl Jury {
         Some(joint_failure(&reasons))
     }
 
-    /// Whether a judge may look at how likely the model `answered_by` found each token of its answers.
-    pub fn wants_logprobs_of(&self, answered_by: &str) -> bool {
-        self.judges().any(|judge| judge.wants_logprobs_of(answered_by))
-    }
-
-    /// Starts to judge answers of this author. Returns at once.
-    pub fn start<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> JuryRun<T> {
-        let author = author.into();
+    /// Starts to judge answers, the first of which the model `answered_by` gave; it is empty if it is unknown. Returns at once.
+    pub fn start<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, answered_by: &str) -> JuryRun<T> {
         if self.is_single() {
-            return JuryRun { run: self.first.start(task, author), poll: None };
+            return JuryRun { run: self.first.start(task, answered_by), poll: None };
         }
-        let run = self.first.start(task.clone(), author.clone());
-        let poll = Poll { jury: self.clone(), task, author, members: Vec::new() };
+        let run = self.first.start(task.clone(), answered_by);
+        let poll = Poll { jury: self.clone(), task, answered_by: answered_by.to_owned(), members: Vec::new() };
         JuryRun { run, poll: Some(poll) }
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
-        let mut run = self.start(task, author);
+    pub fn judge<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, answered_by: &str) -> T::Verdict {
+        let mut run = self.start(task, answered_by);
         loop {
             let (channel, event) = run.run.next_event();
             if let Some(verdict) = run.take(channel, event) {
@@ -139,7 +132,7 @@ pub struct JuryRun<T: JudgeTask> {
 struct Poll<T: JudgeTask> {
     jury: Jury,
     task: T,
-    author: Author,
+    answered_by: String,
     members: Vec<Juror<T::Verdict>>,
 }
 
@@ -157,7 +150,7 @@ impl<T: JudgeTask<Verdict: JointVerdict> + Clone> JuryRun<T> {
         poll.hear(verdict);
         match poll.next_judge() {
             Some(judge) => {
-                self.run = judge.start(poll.task.clone(), poll.author.clone());
+                self.run = judge.start(poll.task.clone(), &poll.answered_by);
                 None
             }
             None => Some(poll.verdict()),

@@ -12,7 +12,6 @@
 mod agreement;
 mod attempt;
 mod auc;
-mod author;
 mod bradley_terry;
 mod calibration;
 mod clustering;
@@ -54,7 +53,6 @@ pub use agreement::{
     SCORE_MEASURES, ScoreDistribution, krippendorff_alpha,
 };
 pub use auc::Auc;
-pub use author::Author;
 pub use bradley_terry::Strength;
 pub use calibration::{
     Calibration, HeldOut, LEAST_RATINGS, LEAST_RATINGS_OF_EACH_KIND, RatedAnswer, TooFewRatings,

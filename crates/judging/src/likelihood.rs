@@ -1,4 +1,5 @@
-//! A judge that is not asked anything: it looks at how likely a model finds an answer, and at a few rules.
+//! A judge that is not asked anything: it looks at how likely a model finds an answer, and at a few rules. It gives no score:
+//! it says that an answer is likely wrong, or likely right, or nothing.
 //!
 //! A model that knows better finds a right answer more likely than a wrong one, and its own states differ while it reads
 //! them. The log-probabilities of the answer's tokens, after the question and without it, become [`features`]; so does
@@ -14,7 +15,7 @@ mod rules;
 use std::collections::BTreeMap;
 
 use hone_protocol::{
-    Completion, Generate, GenerateError, GenerateRequest, Generation, LogprobOptions, Message, Prompt, Role,
+    Completion, Generate, GenerateError, GenerateRequest, Generation, Likely, LogprobOptions, Message, Prompt, Role,
 };
 use serde::Deserialize;
 
@@ -59,6 +60,25 @@ pub struct Fit {
     reading: Option<StateProbe>,
     /// How well it tells good answers from bad ones that it was not fitted on.
     pub auc: Auc,
+    /// Up to which probability it says that an answer is wrong; `None` if it never can be relied on to.
+    #[serde(default)]
+    pub likely_wrong: Option<Threshold>,
+    /// From which probability on it says that an answer is right; `None` if it never can be relied on to.
+    #[serde(default)]
+    pub likely_right: Option<Threshold>,
+}
+
+/// A probability from which on the judge can be relied on, with what it said of answers that it was not fitted on: at least 80 %
+/// of what it says is true, and at most 5 % of the answers to which it does not apply are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// The probability that the answer is right.
+    pub probability: f64,
+    /// How many answers it said it of.
+    pub marked: usize,
+    /// Of how many of them it was true.
+    pub correct: usize,
 }
 
 /// How a feature enters the log-odds: `weight * (value - mean) / deviation`.
@@ -97,8 +117,18 @@ impl StateProbe {
 pub struct Opinion {
     /// Logarithm of the odds that the answer is good.
     pub(crate) log_odds: f64,
+    /// What that says, where it can be relied on.
+    pub(crate) likely: Option<Likely>,
     /// The features that decided, those with the most weight first.
-    reasons: Vec<String>,
+    reasons: Vec<Reason>,
+}
+
+/// What speaks for an answer, or against it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reason {
+    /// What it contributes to the log-odds.
+    share: f64,
+    text: &'static str,
 }
 
 #[derive(Deserialize)]
@@ -143,25 +173,18 @@ pub struct Features {
     pub state: Vec<f64>,
 }
 
-/// The features of an answer with the log-probabilities of `model`. Those after the question are after `history`, too.
+/// The features of an answer with the log-probabilities of `model`.
 ///
 /// # Errors
 /// When the model cannot be asked.
 pub fn features_of(
     generator: &dyn Generate,
     model: &str,
-    history: &[Message],
     query: &str,
     answer: &str,
 ) -> Result<Features, GenerateError> {
-    let ask = |history: &[Message], question, state| {
-        let mut request = request(model, question, answer, true, state);
-        if let Prompt::Chat(messages) = &mut request.prompt {
-            messages.splice(..0, history.iter().cloned());
-        }
-        Generation::start(generator, request).complete()
-    };
-    let (after, alone) = (ask(history, query, true)?, ask(&[], NO_QUESTION, false)?);
+    let ask = |question, state| Generation::start(generator, request(model, question, answer, true, state)).complete();
+    let (after, alone) = (ask(query, true)?, ask(NO_QUESTION, false)?);
     let is_suspicious = suspicion(query, answer).is_some();
     let said = [&after, &alone];
     let evidence = AnswerEvidence::of(query, answer, is_suspicious, &said);
@@ -179,42 +202,58 @@ impl Fit {
         requests.map(|(question, state)| request(model, question, answer, wants_likeliest, state)).collect()
     }
 
-    /// Whether the log-probabilities of the answer's tokens after the question, and the texts, are all that it looks at.
-    pub(crate) fn needs_only_own_logprobs(&self) -> bool {
-        let needs_more = |name: &str| name == features::LIKELIEST_SHARE || features::COMPARING.contains(&name);
-        self.reading.is_none() && !self.features.keys().any(|name| needs_more(name))
-    }
-
     /// What it thinks of an answer.
     pub(crate) fn opinion(&self, evidence: &AnswerEvidence<'_>) -> Opinion {
-        let contribution = |(name, weight): (&String, &FeatureWeight)| {
+        let of_feature = |(name, weight): (&String, &FeatureWeight)| {
             let feature = features::named(name)?;
             let value = (feature.compute)(evidence);
-            let standard = if value.is_finite() { (value - weight.mean) / weight.deviation } else { 0.0 };
-            let share = weight.weight * standard;
-            Some((share, feature.reason(share)))
+            let above_mean = if value.is_finite() { (value - weight.mean) / weight.deviation } else { 0.0 };
+            Some(Reason { share: weight.weight * above_mean, text: feature.reason(above_mean) })
         };
         let reading = self.reading.as_ref().map(|reading| reading.contribution(&evidence.state()));
-        let reading = reading.map(|share| (share, features::reason_of_reading(share)));
-        let mut contributions: Vec<_> = self.features.iter().filter_map(contribution).chain(reading).collect();
-        let log_odds = self.intercept + contributions.iter().map(|(share, _)| share).sum::<f64>();
-        contributions.sort_by(|(a, _), (b, _)| b.abs().total_cmp(&a.abs()));
-        let worth_a_word = contributions.into_iter().filter(|(share, _)| share.abs() >= LEAST_REASON);
-        Opinion { log_odds, reasons: worth_a_word.take(REASONS).map(|(_, reason)| reason).collect() }
+        let reading = reading.map(|share| Reason { share, text: features::reason_of_reading(share) });
+        let mut reasons: Vec<Reason> = self.features.iter().filter_map(of_feature).chain(reading).collect();
+        let log_odds = self.intercept + reasons.iter().map(|reason| reason.share).sum::<f64>();
+        reasons.retain(|reason| reason.share.abs() >= LEAST_REASON);
+        reasons.sort_by(|a, b| b.share.abs().total_cmp(&a.share.abs()));
+        reasons.truncate(REASONS);
+        Opinion { log_odds, likely: self.likely(probability(log_odds)), reasons }
     }
+
+    /// What a probability says, where it can be relied on.
+    fn likely(&self, probability: f64) -> Option<Likely> {
+        let is_wrong = self.likely_wrong.is_some_and(|threshold| probability <= threshold.probability);
+        let is_right = self.likely_right.is_some_and(|threshold| probability >= threshold.probability);
+        match (is_wrong, is_right) {
+            (true, _) => Some(Likely::Wrong),
+            (false, true) => Some(Likely::Right),
+            (false, false) => None,
+        }
+    }
+}
+
+fn probability(log_odds: f64) -> f64 {
+    1.0 / (1.0 + (-log_odds).exp())
 }
 
 impl Opinion {
     /// The probability that the answer is good.
     pub(crate) fn probability(&self) -> f64 {
-        1.0 / (1.0 + (-self.log_odds).exp())
+        probability(self.log_odds)
     }
 
-    /// The features that decided, in a sentence.
+    /// The features that decided, in sentences.
     pub(crate) fn reason(&self) -> String {
-        match self.reasons.as_slice() {
-            [] => "Nothing about the answer stands out.".to_owned(),
-            reasons => format!("What decided, in log-odds: {}.", reasons.join("; ")),
+        let side = |begins: &str, is_meant: fn(f64) -> bool| {
+            let texts: Vec<&str> =
+                self.reasons.iter().filter(|reason| is_meant(reason.share)).map(|reason| reason.text).collect();
+            (!texts.is_empty()).then(|| format!("{begins}: {}.", texts.join("; ")))
+        };
+        let sides = [side("Against it", |share| share < 0.0), side("In its favour", |share| share > 0.0)];
+        let sides: Vec<String> = sides.into_iter().flatten().collect();
+        match sides.is_empty() {
+            true => "Nothing about the answer stands out.".to_owned(),
+            false => sides.join(" "),
         }
     }
 }
@@ -241,6 +280,10 @@ mod tests {
                 let compares = features::COMPARING.iter().any(|name| fit.features.contains_key(*name));
                 assert_eq!(n_requests, 1 + usize::from(compares), "{fit:?}");
                 assert!(fit.auc.low < fit.auc.value && fit.auc.value < fit.auc.high, "{fit:?}");
+                for threshold in [fit.likely_wrong, fit.likely_right].into_iter().flatten() {
+                    assert!(threshold.correct as f64 >= 0.8 * threshold.marked as f64, "{threshold:?}");
+                }
+                assert!(fit.likely_wrong.is_some() || fit.likely_right.is_some(), "it would never say anything");
             }
         }
     }

@@ -1,10 +1,7 @@
 //! A request to the judge in progress.
 
 use crossbeam_channel::{Receiver, RecvError};
-use hone_protocol::{
-    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Timings,
-    TokenLogprobs,
-};
+use hone_protocol::{Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
 
 /// A request in progress.
 #[derive(Debug)]
@@ -59,23 +56,6 @@ impl JudgeRequest {
         let generation = Generation::start(generator, request);
         let completion = Completion::default();
         JudgeRequest { generation, completion, has_ended: false, context, max_tokens, prompt_characters }
-    }
-
-    /// A request that need not be sent, because the log-probabilities that it would ask for are known. It costs no token.
-    pub(crate) fn known(logprobs: &[f32]) -> JudgeRequest {
-        let (sender, generation) = Generation::channel();
-        let (reason, text) = (FinishReason::Stop, String::new());
-        sender.send(GenerationEvent::Finished { reason, text, timings: Timings::default() });
-        let token = |logprob: &f32| TokenLogprobs { logprob: *logprob, ..TokenLogprobs::default() };
-        let completion = Completion { logprobs: logprobs.iter().map(token).collect(), ..Completion::default() };
-        JudgeRequest {
-            generation,
-            completion,
-            has_ended: false,
-            context: usize::MAX,
-            max_tokens: 0,
-            prompt_characters: 0,
-        }
     }
 
     /// The channel of events; `None` if the request has ended.

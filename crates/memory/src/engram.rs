@@ -7,8 +7,8 @@
 mod flat;
 
 use hone_protocol::{
-    Comparison, FinishReason, Grade, Judging, JudgingMethod, Juror, OwnerId, Preference, QueryId, Rating, RespondentId,
-    Response, SamplingOptions, SessionId, Timestamp, VettingState,
+    Comparison, FinishReason, Grade, Judging, JudgingMethod, Juror, Likely, OwnerId, Preference, QueryId, Rating,
+    RespondentId, Response, SamplingOptions, SessionId, Timestamp, VettingState,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -231,8 +231,8 @@ impl Engram {
         QueryId::from_bits(u128::from_be_bytes(*bytes))
     }
 
-    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad or a judge graded 1 or
-    /// 2, what a critic has blocked, and what respondent B answered, which nobody saw, does not.
+    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, a judge graded 1 or
+    /// 2 or the likelihood judge finds likely wrong, what a critic has blocked, and what respondent B answered, which nobody saw, does not.
     pub fn is_worth_recalling(&self) -> bool {
         let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
         let is_refused = self.is_marked_poor() || self.vetting.state == VettingState::Blocked;
@@ -243,7 +243,9 @@ impl Engram {
     fn is_marked_poor(&self) -> bool {
         match self.user_feedback {
             Some(rating) => rating == Rating::Bad,
-            None => self.score().is_some_and(|score| score <= HIGHEST_POOR_SCORE),
+            None => self.grade.as_ref().is_some_and(|grade| {
+                grade.score.is_some_and(|score| score <= HIGHEST_POOR_SCORE) || grade.likely == Some(Likely::Wrong)
+            }),
         }
     }
 

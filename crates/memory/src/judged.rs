@@ -12,21 +12,26 @@ pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
     Some(due).filter(|due| !due.is_empty())
 }
 
-/// The fields that change when an answer was graded, or could not be. A grade without a score changes no earlier score,
-/// and stands on the engram only where its reason is final.
+/// The fields that change when an answer was graded, or could not be. What says less changes nothing that stands there: a
+/// judge's score says most, then what the likelihood judge says, and last why there is no verdict, which stands only where
+/// that is final.
 pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {
-    let is_scored = stored.get("critic_score").is_some_and(|score| !score.is_null());
+    let is_there = |name: &str| stored.get(name).is_some_and(|value| !value.is_null());
+    let may_stand = match grade.score {
+        Some(_) => true,
+        None if grade.is_verdict() => !is_there("critic_score"),
+        None => !is_there("critic_score") && !is_there("probability"),
+    };
     let mut due = due_in(stored).unwrap_or_default();
     let is_final = match &grade.judging.failure {
-        _ if grade.score.is_some() => {
+        _ if grade.is_verdict() => {
             due.judged();
             true
         }
         Some(failure) => due.fail(failure),
         None => false,
     };
-    let stands = is_final && (grade.score.is_some() || !is_scored);
-    let mut fields = if stands { grade_fields(grade) } else { Map::new() };
+    let mut fields = if is_final && may_stand { grade_fields(grade) } else { Map::new() };
     if due_in(stored).is_some() {
         due.grade &= !is_final;
         fields.extend(due.into_fields());
@@ -39,7 +44,7 @@ pub(crate) fn still_due(engram: &Map<String, Value>) -> Map<String, Value> {
     let is_there = |name: &str| engram.get(name).is_some_and(|value| !value.is_null());
     let Some(due) = due_in(engram) else { return Map::new() };
     let due = Due {
-        grade: due.grade && !is_there("critic_score"),
+        grade: due.grade && !is_there("critic_score") && !is_there("probability"),
         comparison: due.comparison && !is_there("compared"),
         ..due
     };
@@ -66,6 +71,7 @@ pub(crate) fn due_after_comparing(stored: &Map<String, Value>, comparison: &Comp
 
 #[cfg(test)]
 mod tests {
+    use hone_protocol::Likely;
     use hone_protocol::prospect::{CANCELLED, NO_VERDICT, SESSION_CLOSED};
 
     use super::*;
@@ -99,6 +105,18 @@ mod tests {
         check(&[unscored(NO_VERDICT), unscored(NO_VERDICT)], (None, Some(NO_VERDICT), None));
         check(&[graded(4), unscored(CANCELLED)], (Some(4), None, None));
         check(&[graded(4), unscored("timeout")], (Some(4), None, None));
+    }
+
+    #[test]
+    fn the_likelihood_judge_says_less_than_a_judge_and_more_than_a_failure() {
+        let likely = || Grade { probability: Some(0.1), likely: Some(Likely::Wrong), ..graded(4) };
+        let likely = || Grade { score: None, ..likely() };
+        check(&[likely()], (None, None, None));
+        check(&[likely(), Grade::unscored(CANCELLED)], (None, None, None));
+        check(&[graded(4), likely()], (Some(4), None, None));
+        let stored = after_grading(&Map::new(), &likely());
+        assert_eq!(stored["likely"], "wrong");
+        assert_eq!(after_grading(&stored, &graded(4))["likely"], Value::Null, "a judge's score stands alone");
     }
 
     #[test]

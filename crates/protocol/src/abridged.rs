@@ -90,7 +90,6 @@ fn abridged_response(response: &Response) -> Response {
         scope: response.scope.clone(),
         model: beginning(&response.model),
         sampling: abridged_sampling(&response.sampling),
-        logprobs: Vec::new(),
         finish_reason: response.finish_reason,
         timings: response.timings,
     }

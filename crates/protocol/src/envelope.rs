@@ -351,10 +351,6 @@ pub struct Response {
     pub model: String,
     /// How it chose tokens.
     pub sampling: SamplingOptions,
-    /// The natural log-probability of each of the answer's tokens, as the model gave it, for a judge that looks at them; empty
-    /// where none does. They are not kept in the event log.
-    #[serde(skip)]
-    pub logprobs: Vec<f32>,
     /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
     /// What it cost.
@@ -373,7 +369,6 @@ impl Response {
             scope: None,
             model: model.into(),
             sampling: SamplingOptions::default(),
-            logprobs: Vec::new(),
             finish_reason: Some(FinishReason::Stop),
             timings: Timings::default(),
         }

@@ -54,4 +54,4 @@ pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
 pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
 pub use support::Support;
-pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};
+pub use verdict::{Grade, Judging, JudgingMethod, Juror, Likely, Preference, Suspicion, SuspicionKind};

@@ -83,6 +83,12 @@ pub struct Grade {
     pub expected_score: Option<f64>,
     /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
+    /// Of the likelihood judge, which gives no score: the probability that the answer is right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
+    /// Of the likelihood judge: what the probability says, where that is reliable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely: Option<Likely>,
     /// The rubric used.
     pub rubric: String,
     /// What makes the answer look as if it tried to influence its judge; `None` if nothing does.
@@ -100,6 +106,32 @@ pub struct Grade {
     /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+/// What the likelihood judge says of an answer. It says something only where nearly all answers that it says it of are so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Likely {
+    /// The answer is probably right.
+    Right,
+    /// The answer is probably wrong.
+    Wrong,
+}
+
+impl Likely {
+    /// As it is serialized.
+    pub fn word(self) -> &'static str {
+        match self {
+            Likely::Right => "right",
+            Likely::Wrong => "wrong",
+        }
+    }
+}
+
+impl fmt::Display for Likely {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "likely {}", self.word())
+    }
 }
 
 /// A member of a jury, and its verdict.
@@ -120,6 +152,23 @@ impl Grade {
     pub fn raw_score_of_its_own(&self) -> Option<&str> {
         let score = self.score.map(|score| score.to_string());
         self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
+    }
+
+    /// Whether a judge has reached a verdict: a score, or the likelihood judge's probability.
+    pub fn is_verdict(&self) -> bool {
+        self.score.is_some() || self.probability.is_some()
+    }
+
+    /// How much it leaves unsaid: of two grades of an answer, the one with less of it is shown.
+    pub fn lack(&self) -> (bool, bool) {
+        (self.score.is_none(), self.probability.is_none())
+    }
+
+    /// Where it lies on the scale from 1 to 5, for figures about judges: the expected score, or else the score, or else the
+    /// likelihood judge's probability, stretched over the scale.
+    pub fn on_scale(&self) -> Option<f64> {
+        let stretched = || self.probability.map(|probability| 1.0 + 4.0 * probability);
+        self.expected_score.or(self.score.map(f64::from)).or_else(stretched)
     }
 
     /// Whether its score may be put beside the other one: scores of different judges, or by different rubrics, are on

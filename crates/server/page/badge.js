@@ -4,7 +4,7 @@ import { element } from "./elements.js";
 
 let count = 0;
 
-/** The badge; nothing for an answer without a score. */
+/** The badge; nothing for an answer of which no judge says anything. */
 export function badge(grade) {
   if (!grade?.badge) return null;
   const { mark, text, tone } = grade.badge;
@@ -42,6 +42,7 @@ function explanation(grade) {
   if (grade.expected_score !== null && grade.expected_score !== undefined) {
     facts.push(`expected score ${grade.expected_score.toFixed(2)}`);
   }
+  if (typeof grade.probability === "number") facts.push(`${Math.round(100 * grade.probability)} % likely to be right`);
   if (grade.seconds) facts.push(`${grade.seconds.toFixed(1)} s`);
   if (grade.concluded_early) facts.push("concluded early");
   const lines = [element("span", { class: "facts", text: facts.filter(Boolean).join(" · ") })];

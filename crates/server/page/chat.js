@@ -244,9 +244,9 @@ async function showGrade(id) {
     const grade = await call(`/hone/v1/critique/${id}`);
     sides.update(grade);
     if (grade.status === "pending") return pending(place, grade.failure);
-    const isNew = place.dataset.state !== "settled" && grade.score !== null;
+    const isNew = place.dataset.state !== "settled" && grade.badge;
     settle(place, grade);
-    if (isNew) announce(`Grade ${grade.score} of 5`);
+    if (isNew) announce(grade.score === null ? `Answer ${grade.badge.text.slice(2)}` : `Grade ${grade.score} of 5`);
   } catch {
     // Without memory, a grade from before the server was started is not known.
     place.replaceChildren();

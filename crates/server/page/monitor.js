@@ -99,7 +99,9 @@ function brief(subject, payload) {
     case "response.generation":
       return payload.answer;
     case "critique.result":
-      return payload.failure ? `unscored: ${payload.failure}` : `${payload.score}/5 ${payload.feedback}`;
+      if (payload.failure) return `unscored: ${payload.failure}`;
+      if (payload.score === null) return `${payload.likely ? `likely ${payload.likely}` : "undecided"} ${payload.feedback}`;
+      return `${payload.score}/5 ${payload.feedback}`;
     case "memory.recalled":
       return `${payload.engrams.length} recalled`;
     case "memory.stored":

@@ -11,7 +11,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response as HttpResponse;
 use hone_bus::{Mailbox, Overload, Subscription};
-use hone_protocol::{GradedAnswer, Lane, Payload, Response, Subject, Timings};
+use hone_protocol::{GradedAnswer, Lane, Likely, Payload, Response, Subject, Timings};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -158,7 +158,8 @@ impl Metrics {
 
     fn take_grade(&self, critique: &GradedAnswer) {
         let (score, judging) = (critique.grade.score, &critique.grade.judging);
-        let score = score.map_or_else(|| "none".to_owned(), |score| score.to_string());
+        let likely = || critique.grade.likely.map_or("none", Likely::word).to_owned();
+        let score = score.map_or_else(likely, |score| score.to_string());
         self.grades.get_or_create(&GradeLabels { score }).inc();
         if judging.failure.is_none() {
             let labels = LaneLabels { lane: Lane::Background.name(), model: judging.judge.clone() };

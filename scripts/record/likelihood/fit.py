@@ -3,7 +3,8 @@
 Answers of others: fitted on the training set, calibrated on the examination's odd questions, measured on its even ones.
 Features are chosen by cross-validation on the training set, whose AUC is printed as well. Besides the features, the model's
 states enter (the mean of the residual stream over the answer, after two thirds of the layers).
-Answers of the model itself: right and wrong ones, labelled by hand; measured by 10-fold cross-validation.
+Answers of the model itself: right and wrong ones, labelled by hand; features and states, too; measured by 10-fold cross-validation.
+From which probabilities on the judge says that an answer is likely wrong, or likely right, is decided on the same held-out answers.
 """
 
 import json
@@ -28,6 +29,14 @@ STRENGTH = 0.05
 STRENGTH_OF_STATES = 0.005
 # How much less features are held back than the numbers of a state, of which there are many more.
 SCALE_OF_FEATURES = 3.0
+# What the judge says of answers has to be true of this share of them, and may be said of this share of the others. It promises
+# 80 and 5 %: a threshold that is chosen on some answers does a little worse on others.
+LEAST_PRECISION = 0.85
+MOST_FALSE = 0.04
+# Of fewer answers nothing can be said about a threshold.
+LEAST_MARKED = 10
+# Divisions into folds whose predictions are averaged.
+SHUFFLES = 5
 # Standard errors on either side of an estimate: 95 %.
 STANDARD_ERRORS = 1.96
 
@@ -57,6 +66,31 @@ def interval(goods, bads, paired):
     return value, low, high
 
 
+def threshold(scores, applies):
+    """The lowest score from which on what is said is true, as (score, marked, correct); None if there is none."""
+    order = np.argsort(-scores, kind="stable")
+    found = None
+    for marked in range(LEAST_MARKED, len(order) + 1):
+        correct = int(applies[order[:marked]].sum())
+        is_precise = correct >= LEAST_PRECISION * marked
+        is_rare = marked - correct <= MOST_FALSE * (~applies).sum()
+        if is_precise and is_rare and (marked == len(order) or scores[order[marked]] < scores[order[marked - 1]]):
+            found = float(scores[order[marked - 1]]), marked, correct
+    return found
+
+
+def thresholds(log_odds, right):
+    """The lines that say from which probabilities on an answer is likely wrong, and likely right."""
+    lines = []
+    for name, sign, applies in [("likely_wrong", -1, ~right), ("likely_right", 1, right)]:
+        found = threshold(sign * log_odds, applies)
+        if found:
+            score, marked, correct = found
+            probability = 1 / (1 + math.exp(-sign * score))
+            lines.append(f"{name} = {{ probability = {probability:.4f}, marked = {marked}, correct = {correct} }}")
+    return lines
+
+
 def states(rows):
     return np.array([row["state"] for row in rows])
 
@@ -84,7 +118,7 @@ def standard_model(n_features, n_columns):
     return make_pipeline(Scaler(n_features), LogisticRegression(C=STRENGTH_OF_STATES, max_iter=5000))
 
 
-def section(kind, names, model, auc, comment):
+def section(kind, names, model, auc, limits, comment):
     scaler, regression = model[0], model[1]
     weights = regression.coef_[0].copy()
     weights[:scaler.n_stretched] *= SCALE_OF_FEATURES
@@ -92,6 +126,7 @@ def section(kind, names, model, auc, comment):
     print(f"intercept = {regression.intercept_[0]:.4f}")
     value, low, high = auc
     print(f"auc = {{ value = {value:.3f}, low = {low:.3f}, high = {high:.3f} }}")
+    print("\n".join(limits))
     print(f"\n[model.{kind}.features]")
     for name, mean, deviation, weight in zip(names, scaler.mean_, scaler.scale_, weights):
         if deviation > 0 and abs(weight) > 0.005:
@@ -108,23 +143,14 @@ def section(kind, names, model, auc, comment):
 def fit_own():
     rows, labels, _ = load("own")
     known = labels != "unclear"
-    features, right = matrix(rows, OWN)[known], labels[known] == "right"
-    folds = StratifiedKFold(10, shuffle=True, random_state=0)
-    model = standard_model(len(OWN), len(OWN))
-    scores = cross_val_predict(model, features, right, cv=folds, method="decision_function")
+    features, right = np.hstack([matrix(rows, OWN), states(rows)])[known], labels[known] == "right"
+    model = standard_model(len(OWN), features.shape[1])
+    folds = [StratifiedKFold(10, shuffle=True, random_state=seed) for seed in range(SHUFFLES)]
+    scores = np.mean([cross_val_predict(model, features, right, cv=each, method="decision_function") for each in folds], axis=0)
     auc = interval(scores[right], scores[~right], paired=False)
     counts = f"{right.sum()} right and {(~right).sum()} wrong answers of the model itself, 10-fold cross-validation."
     model = model.fit(features, right)
-    value, low, high = in_conversation(model)
-    counts += f"\n# The same answers in a conversation about two other questions: {value:.3f} ({low:.3f} to {high:.3f})."
-    section("own", OWN, model, auc, counts)
-
-
-def in_conversation(model):
-    """How well the model tells right from wrong answers that came after other questions."""
-    rows, labels, _ = load("own-later")
-    scores = model.decision_function(matrix(rows, OWN))
-    return interval(scores[labels == "right"], scores[labels == "wrong"], paired=False)
+    section("own", OWN, model, auc, thresholds(scores, right), counts)
 
 
 def fit_graded(features, labels):
@@ -170,7 +196,10 @@ def fit_foreign():
     everything = good_from_bad(scores, labels, labels != "mediocre")
     comment = f"The examination's {even.sum() // 3} even questions, none of which it was fitted on; all: {everything:.3f}."
     comment += f"\n# 10-fold cross-validation on the training set: {others:.3f}; on its plain questions: {plain:.3f}."
-    section("foreign", FOREIGN, model, auc, comment)
+    held_out = even & (labels != "mediocre")
+    calibrated = scores * slope + offset
+    limits = thresholds(calibrated[held_out], labels[held_out] == "good")
+    section("foreign", FOREIGN, model, auc, limits, comment)
 
 
 print("# The likelihood judge's coefficients. Written by scripts/record.sh likelihood.")

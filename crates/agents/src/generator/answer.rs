@@ -17,8 +17,6 @@ pub(crate) struct AnswerSoFar {
     pub(crate) thinking: String,
     /// The calls of the client's tools with which it ends.
     pub(crate) tool_calls: Vec<ToolCall>,
-    /// The log-probabilities of its tokens, if they were asked for and all that the model has said is the answer.
-    pub(crate) logprobs: Vec<f32>,
     pub(crate) timings: Timings,
 }
 
@@ -33,19 +31,11 @@ pub(crate) struct Round {
     separator: &'static str,
     /// The text of this round.
     text: String,
-    /// The log-probabilities of tokens whose text is not said yet, for a client that wants them.
+    /// The log-probabilities of tokens whose text is not said yet.
     logprobs: Vec<TokenLogprobs>,
-    logprobs_for: LogprobsFor,
     clock: RoundClock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
-}
-
-/// Who wants the log-probabilities of an answer's tokens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogprobsFor {
-    pub(crate) client: bool,
-    pub(crate) judge: bool,
 }
 
 /// The meaning of an event for the round.
@@ -67,7 +57,6 @@ impl Round {
         generation: Generation,
         scanner: Option<CallScanner>,
         is_raw: bool,
-        logprobs_for: LogprobsFor,
         answer: &AnswerSoFar,
     ) -> Round {
         let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
@@ -78,7 +67,6 @@ impl Round {
             separator,
             text: String::new(),
             logprobs: Vec::new(),
-            logprobs_for,
             clock: RoundClock::started(Instant::now()),
             has_begun: false,
         }
@@ -104,9 +92,7 @@ impl Round {
                 let was_inside = self.is_inside();
                 let pieces = self.split(text);
                 // Only those of the answer are passed on, without the tags around it.
-                if let Some(logprobs) = logprobs.filter(|_| !was_inside && !self.is_inside()) {
-                    self.take_logprobs(answer, logprobs);
-                }
+                self.logprobs.extend(logprobs.filter(|_| !was_inside && !self.is_inside()));
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
                 if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, RoundStep::GoesOn) }
@@ -119,15 +105,6 @@ impl Round {
                 self.end(answer, chunks, reason)
             }
             GenerationEvent::Failed(error) => (Vec::new(), RoundStep::Failed(error)),
-        }
-    }
-
-    fn take_logprobs(&mut self, answer: &mut AnswerSoFar, logprobs: TokenLogprobs) {
-        if self.logprobs_for.judge {
-            answer.logprobs.push(logprobs.logprob);
-        }
-        if self.logprobs_for.client {
-            self.logprobs.push(logprobs);
         }
     }
 

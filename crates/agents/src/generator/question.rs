@@ -61,8 +61,6 @@ impl QuestionInProgress {
 
 /// The final message of an answer.
 pub(super) fn response(query: &Query, answer: AnswerSoFar, finish_reason: Option<FinishReason>) -> Response {
-    // After reasoning, or before a text that ends it, tokens are not those of the answer's text alone.
-    let is_text_alone = answer.thinking.is_empty() && finish_reason != Some(FinishReason::StopText);
     Response {
         query: query.query.clone(),
         answer: answer.text,
@@ -72,7 +70,6 @@ pub(super) fn response(query: &Query, answer: AnswerSoFar, finish_reason: Option
         is_raw: query.options.is_raw,
         model: query.model.clone(),
         sampling: query.sampling.clone(),
-        logprobs: if is_text_alone { answer.logprobs } else { Vec::new() },
         finish_reason,
         timings: answer.timings,
     }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hone_judging::{Author, CompareTask};
+use hone_judging::CompareTask;
 use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
 
 use crate::topic::{Topic, Withdrawal};
@@ -23,17 +23,10 @@ pub(crate) struct Graded {
     pub(crate) query: String,
     pub(crate) answer: String,
     pub(crate) model: String,
-    /// See [`Response::logprobs`](hone_protocol::Response::logprobs).
-    pub(crate) logprobs: Vec<f32>,
     pub(crate) grade: Option<Grade>,
 }
 
 impl Graded {
-    /// Who gave it.
-    pub(crate) fn author(&self) -> Author {
-        Author { model: self.model.clone(), logprobs: vec![self.logprobs.clone()] }
-    }
-
     fn compared(&self) -> ComparedAnswer<'_> {
         ComparedAnswer { query_id: self.topic.query_id, model: &self.model, grade: self.grade.as_ref() }
     }
@@ -52,13 +45,6 @@ impl AnswerPair {
         let (query, [answer_a, answer_b]) =
             (self.a.query.clone(), [&self.a, &self.b].map(|graded| graded.answer.clone()));
         CompareTask { query, answer_a, answer_b }
-    }
-
-    /// Who gave the answers. How likely another model found its answer says nothing about A's.
-    pub(crate) fn author(&self) -> Author {
-        let logprobs = [&self.a, &self.b].map(|graded| graded.logprobs.clone());
-        let is_of_one_model = self.a.model == self.b.model;
-        Author { model: self.a.model.clone(), logprobs: if is_of_one_model { logprobs.into() } else { Vec::new() } }
     }
 
     /// What the judge said of it.
@@ -165,7 +151,7 @@ mod tests {
         let query_id = if respondent_id == RespondentId::A { correlation_id } else { QueryId::fresh() };
         let topic = Topic { session_id: SessionId::from_bits(1), owner: None, query_id, correlation_id, respondent_id };
         let [query, answer, model] = ["why?", "so", "m"].map(str::to_owned);
-        Graded { topic, query, answer, model, logprobs: Vec::new(), grade: None }
+        Graded { topic, query, answer, model, grade: None }
     }
 
     fn questions_of(pair: Option<AnswerPair>) -> Option<QueryId> {

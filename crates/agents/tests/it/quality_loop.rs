@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hone_agents::MemoryMode;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::Script;
 use hone_protocol::{
@@ -13,7 +12,7 @@ use hone_protocol::{
 };
 
 use crate::stage::{
-    MODEL, Plan, Stage, count, critique_in, grades_of, is_comparison, messages_of, response_in, text_of, verdict,
+    MODEL, Plan, count, critique_in, grades_of, is_comparison, messages_of, response_in, text_of, verdict,
 };
 
 #[test]
@@ -40,36 +39,25 @@ fn an_answer_is_graded_and_the_score_stands_on_its_engram() {
     assert_eq!(engram.pairwise_winner, None);
 }
 
-/// An answer of two tokens, with their log-probabilities if they are wanted or the answer is given.
+/// An answer of two tokens, with their log-probabilities if the answer is given.
 fn with_logprobs(request: &GenerateRequest) -> Script {
     let token = |logprob| TokenLogprobs { logprob, ..TokenLogprobs::default() };
     let logprobs = if request.logprobs.is_wanted() { vec![token(-0.25), token(-0.5)] } else { Vec::new() };
     Script { logprobs, ..Script::saying(&["At ", "100 °C."]) }
 }
 
-fn graded_by_likelihood(mode: MemoryMode) -> Stage {
-    let mut plan = Plan::answering(with_logprobs).judged_by(with_logprobs).recalling(mode);
-    plan.by_likelihood = true;
-    plan.start()
-}
-
 #[test]
-fn how_likely_a_model_found_its_answer_is_asked_once() {
-    let mut stage = graded_by_likelihood(MemoryMode::Off);
+fn the_likelihood_judge_reads_an_answer_after_its_question_alone() {
+    let mut plan = Plan::answering(with_logprobs).judged_by(with_logprobs);
+    plan.by_likelihood = true;
+    let mut stage = plan.start();
     let history = || vec![Message::new(Role::User, "Hello."), Message::new(Role::Assistant, "Hello.")];
     let questions = [Vec::new(), history()].map(|history| stage.ask_after("When does water boil?", history));
-    let known = questions.map(|id| critique_in(&stage.wait_about(id, Subject::CritiqueResult)).grade.clone());
-    assert!(stage.judge.as_ref().unwrap().requests().is_empty(), "the model has said it with its answers");
+    let grades = questions.map(|id| critique_in(&stage.wait_about(id, Subject::CritiqueResult)).grade.clone());
+    assert!(grades.iter().all(|grade| grade.is_verdict() && grade.score.is_none()), "{grades:?}");
+    assert_eq!(grades[0].probability, grades[1].probability, "what was said before does not count");
     let is_chunk = |envelope: &&Arc<Envelope>| matches!(&envelope.payload, Payload::ResponseChunk(Chunk::Logprobs(_)));
     assert_eq!(stage.stop().iter().filter(is_chunk).count(), 0, "a client that has not asked for them gets none");
-
-    // A model with tools may find an answer likely for other reasons.
-    let mut stage = graded_by_likelihood(MemoryMode::Tool);
-    let id = stage.ask("When does water boil?");
-    let read = critique_in(&stage.wait_about(id, Subject::CritiqueResult)).grade.clone();
-    assert_eq!(stage.judge.as_ref().unwrap().requests().len(), 1);
-    assert!(read.score.is_some());
-    assert!(known.iter().all(|known| known.expected_score == read.expected_score), "{known:?} {read:?}");
 }
 
 #[test]

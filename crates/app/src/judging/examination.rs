@@ -51,7 +51,7 @@ pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
 }
 
 fn marks(questions: &[Question], grades: &[Grade], position_bias: Option<f64>) -> Marks {
-    let score = |grade: &Grade| grade.expected_score.unwrap_or_else(|| grade.score.map_or(3.0, f64::from));
+    let score = |grade: &Grade| grade.on_scale().unwrap_or(3.0);
     let of_question = |(question, grades): (&Question, &[Grade])| QuestionGrades {
         good: score(&grades[0]),
         mediocre: score(&grades[1]),

@@ -1,7 +1,7 @@
 //! The tasks for a judge on the command line, and the columns that they add to a line.
 
 use hone_judging::{CompareTask, GradeTask, JointVerdict, OwnRubric};
-use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, RespondentId, Suspicion, SuspicionKind};
+use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Likely, Preference, RespondentId, Suspicion, SuspicionKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -32,6 +32,8 @@ impl BatchTask for GradeTask {
             feedback: String::new(),
             expected_score: Some(1.0),
             entropy: Some(0.0),
+            probability: Some(0.0),
+            likely: Some(Likely::Wrong),
             rubric: String::new(),
             suspicious: Some(Suspicion { kind: SuspicionKind::Other, is_hidden: false, passage: String::new() }),
             spread: Some(0),

@@ -28,8 +28,10 @@ pub struct Rules {
     one_of: Option<Vec<Value>>,
     /// A value that it must differ from.
     not: Option<Value>,
-    /// Two values; it must be the boolean that says whether they are equal.
+    /// Two values; it must be the boolean that says whether they are equal, or null where the first is null.
     whether_equal: Option<[Value; 2]>,
+    /// Whether null will do, too.
+    nullable: bool,
 }
 
 /// Kinds of values.
@@ -68,6 +70,9 @@ impl Expectation {
     /// field of `known`.
     pub fn fault(&self, object: &Value, path: &str, known: &Value) -> Option<String> {
         let value = field(object, path);
+        if self.rules().nullable && value == Some(&Value::Null) {
+            return None;
+        }
         let wanted = match self.rules().resolved(known) {
             Ok(rules) => rules.broken_by(value)?,
             Err(unknown) => format!("{unknown}, which is unknown"),
@@ -125,7 +130,7 @@ impl Rules {
         let part = self.contains.as_ref().filter(|part| !holds(part));
         let choices = self.one_of.as_ref().filter(|choices| !choices.iter().any(is));
         let other = self.not.as_ref().filter(|other| value.is_none() || is(other));
-        let whether = self.whether_equal.as_ref().map(|[a, b]| equal(a, b)).filter(|whether| !is(&(*whether).into()));
+        let whether = self.whether_equal.as_ref().map(whether_equal).filter(|whether| !is(whether));
         let is_missing = value.is_none() && self.is != Some(Kind::Missing);
         kind.or(least.map(|min| format!("{min} or more")))
             .or(greatest.map(|max| format!("{max} or less")))
@@ -135,6 +140,11 @@ impl Rules {
             .or(whether.map(|whether| whether.to_string()))
             .or(is_missing.then(|| "a value".to_owned()))
     }
+}
+
+/// The boolean that says whether the values are equal; null where the first is null.
+fn whether_equal([a, b]: &[Value; 2]) -> Value {
+    if a.is_null() { Value::Null } else { equal(a, b).into() }
 }
 
 impl Kind {
@@ -217,6 +227,13 @@ mod tests {
         check(json!("$query_id"), "query_id", None);
         check(json!("$query_id"), "subject", Some("subject is \"critique.result\", expected \"q7\""));
         check(json!({"is": "integer", "min": 1, "max": 5}), "payload.score", None);
+        check(json!({"is": "integer", "max": 3, "nullable": true}), "payload.none", None);
+        check(json!({"max": 3, "nullable": true}), "payload.score", Some("payload.score is 4, expected 3 or less"));
+        check(
+            json!({"max": 3, "nullable": true}),
+            "payload.missing",
+            Some("payload.missing does not exist, expected 3 or less"),
+        );
         check(json!({"max": 3}), "payload.score", Some("payload.score is 4, expected 3 or less"));
         check(json!({"min": 5}), "payload.score", Some("payload.score is 4, expected 5 or more"));
         check(json!({"is": "integer"}), "payload.expected", Some("payload.expected is 3.5, expected integer"));
@@ -266,6 +283,12 @@ mod tests {
         let whether = |winner: &str| json!({"whether_equal": ["$comparison.winner", winner]});
         check(whether("A"), "payload.self_graded", None);
         check(whether("B"), "payload.self_graded", Some("payload.self_graded is true, expected false"));
+        check(json!({"whether_equal": [null, "A"]}), "payload.none", None);
+        check(
+            json!({"whether_equal": [null, "A"]}),
+            "payload.self_graded",
+            Some("payload.self_graded is true, expected null"),
+        );
         let unknown = "query_id is \"q7\", expected $answer_b.nothing, which is unknown";
         check(json!("$answer_b.nothing"), "query_id", Some(unknown));
         let expectation: Expectation = serde_json::from_value(whether("$a.b.c")).unwrap();

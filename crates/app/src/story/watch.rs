@@ -287,8 +287,9 @@ mod tests {
             |events, engrams| {
                 events[4].payload = compared(None);
                 engrams[0]["pairwise_winner"] = false.into();
+                engrams[1]["pairwise_winner"] = Value::Null;
             },
-            &["pairwise.result: payload.winner is null, expected one of [\"A\",\"B\"]"],
+            &["engram of A: pairwise_winner is false, expected null"],
         );
         check(|events, _| events.push(events[4].clone()), &["pairwise.result: has come"]);
     }

@@ -35,7 +35,7 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
     let grade = best_grade(heard(RespondentId::A), a.as_ref());
     match &grade {
         Some(grade) => rows.add_grade(grade),
-        None => rows.add("score", why_ungraded(a.as_ref(), exchange.is_some(), stack)),
+        None => rows.add("grade", why_ungraded(a.as_ref(), exchange.is_some(), stack)),
     }
     if let Some(text) = text_of_b(heard(RespondentId::B), b.as_ref(), grade.as_ref()) {
         rows.add("respondent B", text);
@@ -83,11 +83,11 @@ fn answer_of_b(store: &MemoryStore, a: &Engram) -> Result<Option<Engram>, Memory
     Ok(answers.into_iter().find(|b| b.correlation_id == a.correlation_id))
 }
 
-/// The grade of an answer: one with a score before one without, and memory's before the one that was heard.
+/// The grade of an answer: the one that says more, and memory's before the one that was heard.
 fn best_grade(heard: Option<&RespondentReply>, remembered: Option<&Engram>) -> Option<Grade> {
     let heard = heard.and_then(|reply| reply.grade.clone());
     let remembered = remembered.and_then(|engram| engram.grade.clone());
-    [remembered, heard].into_iter().flatten().min_by_key(|grade| grade.score.is_none())
+    [remembered, heard].into_iter().flatten().min_by_key(Grade::lack)
 }
 
 /// The verdict of a comparison: one before none, and memory's before the one that was heard.
@@ -132,14 +132,12 @@ fn text_of_b(heard: Option<&RespondentReply>, b: Option<&Engram>, grade_a: Optio
     let has_answered = b.is_some() || heard.is_some_and(|reply| reply.response.is_some());
     let Some(grade) = best_grade(heard, b) else { return has_answered.then(|| "not graded yet".to_owned()) };
     let judge = badge::judge_name(&grade.judging);
-    let (mark, score) = scored(grade.score, &grade.judging);
-    let scored_a = grade_a.filter(|grade| grade.score.is_some());
-    Some(match (grade.score, &grade.judging.failure, scored_a) {
-        (None, failure, _) => format!("not graded: {}", failure.as_deref().unwrap_or("no verdict")),
-        (Some(_), _, Some(a)) if !a.is_comparable(&grade) => {
+    Some(match grade_a.filter(|a| a.score.is_some() && grade.score.is_some()) {
+        Some(a) if !a.is_comparable(&grade) => {
             format!("graded by {judge} for {}: its score is not comparable", grade.rubric)
         }
-        (Some(_), ..) => format!("{mark} {score} by {judge}"),
+        _ if grade.judging.judge.is_empty() => badge::in_words(&grade),
+        _ => format!("{} by {judge}", badge::in_words(&grade)),
     })
 }
 
@@ -209,17 +207,7 @@ impl Rows {
 
     fn add_grade(&mut self, grade: &Grade) {
         let judging = &grade.judging;
-        self.add(
-            "score",
-            match grade.score {
-                Some(_) => {
-                    let (_, mark, score) = badge::parts(Some(grade));
-                    format!("{mark} {score}{}", mean_of_jury(grade))
-                }
-                None => "none".to_owned(),
-            },
-        );
-        self.add("because", judging.failure.clone().unwrap_or_default());
+        self.add("grade", format!("{}{}", badge::in_words(grade), mean_of_jury(grade)));
         if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
             self.add("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
         }
@@ -306,7 +294,7 @@ mod tests {
     fn what_this_chat_has_heard_is_explained() {
         let stack = stack(&saying(&[]));
         let mut exchange = Exchange::new(A);
-        check(&explain(A, Some(&exchange), &stack).unwrap(), &[["score", "not graded: grading is off (--grade)"]]);
+        check(&explain(A, Some(&exchange), &stack).unwrap(), &[["grade", "not graded: grading is off (--grade)"]]);
         let mut hear = |payload, respondent| {
             let id = if respondent == RespondentId::A { A } else { B };
             exchange.take(&Envelope::new("critic", SESSION, payload).about(id, A, respondent));
@@ -320,7 +308,7 @@ mod tests {
         hear(Payload::PairwiseResult(comparison), RespondentId::A);
         let explanation = explain(A, Some(&exchange), &stack).unwrap();
         let expected = [
-            ["score", "● 4/5"],
+            ["grade", "● 4/5"],
             ["expected score", "3.50 (entropy 0.25 nats)"],
             ["judge", "j"],
             ["rubric", "default"],
@@ -336,10 +324,10 @@ mod tests {
     #[test]
     fn what_was_graded_and_compared_since_is_found_in_memory() {
         let (_folder, store, stack) = with_memory();
-        let ungraded = ["score", "not graded: grading is off (--grade)"];
+        let ungraded = ["grade", "not graded: grading is off (--grade)"];
         check(&explain(A, None, &stack).unwrap(), &[ungraded, ["respondent B", "not graded yet"]]);
         store.make_due(&[A]).unwrap();
-        check(&explain(A, None, &stack).unwrap(), &[["score", "not graded yet"], ["respondent B", "not graded yet"]]);
+        check(&explain(A, None, &stack).unwrap(), &[["grade", "not graded yet"], ["respondent B", "not graded yet"]]);
         // As `hone grade --due` does in a process of its own.
         store.update_score(A, &grade(4, "m", true)).unwrap();
         store.update_score(B, &grade(2, "m", true)).unwrap();
@@ -365,7 +353,7 @@ mod tests {
         store.append_event(&envelope.about(A, A, RespondentId::A)).unwrap();
         let explanation = explain(A, None, &stack).unwrap();
         let expected = [
-            ["score", "○ 4/5"],
+            ["grade", "○ 4/5"],
             ["expected score", "3.50 (entropy 0.25 nats)"],
             ["judge", "m (self-graded)"],
             ["rubric", "default"],
@@ -407,7 +395,7 @@ mod tests {
     #[test]
     fn an_answer_that_memory_does_not_hold_is_not_explained() {
         let (_folder, _store, stack) = with_memory();
-        let unknown = ["score", "unknown: memory does not hold this answer"];
+        let unknown = ["grade", "unknown: memory does not hold this answer"];
         check(&explain(QueryId::from_bits(7), None, &stack).unwrap(), &[unknown]);
     }
 }

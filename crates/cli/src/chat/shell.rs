@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn any_answer_of_the_conversation_is_explained() {
         let generator = saying(&["yes"]);
-        let ungraded = "score   unknown: memory is off (--memory)";
+        let ungraded = "grade   unknown: memory is off (--memory)";
         check(&generator, &["/why"], "error: nothing has been answered yet");
         check(
             &generator,

@@ -28,8 +28,9 @@ use hone_protocol::ToolCall;
 use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
 use serde::Serialize;
 
+use self::start::{Downloads, Wanted};
 use crate::arguments::{ChatArguments, ChatQualityFlags, ToolFlags};
-use crate::badge::badge;
+use crate::badge::{CANNOT_TELL, badge};
 use crate::chat::announcements::{Announced, Announcements};
 use crate::chat::attachments::{Attachment, compose};
 use crate::chat::explanation::{comparison_text, no_answer_b};
@@ -54,7 +55,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<Outcome> {
-    let wanted = if arguments.guide { start::guide(app)? } else { None };
+    let wanted = if arguments.guide { start::guide(app)? } else { Wanted::default() };
     let mut remembered = Remembered::default();
     let outcome = chat(app, arguments, wanted, &mut remembered)?;
     // The agents have stopped, and with them everything that was to be remembered has been dealt with.
@@ -90,7 +91,7 @@ fn tell_due(app: &Invocation, remembered: &Remembered) {
 fn chat(
     app: &Invocation,
     arguments: ChatArguments,
-    wanted: Option<String>,
+    wanted: Wanted,
     remembered: &mut Remembered,
 ) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
@@ -115,7 +116,7 @@ fn chat(
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;
     let interrupt = interrupt::install()?;
-    let fetching = wanted.map(|name| start::fetch(app, name, &session, &announcements.lines)).transpose()?;
+    let downloads = Downloads::start(app, wanted, &session, &announcements.lines)?;
     let mut shell = Shell {
         session,
         stack: &stack,
@@ -129,7 +130,7 @@ fn chat(
             Some(toolbox) => toolbox,
             None => &NoTools,
         },
-        fetching: fetching.as_ref(),
+        fetching: downloads.generator.as_ref(),
     };
     let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {
@@ -138,7 +139,7 @@ fn chat(
     };
     drop(examination);
     announcements.lines.release();
-    fetching.iter().for_each(|fetching| fetching.tell_unfinished(app.output));
+    downloads.tell_unfinished(app.output);
     drop(shell);
     if quality.monitor {
         // Events that stopping agents send are announced, too.
@@ -360,7 +361,7 @@ fn outcome_of(ending: Ending) -> Outcome {
 fn show_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     match (badge(grade, app.agreement(grade)?), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
-        (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
+        (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or(CANNOT_TELL))),
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use hone_app::App;
 use hone_app::config::{Config, EngineConfig, Places};
 use hone_app::describe::bytes;
 use hone_engine::DeviceChoice;
-use hone_models::offline_in_environment;
+use hone_models::{CatalogModel, offline_in_environment};
 use hone_protocol::with_causes;
 use nu_ansi_term::Color;
 use serde::Serialize;
@@ -96,11 +96,20 @@ fn room(machine: &Machine, engine: &Engine, installation: &Installation) -> Opti
 
 /// Which judge to get in the place of `judge` on this machine, for a person; empty if no other one fits.
 pub(super) fn judge_instead_of(judge: &str, app: &App) -> String {
-    let generator_bytes = app.store.show(&app.config.engine.model).map_or(0, |model| model.size());
+    judge::instead_of(judge, &app.config, app.store.catalog(), room_beside(&app.config.engine.model, app))
+}
+
+/// The name and the size of the judge that fits this machine best beside the model that answers; `None` if none does.
+pub(super) fn judge_beside(generator: &str, app: &App) -> Option<(String, u64)> {
+    judge::best(&app.config, app.store.catalog(), room_beside(generator, app)?)
+}
+
+fn room_beside(generator: &str, app: &App) -> Option<Room> {
+    let known = || app.store.catalog().find(generator).map_or(0, CatalogModel::size);
+    let generator_bytes = app.store.show(generator).map_or_else(|_| known(), |model| model.size());
     let is_accelerated = app.config.engine.options.model.device.open().is_ok_and(|device| !device.starts_with("cpu"));
-    let memory_bytes = Machine::look().memory_bytes;
-    let room = memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated });
-    judge::instead_of(judge, &app.config, app.store.catalog(), room)
+    let memory_bytes = Machine::look().memory_bytes?;
+    Some(Room { memory_bytes, generator_bytes, is_accelerated })
 }
 
 /// The device and backend that a model would use.

@@ -11,7 +11,7 @@ use hone_judging::GradeTask;
 use hone_protocol::{Grade, Lane};
 
 use crate::arguments::{BatchFlags, GradeArguments};
-use crate::badge::{badge, judge_name, juror_grade, juror_name};
+use crate::badge::{CANNOT_TELL, badge, judge_name, juror_grade, juror_name};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::interrupt;
@@ -86,7 +86,10 @@ fn grade_one(
     if let Some(failure) = &grade.judging.failure {
         app.output.error(&format!("no score: {failure}"));
     }
-    Ok(outcome(grade.score.map(f64::from), arguments.at_least))
+    Ok(match arguments.at_least {
+        None if grade.is_verdict() => Outcome::Done,
+        at_least => outcome(grade.score.map(f64::from), at_least),
+    })
 }
 
 fn grade_file(
@@ -168,8 +171,10 @@ fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
 }
 
 fn print_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
-    if let Some(badge) = badge(grade, app.agreement(grade)?) {
-        app.output.print_marked_line(&badge)?;
+    match badge(grade, app.agreement(grade)?) {
+        Some(badge) => app.output.print_marked_line(&badge)?,
+        None if grade.is_verdict() => app.output.print_line(&format!("no grade: {CANNOT_TELL}"))?,
+        None => {}
     }
     if let Some(suspicion) = &grade.suspicious {
         app.output.print_line(&format!("suspicious: {suspicion}"))?;
@@ -180,8 +185,10 @@ fn print_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     for juror in &grade.jury {
         app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_grade(juror))))?;
     }
-    let Some(_) = grade.score else { return Ok(()) };
     let judging = &grade.judging;
+    if judging.failure.is_some() {
+        return Ok(());
+    }
     let mut details = Vec::new();
     details.extend(grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale")));
     details.extend(grade.expected_score.map(|expected| match grade.spread {

@@ -9,8 +9,7 @@ use anyhow::Context;
 use hone_app::judging::{JudgeSession, KnownJudge, known_judges};
 use hone_files::without_mark;
 use hone_judging::{Features, LIKELIHOOD, features_of};
-use hone_protocol::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::arguments::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
 use crate::failure::{Outcome, usage};
@@ -117,11 +116,8 @@ fn features(app: &Invocation, arguments: &JudgeFeaturesArguments) -> anyhow::Res
             serde_json::from_slice(without_mark(line.as_bytes())).map_err(|_| wrong("is not a JSON object"))?;
         let text =
             |name: &str| object.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("has no {name:?}")));
-        let history = object.get("history").cloned().unwrap_or_else(|| json!([]));
-        let history: Vec<Message> =
-            serde_json::from_value(history).map_err(|_| wrong("has a \"history\" that is no list of messages"))?;
         let (query, answer) = (text("query")?, text("answer")?);
-        let Features { named: features, state } = features_of(&*generator, model, &history, query, answer)?;
+        let Features { named: features, state } = features_of(&*generator, model, query, answer)?;
         let features: Map<String, Value> =
             features.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         object.insert("features".to_owned(), features.into());

@@ -20,10 +20,10 @@ pub(crate) struct AnswerEvidence<'a> {
 pub(super) struct Feature {
     /// Its name in `config/likelihood.toml`.
     pub(super) name: &'static str,
-    /// What it means if it speaks for the answer.
-    speaks_for: &'static str,
-    /// What it means if it speaks against it.
-    speaks_against: &'static str,
+    /// What a high value means.
+    high: &'static str,
+    /// What a low value means.
+    low: &'static str,
     /// Its value.
     pub(super) compute: fn(&AnswerEvidence<'_>) -> f64,
 }
@@ -32,20 +32,20 @@ pub(super) struct Feature {
 pub(super) const FEATURES: [Feature; 15] = [
     Feature {
         name: "mean_logprob",
-        speaks_for: "the model finds its words likely",
-        speaks_against: "the model finds its words unlikely",
+        high: "the model finds its words likely",
+        low: "the model finds its words unlikely",
         compute: |evidence| mean(evidence.after()),
     },
     Feature {
         name: "lowest_logprob",
-        speaks_for: "no word of it surprises the model",
-        speaks_against: "a word of it surprises the model",
+        high: "no word of it surprises the model",
+        low: "a word of it surprises the model",
         compute: |evidence| evidence.after().fold(0.0, f64::min),
     },
     Feature {
         name: "lowest_of_short",
-        speaks_for: "no word of so short an answer surprises the model",
-        speaks_against: "a word of so short an answer surprises the model",
+        high: "no word of so short an answer surprises the model",
+        low: "a word of it surprises the model",
         compute: |evidence| match evidence.after.len() {
             ..=SHORT => evidence.after().fold(0.0, f64::min),
             _ => LOWEST_OF_LONG,
@@ -53,74 +53,74 @@ pub(super) const FEATURES: [Feature; 15] = [
     },
     Feature {
         name: "unlikely_share",
-        speaks_for: "few of its words surprise the model",
-        speaks_against: "many of its words surprise the model",
+        high: "many of its words surprise the model",
+        low: "few of its words surprise the model",
         compute: |evidence| share(evidence.after(), |logprob| logprob < UNLIKELY),
     },
     Feature {
         name: LIKELIEST_SHARE,
-        speaks_for: "the model would often have said the same",
-        speaks_against: "the model would have said something else",
+        high: "the model would often have said the same",
+        low: "the model would have said something else",
         compute: |evidence| share(evidence.after.iter(), is_likeliest),
     },
     Feature {
         name: INFORMATION,
-        speaks_for: "it belongs to this question",
-        speaks_against: "it hardly belongs to this question",
+        high: "it belongs to this question",
+        low: "it hardly belongs to this question",
         compute: |evidence| evidence.information().sum::<f64>() / (evidence.after.len().max(1) as f64).sqrt(),
     },
     Feature {
         name: HINDERED_SHARE,
-        speaks_for: "its words follow from the question",
-        speaks_against: "the question makes many of its words less likely",
+        high: "the question makes many of its words less likely",
+        low: "its words follow from the question",
         compute: |evidence| share(evidence.information(), |information| information < HINDERED),
     },
     Feature {
         name: "log_length",
-        speaks_for: "its length",
-        speaks_against: "its length",
+        high: "it is long",
+        low: "it is short",
         compute: |evidence| (evidence.after.len().max(1) as f64).ln(),
     },
     Feature {
         name: "repetition",
-        speaks_for: "it does not repeat itself",
-        speaks_against: "it repeats itself",
+        high: "it repeats itself",
+        low: "it does not repeat itself",
         compute: |evidence| rules::repetition(evidence.answer),
     },
     Feature {
         name: "overlap",
-        speaks_for: "it takes up the words of the question",
-        speaks_against: "it does not take up the words of the question",
+        high: "it repeats the words of the question",
+        low: "it says more than the question does",
         compute: |evidence| rules::overlap(evidence.query, evidence.answer),
     },
     Feature {
         name: "absolutes",
-        speaks_for: "it makes few sweeping claims",
-        speaks_against: "it makes sweeping claims",
+        high: "it makes sweeping claims",
+        low: "it makes few sweeping claims",
         compute: |evidence| rules::absolutes(evidence.answer),
     },
     Feature {
         name: "breaks_off",
-        speaks_for: "it is complete",
-        speaks_against: "it breaks off",
+        high: "it breaks off",
+        low: "it is complete",
         compute: |evidence| f64::from(rules::breaks_off(evidence.answer)),
     },
     Feature {
         name: "wrong_arithmetic",
-        speaks_for: "its arithmetic is right",
-        speaks_against: "its arithmetic is wrong",
+        high: "its arithmetic is wrong",
+        low: "no arithmetic in it is wrong",
         compute: |evidence| f64::from(rules::wrong_equations(evidence.answer) > 0),
     },
     Feature {
         name: "ignores_form",
-        speaks_for: "it has the form that was asked for",
-        speaks_against: "it does not have the form that was asked for",
+        high: "it does not have the form that was asked for",
+        low: "it has the form that was asked for",
         compute: |evidence| f64::from(form::ignores_form(evidence.query, evidence.answer)),
     },
     Feature {
         name: "addresses_judge",
-        speaks_for: "it does not speak to its judge",
-        speaks_against: "it speaks to its judge",
+        high: "it speaks to its judge",
+        low: "it does not speak to its judge",
         compute: |evidence| f64::from(evidence.is_suspicious),
     },
 ];
@@ -145,17 +145,15 @@ pub(super) fn named(name: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.name == name)
 }
 
-/// What the model's reading of the answer contributes to the log-odds, in words.
-pub(super) fn reason_of_reading(share: f64) -> String {
-    let what = if share > 0.0 { "the model reads it as a good answer" } else { "the model reads it as a bad answer" };
-    format!("{what} ({share:+.1})")
+/// What the model's reading of the answer means, given what it contributes to the log-odds.
+pub(super) fn reason_of_reading(share: f64) -> &'static str {
+    if share > 0.0 { "the model reads it as a good answer" } else { "the model reads it as a bad answer" }
 }
 
 impl Feature {
-    /// What it contributes to the log-odds, in words.
-    pub(super) fn reason(&self, share: f64) -> String {
-        let what = if share > 0.0 { self.speaks_for } else { self.speaks_against };
-        format!("{what} ({share:+.1})")
+    /// What its value means, given how far it lies above the mean.
+    pub(super) fn reason(&self, above_mean: f64) -> &'static str {
+        if above_mean > 0.0 { self.high } else { self.low }
     }
 }
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{ANSWERER, missing, row};
-use hone_judging::{
-    CompareTask, Fallback, GradeTask, Judge, JudgeSettings, Jury, LIKELIHOOD, Standing, Standings, scripted,
-};
+use hone_judging::{CompareTask, Fallback, GradeTask, Judge, JudgeSettings, Jury, Standing, Standings, scripted};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Grade, JudgingMethod, Lane, Preference, Prospect, RespondentId};
 
@@ -184,18 +182,6 @@ fn the_stronger_judge_is_asked_only_where_the_jurors_disagree() {
     let (grade, _) = graded(&["five", "two"], Some("slow"));
     assert_eq!((grade.score, grade.jury.len(), grade.judging.failure), (Some(4), 3, None), "the jury's own stands");
     assert_eq!(grade.jury[2].verdict.judging.failure.as_deref(), Some("timeout"));
-}
-
-#[test]
-fn the_likelihood_judge_can_be_a_juror() {
-    let (grade, asked) = graded(&[LIKELIHOOD, "four"], None);
-    assert_eq!(asked.last().unwrap(), "four");
-    let [likelihood, four] = grade.jury.as_slice() else { panic!("{grade:?}") };
-    assert_eq!((likelihood.name.as_str(), likelihood.verdict.judging.judge.as_str()), (LIKELIHOOD, ANSWERER));
-    assert_eq!(likelihood.verdict.judging.method, JudgingMethod::Likelihood);
-    let mean = (likelihood.verdict.expected_score.unwrap() + 4.0) / 2.0;
-    assert_eq!((grade.expected_score, grade.score), (Some(mean), Some(mean.round() as u8)));
-    assert_eq!((four.verdict.score, grade.judging.method), (Some(4), JudgingMethod::Prompted));
 }
 
 #[test]

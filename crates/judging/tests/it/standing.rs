@@ -2,9 +2,9 @@
 //! than chance.
 
 use crate::support::{ANSWERER, settings};
-use hone_judging::{Author, CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
+use hone_judging::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
 use hone_protocol::scripted::Script;
-use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, TokenLogprob, TokenLogprobs};
+use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, Likely, TokenLogprob, TokenLogprobs};
 
 /// Finds answers with the word "right" likely, and says 2 if it is asked.
 fn respond(request: &GenerateRequest) -> Script {
@@ -44,27 +44,6 @@ fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: St
     judge
 }
 
-#[test]
-fn an_answer_whose_likelihood_is_known_needs_no_request() {
-    for (model, n_asked) in [(LIKELIHOOD, 0), ("missing", 1)] {
-        let change = |settings: &mut hone_judging::JudgeSettings| {
-            settings.model = model.to_owned();
-            settings.fallback = Fallback::Likelihood;
-        };
-        let (judge, scripted) = hone_judging::scripted::judge(settings(change), respond);
-        let author = Author { model: ANSWERER.to_owned(), logprobs: vec![vec![-0.1; 6]] };
-        let known = judge.judge(task("That is right."), author);
-        assert_eq!(scripted.requests().len(), n_asked, "only the missing judge is asked");
-        let read = judge.judge(task("That is right."), ANSWERER);
-        assert_eq!((known.expected_score, &known.feedback), (read.expected_score, &read.feedback));
-        assert_eq!((known.judging.tokens, known.judging.self_graded), (0, true));
-        let unlikely = Author { model: "another:7b".to_owned(), logprobs: vec![vec![-9.0; 6]] };
-        let n_asked = scripted.requests().len();
-        judge.judge(task("That is right."), unlikely);
-        assert!(scripted.requests().len() > n_asked, "what another model found likely says nothing");
-    }
-}
-
 fn task(answer: &str) -> GradeTask {
     GradeTask { query: "Is it so?".into(), answer: answer.into(), reference: None }
 }
@@ -74,16 +53,20 @@ fn examined(judge: Standing) -> Standings {
 }
 
 #[test]
-fn the_likelihood_judge_prefers_what_its_model_finds_likely() {
+fn the_likelihood_judge_finds_wrong_what_its_model_finds_unlikely() {
     let judge = judge(LIKELIHOOD, Fallback::None, Standings::default());
     let (right, wrong) = (judge.judge(task("That is right."), ANSWERER), judge.judge(task("That is it."), ANSWERER));
-    assert!(right.expected_score > wrong.expected_score, "{right:?} {wrong:?}");
+    assert!(right.probability > wrong.probability, "{right:?} {wrong:?}");
+    assert_eq!((right.score, right.expected_score, wrong.score), (None, None, None), "it gives no number");
+    assert_eq!((right.likely, wrong.likely), (None, Some(Likely::Wrong)));
     assert_eq!((right.judging.method, right.judging.judge.as_str()), (JudgingMethod::Likelihood, ANSWERER));
-    assert!(wrong.feedback.contains("the model finds its words unlikely"), "{}", wrong.feedback);
-    let pair = CompareTask { query: "Is it so?".into(), answer_a: "No.".into(), answer_b: "That is right.".into() };
-    let preference = judge.judge(pair, ANSWERER);
+    assert!(wrong.feedback.contains("Against it: the model finds its words unlikely"), "{}", wrong.feedback);
+    let pair =
+        |a: &str| CompareTask { query: "Is it so?".into(), answer_a: a.into(), answer_b: "That is right.".into() };
+    let preference = judge.judge(pair("No."), ANSWERER);
     assert_eq!(preference.winner, Some(hone_protocol::RespondentId::B));
     assert!(preference.consistent && preference.log_odds < 0.0);
+    assert_eq!(judge.judge(pair("That is right."), ANSWERER).winner, None, "it says the same of both");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The engram as one flat object.
 
 use hone_protocol::{
-    FinishReason, Grade, Judging, JudgingMethod, Juror, OwnerId, QueryId, Rating, RespondentId, SamplingOptions,
-    SessionId, Suspicion, Timestamp,
+    FinishReason, Grade, Judging, JudgingMethod, Juror, Likely, OwnerId, QueryId, Rating, RespondentId,
+    SamplingOptions, SessionId, Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -63,6 +63,11 @@ pub(super) struct FlatGrade {
     critic_raw_score: Option<String>,
     expected_score: Option<f64>,
     score_entropy: Option<f64>,
+    /// What the likelihood judge says, which gives no score.
+    #[serde(default)]
+    probability: Option<f64>,
+    #[serde(default)]
+    likely: Option<Likely>,
     feedback: Option<String>,
     judge: Option<String>,
     self_graded: Option<bool>,
@@ -155,6 +160,8 @@ impl From<&Grade> for FlatGrade {
             critic_raw_score: grade.raw_score.clone(),
             expected_score: grade.expected_score,
             score_entropy: grade.entropy,
+            probability: grade.probability,
+            likely: grade.likely,
             feedback: Some(grade.feedback.clone()),
             judge: Some(grade.judging.judge.clone()),
             self_graded: Some(grade.judging.self_graded),
@@ -191,6 +198,8 @@ impl FlatGrade {
             feedback: self.feedback.unwrap_or_default(),
             expected_score: self.expected_score,
             entropy: self.score_entropy,
+            probability: self.probability,
+            likely: self.likely,
             rubric: self.rubric.unwrap_or_default(),
             suspicious: self.suspicious,
             spread: self.critic_spread,

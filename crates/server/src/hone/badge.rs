@@ -1,8 +1,8 @@
-//! The badge of a grade, as the terminal shows it: `● 4/5`, hollow `○` if the model graded its own answer, `◇ 4/5
-//! likelihood` if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` behind the score of an answer
+//! The badge of a grade, as the terminal shows it: `● 4/5`, hollow `○` if the model graded its own answer, `◇ likely wrong`
+//! if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` behind the score of an answer
 //! that looks as if it tried to influence its judge.
 
-use hone_protocol::{Grade, Judging, JudgingMethod};
+use hone_protocol::{Grade, Judging, JudgingMethod, Likely};
 use serde_json::{Value, json};
 
 /// The colours of good, fair and poor answers.
@@ -10,15 +10,15 @@ const GREEN: &str = "#22c55e";
 const AMBER: &str = "#f59e0b";
 const RED: &str = "#ef4444";
 
-/// The badge: its text, its colour and what the colour means; `null` if there is no score.
+/// The badge: its text, its colour and what the colour means; `null` if there is nothing to show.
 pub(super) fn badge(grade: &Grade) -> Value {
-    let Some(score) = grade.score else { return Value::Null };
-    let (tone, color) = match score {
-        4.. => ("good", GREEN),
-        3 => ("fair", AMBER),
-        _ => ("poor", RED),
+    let (tone, color) = match (grade.score, grade.likely) {
+        (Some(4..), _) | (None, Some(Likely::Right)) => ("good", GREEN),
+        (Some(3), _) => ("fair", AMBER),
+        (Some(_), _) | (None, Some(Likely::Wrong)) => ("poor", RED),
+        (None, None) => return Value::Null,
     };
-    let (mark, text) = (mark(grade), text(grade, score));
+    let (mark, text) = (mark(grade), text(grade));
     json!({"mark": mark, "text": format!("{mark} {text}"), "tone": tone, "color": color})
 }
 
@@ -41,11 +41,14 @@ fn mark(grade: &Grade) -> &'static str {
     }
 }
 
-fn text(grade: &Grade, score: u8) -> String {
+fn text(grade: &Grade) -> String {
+    let verdict = match (grade.score, grade.likely) {
+        (Some(score), _) => format!("{score}/5"),
+        (None, likely) => likely.map(|likely| likely.to_string()).unwrap_or_default(),
+    };
     let spread = grade.spread.filter(|_| grade.disputed).map(|spread| format!(" ±{spread}")).unwrap_or_default();
-    let method = if grade.judging.method == JudgingMethod::Likelihood { " likelihood" } else { "" };
     let suspicious = if grade.suspicious.is_some() { " ‼" } else { "" };
-    format!("{score}/5{spread}{method}{suspicious}")
+    format!("{verdict}{spread}{suspicious}")
 }
 
 #[cfg(test)]
@@ -62,8 +65,10 @@ mod tests {
     fn the_badge_says_the_score_and_who_gave_it() {
         check(5, Judging::default(), ["● 5/5", "good", GREEN]);
         check(4, Judging { self_graded: true, ..Judging::default() }, ["○ 4/5", "good", GREEN]);
-        let likelihood = Judging { method: JudgingMethod::Likelihood, self_graded: true, ..Judging::default() };
-        check(3, likelihood, ["◇ 3/5 likelihood", "fair", AMBER]);
+        let judging = Judging { method: JudgingMethod::Likelihood, self_graded: true, ..Judging::default() };
+        let likely = Grade { likely: Some(Likely::Wrong), judging, ..Grade::default() };
+        assert_eq!(badge(&likely)["text"], "◇ likely wrong");
+        assert_eq!(badge(&Grade { likely: None, ..likely }), Value::Null);
         check(1, Judging::default(), ["● 1/5", "poor", RED]);
         assert_eq!(badge(&Grade::default()), Value::Null);
     }

@@ -184,12 +184,7 @@ impl Judged {
 
     /// The same with what memory knows besides; a score comes before none, and memory has the whole of an answer.
     fn or(self, other: Judged) -> Judged {
-        let has_score = |grade: &Option<Grade>| grade.as_ref().is_some_and(|grade| grade.score.is_some());
-        let grade = if has_score(&self.grade) || !has_score(&other.grade) && self.grade.is_some() {
-            self.grade
-        } else {
-            other.grade
-        };
+        let grade = [self.grade, other.grade].into_iter().flatten().min_by_key(Grade::lack);
         Judged {
             grade,
             rating: other.rating.or(self.rating),
@@ -216,7 +211,7 @@ impl Judged {
         object["query_id"] = json!(id);
         object["status"] = json!(match (&self.grade, self.is_pending()) {
             (_, true) => "pending",
-            (Some(Grade { score: Some(_), .. }), _) => "graded",
+            (Some(grade), _) if grade.score.is_some() || grade.likely.is_some() => "graded",
             _ => "ungraded",
         });
         object["rating"] = json!(self.rating);

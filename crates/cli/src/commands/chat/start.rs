@@ -1,20 +1,22 @@
-//! Better models for a person who begins: the guide of the first start (what this machine is, and which model of the catalog
-//! suits it), and a hint to those who chat with the smallest model. Each is shown once.
+//! Better models for a person who begins: the guide of the first start (what this machine is, and which models of the catalog
+//! suit it: one that answers, and a judge), and a hint to those who chat with the smallest model. Each is shown once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_app::config::Places;
+use hone_app::config::{Config, Places};
 use hone_app::conversations::Session;
 use hone_app::describe::bytes;
 use hone_app::kept;
+use hone_judging::LIKELIHOOD;
 use hone_models::{CatalogModel, Role};
 
 use crate::chat::fetching::{Fetch, Fetching};
-use crate::commands::doctor::machine::Machine;
+use crate::commands::doctor::{self, machine::Machine};
 use crate::commands::estimate::{Estimate, Limits};
 use crate::invocation::Invocation;
+use crate::terminal::Output;
 use crate::terminal::keyboard::{self, Consent};
 use crate::terminal::lines::Lines;
 
@@ -30,60 +32,146 @@ const MOST_MEMORY: u64 = 60;
 /// Tokens per second that are about as fast as people read.
 const READING_SPEED: f64 = 8.0;
 
-/// Guides a person who starts hone for the first time; returns the name of the model that they want, if they do.
+/// The models that a person wants to be downloaded while they chat.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    generator: Option<String>,
+    judge: Option<String>,
+}
+
+/// The models that are being downloaded.
+#[derive(Default)]
+pub(super) struct Downloads {
+    /// The one that answers once it is here.
+    pub(super) generator: Option<Fetching>,
+    judge: Option<Fetching>,
+}
+
+/// Guides a person who starts hone for the first time; returns the models that they want.
 ///
 /// # Errors
 /// When the terminal cannot be used, or the data folder cannot be written.
-pub(super) fn guide(app: &Invocation) -> anyhow::Result<Option<String>> {
+pub(super) fn guide(app: &Invocation) -> anyhow::Result<Wanted> {
     let shown = app.data_folder().join(SHOWN);
     if shown.exists() {
-        return Ok(None);
+        return Ok(Wanted::default());
     }
     let machine = Machine::look();
-    let limits = Limits::here(app, &machine);
     let memory = machine.memory_bytes.map_or_else(|| "an unknown amount".to_owned(), bytes);
     app.output.print_prose(&format!(
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
-    let current = &app.config.engine.model;
-    let suggested = suggested(app, limits, current);
+    let suggested = suggested(app, Limits::here(app, &machine), &app.config.engine.model);
     kept::write(app.data_folder(), &shown, &true)?;
-    let Some((model, estimate)) = suggested else { return Ok(None) };
+    let generator = match suggested {
+        Some((model, estimate)) => offer_generator(app, model, estimate)?,
+        None => None,
+    };
+    Ok(Wanted { judge: offer_judge(app, generator.as_deref())?, generator })
+}
+
+fn offer_generator(app: &Invocation, model: &CatalogModel, estimate: Estimate) -> anyhow::Result<Option<String>> {
+    let current = &app.config.engine.model;
     let [_, speed] = estimate.columns();
     let (name, size) = (&model.name, bytes(model.size()));
     let is_known = app.store.catalog().find(current).is_some();
     let compared = if is_known { format!(", which answers better than {current}") } else { String::new() };
     app.output.print_prose(&format!("It can run {name} ({size} to download, {speed}){compared}."))?;
-    app.output.note_piece("Download it now, and chat meanwhile? [y/N] ");
-    let consent = keyboard::ask().context("cannot read from the terminal")?;
-    app.output.note(if consent == Consent::Yes { "yes" } else { "no" });
-    if consent != Consent::Yes {
+    let is_wanted = is_wanted(app, "Download it now, and chat meanwhile? [y/N] ")?;
+    if !is_wanted {
         app.output.note(&format!("`hone pull {name}` downloads it later, `hone chat -m {name}` chats with it"));
-        return Ok(None);
     }
-    Ok(Some(name.clone()))
+    Ok(is_wanted.then(|| name.clone()))
 }
 
-/// Downloads the model that a person wants while another one answers, and makes it that of later chats where no other is
-/// configured.
-///
-/// # Errors
-/// When no thread can be started.
-pub(super) fn fetch(app: &Invocation, name: String, session: &Session, lines: &Lines) -> anyhow::Result<Fetching> {
-    let instead = session.model().to_owned();
-    app.output.note(&format!("{name} is being downloaded; until it is here, {instead} answers"));
-    let remembered = name.clone();
-    let arrived = Box::new(move || match keep(&remembered) {
-        Ok(Some(path)) => format!("{remembered} is here, and answers from now on, as {} says", path.display()),
+/// Offers a judge where answers are to be graded, and none is here that could.
+fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Config { judge, chat, .. } = &app.config;
+    if !chat.grade || judge.jurors().iter().any(|name| name == LIKELIHOOD || app.store.show(name).is_ok()) {
+        return Ok(None);
+    }
+    let generator = generator.unwrap_or(&app.config.engine.model);
+    let Some((name, size)) = doctor::judge_beside(generator, app) else { return Ok(None) };
+    app.output.print_prose(&format!(
+        "A judge grades every answer from 1 to 5: {name} ({} to download) fits this machine. Without one, hone says of few \
+         answers that they are likely right or likely wrong, and nothing of the others.",
+        bytes(size)
+    ))?;
+    let is_wanted = is_wanted(app, "Download the judge, too? [y/N] ")?;
+    if !is_wanted {
+        app.output.note(&format!("`hone pull {name}` downloads it later, and judge.model = {name:?} lets it grade"));
+    }
+    Ok(is_wanted.then_some(name))
+}
+
+fn is_wanted(app: &Invocation, question: &str) -> anyhow::Result<bool> {
+    app.output.note_piece(question);
+    let is_wanted = keyboard::ask().context("cannot read from the terminal")? == Consent::Yes;
+    app.output.note(if is_wanted { "yes" } else { "no" });
+    Ok(is_wanted)
+}
+
+impl Downloads {
+    /// Begins to download the models that a person wants while another one answers. Each becomes that of later chats where
+    /// no other is configured.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn start(
+        app: &Invocation,
+        wanted: Wanted,
+        session: &Session,
+        lines: &Lines,
+    ) -> anyhow::Result<Downloads> {
+        let Wanted { generator, judge } = wanted;
+        let instead = session.model();
+        let fetch = |name: String, arrived| {
+            let (options, lines, instead) = (app.pull_options(), lines.clone(), instead.to_owned());
+            Fetching::start(Arc::clone(&app.store), Fetch { name, instead, options, lines, arrived })
+        };
+        let fetch_generator = |name: String| {
+            app.output.note(&format!("{name} is being downloaded; until it is here, {instead} answers"));
+            fetch(name.clone(), Box::new(move || generator_arrived(&name)))
+        };
+        let fetch_judge = |name: String| {
+            app.output.note(&format!("{name} is being downloaded; later chats are graded by it"));
+            fetch(name.clone(), Box::new(move || judge_arrived(&name)))
+        };
+        Ok(Downloads {
+            generator: generator.map(fetch_generator).transpose()?,
+            judge: judge.map(fetch_judge).transpose()?,
+        })
+    }
+
+    /// Says how the downloads can be continued that have not ended.
+    pub(super) fn tell_unfinished(&self, output: Output) {
+        [&self.generator, &self.judge].into_iter().flatten().for_each(|fetching| fetching.tell_unfinished(output));
+    }
+}
+
+/// What a person is told once the model is here that they wanted.
+fn generator_arrived(name: &str) -> String {
+    match keep("engine", name) {
+        Ok(Some(path)) => format!("{name} is here, and answers from now on, as {} says", path.display()),
         Ok(None) => format!(
-            "{remembered} is here, and answers the next question; set engine.model to {remembered:?}, so that it answers \
-             in later chats, too"
+            "{name} is here, and answers the next question; set engine.model to {name:?}, so that it answers in later chats, \
+             too"
         ),
-        Err(error) => format!("{remembered} is here, and answers the next question; {error:#}"),
-    });
-    let (options, lines) = (app.pull_options(), lines.clone());
-    Fetching::start(Arc::clone(&app.store), Fetch { name, instead, options, lines, arrived })
+        Err(error) => format!("{name} is here, and answers the next question; {error:#}"),
+    }
+}
+
+/// What a person is told once the judge is here.
+fn judge_arrived(name: &str) -> String {
+    match keep("judge", name) {
+        Ok(Some(path)) => format!(
+            "{name} is here, and grades in later chats, as {} says, once it has passed its examination",
+            path.display()
+        ),
+        Ok(None) => format!("{name} is here; set judge.model to {name:?}, so that it grades in later chats"),
+        Err(error) => format!("{name} is here; {error:#}"),
+    }
 }
 
 /// Says once to a person who chats with the smallest model which better one suits this machine. A chat that leaves no trace
@@ -129,9 +217,10 @@ fn suggested<'a>(app: &'a Invocation, limits: Limits, present: &str) -> Option<(
     estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())
 }
 
-/// Makes a model that of later chats, and returns the file that says so; `None` if the user has such a file.
-fn keep(name: &str) -> anyhow::Result<Option<PathBuf>> {
-    let file = Places::of_this_process().folder().map(|folder| folder.join("engine.toml"));
+/// Makes a model that of a section of the configuration, and returns the file that says so; `None` if the user has such a
+/// file.
+fn keep(section: &str, name: &str) -> anyhow::Result<Option<PathBuf>> {
+    let file = Places::of_this_process().folder().map(|folder| folder.join(format!("{section}.toml")));
     let Some(path) = file.filter(|path| !path.exists()) else { return Ok(None) };
     let failure = || format!("cannot write {}", path.display());
     path.parent().map_or(Ok(()), std::fs::create_dir_all).with_context(failure)?;

@@ -159,6 +159,11 @@ fn candidates(config: &Config, catalog: &Catalog) -> Vec<Candidate> {
     catalog.models.iter().filter_map(candidate).collect()
 }
 
+/// The name and the size of the judge of the catalog that fits best.
+pub(super) fn best(config: &Config, catalog: &Catalog, room: Room) -> Option<(String, u64)> {
+    room.best_of(&candidates(config, catalog)).map(|best| (best.model, best.bytes))
+}
+
 /// Which judge to get in the place of `judge`, for a person; empty if no other one of the catalog fits.
 pub(super) fn instead_of(judge: &str, config: &Config, catalog: &Catalog, room: Option<Room>) -> String {
     let mut others = candidates(config, catalog);

@@ -306,6 +306,7 @@ impl Summary {
                 self.graded += 1;
                 self.mean_score = Some(sum / self.graded as f64);
             }
+            (None, None) => self.graded += 1,
             (None, Some(Prospect::Final)) => self.ungraded += 1,
             (None, _) => self.failure.clone_from(&grade.judging.failure),
         }

@@ -87,16 +87,16 @@ fn due(due: &Due) -> String {
     format!("{}{reason}", parts.join(", "))
 }
 
-/// The score and how it came about, or why the answer has no score.
+/// The verdict and how it came about, or why there is none.
 fn score(grade: &Grade) -> String {
-    if let (None, Some(failure)) = (grade.score, &grade.judging.failure) {
-        return format!("none: {failure}");
+    let verdict = badge::in_words(grade);
+    if grade.judging.failure.is_some() {
+        return verdict;
     }
-    let (_, mark, score) = badge::parts(Some(grade));
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
     let judge = badge::judge_name(&grade.judging);
     let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);
     let raw = grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale"));
     let remarks: Vec<String> = raw.into_iter().chain(expected).chain([by]).collect();
-    format!("{mark} {score} ({})", remarks.join(", "))
+    format!("{verdict} ({})", remarks.join(", "))
 }

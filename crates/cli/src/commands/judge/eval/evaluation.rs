@@ -106,11 +106,16 @@ fn graded(answer: &ScoredAnswer, grade: &Grade) -> Option<GradedAnswer> {
     Some(GradedAnswer {
         question: answer.question,
         reference: answer.reference,
-        score: grade.score?,
-        expected_score: grade.expected_score,
+        score: rounded(grade)?,
+        expected_score: grade.on_scale(),
         characters: answer.task.task.answer.chars().count(),
         seconds: own_seconds(&grade.judging),
     })
+}
+
+/// The score, or where the likelihood judge's probability lies on its scale.
+fn rounded(grade: &Grade) -> Option<u8> {
+    grade.score.or_else(|| Some(grade.on_scale()?.round() as u8))
 }
 
 fn compared(pair: &DecidedPair, said: &Preference) -> Option<ComparedPair> {
@@ -164,7 +169,7 @@ impl JudgesAgreement {
 
     fn of(set: &DataSet, group: &[&Evaluation]) -> JudgesAgreement {
         let score = |evaluation: &Evaluation, place: usize| {
-            evaluation.verdicts.grades[place].score.map(|score| usize::from(score.saturating_sub(1)))
+            rounded(&evaluation.verdicts.grades[place]).map(|score| usize::from(score.saturating_sub(1)))
         };
         let answers = set.answers.iter().map(|answer| answer.question);
         let pairs = set.pairs.iter().map(|pair| pair.question);

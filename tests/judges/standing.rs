@@ -42,19 +42,22 @@ fn judges_are_listed_with_their_marks() {
 
 #[test]
 fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
+    const QUESTION: [&str; 9] =
+        ["chat", "What is the capital of France?", "--grade", "-m", MODEL, "-N", "40", "--temperature", "0"];
     let home = home_with_the_built_in_model();
-    let answer = home.json(&["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "40"]);
+    let answer = home.json(&[&QUESTION[..], &["--json"]].concat());
     let grade = &answer["grade"];
     assert_eq!((&grade["method"], &grade["judge"]), (&"likelihood".into(), &MODEL.into()), "{answer}");
-    assert!((1..=5).contains(&grade["score"].as_i64().unwrap()), "{grade}");
-    assert!(grade["feedback"].as_str().unwrap().starts_with("What decided, in log-odds: "), "{grade}");
-    let run = home.run(&["chat", "What is the capital of France?", "--grade", "-m", MODEL, "-N", "40"]);
-    assert!(
-        run.stderr.contains("/5 likelihood") || run.stdout.contains("/5 likelihood"),
-        "{}{}",
-        run.stdout,
-        run.stderr
-    );
+    assert_eq!((&grade["score"], &grade["expected_score"]), (&Value::Null, &Value::Null), "{grade}");
+    assert!((0.0..=1.0).contains(&grade["probability"].as_f64().unwrap()), "{grade}");
+    let feedback = grade["feedback"].as_str().unwrap();
+    assert!(feedback.starts_with("In its favour: ") || feedback.starts_with("Against it: "), "{grade}");
+    let run = home.run(&QUESTION);
+    let shown = match grade["likely"].as_str() {
+        Some(word) => format!("◇ likely {word}"),
+        None => "cannot tell whether it is right".to_owned(),
+    };
+    assert!(run.stderr.contains(&shown) || run.stdout.contains(&shown), "{}{}", run.stdout, run.stderr);
 }
 
 #[test]
