@@ -28,9 +28,9 @@ import pyte
 COLUMNS, LINES = 80, 24
 # The conversation: what is typed, and what the screen shows once it is answered.
 STEPS = [
-    ("Write a Python function that adds two numbers.\r", r"\d/5"),
-    ("How many legs does a spider have?\r", r"\d/5[\s\S]*\d/5"),
-    ("/why\r", r"log-odds"),
+    ("In which city is the Eiffel Tower?\r", r"◇ likely"),
+    ("What colour is grass?\r", r"◇ likely wrong"),
+    ("/why\r", r"Against it"),
     ("/bad\r", r"noted: a bad answer"),
 ]
 # The longest wait for anything, in seconds.
