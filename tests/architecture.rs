@@ -209,7 +209,7 @@ fn the_readme_shows_the_recorded_conversation() {
     assert!(picture.len() < 100_000, "{}", picture.len());
     let events = cast.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
     let shown: String = events.map(|event| event[2].as_str().unwrap().to_owned()).collect();
-    for part in ["hone chat", "/5", "log-odds"] {
+    for part in ["hone chat", "likely right", "Against it"] {
         assert!(shown.contains(part), "{part} is not shown");
     }
 }

@@ -270,7 +270,7 @@ fn a_first_start_offers_a_judge_that_fits() {
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
     terminal.type_text("n");
-    let lines = terminal.wait_for("second question", |lines| lines.concat().contains("Download the judge, too?"));
+    let lines = terminal.wait_for("second question", |lines| lines.concat().contains("Download the judge now?"));
     assert!(lines.concat().contains("A judge grades every answer from 1 to 5"), "{lines:#?}");
     terminal.type_text("n");
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));

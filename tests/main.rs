@@ -6,12 +6,12 @@
 mod architecture;
 #[cfg(unix)]
 mod backlog;
+mod built_in_judge;
 mod commands;
 mod conversations;
 mod critic;
 mod critique;
 mod engine;
-mod judges;
 mod jury;
 mod mcp;
 mod memory;

@@ -437,7 +437,7 @@ pub(crate) struct GradeArguments {
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// Exit with 3 if the score, or the mean of the scores, is below this
+    /// Exit with 3 if the score, or the mean of the scores, is below this, and with 1 if there is no score
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
     /// Grade the remembered answers that are due: those that a chat, a judge or a kill left without a grade
@@ -446,7 +446,8 @@ pub(crate) struct GradeArguments {
     /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
     #[arg(long, value_name = "TIME", requires = "due", conflicts_with_all = ["query", "input"], value_parser = memory::moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Also grade answers that were to stay without a score: because grading was off, or the judge wrote no verdict
+    /// Also grade answers that were to stay without a score: because grading was off, the judge wrote no verdict, or the likelihood
+    /// judge stood in
     #[arg(long, requires = "due", conflicts_with_all = ["query", "input"])]
     pub(crate) regrade_null: bool,
     #[command(flatten)]

@@ -8,16 +8,22 @@ use nu_ansi_term::Color;
 
 use crate::terminal::Line;
 
-/// Appended to the score of a suspicious answer.
-pub(crate) const SUSPICIOUS: &str = " ‼";
+/// Appended to the badge of a suspicious answer.
+const SUSPICIOUS: &str = " ‼";
 
 /// The badge as a line; `None` if there is nothing to show. `agreement` is the probability that a person agrees, if that
 /// is known.
 pub(crate) fn badge(grade: &Grade, agreement: Option<f64>) -> Option<Line> {
-    let (color, mark, verdict) = shown(grade)?;
-    let suspicious = if grade.suspicious.is_some() { SUSPICIOUS } else { "" };
+    let (color, ..) = shown(grade)?;
     let agreement = agreement.map(|share| format!(" ({:.0} % agree)", 100.0 * share)).unwrap_or_default();
-    Some(Line::marked(color, format!("{mark} {verdict}{suspicious}{agreement}"), ""))
+    Some(Line::marked(color, format!("{}{agreement}", text(grade)?), ""))
+}
+
+/// The badge as text, without its colour.
+pub(crate) fn text(grade: &Grade) -> Option<String> {
+    let (_, mark, verdict) = shown(grade)?;
+    let suspicious = if grade.suspicious.is_some() { SUSPICIOUS } else { "" };
+    Some(format!("{mark} {verdict}{suspicious}"))
 }
 
 /// A verdict as a mark with its colour, and as text; without one, both are blank.

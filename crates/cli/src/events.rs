@@ -26,12 +26,11 @@ fn summary(payload: &Payload) -> String {
         Payload::MemoryStored(stored) => format!("engram {}", stored.sequence),
         Payload::CritiqueResult(critique) => {
             let judging = &critique.grade.judging;
-            let (_, mark, score) = badge::parts(Some(&critique.grade));
             match &judging.failure {
                 Some(failure) => format!("unscored: {failure}"),
                 None => {
-                    let suspicious = if critique.grade.suspicious.is_some() { badge::SUSPICIOUS } else { "" };
-                    format!("{mark} {score}{suspicious} {}", critique.grade.feedback)
+                    let verdict = badge::text(&critique.grade).unwrap_or_else(|| "undecided".to_owned());
+                    format!("{verdict} {}", critique.grade.feedback)
                 }
             }
         }

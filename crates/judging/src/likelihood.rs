@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 
 use hone_protocol::{
     Completion, Generate, GenerateError, GenerateRequest, Generation, Likely, LogprobOptions, Message, Prompt, Role,
+    hexadecimal,
 };
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 pub(crate) use features::AnswerEvidence;
 
@@ -146,6 +148,11 @@ impl Likelihood {
     pub fn shipped() -> Vec<Likelihood> {
         let file: File = toml::from_str(SHIPPED).expect("config/likelihood.toml is checked by a test");
         file.model
+    }
+
+    /// A digest of what all verdicts depend on, in hexadecimal digits.
+    pub fn digest() -> String {
+        hexadecimal(Sha256::digest(SHIPPED))
     }
 
     /// The one whose log-probabilities `model` computes.

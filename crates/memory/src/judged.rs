@@ -12,7 +12,7 @@ pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
     Some(due).filter(|due| !due.is_empty())
 }
 
-/// The fields that change when an answer was graded, or could not be. What says less changes nothing that stands there: a
+/// The fields that change when an answer was graded, or could not be. A grade never replaces one that says more: a
 /// judge's score says most, then what the likelihood judge says, and last why there is no verdict, which stands only where
 /// that is final.
 pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {

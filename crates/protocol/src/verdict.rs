@@ -108,7 +108,7 @@ pub struct Grade {
     pub judging: Judging,
 }
 
-/// What the likelihood judge says of an answer. It says something only where nearly all answers that it says it of are so.
+/// A mark of the likelihood judge. It gives one only where at least 80 % of such marks are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Likely {

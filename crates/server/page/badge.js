@@ -12,7 +12,7 @@ export function badge(grade) {
   const button = element(
     "button",
     { type: "button", class: `badge ${tone}`, "aria-describedby": tip.id },
-    element("span", { class: "hidden", text: "Grade " }),
+    element("span", { class: "hidden", text: grade.score === null ? "Answer " : "Grade " }),
     element("span", { class: "mark", "aria-hidden": "true", text: mark }),
     element("span", { text: text.slice(mark.length) }),
   );

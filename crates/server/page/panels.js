@@ -75,13 +75,13 @@ async function quality() {
   const { all, grades_due: due } = statistics;
   const figures = [
     ["Answers", all.engrams],
-    ["Graded", all.scored],
+    ["With a score", all.scored],
     ["Rated good", all.good],
     ["Rated bad", all.bad],
     ["Grades due", due],
   ];
   const parts = [list(figures)];
-  if (judges.length === 0) parts.push(element("p", { class: "quiet", text: "No answer has a grade yet." }));
+  if (judges.length === 0) parts.push(element("p", { class: "quiet", text: "No answer has a score yet." }));
   for (const judge of judges) {
     parts.push(
       element("h3", { text: judge.judge }),

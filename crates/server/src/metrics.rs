@@ -113,7 +113,11 @@ impl Metrics {
         registry.register("failures", "Questions without an answer", self.failures.clone());
         registry.register("tokens", "Tokens of prompts, cached and generated ones", self.tokens.clone());
         registry.register("cache_hits", "Answers whose prompt was partly in the KV cache", self.cache_hits.clone());
-        registry.register("grades", "Grades by score; none if there was no verdict", self.grades.clone());
+        registry.register(
+            "grades",
+            "Grades by score; right, wrong or undecided without one, none if there was no verdict",
+            self.grades.clone(),
+        );
         registry.register("queue_seconds", "Seconds in the queue", self.queue.clone());
         registry.register("first_token_seconds", "Seconds to the first token", self.first_token.clone());
         registry.register("duration_seconds", "Seconds to the end of an answer or a grade", self.total.clone());
@@ -158,7 +162,8 @@ impl Metrics {
 
     fn take_grade(&self, critique: &GradedAnswer) {
         let (score, judging) = (critique.grade.score, &critique.grade.judging);
-        let likely = || critique.grade.likely.map_or("none", Likely::word).to_owned();
+        let undecided = if critique.grade.is_verdict() { "undecided" } else { "none" };
+        let likely = || critique.grade.likely.map_or(undecided, Likely::word).to_owned();
         let score = score.map_or_else(likely, |score| score.to_string());
         self.grades.get_or_create(&GradeLabels { score }).inc();
         if judging.failure.is_none() {

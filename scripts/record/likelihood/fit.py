@@ -29,8 +29,8 @@ STRENGTH = 0.05
 STRENGTH_OF_STATES = 0.005
 # How much less features are held back than the numbers of a state, of which there are many more.
 SCALE_OF_FEATURES = 3.0
-# What the judge says of answers has to be true of this share of them, and may be said of this share of the others. It promises
-# 80 and 5 %: a threshold that is chosen on some answers does a little worse on others.
+# At least this share of its marks must be true, and at most this share of the other answers may be marked. It promises 80 and 5 %:
+# a threshold that is chosen on some answers does a little worse on others.
 LEAST_PRECISION = 0.85
 MOST_FALSE = 0.04
 # Of fewer answers nothing can be said about a threshold.

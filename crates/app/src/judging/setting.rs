@@ -3,7 +3,7 @@
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
 
-use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD};
+use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, Likelihood};
 use hone_protocol::{JudgingMethod, hexadecimal};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -84,7 +84,7 @@ fn of_judge(app: &App, judge: &Judge, model: &str) -> Value {
         settings(judge.settings(), judge.profile_for(model), judge.rubric()),
     ];
     if method(judge.settings(), model) == JudgingMethod::Likelihood {
-        parts.push(json!(LIKELIHOOD));
+        parts.push(json!([LIKELIHOOD, Likelihood::digest()]));
     }
     parts.into()
 }

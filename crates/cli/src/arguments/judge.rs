@@ -118,8 +118,7 @@ pub(crate) struct JudgeCalibrateArguments {
 /// Flags of `hone judge features`.
 #[derive(Debug, Args)]
 pub(crate) struct JudgeFeaturesArguments {
-    /// A file with a JSON object per line that has the keys query and answer, and perhaps history (messages with role and content); each is
-    /// printed with its features
+    /// A file with a JSON object per line that has the keys query and answer; each is printed with its features
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]

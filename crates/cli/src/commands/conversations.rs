@@ -83,7 +83,7 @@ impl Grades {
 
     fn of(&self, id: Option<QueryId>) -> anyhow::Result<Option<Grade>> {
         let (Some(store), Some(id)) = (&self.0, id) else { return Ok(None) };
-        Ok(store.get(id)?.and_then(|engram| engram.grade).filter(|grade| grade.score.is_some()))
+        Ok(store.get(id)?.and_then(|engram| engram.grade).filter(Grade::is_verdict))
     }
 
     /// Of the answers that are shown.
@@ -99,7 +99,7 @@ impl Grades {
 /// The grades of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct GradeSummary {
-    /// How many answers have a grade.
+    /// How many answers have a score.
     graded: usize,
     lowest: Option<u8>,
     highest: Option<u8>,
@@ -111,7 +111,8 @@ struct GradeSummary {
 impl GradeSummary {
     fn of(grades: &[Grade]) -> GradeSummary {
         let scores: Vec<u8> = grades.iter().filter_map(|grade| grade.score).collect();
-        let mut judges: Vec<String> = grades.iter().map(|grade| badge::judge_name(&grade.judging)).collect();
+        let scored = grades.iter().filter(|grade| grade.score.is_some());
+        let mut judges: Vec<String> = scored.map(|grade| badge::judge_name(&grade.judging)).collect();
         judges.sort();
         judges.dedup();
         let sum: f64 = scores.iter().map(|score| f64::from(*score)).sum();

@@ -86,11 +86,18 @@ fn grade_one(
     if let Some(failure) = &grade.judging.failure {
         app.output.error(&format!("no score: {failure}"));
     }
+    if arguments.at_least.is_some() && grade.probability.is_some() {
+        app.output.error(NO_SCORE);
+    }
     Ok(match arguments.at_least {
         None if grade.is_verdict() => Outcome::Done,
         at_least => outcome(grade.score.map(f64::from), at_least),
     })
 }
+
+/// The error where a bound for the score is given, and no judge gives scores.
+const NO_SCORE: &str =
+    "--at-least needs a score, and the likelihood judge gives none: `hone doctor` names a judge that does";
 
 fn grade_file(
     app: &Invocation,

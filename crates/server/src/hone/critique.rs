@@ -182,7 +182,7 @@ impl Judged {
         })
     }
 
-    /// The same with what memory knows besides; a score comes before none, and memory has the whole of an answer.
+    /// The same with what memory knows besides; a grade that says more comes before one that says less, and memory has the whole of an answer.
     fn or(self, other: Judged) -> Judged {
         let grade = [self.grade, other.grade].into_iter().flatten().min_by_key(Grade::lack);
         Judged {
@@ -211,7 +211,7 @@ impl Judged {
         object["query_id"] = json!(id);
         object["status"] = json!(match (&self.grade, self.is_pending()) {
             (_, true) => "pending",
-            (Some(grade), _) if grade.score.is_some() || grade.likely.is_some() => "graded",
+            (Some(grade), _) if grade.is_verdict() => "graded",
             _ => "ungraded",
         });
         object["rating"] = json!(self.rating);

@@ -50,7 +50,8 @@ pub(crate) struct CompareRequest {
     b: String,
 }
 
-/// The judge's grade for an answer, which need not be hone's. The score is null if there is a `failure`.
+/// The judge's grade for an answer, which need not be hone's. The score is null if there is a `failure`, and where the
+/// likelihood judge gives a `probability` instead.
 #[utoipa::path(
     post,
     path = "/hone/v1/grade",

@@ -31,7 +31,8 @@ documented! {
     );
     /// A grade, or what is known of one that is pending.
     HoneCritique = critique();
-    /// A grade; its score is null where `failure` says why there is none.
+    /// A grade; its score is null where `failure` says why there is none, and where the likelihood judge gives a `probability`
+    /// instead.
     HoneGrade = grade();
     /// The choice between two answers; the winner is null for a tie, and where `failure` says why there is no verdict.
     HonePreference = open([

@@ -65,7 +65,7 @@ fn tools() -> Vec<Tool> {
         tool::<GradeRequest>(
             "grade",
             "Grades an answer to a question from 1 (poor) to 5 (excellent) and gives the reasons. The score is null if \
-             the judge gave none, and `failure` says why.",
+             the judge gave none, and `failure` says why, or `likely` says that the answer is likely right or wrong.",
         ),
         tool::<CompareRequest>(
             "compare",

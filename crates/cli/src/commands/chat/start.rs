@@ -92,13 +92,14 @@ fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Opti
         return Ok(None);
     }
     let generator = generator.unwrap_or(&app.config.engine.model);
-    let Some((name, size)) = doctor::judge_beside(generator, app) else { return Ok(None) };
+    let beside = doctor::judge_beside(generator, app).filter(|(name, _)| app.store.show(name).is_err());
+    let Some((name, size)) = beside else { return Ok(None) };
     app.output.print_prose(&format!(
-        "A judge grades every answer from 1 to 5: {name} ({} to download) fits this machine. Without one, hone says of few \
-         answers that they are likely right or likely wrong, and nothing of the others.",
+        "A judge grades every answer from 1 to 5: {name} ({} to download) fits this machine. Without one, hone marks only \
+         some answers as likely right or likely wrong, and says nothing about the others.",
         bytes(size)
     ))?;
-    let is_wanted = is_wanted(app, "Download the judge, too? [y/N] ")?;
+    let is_wanted = is_wanted(app, "Download the judge now? [y/N] ")?;
     if !is_wanted {
         app.output.note(&format!("`hone pull {name}` downloads it later, and judge.model = {name:?} lets it grade"));
     }
@@ -150,7 +151,7 @@ impl Downloads {
     }
 }
 
-/// What a person is told once the model is here that they wanted.
+/// The line that is shown once the model has arrived.
 fn generator_arrived(name: &str) -> String {
     match keep("engine", name) {
         Ok(Some(path)) => format!("{name} is here, and answers from now on, as {} says", path.display()),
@@ -162,7 +163,7 @@ fn generator_arrived(name: &str) -> String {
     }
 }
 
-/// What a person is told once the judge is here.
+/// The line that is shown once the judge has arrived.
 fn judge_arrived(name: &str) -> String {
     match keep("judge", name) {
         Ok(Some(path)) => format!(

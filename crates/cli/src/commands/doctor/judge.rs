@@ -5,7 +5,6 @@ use hone_app::describe::bytes;
 use hone_app::judge::profile;
 use hone_app::judging::JudgeSession;
 use hone_app::room::memory_needed;
-use hone_judging::LIKELIHOOD;
 use hone_models::{Bundle, Catalog, CatalogModel, Role, Store, data_folder};
 use serde::Serialize;
 
@@ -72,9 +71,8 @@ impl Judge {
         let catalog = store.catalog();
         let candidates = candidates(config, catalog);
         let member = |model: &String, is_stronger| {
-            let asked = if model == LIKELIHOOD { &config.judge.likelihood_model } else { model };
             let profile = profile(config, catalog, model)?.name.clone();
-            Ok(Member { model: model.clone(), profile, is_installed: store.show(asked).is_ok(), is_stronger })
+            Ok(Member { model: model.clone(), profile, is_installed: store.show(model).is_ok(), is_stronger })
         };
         let jurors = config.judge.jurors().iter().map(|model| member(model, false));
         let stronger = Some(&config.judge.stronger).filter(|name| !name.is_empty()).map(|model| member(model, true));
@@ -180,7 +178,6 @@ impl Member {
     fn text(&self) -> String {
         let Member { model, profile, is_installed, is_stronger } = self;
         let state = match is_installed {
-            _ if *is_installed && model == LIKELIHOOD => String::new(),
             true => format!(" (profile {profile})"),
             false => " (not installed: no vote)".to_string(),
         };
@@ -260,8 +257,8 @@ mod tests {
             is_installed,
             is_stronger,
         };
-        let jury = vec![member("a", true, false), member(LIKELIHOOD, true, false), member("b", false, true)];
-        let expected = "a jury: a (profile plain), likelihood, where they disagree b (not installed: no vote)";
+        let jury = vec![member("a", true, false), member("b", false, true)];
+        let expected = "a jury: a (profile plain), where they disagree b (not installed: no vote)";
         assert_eq!(Judge { jury, ..judge(true, None) }.row(), expected);
     }
 

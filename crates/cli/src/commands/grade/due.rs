@@ -55,6 +55,9 @@ pub(crate) struct Summary {
     still_due: usize,
     /// Those of them that another process works on.
     held: usize,
+    /// Those of them that have a score.
+    #[serde(skip)]
+    scored: usize,
     /// The mean of the scores, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_score: Option<f64>,
@@ -110,7 +113,7 @@ fn wanted(store: &MemoryStore, arguments: &GradeArguments) -> anyhow::Result<Vec
 }
 
 fn tell(app: &Invocation, arguments: &GradeArguments, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { due, graded, compared, ungraded, still_due, held, mean_score, interrupted, failure } = summary;
+    let Summary { due, graded, compared, ungraded, still_due, held, mean_score, interrupted, failure, .. } = summary;
     if let Some(failure) = failure.as_ref().filter(|_| !interrupted && *still_due > 0) {
         app.output
             .error(&format!("{still_due} of {due} stay due, the last one: {failure}; the same command tries again"));
@@ -302,9 +305,10 @@ impl Summary {
     fn count(&mut self, grade: &Grade) {
         match (grade.score, grade.judging.prospect()) {
             (Some(score), _) => {
-                let sum = self.mean_score.unwrap_or_default() * self.graded as f64 + f64::from(score);
+                let sum = self.mean_score.unwrap_or_default() * self.scored as f64 + f64::from(score);
                 self.graded += 1;
-                self.mean_score = Some(sum / self.graded as f64);
+                self.scored += 1;
+                self.mean_score = Some(sum / self.scored as f64);
             }
             (None, None) => self.graded += 1,
             (None, Some(Prospect::Final)) => self.ungraded += 1,

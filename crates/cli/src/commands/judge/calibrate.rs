@@ -51,7 +51,7 @@ struct CalibrationReport {
 
 pub(super) fn run(app: &Invocation, arguments: &JudgeCalibrateArguments) -> anyhow::Result<Outcome> {
     if app.config.judge.model == LIKELIHOOD {
-        return Err(usage("the scores of the likelihood judge come with their calibration: name another judge"));
+        return Err(usage("the likelihood judge gives no scores: name another judge"));
     }
     let mut rated = from_memory(app)?;
     let from_memory = rated.len();

@@ -200,7 +200,7 @@ fn ratings_in_memory_count_and_too_few_are_refused() {
     let run = home.run(&["judge", "calibrate", MODEL, "--data", &pairs]);
     assert!(run.code == 2 && run.stderr.contains("~/pairs.jsonl has pairs only"), "{}", run.stderr);
     let run = home.run(&["judge", "calibrate", "likelihood"]);
-    assert!(run.code == 2 && run.stderr.contains("come with their calibration"), "{}", run.stderr);
+    assert!(run.code == 2 && run.stderr.contains("gives no scores"), "{}", run.stderr);
 }
 
 /// Remembers answers with these ratings.
