@@ -106,8 +106,10 @@ release() {
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
     fi
-    # Cargo forgets what a profile says of symbols for a package that has settings of its own in it.
-    cargo rustc --profile "$profile" --locked --package hone --bin hone "${cross[@]}" "${features[@]}" -- -C strip=symbols >&2
+    # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The link-time optimization takes
+    # the level of the crate that is linked, and at that of a small binary it leaves the kernels several times as slow.
+    cargo rustc --profile "$profile" --locked --package hone --bin hone "${cross[@]}" "${features[@]}" -- \
+        -C strip=symbols -C opt-level=3 >&2
     binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then
