@@ -3,7 +3,7 @@
 
 It finds openings of sentences and phrases that read translated, a README that is longer than a page, lines that are too wide, links
 that lead nowhere, pages that docs/SUMMARY.md does not list, commands and flags in examples that the program does not have, and a
-docs/reference/configuration.md that is out of date.
+docs/reference/configuration.md, or figures of the likelihood judge, that are out of date.
 
     scripts/check.sh words
 """
@@ -14,6 +14,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README_LINES = 120
@@ -245,10 +246,22 @@ def check_configuration():
         yield ran.stdout + ran.stderr.strip()
 
 
+def check_figures():
+    """The figures of the likelihood judge on its own answers are those that scripts/record.sh likelihood has written."""
+    fit = tomllib.loads((ROOT / "config/likelihood.toml").read_text(encoding="utf-8"))["model"][0]["own"]
+    auc = "{value:.2f} ({low:.2f} to {high:.2f})".format(**fit["auc"])
+    marked = ["{correct} of {marked}".format(**fit[name]) for name in ("likely_right", "likely_wrong") if name in fit]
+    for path, figures in {
+        "README.md": marked, "docs/benchmarks.md": [auc, *marked], "docs/grades-and-judges.md": [auc],
+    }.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        yield from (f"{path} does not say {figure!r}, as config/likelihood.toml does" for figure in figures if figure not in text)
+
+
 def main():
     commands = known_commands()
     assert ("memory", "search") in commands and "--file" in commands["chat",], "docs/reference/commands.md was not understood"
-    wrong = [*check_readme(), *check_summary(), *check_interface(), *check_configuration()]
+    wrong = [*check_readme(), *check_summary(), *check_interface(), *check_configuration(), *check_figures()]
     n_examples = 0
     for page in pages():
         wrong += [*check_words(page), *check_width(page), *check_links(page), *check_examples(page, commands)]
