@@ -104,6 +104,9 @@ fn grades_that_a_model_gave_itself_stand_apart() {
         .map(|scale| (scale["scale"].as_str().unwrap(), scale["all"]["scored"].as_u64().unwrap()))
         .collect();
     assert_eq!(scales, [("judge:7b (self-graded), default", 1), ("judge:7b, default", 16)]);
+    let [graded, best] = [&report["scales"][1]["all"]["mean"], &report["scales"][1]["range"]];
+    assert!(graded.as_f64().is_some_and(|mean| mean > 2.0 && mean < 5.0), "{report:#}");
+    assert_eq!(best, &json!([1.0, 5.0]));
 }
 
 #[test]
@@ -122,6 +125,7 @@ fn a_report_is_about_a_model_or_a_respondent_alone() {
     assert_eq!(scored(&["--respondent", "B"]), (8, Some(8)));
     assert_eq!(scored(&["--respondent", "another:7b"]), (1, None), "respondents have any name");
     assert_eq!(scored(&["--task-type", "python"]), (0, None));
+    assert_eq!(scored(&["--task-type", "question"]), scored(&["--task-type", "chat"]), "all are plain questions");
     assert_eq!(home.run(&["report", "--respondent", ""]).code, 2);
 }
 
@@ -152,7 +156,9 @@ fn the_page_and_the_table_say_the_same() {
     assert!(page.contains("commonest feedback, by text"), "{page}");
     let table = home.run(&["report", "--csv"]).stdout;
     assert!(table.contains("\"wins, judge:7b\",\"the longer answer\",8,0,0.7500,"), "{table}");
-    assert_eq!(home.run(&["report", "--fail-under", "0.9"]).code, 3);
+    assert_eq!(home.run(&["report", "--fail-under", "4.9"]).code, 3);
+    assert_eq!(home.run(&["report", "--fail-under", "0.9"]).code, 1, "there are no tasks");
+    assert_eq!(home.run(&["report", "--fail-under", "6"]).code, 2);
 }
 
 /// The model under another name than its likelihood judge has.

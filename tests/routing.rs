@@ -3,7 +3,7 @@
 use crate::support::{Home, smollm2};
 use hone_judging::{Arm, choose};
 use hone_protocol::{GateAction, GateDecision, Timestamp};
-use hone_work::{Assignment, TaskStore, WorkAttempt};
+use hone_work::{Assignment, TaskState, TaskStore, WorkAttempt};
 use serde_json::{Value, json};
 
 /// The same weights under two names.
@@ -40,16 +40,16 @@ fn remember_grades(home: &Home) {
     assert_eq!(home.run(&["memory", "import", file.to_str().unwrap()]).code, 0);
 }
 
-/// Tasks of the type python on which both models have worked.
+/// Tasks of the type python: of one model's all were accepted at once, of the other's none.
 fn remember_tasks(home: &Home) {
     let store = TaskStore::new(home.path("data/tasks"));
-    for (agent, score) in [(BETTER, 1.0), (WORSE, 0.0)] {
+    for (agent, state) in [(BETTER, TaskState::Accepted), (WORSE, TaskState::Rejected)].repeat(SCORES) {
         let assignment = Assignment::parse("goal = \"it works\"\ntype = \"python\"\n").unwrap();
         let mut record = store.create(assignment, home.path("")).unwrap();
         let decision = GateDecision {
-            action: GateAction::Accept,
+            action: if state == TaskState::Accepted { GateAction::Accept } else { GateAction::Escalate },
             reason: String::new(),
-            score: Some(score),
+            score: Some(0.9),
             agent: None,
             feedback: String::new(),
         };
@@ -58,15 +58,17 @@ fn remember_tasks(home: &Home) {
             number: 1,
             agent: agent.into(),
             started: Timestamp(1),
+            ended: Some(Timestamp(2)),
             candidates: Vec::new(),
             chosen: None,
-            answer: None,
+            answer: Some("=== add.py".into()),
             form_error: None,
             results: Vec::new(),
             critics: Vec::new(),
             decision: Some(decision),
         };
-        record.attempts = vec![attempt; SCORES];
+        record.attempts = vec![attempt];
+        record.state = state;
         store.save(&record).unwrap();
     }
 }
@@ -103,6 +105,10 @@ fn check_choice(home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
 fn a_task_goes_to_the_model_with_the_better_history_and_sometimes_to_another_one() {
     let home = home();
     remember_tasks(&home);
+    let report = home.json(&["report", "--json"]);
+    let python = &report["work"]["types"]["python"];
+    assert_eq!((&python["tasks"], &python["pass_at_1"]["share"]), (&json!(2 * SCORES), &json!(0.5)), "{report:#}");
+    assert_eq!(report["scales"][0]["agents"][WORSE]["mean"], 0.0, "{report:#}");
     home.write("config/phases.toml", PHASES.as_bytes());
     home.write("config/gate.toml", b"max_retries = 0\n");
     home.write("workspace/notes.txt", b"notes\n");
@@ -125,6 +131,7 @@ fn a_chat_and_a_text_come_from_the_model_whose_answers_were_graded_best() {
     remember_grades(&home);
     let chat = ["chat", "Say yes.", "-N", "2", "-m", "best:chat"];
     check_choice(&home, &chat, &[0], "chat");
+    check_choice(&home, &["chat", "Say yes.", "-N", "2", "-m", "best:question"], &[0], "question");
     check_choice(&home, &["generate", "-N", "2", "-m", "best:chat"], &[0], "chat");
     let [seed, _] = seeds().map(|seed| seed.to_string());
     let answer = home.json(&[&chat[..], &["--json", "--seed", &seed]].concat());

@@ -5,7 +5,7 @@
 //! What it says of an answer is what the judge agent would have said: `critique.result`, and `pairwise.result` where a
 //! comparison is due.
 
-mod open_questions;
+pub(crate) mod open_questions;
 pub(crate) mod states;
 
 use std::collections::VecDeque;

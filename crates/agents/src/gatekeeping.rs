@@ -136,8 +136,20 @@ impl Gatekeeper<'_> {
             let mode = self.mode(kind)?;
             return self.store_decision(engram, kind, abstained(mode, None, refusal.reason));
         }
-        let result = self.critic.criticize(kind, &engram.answer, context);
-        // A person may have changed it meanwhile.
+        self.conclude(engram, kind, self.critic.criticize(kind, &engram.answer, context))
+    }
+
+    /// Decides about a remembered engram as the critic's result and the mode say.
+    ///
+    /// # Errors
+    /// When memory cannot be read or written.
+    pub(crate) fn conclude(
+        &self,
+        engram: &Engram,
+        kind: ContentType,
+        result: CritiqueResult,
+    ) -> Result<Decided, MemoryError> {
+        // A person may have changed it while the critic was thinking.
         let mode = self.mode(kind)?;
         self.store_decision(engram, kind, decided(mode, result))
     }

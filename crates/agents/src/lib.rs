@@ -8,7 +8,8 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
-//! Answers that were left without a grade are graded by the backlog agent while nobody waits.
+//! While nobody waits, the backlog agent has answers graded that were left without a grade, and the critic agent has what is
+//! remembered reviewed.
 //!
 //! Agents communicate only through the [bus](hone_bus). A [`Team`] starts and stops them. Each is in one of a few
 //! states, which carry its work, and may take only the actions in its table ([`tables`]). It sleeps until a message,
@@ -18,6 +19,7 @@
 mod answer_text;
 mod asker;
 mod backlog;
+mod critic;
 mod critic_statistics;
 mod exchange;
 mod extraction;
@@ -41,6 +43,7 @@ mod topic;
 
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
+pub use critic::BackgroundCritic;
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
 pub use exchange::{Exchange, ExchangeChange, Expected, RespondentReply};
 pub use gatekeeping::{CriticRefusal, Criticize, Decided, Gatekeeper};
@@ -63,5 +66,6 @@ pub fn tables() -> Vec<StateTable> {
         memory::states::table(),
         backlog::states::table(),
         extraction::states::table(),
+        critic::states::table(),
     ]
 }

@@ -24,6 +24,7 @@ pub use consolidation::{Consolidated, Consolidator};
 pub use contradictions::{Contradiction, StatedFact, contradiction};
 pub use intention::{Intended, Intender};
 pub use vetting::Vetter;
+pub(crate) use vetting::content_type;
 
 use crate::gatekeeping::CriticRefusal;
 

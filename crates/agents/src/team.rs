@@ -12,6 +12,7 @@ use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
 
 use crate::backlog::{self, BacklogAgent, BacklogParts};
+use crate::critic::{self, BackgroundCritic, CriticAgent, CriticParts};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
 use crate::judge::pairs::SharedPairs;
@@ -37,6 +38,8 @@ pub struct TeamParts {
     pub memory: Option<MemoryParts>,
     /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
     pub works_off_backlog: bool,
+    /// What reviews what is remembered while nobody waits, if anything does.
+    pub critic: Option<BackgroundCritic>,
     /// How many questions each respondent takes.
     pub load: Load,
 }
@@ -111,6 +114,11 @@ impl Team {
                 None => WhoGrades::Never,
             };
             team.remember(bus, memory, judging, extraction)?;
+        }
+        if let (Some(store), Some(critic)) = (&store, parts.critic) {
+            let (name, subjects) = (critic::NAME, backlog::SUBJECTS.to_vec());
+            let parts = CriticParts { store: store.clone(), critic };
+            team.add(bus, name, subjects, move || CriticAgent::new(parts.clone()))?;
         }
         if let Some(judge) = parts.judge.clone() {
             if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {

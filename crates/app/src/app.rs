@@ -10,22 +10,24 @@ use hone_judging::{FenceKey, Jury, Marks, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
-use hone_work::TaskStore;
+use hone_work::{TaskPhase, TaskStore};
 use serde_json::{Value, json};
 use sysinfo::System;
 
-use crate::config::{Config, Source};
+use crate::config::{Config, PHASES, Places, Source};
 use crate::conversations::{ConversationStore, OwnedConversations};
 use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::judging::background_critic;
 use crate::progress::Progress;
 use crate::room::largest_file;
 use crate::running::borrowing::{BorrowedEngine, Lender};
 use crate::running::embedding::BorrowedEmbedder;
 use crate::running::{RunningProcess, VisibleEngine, processes};
 use crate::stack::{ServedMemory, Stack, recaller};
+use crate::usage;
 use crate::workers::templates;
 
 /// Full-length contexts that the KV cache has room for; memory is taken only when it is first used.
@@ -224,7 +226,8 @@ impl App {
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
         let StackOptions { works_off_backlog, load, .. } = options;
-        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load })
+        let critic = if works_off_backlog { background_critic(self, &generator) } else { None };
+        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic, load })
     }
 
     /// The judge that the configuration describes, or the jury.
@@ -342,6 +345,15 @@ impl App {
     /// The tasks, of which there need not be any yet.
     pub fn tasks(&self) -> TaskStore {
         TaskStore::new(self.data_folder.join("tasks"))
+    }
+
+    /// The phases of tasks, as this process is configured.
+    ///
+    /// # Errors
+    /// When their file cannot be read, or is wrong.
+    pub fn phases(&self) -> anyhow::Result<Vec<TaskPhase>> {
+        let table = Places::of_this_process().tables(PHASES)?;
+        TaskPhase::all(table).map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))
     }
 
     /// The folder of saved conversations; it need not exist yet.

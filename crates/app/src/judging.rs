@@ -34,6 +34,7 @@ use crate::progress::{Activity, Progress};
 pub use batch::Summary;
 use cache::VerdictCache;
 pub use claims::ClaimJudge;
+pub(crate) use critiques::background_critic;
 pub use critiques::{Critic, CriticStanding};
 pub use driver::Completed;
 use driver::{Driver, Judged};

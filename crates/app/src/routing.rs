@@ -1,12 +1,12 @@
 //! `best:TYPE` in place of a model: the one that did best on past work of that type. Tasks have the type that their file
-//! names, and answers the type chat.
+//! names, answers the type of their question, and all of them the type chat.
 
 use std::collections::BTreeMap;
 
 use hone_judging::{Arm, choose};
-use hone_memory::{GradeOutline, Whose};
+use hone_memory::{GradeOutline, Outline, Whose};
 use hone_models::Role;
-use hone_protocol::JudgingMethod;
+use hone_protocol::{JudgingMethod, Rating};
 use hone_work::TaskRecord;
 
 use crate::app::App;
@@ -16,7 +16,7 @@ use crate::usage;
 /// What stands before the type of work.
 const PREFIX: &str = "best:";
 
-/// The type of answers.
+/// The type of all answers.
 const CHAT: &str = "chat";
 
 /// The same app, in which a model stands in the place of `best:TYPE` in `engine.model`, and `None` if nothing is to be chosen.
@@ -85,7 +85,7 @@ struct Past {
     score: f64,
 }
 
-/// The gate's scores of all attempts at other tasks than `record`, and those of answers if they are asked for.
+/// The outcomes of other tasks than `record`, and the scores of answers. An answer has the type of its question and the type chat.
 fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Result<Vec<Past>> {
     if kinds.is_empty() {
         return Ok(Vec::new());
@@ -93,35 +93,43 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.progress.error(&error.to_string()));
     let others = records.iter().filter(|other| record.is_none_or(|record| record.id != other.id));
+    let phases = app.phases()?;
     let scored = others.flat_map(|other| {
-        other.attempts.iter().filter_map(|attempt| {
-            let score = attempt.decision.as_ref()?.score?;
-            Some(Past { model: attempt.agent.clone(), kind: other.assignment.kind.clone(), score })
-        })
+        let outcomes = other.outcomes(&phases).into_iter();
+        outcomes.map(|it| Past { score: it.score(), model: it.agent, kind: other.assignment.kind.clone() })
     });
     let mut past: Vec<Past> = scored.collect();
-    if kinds.contains(&CHAT) && app.memory_folder().exists() {
+    if app.memory_folder().exists() {
         past.extend(answers(app)?);
     }
     Ok(past)
 }
 
-/// The grades of answers, without those that a model gave itself. Grades of several judges cannot be compared: those of
-/// the one that has graded most count.
+/// What is known of answers: the person's rating, or else the judge's grade, without those that a model gave itself. Grades of
+/// several judges cannot be compared: those of the one that has graded most count.
 fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     let outlines = app.memory_to_read()?.outlines(Whose::Everyones, false)?;
+    let mut past: Vec<Past> = Vec::new();
     let mut by_judge: BTreeMap<(&str, &str, bool), Vec<Past>> = BTreeMap::new();
     for outline in &outlines {
-        let Some(GradeOutline { score: Some(score), judge, rubric, self_graded: false, method, .. }) = &outline.grade
-        else {
-            continue;
-        };
-        let score = f64::from(score.saturating_sub(1)) / 4.0;
-        let (model, kind) = (outline.model.clone(), CHAT.to_owned());
-        let is_prompted = *method == JudgingMethod::Prompted;
-        by_judge.entry((judge, rubric, is_prompted)).or_default().push(Past { model, kind, score });
+        match (outline.rating, &outline.grade) {
+            (Some(rating), _) => past.extend(scored(outline, f64::from(u8::from(rating == Rating::Good)))),
+            (None, Some(GradeOutline { score: Some(score), judge, rubric, self_graded: false, method, .. })) => {
+                let is_prompted = *method == JudgingMethod::Prompted;
+                let graded = by_judge.entry((judge, rubric, is_prompted)).or_default();
+                graded.extend(scored(outline, f64::from(score.saturating_sub(1)) / 4.0));
+            }
+            (None, _) => {}
+        }
     }
-    Ok(by_judge.into_values().max_by_key(Vec::len).unwrap_or_default())
+    past.extend(by_judge.into_values().max_by_key(Vec::len).unwrap_or_default());
+    Ok(past)
+}
+
+/// An answer's score under both of its types.
+fn scored(outline: &Outline, score: f64) -> [Past; 2] {
+    let kinds = [CHAT, outline.question_type.as_str()];
+    kinds.map(|kind| Past { model: outline.model.clone(), kind: kind.to_owned(), score })
 }
 
 /// Chooses among the installed models that write texts, without those that have a place already, and says why.

@@ -18,7 +18,7 @@ pub fn stack(generator: &Arc<Scripted>) -> Stack {
     let generator = generator.clone();
     let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
     let load = Load::PERSON;
-    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load })
+    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic: None, load })
         .expect("a test has what it needs")
 }
 

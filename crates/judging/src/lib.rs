@@ -74,8 +74,8 @@ pub use own_rubric::OwnRubric;
 pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use report::{
-    Conclusion, Contender, Decisions, PairOutcome, PairReport, PairRow, Period, QualityReport, Regression, ReportRow,
-    ScaleReport, ScoreFigures, Share, counted, sample, share_with_interval,
+    Conclusion, ConfigurationFigures, Contender, GRADES, OUTCOMES, PairOutcome, PairReport, PairRow, Period,
+    QualityReport, Regression, ReportRow, ScaleReport, ScoreFigures, Share, counted, sample, share_with_interval,
 };
 pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
 pub use router::{Arm, RoutedModel, choose};

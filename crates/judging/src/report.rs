@@ -1,6 +1,6 @@
 //! How good agents and models are: figures over scores, kept apart by the scale that they are on.
 //!
-//! A judge's scores, the gate's, and what a model says of itself are on different scales and are never in one mean. What has
+//! A judge's scores, the outcomes of tasks, and what a model says of itself are on different scales and are never in one mean. What has
 //! no score counts in no mean, and is counted by itself.
 
 mod pairs;
@@ -10,13 +10,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use hone_protocol::{GateAction, RespondentId};
+use hone_protocol::RespondentId;
 use serde::Serialize;
 
 pub use self::pairs::{Contender, PairReport, PairRow, Share};
 pub use self::regression::{Conclusion, PairOutcome, Regression, sample};
 
-/// The number of equal parts of the range 0 to 1 that a distribution counts.
+/// The number of equal parts of a scale's range that a distribution counts.
 const PARTS: usize = 5;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.96;
@@ -29,19 +29,26 @@ pub struct ReportRow {
     pub agent: String,
     /// The respondent that it was; `None` for a task.
     pub respondent: Option<RespondentId>,
-    /// The kind of task.
+    /// The temperature; `None` for a task.
+    pub temperature: Option<f32>,
+    /// The kind of task or of question.
     pub kind: Cow<'static, str>,
-    /// What the score is comparable with: the gate, or a judge and its rubric.
+    /// What the score is comparable with: outcomes of tasks, or a judge and its rubric.
     pub scale: Arc<str>,
-    /// The score, 0 to 1.
+    /// The worst and the best score of the scale.
+    pub range: [f64; 2],
+    /// The score.
     pub score: Option<f64>,
     /// When, in milliseconds since 1970.
     pub at: u64,
-    /// What the gate decided; `None` where there is no gate.
-    pub action: Option<GateAction>,
     /// What would have improved it.
     pub suggestions: Vec<String>,
 }
+
+/// The range of a judge's grades.
+pub const GRADES: [f64; 2] = [1.0, 5.0];
+/// The range of outcomes of tasks.
+pub const OUTCOMES: [f64; 2] = [0.0, 1.0];
 
 /// A period of a trend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +59,17 @@ pub enum Period {
     Week,
 }
 
+impl Period {
+    /// The beginning of the period in which a time lies, both in milliseconds since 1970.
+    pub fn begin_of(self, at: u64) -> u64 {
+        let length = match self {
+            Period::Day => DAY,
+            Period::Week => 7 * DAY,
+        };
+        at / length * length
+    }
+}
+
 /// Figures over scores of one scale.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScoreFigures {
@@ -59,7 +77,7 @@ pub struct ScoreFigures {
     pub scored: usize,
     /// Rows without one.
     pub unscored: usize,
-    /// The mean, 0 to 1; `None` without scores.
+    /// The mean; `None` without scores.
     pub mean: Option<f64>,
     /// The 95 % confidence interval of the mean; `None` with fewer than two scores.
     pub interval: Option<[f64; 2]>,
@@ -69,26 +87,13 @@ pub struct ScoreFigures {
     pub distribution: [usize; PARTS],
 }
 
-/// What the gate decided about the attempts at tasks of a kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Decisions {
-    /// Attempts.
-    pub attempts: usize,
-    /// The share that was accepted.
-    pub accepted: f64,
-    /// The share that was tried again by the same agent.
-    pub retried: f64,
-    /// The share that went to another agent.
-    pub reassigned: f64,
-    /// The share that a person had to decide about.
-    pub escalated: f64,
-}
-
 /// The figures of a scale.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScaleReport {
     /// What its scores are comparable with.
     pub scale: String,
+    /// The worst and the best score.
+    pub range: [f64; 2],
     /// All of them.
     pub all: ScoreFigures,
     /// Those of each agent.
@@ -97,8 +102,24 @@ pub struct ScaleReport {
     pub respondents: BTreeMap<String, ScoreFigures>,
     /// Those of each kind of task.
     pub kinds: BTreeMap<String, ScoreFigures>,
+    /// Those of each model, temperature and kind of question, where there are several models or temperatures.
+    pub configurations: Vec<ConfigurationFigures>,
     /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
     pub trend: BTreeMap<u64, ScoreFigures>,
+}
+
+/// The figures of a model at a temperature for questions of a kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConfigurationFigures {
+    /// The model.
+    pub model: String,
+    /// Its temperature.
+    pub temperature: f32,
+    /// The kind of question.
+    pub kind: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: ScoreFigures,
 }
 
 /// A report.
@@ -106,8 +127,6 @@ pub struct ScaleReport {
 pub struct QualityReport {
     /// The scales, in alphabetical order.
     pub scales: Vec<ScaleReport>,
-    /// What the gate decided, by kind of task.
-    pub decisions: BTreeMap<String, Decisions>,
 }
 
 impl QualityReport {
@@ -121,19 +140,22 @@ impl QualityReport {
             let answers: Vec<&ReportRow> = rows.iter().copied().filter(|row| row.respondent.is_some()).collect();
             ScaleReport {
                 scale: scale.to_owned(),
+                range: rows.first().map_or(OUTCOMES, |row| row.range),
                 all: figures(&rows),
                 agents: named(grouped(&rows, |row| row.agent.as_str())),
                 respondents: named(grouped(&answers, |row| row.respondent.as_ref().map_or("", RespondentId::name))),
                 kinds: named(grouped(&rows, |row| row.kind.as_ref())),
-                trend: period.map(|period| grouped(&rows, |row| begin_of(period, row.at))).unwrap_or_default(),
+                configurations: configurations(&answers),
+                trend: period.map(|period| grouped(&rows, |row| period.begin_of(row.at))).unwrap_or_default(),
             }
         });
-        QualityReport { scales: scales.collect(), decisions: decisions(rows) }
+        QualityReport { scales: scales.collect() }
     }
 
-    /// The lowest mean of all scales; `None` without scores.
-    pub fn lowest_mean(&self) -> Option<f64> {
-        self.scales.iter().filter_map(|scale| scale.all.mean).reduce(f64::min)
+    /// The lowest mean of the scales with this range; `None` without scores.
+    pub fn lowest_mean(&self, range: [f64; 2]) -> Option<f64> {
+        let scales = self.scales.iter().filter(|scale| scale.range == range);
+        scales.filter_map(|scale| scale.all.mean).reduce(f64::min)
     }
 }
 
@@ -169,6 +191,25 @@ fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K)
     groups.into_iter().map(|(key, rows)| (key, figures(&rows))).collect()
 }
 
+/// The figures by configuration and kind; empty for a single configuration, whose figures by kind are those of all.
+fn configurations(rows: &[&ReportRow]) -> Vec<ConfigurationFigures> {
+    // The order of the bits is that of the numbers, since a temperature is at least 0.
+    let bits = |row: &ReportRow| row.temperature.unwrap_or_default().to_bits();
+    let is_other =
+        |row: &&ReportRow| rows.first().is_some_and(|first| (&first.agent, bits(first)) != (&row.agent, bits(row)));
+    if !rows.iter().any(is_other) {
+        return Vec::new();
+    }
+    let groups = grouped(rows, |row| (row.agent.as_str(), row.kind.as_ref(), bits(row)));
+    let of_group = |((model, kind, bits), figures): ((&str, &str, u32), ScoreFigures)| ConfigurationFigures {
+        model: model.to_owned(),
+        temperature: f32::from_bits(bits),
+        kind: kind.to_owned(),
+        figures,
+    };
+    groups.into_iter().map(of_group).collect()
+}
+
 /// The groups under their names.
 fn named(groups: BTreeMap<&str, ScoreFigures>) -> BTreeMap<String, ScoreFigures> {
     groups.into_iter().map(|(name, figures)| (name.to_owned(), figures)).collect()
@@ -182,43 +223,17 @@ fn figures(rows: &[&ReportRow]) -> ScoreFigures {
         let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
         (squares / (n - 1.0)).sqrt()
     });
+    let [worst, best] = rows.first().map_or(OUTCOMES, |row| row.range);
     let interval = mean.zip(spread).map(|(mean, spread)| {
         let half = Z * spread / n.sqrt();
-        [(mean - half).max(0.0), (mean + half).min(1.0)]
+        [(mean - half).max(worst), (mean + half).min(best)]
     });
     let mut distribution = [0; PARTS];
     for score in &scores {
-        distribution[((score * PARTS as f64) as usize).min(PARTS - 1)] += 1;
+        let place = (score - worst) / (best - worst) * PARTS as f64;
+        distribution[(place as usize).min(PARTS - 1)] += 1;
     }
     ScoreFigures { scored: scores.len(), unscored: rows.len() - scores.len(), mean, interval, spread, distribution }
-}
-
-fn decisions(rows: &[ReportRow]) -> BTreeMap<String, Decisions> {
-    let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-    for row in rows {
-        let Some(action) = row.action else { continue };
-        let index = match action {
-            GateAction::Accept => 0,
-            GateAction::Retry => 1,
-            GateAction::Reassign => 2,
-            GateAction::Escalate => 3,
-        };
-        counts.entry(&row.kind).or_default()[index] += 1;
-    }
-    let shares = |counts: [usize; 4]| {
-        let attempts: usize = counts.iter().sum();
-        let [accepted, retried, reassigned, escalated] = counts.map(|count| count as f64 / attempts as f64);
-        Decisions { attempts, accepted, retried, reassigned, escalated }
-    };
-    counts.into_iter().map(|(kind, counts)| (kind.to_owned(), shares(counts))).collect()
-}
-
-fn begin_of(period: Period, at: u64) -> u64 {
-    let length = match period {
-        Period::Day => DAY,
-        Period::Week => 7 * DAY,
-    };
-    at / length * length
 }
 
 #[cfg(test)]
@@ -226,7 +241,7 @@ mod tests {
     use super::*;
 
     fn scale_is_of_answers(scale: &str) -> bool {
-        scale != "gate"
+        scale != "tasks"
     }
 
     fn row(agent: &str, scale: &str, score: Option<f64>) -> ReportRow {
@@ -235,11 +250,12 @@ mod tests {
         ReportRow {
             agent,
             respondent,
+            temperature: respondent.map(|_| 0.7),
             kind,
             scale: scale.into(),
+            range: if respondent.is_some() { GRADES } else { OUTCOMES },
             score,
             at: 10 * DAY,
-            action: None,
             suggestions: Vec::new(),
         }
     }
@@ -247,25 +263,25 @@ mod tests {
     #[test]
     fn scales_are_kept_apart_and_what_has_no_score_is_no_zero() {
         let rows = [
-            row("a", "gate", Some(1.0)),
-            row("a", "gate", None),
-            row("b", "gate", Some(0.5)),
-            row("a", "judge", Some(0.2)),
+            row("a", "tasks", Some(1.0)),
+            row("a", "tasks", None),
+            row("b", "tasks", Some(0.5)),
+            row("a", "judge", Some(2.0)),
         ];
         let report = QualityReport::of(&rows, None);
-        let [gate, judge] = &report.scales[..] else { panic!("{report:?}") };
-        assert_eq!((gate.all.scored, gate.all.unscored, gate.all.mean), (2, 1, Some(0.75)));
-        assert_eq!((gate.agents["a"].mean, gate.agents["b"].mean), (Some(1.0), Some(0.5)));
-        assert_eq!((judge.all.mean, judge.all.interval), (Some(0.2), None));
-        assert_eq!((gate.respondents.len(), judge.respondents["A"].scored), (0, 1));
-        assert_eq!(gate.all.distribution, [0, 0, 1, 0, 1]);
-        assert_eq!(report.lowest_mean(), Some(0.2));
-        assert_eq!(QualityReport::of(&[row("a", "gate", None)], None).lowest_mean(), None);
+        let [judge, tasks] = &report.scales[..] else { panic!("{report:?}") };
+        assert_eq!((tasks.all.scored, tasks.all.unscored, tasks.all.mean), (2, 1, Some(0.75)));
+        assert_eq!((tasks.agents["a"].mean, tasks.agents["b"].mean), (Some(1.0), Some(0.5)));
+        assert_eq!((judge.all.mean, judge.all.interval, judge.all.distribution), (Some(2.0), None, [0, 1, 0, 0, 0]));
+        assert_eq!((tasks.respondents.len(), judge.respondents["A"].scored), (0, 1));
+        assert_eq!(tasks.all.distribution, [0, 0, 1, 0, 1]);
+        assert_eq!((report.lowest_mean(GRADES), report.lowest_mean(OUTCOMES)), (Some(2.0), Some(0.75)));
+        assert_eq!(QualityReport::of(&[row("a", "tasks", None)], None).lowest_mean(OUTCOMES), None);
     }
 
     #[test]
     fn the_interval_is_that_of_the_normal_distribution() {
-        let rows: Vec<ReportRow> = [0.2, 0.4, 0.6, 0.8].map(|score| row("a", "gate", Some(score))).to_vec();
+        let rows: Vec<ReportRow> = [0.2, 0.4, 0.6, 0.8].map(|score| row("a", "tasks", Some(score))).to_vec();
         let figures = QualityReport::of(&rows, None).scales.remove(0).all;
         // sd = 0.2582, se = 0.1291
         let [low, high] = figures.interval.unwrap();
@@ -273,19 +289,24 @@ mod tests {
     }
 
     #[test]
-    fn decisions_trends_and_feedback_are_counted() {
-        let mut rows = vec![row("a", "gate", Some(0.5)); 4];
-        let actions = [GateAction::Accept, GateAction::Retry, GateAction::Retry, GateAction::Escalate];
-        for (row, action) in rows.iter_mut().zip(actions) {
-            row.action = Some(action);
+    fn configurations_are_kept_apart_where_there_are_several() {
+        let mut rows = vec![row("a", "judge", Some(2.0)), row("a", "judge", Some(4.0))];
+        assert_eq!(QualityReport::of(&rows, None).scales[0].configurations, []);
+        rows[1].temperature = Some(0.0);
+        let found = QualityReport::of(&rows, None).scales.remove(0).configurations;
+        let means: Vec<_> = found.iter().map(|it| (it.temperature, it.kind.as_str(), it.figures.mean)).collect();
+        assert_eq!(means, [(0.0, "python", Some(4.0)), (0.7, "python", Some(2.0))]);
+    }
+
+    #[test]
+    fn trends_and_feedback_are_counted() {
+        let mut rows = vec![row("a", "tasks", Some(0.5)); 4];
+        for row in &mut rows {
             row.suggestions = vec!["fix add".into()];
         }
         rows[3].at = 11 * DAY + 5;
         rows[3].suggestions = vec!["other".into()];
         let report = QualityReport::of(&rows, Some(Period::Day));
-        let decisions = report.decisions["python"];
-        assert_eq!((decisions.attempts, decisions.accepted, decisions.retried), (4, 0.25, 0.5));
-        assert_eq!((decisions.reassigned, decisions.escalated), (0.0, 0.25));
         let suggestions = rows.iter().flat_map(|row| &row.suggestions).map(String::as_str);
         assert_eq!(counted(suggestions), [("fix add".to_owned(), 3), ("other".to_owned(), 1)]);
         let days: Vec<u64> = report.scales[0].trend.keys().copied().collect();

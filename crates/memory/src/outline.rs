@@ -6,13 +6,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use hone_protocol::{Judging, JudgingMethod, OwnerId, QueryId, RespondentId, Timestamp};
+use hone_protocol::{Judging, JudgingMethod, OwnerId, QueryId, Rating, RespondentId, Timestamp};
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::engram::EngramKind;
 use crate::error::MemoryError;
 use crate::filters::Whose;
+use crate::question_type::QuestionType;
 use crate::records::damaged;
 
 /// An answer without its texts.
@@ -26,6 +27,12 @@ pub struct Outline {
     pub respondent_id: RespondentId,
     /// The model that answered.
     pub model: String,
+    /// Its temperature.
+    pub temperature: f32,
+    /// The type of the question.
+    pub question_type: QuestionType,
+    /// The user's rating.
+    pub rating: Option<Rating>,
     /// The length of the answer in characters.
     pub n_characters: usize,
     /// Its grade; `None` until it is graded.
@@ -108,7 +115,13 @@ struct Stored<'a> {
     respondent_id: RespondentId,
     #[serde(borrow)]
     model: Cow<'a, str>,
+    #[serde(default)]
+    sampling: Temperature,
+    #[serde(borrow)]
+    query: Cow<'a, str>,
     answer: Length,
+    #[serde(default)]
+    user_feedback: Option<Rating>,
     #[serde(default)]
     critic_score: Option<u8>,
     #[serde(default, borrow)]
@@ -125,6 +138,12 @@ struct Stored<'a> {
     pairwise_winner: Option<bool>,
     #[serde(default, borrow)]
     compared: Option<StoredComparison<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Temperature {
+    temperature: f32,
 }
 
 #[derive(Deserialize)]
@@ -158,6 +177,9 @@ impl Stored<'_> {
             at: self.at,
             respondent_id: self.respondent_id,
             model: self.model.into_owned(),
+            temperature: self.sampling.temperature,
+            question_type: QuestionType::of(&self.query),
+            rating: self.user_feedback,
             n_characters: self.answer.0,
             grade,
             pairwise_winner: self.pairwise_winner,
@@ -212,6 +234,8 @@ mod tests {
             let engram = Engram { answer: "„Äh“,\n\"is\" it.".to_owned(), ..example(number) };
             let outline = read(&engram, true).unwrap();
             let (grade, compared) = (engram.grade, engram.compared);
+            assert_eq!((outline.temperature, outline.rating), (engram.sampling.temperature, engram.user_feedback));
+            assert_eq!(outline.question_type, QuestionType::of(&engram.query));
             assert_eq!((outline.query_id, outline.at, outline.model), (engram.query_id, engram.at, engram.model));
             assert_eq!((outline.respondent_id, outline.n_characters), (engram.respondent_id, 14));
             assert_eq!(outline.pairwise_winner, engram.pairwise_winner);

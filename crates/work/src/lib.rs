@@ -19,6 +19,7 @@ mod rules;
 mod tasks;
 mod tool;
 mod work_format;
+mod work_report;
 
 pub use assignment::{Assignment, InvalidAssignment, TaskRequirement, is_inside};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
@@ -31,8 +32,9 @@ pub use reviewers::{Ask, Reviewers, spared};
 pub use rule_critic::rule_critic;
 pub use rules::{rules, tests_kept};
 pub use tasks::{
-    CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore,
-    WorkAttempt, WorkCandidate,
+    AgentOutcome, CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState,
+    TaskStore, WorkAttempt, WorkCandidate,
 };
 pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
 pub use work_format::{FileChange, changed_text, parse_work, quoted_file};
+pub use work_report::{PhaseFigures, TypeFigures, UNNAMED_TYPE, WorkReport, findings_about, type_of};

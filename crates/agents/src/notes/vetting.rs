@@ -37,13 +37,17 @@ impl Vetter<'_> {
     /// # Errors
     /// When memory cannot be read or written.
     pub fn decide(&self, engram: &Engram) -> Result<Decided, MemoryError> {
-        let context = context_of(self.gatekeeper.store, engram)?;
-        self.gatekeeper.decide(engram, content_type(engram.kind), &context)
+        self.gatekeeper.decide(engram, content_type(engram.kind), &self.context(engram)?)
+    }
+
+    /// What the critic is told about the origin of one of them.
+    pub(crate) fn context(&self, engram: &Engram) -> Result<String, MemoryError> {
+        context_of(self.gatekeeper.store, engram)
     }
 }
 
 /// What kind of text an engram is for a critic.
-fn content_type(kind: EngramKind) -> ContentType {
+pub(crate) fn content_type(kind: EngramKind) -> ContentType {
     match kind {
         EngramKind::Episodic | EngramKind::Fact => ContentType::General,
         EngramKind::Intention => ContentType::Intention,

@@ -5,6 +5,7 @@
 mod asking;
 mod backlog;
 mod cancelling;
+mod critic;
 mod extraction;
 mod gatekeeping;
 mod notes;

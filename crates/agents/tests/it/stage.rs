@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hone_agents::{Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team, TeamParts};
+use hone_agents::{
+    BackgroundCritic, Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team, TeamParts,
+};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, scripted};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
@@ -58,6 +60,8 @@ fn vector_of(text: &str) -> Vec<f32> {
 pub(crate) struct Plan {
     pub(crate) generator: Scripted,
     pub(crate) judge: Option<Scripted>,
+    /// The model of a critic that works while nobody waits.
+    pub(crate) critic: Option<Scripted>,
     /// Whether answers are graded by how likely the model finds them; the judge is then asked for that.
     pub(crate) by_likelihood: bool,
     pub(crate) grade_timeout: Duration,
@@ -78,6 +82,7 @@ impl Plan {
         Plan {
             generator: Scripted::new(respond),
             judge: Some(Scripted::new(|request| verdict(request, 4))),
+            critic: None,
             by_likelihood: false,
             grade_timeout: PATIENCE,
             respondent_b: None,
@@ -134,12 +139,19 @@ impl Plan {
             settings.model = LIKELIHOOD.to_owned();
         }
         let grader = judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, settings));
+        let critic = self.critic.map(Arc::new);
+        let background = critic.as_ref().map(|model| BackgroundCritic {
+            judge: scripted::judge_over(Arc::clone(model) as _, JudgeSettings::shipped()),
+            settings: Arc::new(toml::from_str(include_str!("../../../../config/critique.toml")).unwrap()),
+            disregarded: None,
+        });
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
             respondent_b: self.respondent_b,
             judge: grader.clone().map(Jury::from),
             memory: Some(memory),
             works_off_backlog: self.works_off_backlog,
+            critic: background,
             load: Load { most_answers: self.most_answers, ..Load::PERSON },
         };
         let team = Some(Team::start(&bus, parts).unwrap());
@@ -151,6 +163,7 @@ impl Plan {
             store,
             generator,
             judge,
+            critic,
             grader,
             session: SessionId::fresh(),
             owner: None,
@@ -248,6 +261,7 @@ pub(crate) struct Stage {
     pub(crate) store: MemoryStore,
     pub(crate) generator: Arc<Scripted>,
     pub(crate) judge: Option<Arc<Scripted>>,
+    pub(crate) critic: Option<Arc<Scripted>>,
     pub(crate) grader: Option<Judge>,
     pub(crate) session: SessionId,
     /// Who asks.

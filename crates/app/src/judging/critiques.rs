@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hone_agents::Criticize;
+use hone_agents::{BackgroundCritic, Criticize};
 use hone_judging::{CritiqueSettings, Review, critique_result};
 use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
 use serde::Serialize;
@@ -31,6 +31,22 @@ impl Critic {
         let is_author = author == Some(lender.model());
         Critic { lender: if by_hand { lender.lifting_bar() } else { lender }, settings, is_author }
     }
+}
+
+/// The critic of this configuration that reviews what is remembered while nobody waits; `None` where there is none whose word
+/// counts.
+pub(crate) fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<BackgroundCritic> {
+    let critic = Critic::new(app, None, Lane::Batch, Some(generator));
+    let judge = critic.lender.obstacle().and_then(|obstacle| match obstacle {
+        None => critic.lender.judge().map(Some),
+        Some(_) => Ok(None),
+    });
+    let judge = judge.unwrap_or_else(|error| {
+        tracing::info!("nothing is reviewed while nobody waits: {error:#}");
+        None
+    })?;
+    let disregarded = critic.lender.lifted().map(str::to_owned);
+    Some(BackgroundCritic { judge, settings: Arc::new(critic.settings), disregarded })
 }
 
 /// Who criticizes texts of unknown authors.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hone_judging::{Fallback, GradeTask, Jury, Review, ReviewTask, Standing, Standings};
+use hone_judging::{Fallback, GradeTask, Judge, Jury, Review, ReviewTask, Standing, Standings};
 use hone_protocol::{Generate, Grade, Judging, Lane};
 
 use super::cache::{CachedTask, VerdictCache};
@@ -76,6 +76,14 @@ impl Lender {
         })
     }
 
+    /// The first judge.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn judge(&self) -> anyhow::Result<Judge> {
+        Ok(self.opened().map_err(anyhow::Error::msg)?.jury.first().clone())
+    }
+
     /// A review by the first judge.
     pub(super) fn review(&self, task: &ReviewTask) -> Review {
         if let Err(error) = self.app.store.show(self.model()) {
@@ -101,14 +109,17 @@ impl Lender {
     /// # Errors
     /// Why there are no judges.
     fn verdict<T: CachedTask>(&self, task: &T, judge: impl FnOnce(&Jury) -> T::Verdict) -> Result<T::Verdict, String> {
-        let opened = self.opened.get_or_init(|| self.open().map_err(|error| format!("{error:#}")));
-        let Opened { jury, cache, .. } = opened.as_ref().map_err(Clone::clone)?;
+        let Opened { jury, cache, .. } = self.opened()?;
         if let Some(found) = cache.as_ref().and_then(|cache| cache.find(task)) {
             return Ok(found);
         }
         let verdict = judge(jury);
         cache.iter().for_each(|cache| cache.keep(task, &verdict));
         Ok(verdict)
+    }
+
+    fn opened(&self) -> Result<&Opened, String> {
+        self.opened.get_or_init(|| self.open().map_err(|error| format!("{error:#}"))).as_ref().map_err(Clone::clone)
     }
 
     fn open(&self) -> anyhow::Result<Opened> {

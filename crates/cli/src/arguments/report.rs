@@ -17,7 +17,8 @@ pub(crate) struct ReportArguments {
     /// Only the answers of this respondent, and its comparisons: A, B or another name
     #[arg(long, value_name = "NAME", value_parser = respondent)]
     pub(crate) respondent: Option<RespondentId>,
-    /// Only tasks of this type; answers have the type chat
+    /// Only tasks and questions of this type: chat (all questions), code, math, question, summary, translation, writing, or
+    /// the type in a task's file
     #[arg(long, value_name = "TYPE")]
     pub(crate) task_type: Option<String>,
     /// Only what is from this time or later: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
@@ -29,7 +30,7 @@ pub(crate) struct ReportArguments {
     /// Show the commonest feedback, grouped by its meaning if the embedding model is installed
     #[arg(long)]
     pub(crate) feedback: bool,
-    /// Exit with 3 if a mean, from 0 to 1, is below this
+    /// Exit with 3 if a judge's mean grade (1 to 5) is below this; below 1, if the mean outcome of tasks (0 to 1) is
     #[arg(long, value_name = "MEAN")]
     pub(crate) fail_under: Option<f64>,
     #[command(flatten)]

@@ -4,12 +4,16 @@ mod feedback;
 mod page;
 mod regression;
 mod rows;
+mod work;
 
 use anyhow::Context;
 use hone_app::describe::{moment, on_one_line};
-use hone_judging::{PairReport, QualityReport, ReportRow, ScaleReport, ScoreFigures, Share, Strength};
+use hone_judging::{
+    GRADES, OUTCOMES, PairReport, Period, QualityReport, ReportRow, ScaleReport, ScoreFigures, Share, Strength,
+};
 use hone_memory::Whose;
 use hone_protocol::Timestamp;
+use hone_work::{TaskRecord, WorkReport, type_of};
 use serde::Serialize;
 
 use self::feedback::{CommonFeedback, Grouping, commonest};
@@ -18,11 +22,16 @@ use crate::arguments::ReportArguments;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 
+/// The type of all answers, whatever the type of their questions is.
+const CHAT: &str = "chat";
+
 /// The report with the comparisons of answers.
 #[derive(Debug, Serialize)]
 struct WholeReport {
     #[serde(flatten)]
     quality: QualityReport,
+    /// Figures over tasks.
+    work: WorkReport,
     /// The comparisons of each judge.
     comparisons: Vec<PairReport>,
     /// The commonest feedback; `None` unless it was asked for.
@@ -35,13 +44,18 @@ struct WholeReport {
 /// # Errors
 /// When tasks or memory cannot be read, or the report cannot be written.
 pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Result<Outcome> {
-    if let Some(bound) = arguments.fail_under.filter(|bound| !(0.0..=1.0).contains(bound)) {
-        return Err(usage(format!("--fail-under is {bound}: it must be 0 to 1")));
+    let [_, best] = if arguments.comparison.compare.is_some() { OUTCOMES } else { GRADES };
+    if let Some(bound) = arguments.fail_under.filter(|bound| !(0.0..=best).contains(bound)) {
+        return Err(usage(format!("--fail-under is {bound}: it must be 0 to {best}")));
     }
     if let Some(model) = &arguments.comparison.compare {
         return regression::run(app, arguments, model);
     }
-    let mut rows = task_rows(app);
+    let (records, errors) = app.tasks().list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+    let tasks: Vec<&TaskRecord> = records.iter().filter(|record| is_wanted_task(record, arguments)).collect();
+    let (phases, period) = (app.phases()?, arguments.trend.map(Period::from));
+    let mut rows = task_rows(&tasks, &phases);
     let mut pairs = Vec::new();
     if app.memory_folder().exists() {
         let outlines = app.memory_to_read()?.outlines(Whose::Everyones, arguments.feedback)?;
@@ -50,7 +64,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
     }
     rows.retain(|row| is_wanted(row, arguments));
     let report = WholeReport {
-        quality: QualityReport::of(&rows, arguments.trend.map(Into::into)),
+        quality: QualityReport::of(&rows, period),
+        work: WorkReport::of(&tasks, &phases, period.map(|period| move |at| period.begin_of(at))),
         comparisons: PairReport::all(&pairs),
         feedback: arguments.feedback.then(|| commonest(app, &rows)),
     };
@@ -62,7 +77,9 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
         None if form.csv => print_csv(app, &report)?,
         None => print_text(app, &report)?,
     }
-    Ok(outcome(report.quality.lowest_mean(), arguments.fail_under))
+    // Below 1 there are no grades.
+    let range = if arguments.fail_under.is_some_and(|bound| bound < GRADES[0]) { OUTCOMES } else { GRADES };
+    Ok(outcome(report.quality.lowest_mean(range), arguments.fail_under))
 }
 
 /// Without a score, a threshold is not reached.
@@ -78,8 +95,20 @@ fn outcome(mean: Option<f64>, bound: Option<f64>) -> Outcome {
 fn is_wanted(row: &ReportRow, arguments: &ReportArguments) -> bool {
     arguments.agent.as_ref().is_none_or(|agent| *agent == row.agent)
         && arguments.respondent.is_none_or(|respondent| row.respondent == Some(respondent))
-        && arguments.task_type.as_ref().is_none_or(|kind| *kind == *row.kind)
+        && arguments
+            .task_type
+            .as_ref()
+            .is_none_or(|kind| *kind == *row.kind || kind == CHAT && row.respondent.is_some())
         && arguments.since.is_none_or(|since| since.0 <= row.at)
+}
+
+/// Whether a task is part of the report. What a model had no part in says nothing of it, and respondents do not work on tasks.
+fn is_wanted_task(record: &TaskRecord, arguments: &ReportArguments) -> bool {
+    let has_worked = |agent: &String| record.attempts.iter().any(|attempt| attempt.agent == *agent);
+    arguments.respondent.is_none()
+        && arguments.agent.as_ref().is_none_or(has_worked)
+        && arguments.task_type.as_ref().is_none_or(|kind| *kind == type_of(record))
+        && arguments.since.is_none_or(|since| since <= record.created)
 }
 
 fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
@@ -88,15 +117,8 @@ fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
         rows.extend(named_figures(scale).map(|(name, figures)| cells(&scale.scale, &name, figures)));
     }
     app.output.print_table(&rows)?;
-    let mut rows = vec![row_of(["type", "attempts", "accepted", "retried", "reassigned", "escalated"])];
-    for (kind, shares) in &report.quality.decisions {
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        let mut row = vec![kind.clone(), shares.attempts.to_string()];
-        row.extend([shares.accepted, shares.retried, shares.reassigned, shares.escalated].map(percent));
-        rows.push(row);
-    }
-    if rows.len() > 1 {
-        app.output.print_table(&rows)?;
+    for table in work::tables(&report.work) {
+        app.output.print_table(&table)?;
     }
     report.comparisons.iter().try_for_each(|comparisons| print_comparisons(app, comparisons))?;
     if let Some(feedback) = &report.feedback {
@@ -208,8 +230,17 @@ fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFig
     let agents = scale.agents.iter().map(|(name, figures)| (name.clone(), figures));
     let respondents = scale.respondents.iter().map(|(name, figures)| (format!("respondent {name}"), figures));
     let kinds = scale.kinds.iter().map(|(name, figures)| (format!("type {name}"), figures));
+    let configurations = scale
+        .configurations
+        .iter()
+        .map(|it| (format!("{} at temperature {}, type {}", it.model, it.temperature, it.kind), &it.figures));
     let trend = scale.trend.iter().map(|(at, figures)| (format!("from {}", moment(Timestamp(*at))), figures));
-    std::iter::once(("all".to_owned(), &scale.all)).chain(agents).chain(respondents).chain(kinds).chain(trend)
+    std::iter::once(("all".to_owned(), &scale.all))
+        .chain(agents)
+        .chain(respondents)
+        .chain(kinds)
+        .chain(configurations)
+        .chain(trend)
 }
 
 fn cells(scale: &str, name: &str, figures: &ScoreFigures) -> Vec<String> {

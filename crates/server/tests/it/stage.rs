@@ -136,6 +136,7 @@ impl Stage {
                 grades_due: false,
             }),
             works_off_backlog: false,
+            critic: None,
             load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
         };
         let team = Team::start(&bus, parts).unwrap();

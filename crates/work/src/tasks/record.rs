@@ -94,6 +94,9 @@ pub struct WorkAttempt {
     pub agent: String,
     /// When it began.
     pub started: Timestamp,
+    /// When the gate decided about it; `None` until then, and for attempts of versions that did not keep it.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
     /// The answers of which the best is taken; empty if the agent gives a single one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<WorkCandidate>,

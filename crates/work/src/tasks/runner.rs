@@ -170,6 +170,7 @@ impl TaskRun<'_> {
             number: round.len() + 1,
             agent: decided.unwrap_or_else(|| first.clone()),
             started: Timestamp::now(),
+            ended: None,
             candidates: Vec::new(),
             chosen: None,
             answer: evaluates_first.then(String::new),
@@ -197,6 +198,7 @@ impl TaskRun<'_> {
         let is_fruitless = attempt.results.iter().all(|result| result.score().is_none());
         if let Some(attempt) = record.attempts.last_mut() {
             attempt.decision = Some(decision.clone());
+            attempt.ended = Some(Timestamp::now());
         }
         match decision.action {
             GateAction::Accept => {

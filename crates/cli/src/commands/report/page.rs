@@ -2,6 +2,7 @@
 
 use hone_judging::{PairReport, ScoreFigures};
 
+use super::work::tables;
 use super::{CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading, named_figures};
 
 const BEGIN: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>hone report</title>\n<style>\
@@ -24,18 +25,13 @@ pub(super) fn page(report: &WholeReport) -> String {
         }
         page.push_str("</table>\n");
     }
-    if !report.quality.decisions.is_empty() {
-        let heads = ["type", "attempts", "accepted", "retried", "reassigned", "escalated"];
-        page.push_str(&format!("<h2>Decisions of the gate</h2>\n<table>\n<tr>{}</tr>\n", row(&heads, "th")));
-        for (kind, shares) in &report.quality.decisions {
-            let attempts = shares.attempts.to_string();
-            let percent = [shares.accepted, shares.retried, shares.reassigned, shares.escalated]
-                .map(|share| format!("{:.0} %", 100.0 * share));
-            let texts: Vec<&str> =
-                [kind.as_str(), attempts.as_str()].into_iter().chain(percent.iter().map(String::as_str)).collect();
-            page.push_str(&format!("<tr>{}</tr>\n", row(&texts, "td")));
-        }
-        page.push_str("</table>\n");
+    for table in tables(&report.work) {
+        let mut elements = std::iter::once("th").chain(std::iter::repeat("td"));
+        let rows = table.iter().zip(&mut elements).map(|(cells, element)| {
+            let texts: Vec<&str> = cells.iter().map(String::as_str).collect();
+            format!("<tr>{}</tr>\n", row(&texts, element))
+        });
+        page.push_str(&format!("<h2>{}</h2>\n<table>\n{}</table>\n", table[0][0], rows.collect::<String>()));
     }
     report.comparisons.iter().for_each(|comparisons| page.push_str(&comparison_part(comparisons)));
     report.feedback.iter().for_each(|feedback| page.push_str(&feedback_part(feedback)));
@@ -87,6 +83,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use hone_judging::{QualityReport, ReportRow};
+    use hone_work::WorkReport;
 
     use super::*;
 
@@ -95,16 +92,22 @@ mod tests {
         let row = ReportRow {
             agent: "<script>alert(1)</script>".into(),
             respondent: None,
+            temperature: None,
             kind: "a & b".into(),
-            scale: "gate".into(),
+            scale: "tasks".into(),
+            range: hone_judging::OUTCOMES,
             score: Some(0.5),
             at: 0,
-            action: Some(hone_protocol::GateAction::Accept),
             suggestions: Vec::new(),
         };
         let feedback = CommonFeedback { groups: vec![("fix <b>".to_owned(), 1)], ..CommonFeedback::default() };
         let quality = QualityReport::of(&[row], None);
-        let page = page(&WholeReport { quality, comparisons: Vec::new(), feedback: Some(feedback) });
+        let page = page(&WholeReport {
+            quality,
+            work: WorkReport::default(),
+            comparisons: Vec::new(),
+            feedback: Some(feedback),
+        });
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(page.contains("a &amp; b") && page.contains("fix &lt;b&gt;") && page.contains("<svg"), "{page}");
     }

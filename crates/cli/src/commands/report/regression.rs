@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::history::{History, Reason};
 use self::replay::{Answer, Replay};
-use super::{outcome, percent, percents, row_of};
+use super::{CHAT, outcome, percent, percents, row_of};
 use crate::arguments::ReportArguments;
 use crate::badge::judge_name;
 use crate::failure::{Outcome, usage};
@@ -30,8 +30,6 @@ use crate::terminal::progress::Steps;
 const SAMPLE: usize = 50;
 /// How many of the clearest losses are named.
 const NAMED_LOSSES: usize = 3;
-/// The type of what is asked again.
-const CHAT: &str = "chat";
 
 /// What is printed.
 #[derive(Serialize)]

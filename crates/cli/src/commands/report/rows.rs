@@ -1,43 +1,35 @@
-//! What a report is about: attempts at tasks, answers, and pairs of answers.
+//! What a report is about: outcomes of tasks, answers, and pairs of answers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hone_judging::{Contender, PairRow, ReportRow};
+use hone_judging::{Contender, GRADES, OUTCOMES, PairRow, ReportRow};
 use hone_memory::{GradeOutline, Outline};
+use hone_work::{TaskPhase, TaskRecord, findings_about, type_of};
 
+use super::CHAT;
 use crate::arguments::ReportArguments;
 use crate::badge::judge_name;
-use crate::invocation::Invocation;
 
-/// The type of answers, which are no tasks.
-const CHAT: &str = "chat";
-/// The type of tasks that name none.
-const UNNAMED: &str = "task";
 /// Scores below this, from 1 to 5, leave something to improve.
 const GOOD_SCORE: u8 = 4;
 
-/// A row for every attempt that the gate has decided about.
-pub(super) fn task_rows(app: &Invocation) -> Vec<ReportRow> {
-    let (records, errors) = app.tasks().list();
-    errors.iter().for_each(|error| app.output.error(&error.to_string()));
-    let scale: Arc<str> = "gate".into();
+/// A row for every task and agent that worked on it.
+pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<ReportRow> {
+    let scale: Arc<str> = "tasks".into();
     let rows = records.iter().flat_map(|record| {
-        let kind = Some(&record.assignment.kind).filter(|kind| !kind.is_empty()).map_or(UNNAMED, String::as_str);
         let scale = Arc::clone(&scale);
-        record.attempts.iter().filter_map(move |attempt| {
-            let decision = attempt.decision.as_ref()?;
-            Some(ReportRow {
-                agent: attempt.agent.clone(),
-                respondent: None,
-                kind: Cow::Owned(kind.to_owned()),
-                scale: Arc::clone(&scale),
-                score: decision.score,
-                at: attempt.started.0,
-                action: Some(decision.action),
-                suggestions: attempt.results.iter().flat_map(|result| result.suggestions.clone()).collect(),
-            })
+        record.outcomes(phases).into_iter().map(move |outcome| ReportRow {
+            respondent: None,
+            temperature: None,
+            kind: Cow::Owned(type_of(record).to_owned()),
+            scale: Arc::clone(&scale),
+            range: OUTCOMES,
+            score: Some(outcome.score()),
+            at: outcome.at.0,
+            suggestions: findings_about(record, &outcome.agent),
+            agent: outcome.agent,
         })
     });
     rows.collect()
@@ -53,11 +45,12 @@ pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
         ReportRow {
             agent: outline.model.clone(),
             respondent: Some(outline.respondent_id),
-            kind: Cow::Borrowed(CHAT),
+            temperature: Some(outline.temperature),
+            kind: Cow::Borrowed(outline.question_type.as_str()),
             scale: scales.of(grade),
-            score: score.map(|score| f64::from(score.saturating_sub(1)) / 4.0),
+            range: GRADES,
+            score: score.map(f64::from),
             at: outline.at.0,
-            action: None,
             suggestions: suggestion.into_iter().filter(|text| !text.is_empty()).collect(),
         }
     });
@@ -89,9 +82,6 @@ impl<'a> Scales<'a> {
 /// The pairs of answers that are both remembered and pass the filters. A comparison stands on both engrams; the one of
 /// the respondent whose name comes later in the alphabet counts.
 pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Vec<PairRow> {
-    if arguments.task_type.as_ref().is_some_and(|kind| kind != CHAT) {
-        return Vec::new();
-    }
     let respondent = arguments.respondent.map(String::from);
     let by_id: HashMap<_, &Outline> = outlines.iter().map(|outline| (outline.query_id, outline)).collect();
     let pair = |second: &Outline| {
@@ -103,6 +93,7 @@ pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Ve
         let [of_first, of_second] = [contender(first), contender(second)];
         let is_wanted = is_about(&arguments.agent, [&of_first.model, &of_second.model])
             && is_about(&respondent, [&of_first.respondent, &of_second.respondent])
+            && arguments.task_type.as_ref().is_none_or(|kind| kind == CHAT || kind == second.question_type.as_str())
             && arguments.since.is_none_or(|since| since <= second.at);
         (is_later && is_wanted).then(|| PairRow {
             judge: judge_name(&compared.judging()),

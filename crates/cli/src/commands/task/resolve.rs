@@ -1,7 +1,5 @@
 //! `hone task resolve`: a person's decision about a task.
 
-use hone_app::config::{PHASES, Places};
-use hone_work::TaskPhase;
 use hone_work::{Resolution, TaskState};
 
 use super::list;
@@ -25,9 +23,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskResolveArguments) -> anyhow:
         (_, true) => Resolution::Reject,
         (false, false) => Resolution::Retry,
     };
-    let phases = TaskPhase::all(Places::of_this_process().tables(PHASES)?)
-        .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
-    let record = store.resolve(record, resolution, arguments.note.as_deref(), &phases)?;
+    let record = store.resolve(record, resolution, arguments.note.as_deref(), &app.phases()?)?;
     match arguments.json.json {
         true => app.output.print_json(&record)?,
         false => app.output.print_line(&list::summary(&record))?,

@@ -3,13 +3,13 @@
 use anyhow::Context;
 use hone_agents::Load;
 use hone_app::StackOptions;
-use hone_app::config::{PHASES, Places};
+use hone_app::config::PHASES;
 use hone_app::evaluation::{Tools, read_assignment};
 use hone_app::judging::reviewers;
 use hone_app::routing::routed_for;
 use hone_bus::Bus;
 use hone_protocol::Envelope;
-use hone_work::{TaskPhase, TaskProgress, TaskRecord, TaskRunner, TaskState};
+use hone_work::{TaskProgress, TaskRecord, TaskRunner, TaskState};
 
 use super::list;
 use crate::arguments::TaskRunArguments;
@@ -23,8 +23,7 @@ use crate::invocation::Invocation;
 /// When the task or the configuration is not valid, a model fails, or a file cannot be used.
 pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
     let store = app.tasks();
-    let phases = TaskPhase::all(Places::of_this_process().tables(PHASES)?)
-        .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
+    let phases = app.phases()?;
     let Tools { tools, settings } = Tools::open(arguments.workspace.workspace())?;
     let record = match (&arguments.resume, &arguments.task) {
         (Some(id), _) => store.find(id)?,

@@ -1,0 +1,233 @@
+//! The critic agent: has what is remembered reviewed while nobody waits for anything.
+//!
+//! Texts that no critic has seen are taken up one after the other, those first that were recalled most often, and of these the
+//! newest. As soon as somebody asks something the agent drops what the critic is doing. A text about which the critic came to
+//! no decision is left to `hone critic vet`.
+
+pub(crate) mod states;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvError, after, select_biased};
+use hone_bus::{Agent, Inbox, Wakeup};
+use hone_judging::{CritiqueSettings, Judge, Review, critique_result};
+use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore};
+use hone_protocol::{
+    CriticMode, CritiqueResult, Envelope, GenerationEvent, Lane, Payload, Prospect, QueryId, Subject, Timestamp,
+    with_causes,
+};
+
+use self::states::{Decide, EngramAtCritic, Idle, Reviewing, StartReview, State, Withdraw};
+use crate::backlog::open_questions::OpenQuestions;
+use crate::gatekeeping::{Criticize, Gatekeeper};
+use crate::machine::AgentState;
+use crate::notes::{Vetter, content_type};
+
+/// The agent's name.
+pub(crate) const NAME: &str = "critic";
+
+/// How long nobody asks anything before the agent takes up a text.
+const REST: Duration = Duration::from_secs(2);
+
+/// How long after it has found nothing to do, or may not go on, the agent looks again.
+const LONG_REST: Duration = Duration::from_secs(60);
+
+/// How many texts without a review are looked at, and how many recollections say which of them matter.
+const CANDIDATES: usize = 200;
+
+/// A critic that reviews what is remembered while nobody waits.
+#[derive(Clone)]
+pub struct BackgroundCritic {
+    /// Who reviews.
+    pub judge: Judge,
+    /// What it is asked, and how much its word counts.
+    pub settings: Arc<CritiqueSettings>,
+    /// Why it neither blocks nor lets pass; `None` if it does.
+    pub disregarded: Option<String>,
+}
+
+/// What the agent needs from outside.
+#[derive(Clone)]
+pub(crate) struct CriticParts {
+    pub(crate) store: MemoryStore,
+    pub(crate) critic: BackgroundCritic,
+}
+
+/// The agent.
+pub(crate) struct CriticAgent {
+    parts: CriticParts,
+    state: State,
+    open: OpenQuestions,
+    /// When the next text may be taken up.
+    not_before: Instant,
+}
+
+/// What can happen to the agent.
+pub(crate) enum Event {
+    Heard(Wakeup<GenerationEvent>),
+    /// Nobody has said anything for a while.
+    Rest,
+}
+
+/// Stands for the critic where it is asked by the agent itself.
+struct Unasked;
+
+impl Criticize for Unasked {
+    fn criticize(&self, _: hone_protocol::ContentType, _: &str, _: &str) -> CritiqueResult {
+        CritiqueResult::default()
+    }
+}
+
+impl CriticAgent {
+    pub(crate) fn new(mut parts: CriticParts) -> Self {
+        parts.critic.judge = parts.critic.judge.in_lane(Lane::Batch).of_unknown_authors();
+        let not_before = Instant::now() + REST;
+        CriticAgent { parts, state: State::default(), open: OpenQuestions::default(), not_before }
+    }
+
+    fn keeper(&self) -> Gatekeeper<'_> {
+        let (store, settings) = (&self.parts.store, &*self.parts.critic.settings);
+        Gatekeeper { store, critic: &Unasked, settings, is_batch: false, clock: &Timestamp::now }
+    }
+
+    fn receive(&mut self, message: &Envelope) {
+        self.rest(REST);
+        if self.open.take(message) {
+            self.make_room();
+        }
+    }
+
+    /// Drops what the critic is doing. The text is taken up again later.
+    fn make_room(&mut self) {
+        self.state = State::Idle(match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle,
+            State::Reviewing(reviewing, _) => reviewing.act(Withdraw),
+        });
+    }
+
+    fn rest(&mut self, duration: Duration) {
+        self.not_before = self.not_before.max(Instant::now() + duration);
+    }
+
+    /// Takes up the next text.
+    fn begin(&mut self) {
+        let next = self.next().unwrap_or_else(|error| {
+            tracing::info!("nothing is reviewed now: {}", with_causes(&error));
+            None
+        });
+        let Some((engram, context)) = next else { return self.rest(LONG_REST) };
+        let BackgroundCritic { judge, settings, .. } = &self.parts.critic;
+        let run = judge.start(settings.task(content_type(engram.kind), &engram.answer, &context), "");
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => State::Reviewing(idle.act(StartReview), Box::new(EngramAtCritic { engram, run })),
+            other => other,
+        };
+    }
+
+    /// A text that the critic may be asked about now, and its context.
+    fn next(&self) -> Result<Option<(Engram, String)>, MemoryError> {
+        if self.parts.critic.judge.refusal("").is_some() {
+            return Ok(None);
+        }
+        let vetter = Vetter { gatekeeper: self.keeper() };
+        let is_new = |engram: &Engram| engram.vetting.note.is_none() && engram.vetting.critique.is_none();
+        let mut pending: Vec<Engram> = vetter.pending(CANDIDATES)?.into_iter().filter(is_new).collect();
+        if pending.is_empty() {
+            return Ok(None);
+        }
+        let recalled = self.recalled()?;
+        // The sort is stable: of equally useful ones, the newest comes first.
+        pending.sort_by_key(|engram| std::cmp::Reverse(recalled.get(&engram.query_id).copied().unwrap_or_default()));
+        for engram in pending {
+            let kind = content_type(engram.kind);
+            let keeper = &vetter.gatekeeper;
+            if keeper.mode(kind)? != CriticMode::Off && keeper.refusal(kind)?.is_none() && self.may_review(&engram) {
+                let context = vetter.context(&engram)?;
+                return Ok(Some((engram, context)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn may_review(&self, engram: &Engram) -> bool {
+        self.parts.critic.settings.self_critique || engram.model != self.parts.critic.judge.settings().model
+    }
+
+    /// How often each text was recalled lately.
+    fn recalled(&self) -> Result<HashMap<QueryId, usize>, MemoryError> {
+        let recollections =
+            EventFilter { subjects: vec![Subject::MemoryRecalled], last: Some(CANDIDATES), ..EventFilter::default() };
+        let mut counts = HashMap::new();
+        for (_, envelope) in self.parts.store.events(&recollections, None)? {
+            if let Payload::MemoryRecalled(recall) = &envelope.payload {
+                recall.engrams.iter().for_each(|engram| *counts.entry(engram.query_id).or_default() += 1);
+            }
+        }
+        Ok(counts)
+    }
+
+    fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => State::Idle(idle),
+            State::Reviewing(reviewing, mut work) => match work.run.take(channel, event) {
+                Some(review) => State::Idle(self.conclude(reviewing, &work.engram, &review)),
+                None => State::Reviewing(reviewing, work),
+            },
+        };
+    }
+
+    fn conclude(&mut self, reviewing: Reviewing, engram: &Engram, review: &Review) -> Idle {
+        let is_author = engram.model == self.parts.critic.judge.settings().model;
+        let disregarded = match is_author {
+            true => Some(format!("{} criticizes its own text", engram.model)),
+            false => self.parts.critic.disregarded.clone(),
+        };
+        let kind = content_type(engram.kind);
+        let mut result = critique_result(kind, review, disregarded.as_deref());
+        result.judging.self_graded = is_author;
+        if result.judging.prospect() == Some(Prospect::Failed) {
+            tracing::info!("the critic failed: {}", result.judging.failure.unwrap_or_default());
+            self.rest(LONG_REST);
+        } else if let Err(error) = self.keeper().conclude(engram, kind, result) {
+            tracing::info!("a review is not stored: {}", with_causes(&error));
+            self.rest(LONG_REST);
+        }
+        reviewing.act(Decide)
+    }
+}
+
+impl Agent for CriticAgent {
+    type Event = Event;
+
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let heard = match &self.state {
+            State::Idle(_) if self.open.is_empty() => {
+                let rest = after(self.not_before.saturating_duration_since(Instant::now()));
+                return select_biased! {
+                    recv(inbox.stop()) -> _ => None,
+                    recv(inbox.messages()) -> message => message.ok().map(Wakeup::Message).map(Event::Heard),
+                    recv(rest) -> _ => Some(Event::Rest),
+                };
+            }
+            State::Idle(_) => inbox.wait([]),
+            State::Reviewing(_, work) => inbox.wait(work.run.channels()),
+        };
+        heard.map(Event::Heard)
+    }
+
+    fn handle_event(&mut self, event: Event, _: &mut Inbox) {
+        match event {
+            Event::Heard(Wakeup::Message(message)) => self.receive(&message),
+            Event::Heard(Wakeup::Work(channel, event)) => self.follow(channel, event),
+            Event::Rest => self.begin(),
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Inbox) {
+        self.make_room();
+    }
+
+    fn recover(&mut self, _: &Envelope) {}
+}
