@@ -19,5 +19,6 @@ npm ci --prefix tests/page --no-audit --no-fund --silent
 
 CHROMIUM=$(command -v chromium)
 HONE_TEST_MODEL=$models/SmolLM2-135M-Instruct.Q4_1.gguf
-export HONE=$hone CHROMIUM HONE_TEST_MODEL PAGE_PICTURES=$pictures
+HONE_TEST_EMBEDDER=$models/all-MiniLM-L6-v2
+export HONE=$hone CHROMIUM HONE_TEST_MODEL HONE_TEST_EMBEDDER PAGE_PICTURES=$pictures
 timeout 600 node --test --test-reporter=spec tests/page/page.test.mjs

@@ -413,6 +413,37 @@ test("everything is reached with the keyboard alone", async () => {
   assert.equal(await page.locator("#panel").isVisible(), false);
 });
 
+test("what was recalled stands at the answer and is forgotten there", async () => {
+  const recalling = await home.serve({ HONE_MEMORY_EMBEDDER: process.env.HONE_TEST_EMBEDDER });
+  try {
+    const { address } = recalling;
+    await open(DESKTOP, { address });
+    await ask("My name is Mario and I live in Turin.");
+    await (await answered()).locator(".content").waitFor();
+    await page.goto("about:blank");
+    await page.goto(address);
+    await ask("In which city do I live?");
+    const used = (await answered()).locator(".memories");
+    await used.getByText(/^\d memor(y|ies) used$/).click();
+    await picture("recalled");
+    await checkAccessibility("an answer with what was recalled");
+    await page.reload();
+    const kept = page.locator(".turn.answer .memories");
+    await kept.getByText(/^\d memor(y|ies) used$/).click();
+    const count = await kept.locator("li").count();
+    const item = kept.locator("li").first();
+    assert.match(await item.innerText(), /Turin/);
+    await item.getByRole("button", { name: /^Forget/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Forget" }).click();
+    await item.getByText("Forgotten").waitFor();
+    await page.reload();
+    await page.locator(".turn.answer .content").waitFor();
+    assert.equal(await kept.locator("li").count(), count - 1, "a reload does not bring it back");
+  } finally {
+    await recalling.stop();
+  }
+});
+
 test("what the critic has blocked is reviewed on the page", async () => {
   const critique = { at: Date.now(), mode: "hard", content_type: "research", level: "block", validity_score: 0.1, challenges: [] };
   const said = { suggested_improvements: [], strongest_counterargument: "", should_block: true, reasoning: "Rome is older." };

@@ -3,7 +3,7 @@
 import { call, conversationPath, eventsOf, request } from "./api.js";
 import { badge } from "./badge.js";
 import { Sides, wanted } from "./compare.js";
-import { announce, byId, copied, element, fillWithRendered, iconButton } from "./elements.js";
+import { announce, byId, confirmed, copied, element, fillWithRendered, iconButton } from "./elements.js";
 
 /** How near to its end a conversation follows what is written, in pixels. */
 const NEAR = 80;
@@ -174,6 +174,7 @@ function answerOf(exchange, index) {
     { class: "turn answer" },
     element("h2", { class: "hidden", text: "hone" }),
     thinking ? thoughts(thinking) : null,
+    memories(exchange.recalled),
     sides.verdict,
     sides.box,
     endings.has(exchange.finish_reason)
@@ -181,6 +182,36 @@ function answerOf(exchange, index) {
       : null,
     foot,
   );
+}
+
+/** What was recalled for an answer; each can be forgotten. */
+function memories(recalled) {
+  if (!recalled?.length) return null;
+  const title = `${recalled.length} ${recalled.length === 1 ? "memory" : "memories"} used`;
+  const items = recalled.map((engram) => memoryOf(engram, recalled));
+  return element(
+    "details",
+    { class: "thinking memories" },
+    element("summary", { text: title }),
+    element("ul", {}, ...items),
+  );
+}
+
+function memoryOf(engram, recalled) {
+  const { query_id: id, query } = engram;
+  const forget = async () => {
+    if (!(await confirmed("Forget this?", `“${query}” is removed from memory.`, "Forget"))) return;
+    try {
+      await call(`/hone/v1/memory/${id}`, { method: "DELETE" });
+      recalled.splice(recalled.indexOf(engram), 1);
+      item.replaceChildren(element("span", { class: "quiet", text: "Forgotten" }));
+    } catch (error) {
+      complain(error.message);
+    }
+  };
+  const button = element("button", { type: "button", class: "quiet", text: "Forget", "aria-label": `Forget: ${query}`, onclick: forget });
+  const item = element("li", {}, element("span", { text: query }), " ", button);
+  return item;
 }
 
 function thoughts(text) {
@@ -409,12 +440,8 @@ class Running {
   }
 
   recall(engrams) {
-    if (engrams.length === 0) return;
-    const items = engrams.map((engram) => element("li", { text: engram.query }));
-    const title = `${engrams.length} ${engrams.length === 1 ? "memory" : "memories"} used`;
-    this.content.before(
-      element("details", { class: "thinking" }, element("summary", { text: title }), element("ul", {}, ...items)),
-    );
+    const used = memories(engrams);
+    if (used) this.content.before(used);
   }
 
   think(text) {

@@ -257,6 +257,7 @@ mod tests {
             finish_reason: Some(FinishReason::Stop),
             timings: Timings::default(),
             query_id: Some(QueryId::from_bits(7)),
+            recalled: Vec::new(),
         };
         let conversation =
             SavedConversation { exchanges: [exchange].into_iter().collect(), ..kept.load(&name).unwrap() };

@@ -168,6 +168,7 @@ mod tests {
             finish_reason: None,
             timings: Timings::default(),
             query_id: None,
+            recalled: Vec::new(),
         };
         let exchanges = questions.iter().map(exchange).collect();
         let conversation = SavedConversation { exchanges, ..SavedConversation::default() };

@@ -31,6 +31,9 @@ pub struct SavedExchange {
     /// The exchange's id on the bus and in memory; `None` in conversations saved before memory existed.
     #[serde(default)]
     pub query_id: Option<QueryId>,
+    /// What was recalled for the answer, if a page asked. The texts stand in memory alone, where they can be forgotten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recalled: Vec<QueryId>,
 }
 
 /// A conversation as it is saved.
@@ -230,7 +233,10 @@ impl Session {
         if let Some(OpenQuestion { question, model, .. }) = self.open.take() {
             let (model, query_id) = (model.unwrap_or_else(|| self.model().to_string()), Some(query_id));
             let thinking = String::new();
-            self.exchanges.push(SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id });
+            let recalled = Vec::new();
+            let exchange =
+                SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id, recalled };
+            self.exchanges.push(exchange);
         }
     }
 

@@ -14,9 +14,9 @@ use hone_app::Stack;
 use hone_app::describe::on_one_line;
 use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
-use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, RespondentId, Subject};
+use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, Recall, RecalledEngram, RespondentId, Subject};
 
-use super::explanation::{Explanation, explain, no_answer_b};
+use super::explanation::{Explanation, explain, no_answer_b, recalled};
 use crate::badge::badge;
 use crate::events::event_line;
 use crate::terminal::Line;
@@ -120,6 +120,12 @@ impl Announcements {
         explain(id, exchange.as_ref(), stack)
     }
 
+    /// What was recalled for an answer, in the order of the searches.
+    pub(crate) fn recalled(&self, id: QueryId, stack: &Stack) -> Vec<RecalledEngram> {
+        let exchange = self.lock().exchanges.get(&id).cloned();
+        recalled(id, exchange.as_ref(), stack.store())
+    }
+
     fn hear(&self, envelope: &Envelope, announced: Announced) {
         let badge = self.lock().take(envelope);
         if announced.events {
@@ -145,6 +151,7 @@ impl Board {
                 self.latest = Some(id);
                 None
             }
+            ExchangeChange::Recalled(RespondentId::A, recall) => recalled_line(recall),
             ExchangeChange::Failed(RespondentId::B, error) => self.once(no_answer_b(error)),
             ExchangeChange::Graded(RespondentId::A, critique) => {
                 self.badge(id, critique).or_else(|| self.failure(id, &critique.grade))
@@ -192,9 +199,16 @@ impl Drop for Listener {
     }
 }
 
+/// What an answer was given from, so that nobody takes it for the model's knowledge.
+fn recalled_line(recall: &Recall) -> Option<Line> {
+    let questions: Vec<String> = recall.engrams.iter().map(|engram| on_one_line(&engram.query)).collect();
+    (!questions.is_empty())
+        .then(|| Line::plain(format!("recalled: {} (/forget removes it from memory)", questions.join("; "))))
+}
+
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{GenerateError, Judging, Payload, SessionId};
+    use hone_protocol::{GenerateError, Judging, JudgingMethod, Payload, RecallMode, SessionId};
 
     use super::*;
     use crate::terminal::Output;
@@ -243,5 +257,30 @@ mod tests {
         let silent = about_second(silent, RespondentId::B);
         check(&[silent.clone(), silent], &["respondent B gave no answer: generation failed: no memory"]);
         check(&[critique(SECOND, RespondentId::B, Some(4))], &[]);
+    }
+
+    #[test]
+    fn what_an_answer_was_given_from_is_said() {
+        let recalled = |queries: &[&str]| {
+            let engrams = queries.iter().map(|query| RecalledEngram {
+                query_id: FIRST,
+                query: (*query).to_owned(),
+                answer: "Mario.".to_owned(),
+                score: None,
+                similarity: 0.75,
+                relevance: 0.75,
+                self_graded: false,
+                judging_method: JudgingMethod::default(),
+                words: 0.5,
+                is_fact: false,
+                is_unreviewed: false,
+            });
+            let recall = Recall { mode: RecallMode::Context, search: String::new(), engrams: engrams.collect() };
+            let payload = Payload::MemoryRecalled(recall);
+            Envelope::new("memory", SessionId::from_bits(9), payload).about(SECOND, SECOND, RespondentId::A)
+        };
+        check(&[recalled(&[])], &[]);
+        let expected = "recalled: Who am I?; Who\u{a0}else? (/forget removes it from memory)".replace('\u{a0}', " ");
+        check(&[recalled(&["Who am I?", "Who\nelse?"])], &[&expected]);
     }
 }

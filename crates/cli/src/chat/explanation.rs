@@ -142,7 +142,7 @@ fn text_of_b(heard: Option<&RespondentReply>, b: Option<&Engram>, grade_a: Optio
 }
 
 /// What was recalled for respondent A, in the order of the searches.
-fn recalled(id: QueryId, exchange: Option<&Exchange>, store: Option<&MemoryStore>) -> Vec<RecalledEngram> {
+pub(super) fn recalled(id: QueryId, exchange: Option<&Exchange>, store: Option<&MemoryStore>) -> Vec<RecalledEngram> {
     if let Some(exchange) = exchange {
         return exchange.recalls().iter().flat_map(|recall| recall.engrams.clone()).collect();
     }

@@ -11,6 +11,7 @@ use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Stack};
+use hone_memory::Update;
 use hone_protocol::{QueryId, Rating};
 use time::OffsetDateTime;
 
@@ -131,6 +132,7 @@ impl Shell<'_> {
             SlashCommand::Undo => self.undo(screen),
             SlashCommand::Stats => statistics(&self.session, screen),
             SlashCommand::Why(number) => self.explain(number, screen),
+            SlashCommand::Forget(number) => self.forget(number, screen),
             SlashCommand::Rate(rating) => self.rate(rating, screen),
             SlashCommand::Exit => return Ok(Flow::Leave),
         };
@@ -204,6 +206,31 @@ impl Shell<'_> {
         rows.extend(explanation.rows);
         screen.say_rows(&rows)?;
         explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
+    }
+
+    /// Forgets what was recalled for the last answer.
+    fn forget(&self, number: Option<usize>, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let (_, _, id) = self.find_answer(None)?;
+        let store = self.stack.store().context("nothing is remembered (memory.mode is off)")?;
+        let recalled = self.announcements.recalled(id, self.stack);
+        let numbered =
+            || recalled.iter().enumerate().map(|(index, engram)| format!("\n{}  {}", index + 1, engram.query));
+        let chosen = match (number, recalled.as_slice()) {
+            (_, []) => anyhow::bail!("nothing was recalled for the last answer"),
+            (None, [only]) => only,
+            (None, several) => {
+                anyhow::bail!("{} were recalled: /forget N{}", several.len(), numbered().collect::<String>())
+            }
+            (Some(number), several) => several
+                .get(number - 1)
+                .with_context(|| format!("there is no number {number}:{}", numbered().collect::<String>()))?,
+        };
+        let removed = store.remove(&[chosen.query_id])?;
+        screen.note(&match removed.first() {
+            Some(Update::Merged) => format!("forgotten: {}", attachments::label(&chosen.query)),
+            _ => format!("it was forgotten before: {}", attachments::label(&chosen.query)),
+        });
+        Ok(())
     }
 
     fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {

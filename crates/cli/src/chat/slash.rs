@@ -37,6 +37,8 @@ pub(crate) enum SlashCommand {
     Stats,
     /// Show why an answer got its grade, and what was recalled for it: the one with this number, or the last.
     Why(Option<usize>),
+    /// Forget something that was recalled for the last answer: the one with this number, or the only one.
+    Forget(Option<usize>),
     /// Rate the last answer as good or bad.
     Rate(Rating),
     /// Leave.
@@ -51,7 +53,7 @@ pub(crate) struct Description {
 }
 
 /// Every command, in the order of `/help`.
-pub(crate) const COMMANDS: [Description; 19] = [
+pub(crate) const COMMANDS: [Description; 20] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
     describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
@@ -72,6 +74,7 @@ pub(crate) const COMMANDS: [Description; 19] = [
         "[N]",
         "show why the last answer got its grade, or answer N as /show numbers them: scores, comparison, recollections",
     ),
+    describe("forget", "[N]", "remove from memory what was recalled for the last answer, or the Nth of several"),
     describe("good", "", "say that the last answer was good"),
     describe("bad", "", "say that the last answer was bad"),
     describe("exit", "", "leave (as Ctrl-D does)"),
@@ -105,6 +108,7 @@ impl SlashCommand {
             "undo" => SlashCommand::Undo,
             "stats" => SlashCommand::Stats,
             "why" => return number("why", argument).map(SlashCommand::Why),
+            "forget" => return number("forget", argument).map(SlashCommand::Forget),
             "good" => SlashCommand::Rate(Rating::Good),
             "bad" => SlashCommand::Rate(Rating::Bad),
             "exit" | "quit" | "bye" => SlashCommand::Exit,

@@ -14,8 +14,8 @@ use futures_util::stream::unfold;
 use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
-    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role, SecondAnswer,
-    SessionId, ThinkingOptions,
+    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RecalledEngram, RespondentId, Response,
+    Role, SecondAnswer, SessionId, ThinkingOptions,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use super::blocking;
-use super::conversations::exchange_json;
+use super::conversations::{exchange_json, recalled_json};
 use super::sessions::{Session, Turn};
 use super::shapes::HoneStopped;
 use crate::clients::Client;
@@ -136,6 +136,8 @@ struct Talk {
     model: String,
     thinking: ThinkingOptions,
     second: SecondAnswer,
+    /// What was recalled for the answer.
+    recalled: Vec<RecalledEngram>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -187,6 +189,7 @@ impl Talk {
             model,
             thinking,
             second,
+            recalled: Vec::new(),
             _room: room,
         };
         Ok(talk)
@@ -244,6 +247,7 @@ impl Talk {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
             if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, page).await {
+                self.recalled = exchange.recalls().iter().flat_map(|recall| recall.engrams.clone()).collect();
                 if let Ending::Answered(id, response, is_kept) = &mut ending
                     && self.shared.parts.memory.is_some()
                 {
@@ -283,14 +287,15 @@ impl Talk {
         is_kept: bool,
         left_out: usize,
     ) -> Result<Value, ApiError> {
-        let exchange = saved_exchange(id, &response);
+        let exchange = saved_exchange(id, &response, &self.recalled);
+        let recalled = self.recalled.iter().map(|engram| recalled_json(engram.query_id, &engram.query));
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
         let event = json!({
             "type": "answered",
             "conversation": self.turn.name(),
             "index": index,
-            "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index)),
+            "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index), recalled.collect()),
             "is_compared": self.second != SecondAnswer::Unwanted,
             "left_out": left_out,
             "is_remembered": is_kept,
@@ -425,7 +430,8 @@ async fn begin_conversation(
     blocking(move || conversations.begin(&question, &model)).await
 }
 
-fn saved_exchange(id: QueryId, response: &Response) -> SavedExchange {
+fn saved_exchange(id: QueryId, response: &Response, recalled: &[RecalledEngram]) -> SavedExchange {
     let Response { query: question, answer, thinking, model, finish_reason, timings, .. } = response.clone();
-    SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id: Some(id) }
+    let recalled = recalled.iter().map(|engram| engram.query_id).collect();
+    SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id: Some(id), recalled }
 }

@@ -149,6 +149,7 @@ fn exchange() -> Value {
     object(
         [
             ("branch", nullable(branch())),
+            ("recalled", list(object([("query_id", text()), ("query", text())], []))),
             ("question", text()),
             ("answer", text()),
             ("thinking", text()),
