@@ -5,7 +5,7 @@
 # that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
-#   HONE_PROFILE                         the profile that is built (dist: with link-time optimization, without symbols)
+#   HONE_PROFILE                         the profile that is built (dist: small, without symbols)
 #
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
@@ -101,15 +101,16 @@ archive() {
 
 # release SYSTEM TARGET
 release() {
-    local system=$1 target=$2 name=hone-$version-$2 binary started
+    local system=$1 target=$2 name=hone-$version-$2 binary started folding=()
     if ! prepare "$target" >"$work/why"; then
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
     fi
-    # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The link-time optimization takes
-    # the level of the crate that is linked, and at that of a small binary it leaves the kernels several times as slow.
+    # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The linker for this target is
+    # Rust's own, which can keep one of several functions with the same code.
+    [ "$target" != x86_64-unknown-linux-gnu ] || folding=(-C link-arg=-Wl,--icf=all)
     cargo rustc --profile "$profile" --locked --package hone --bin hone "${cross[@]}" "${features[@]}" -- \
-        -C strip=symbols -C opt-level=3 >&2
+        -C strip=symbols "${folding[@]}" >&2
     binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then

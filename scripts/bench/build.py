@@ -71,7 +71,7 @@ def units(folder):
 
 
 def dist(folder):
-    command = "cargo rustc --profile dist --locked --package hone --bin hone -- -C strip=symbols -C opt-level=3".split()
+    command = "cargo rustc --profile dist --locked --package hone --bin hone -- -C strip=symbols".split()
     elapsed, processor = timed(command, folder, CARGO_INCREMENTAL="0")
     print(f"dist: {minutes(elapsed)}, {minutes(processor)} of processor, {megabytes(folder / 'target/dist/hone')}")
 

@@ -4,7 +4,7 @@
 #
 #   scripts/record.sh reference [--check] [configuration | commands]
 #
-#   HONE   the program (target/release/hone, built if necessary); the configuration does not need it
+#   HONE   the program (the debug build, built if necessary); the configuration does not need it
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -22,8 +22,8 @@ outcome=0
 for page in "${pages[@]}"; do
     program=()
     if [ "$page" = commands ]; then
-        program=("${HONE:-target/release/hone}")
-        [ -n "${HONE:-}" ] || cargo build --release --locked
+        program=("${HONE:-${CARGO_TARGET_DIR:-target}/debug/hone}")
+        [ -n "${HONE:-}" ] || cargo build --locked
     fi
     python3 -B "scripts/record/reference/$page.py" ${check[@]+"${check[@]}"} ${program[@]+"${program[@]}"} || outcome=$?
 done

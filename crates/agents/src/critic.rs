@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvError, after, select_biased};
 use hone_bus::{Agent, Inbox, Wakeup};
 use hone_judging::{CritiqueSettings, Judge, Review, critique_result};
-use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore};
+use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore, Vetting};
 use hone_protocol::{
     CriticMode, CritiqueResult, Envelope, GenerationEvent, Lane, Payload, Prospect, QueryId, Subject, Timestamp,
     with_causes,
@@ -24,6 +24,7 @@ use crate::backlog::open_questions::OpenQuestions;
 use crate::gatekeeping::{Criticize, Gatekeeper};
 use crate::machine::AgentState;
 use crate::notes::{Vetter, content_type};
+use crate::recall::SCOPE_OF_CLIENTS;
 
 /// The agent's name.
 pub(crate) const NAME: &str = "critic";
@@ -132,7 +133,11 @@ impl CriticAgent {
             return Ok(None);
         }
         let vetter = Vetter { gatekeeper: self.keeper() };
-        let is_new = |engram: &Engram| engram.vetting.note.is_none() && engram.vetting.critique.is_none();
+        // What programs ask is recalled only if they want it.
+        let is_new = |engram: &Engram| {
+            let Vetting { note: None, critique: None, .. } = engram.vetting else { return false };
+            engram.scope.as_deref() != Some(SCOPE_OF_CLIENTS)
+        };
         let mut pending: Vec<Engram> = vetter.pending(CANDIDATES)?.into_iter().filter(is_new).collect();
         if pending.is_empty() {
             return Ok(None);

@@ -122,7 +122,7 @@ impl Recaller {
 }
 
 /// The scope of what programs ask on their own behalf.
-const SCOPE_OF_CLIENTS: &str = "client";
+pub(crate) const SCOPE_OF_CLIENTS: &str = "client";
 
 /// The bytes of the instructions' digest that name their scope.
 const SCOPE_BYTES: usize = 8;

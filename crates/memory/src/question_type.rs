@@ -147,11 +147,11 @@ impl QuestionType {
             return QuestionType::Code;
         }
         let asked: Vec<String> = words(read).collect();
-        let is_in = |word: &&str| match word.strip_suffix('*') {
+        let is_in = |word: &str| match word.strip_suffix('*') {
             Some(beginning) => asked.iter().any(|asked| asked.starts_with(beginning)),
             None => asked.iter().any(|asked| asked == word),
         };
-        let told = WORDS.iter().find(|(_, words)| words.iter().any(|word| is_in(&word)));
+        let told = WORDS.iter().find(|(_, words)| words.iter().any(|word| is_in(word)));
         match told {
             Some((kind, _)) if *kind <= QuestionType::Math => *kind,
             _ if is_calculation(read) => QuestionType::Math,
