@@ -62,7 +62,7 @@ fn whatever_the_built_in_model_writes_the_task_ends_and_all_is_recorded() {
     assert_eq!((of_type("evaluation.started"), n_evaluated), (attempts.len(), attempts.len()));
     assert_eq!(of_type("task.accepted") + of_type("task.escalated"), 1);
     let report = home.json(&["report", "--json"]);
-    assert_eq!(report["decisions"]["small"]["attempts"], attempts.len());
+    assert_eq!(report["work"]["types"]["small"]["decisions"]["attempts"], attempts.len());
     let inbox = home.run(&["task", "inbox", "--json"]);
     assert_eq!(inbox.stdout.lines().count(), usize::from(run.code == 3));
 }

@@ -182,7 +182,7 @@ impl Language {
             assert_eq!(subjects.iter().filter(|one| *one == subject).count(), *count, "{subject} in {subjects:?}");
         }
         let report = stage.home.json(&["report", "--json"]);
-        let decisions = &report["decisions"][self.name];
+        let decisions = &report["work"]["types"][self.name]["decisions"];
         let found = ["accepted", "retried", "reassigned", "escalated"].map(|name| decisions[name].as_f64().unwrap());
         for (found, expected) in found.iter().zip(shares) {
             assert!((found - expected).abs() < 1e-9, "{decisions:#}");

@@ -1,19 +1,19 @@
 //! The critic agent: has what is remembered reviewed while nobody waits for anything.
 //!
 //! Texts that no critic has seen are taken up one after the other, those first that were recalled most often, and of these the
-//! newest. As soon as somebody asks something the agent drops what the critic is doing. A text about which the critic came to
-//! no decision is left to `hone critic vet`.
+//! newest. As soon as somebody asks something the agent drops what the critic is doing. Texts that the critic wrote itself, and
+//! those about which it came to no decision, are left to `hone critic vet`.
 
 pub(crate) mod states;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvError, after, select_biased};
 use hone_bus::{Agent, Inbox, Wakeup};
 use hone_judging::{CritiqueSettings, Judge, Review, critique_result};
-use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore, Vetting};
+use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore};
 use hone_protocol::{
     CriticMode, CritiqueResult, Envelope, GenerationEvent, Lane, Payload, Prospect, QueryId, Subject, Timestamp,
     with_causes,
@@ -24,7 +24,6 @@ use crate::backlog::open_questions::OpenQuestions;
 use crate::gatekeeping::{Criticize, Gatekeeper};
 use crate::machine::AgentState;
 use crate::notes::{Vetter, content_type};
-use crate::recall::SCOPE_OF_CLIENTS;
 
 /// The agent's name.
 pub(crate) const NAME: &str = "critic";
@@ -34,6 +33,12 @@ const REST: Duration = Duration::from_secs(2);
 
 /// How long after it has found nothing to do, or may not go on, the agent looks again.
 const LONG_REST: Duration = Duration::from_secs(60);
+
+/// How long the agent leaves a critic alone that cannot work, at first; twice as long after every further failure.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// How many texts without a review are looked at, and how many recollections say which of them matter.
 const CANDIDATES: usize = 200;
@@ -45,8 +50,6 @@ pub struct BackgroundCritic {
     pub judge: Judge,
     /// What it is asked, and how much its word counts.
     pub settings: Arc<CritiqueSettings>,
-    /// Why it neither blocks nor lets pass; `None` if it does.
-    pub disregarded: Option<String>,
 }
 
 /// What the agent needs from outside.
@@ -63,6 +66,9 @@ pub(crate) struct CriticAgent {
     open: OpenQuestions,
     /// When the next text may be taken up.
     not_before: Instant,
+    pause: Duration,
+    /// Texts at which the critic has failed in this process.
+    failed: HashSet<QueryId>,
 }
 
 /// What can happen to the agent.
@@ -85,12 +91,13 @@ impl CriticAgent {
     pub(crate) fn new(mut parts: CriticParts) -> Self {
         parts.critic.judge = parts.critic.judge.in_lane(Lane::Batch).of_unknown_authors();
         let not_before = Instant::now() + REST;
-        CriticAgent { parts, state: State::default(), open: OpenQuestions::default(), not_before }
+        let (state, open, failed) = (State::default(), OpenQuestions::default(), HashSet::new());
+        CriticAgent { parts, state, open, not_before, pause: SHORTEST_PAUSE, failed }
     }
 
     fn keeper(&self) -> Gatekeeper<'_> {
         let (store, settings) = (&self.parts.store, &*self.parts.critic.settings);
-        Gatekeeper { store, critic: &Unasked, settings, is_batch: false, clock: &Timestamp::now }
+        Gatekeeper { store, critic: &Unasked, settings, is_batch: true, clock: &Timestamp::now }
     }
 
     fn receive(&mut self, message: &Envelope) {
@@ -133,12 +140,8 @@ impl CriticAgent {
             return Ok(None);
         }
         let vetter = Vetter { gatekeeper: self.keeper() };
-        // What programs ask is recalled only if they want it.
-        let is_new = |engram: &Engram| {
-            let Vetting { note: None, critique: None, .. } = engram.vetting else { return false };
-            engram.scope.as_deref() != Some(SCOPE_OF_CLIENTS)
-        };
-        let mut pending: Vec<Engram> = vetter.pending(CANDIDATES)?.into_iter().filter(is_new).collect();
+        let mut pending: Vec<Engram> =
+            vetter.untried(CANDIDATES)?.into_iter().filter(|engram| self.may_review(engram)).collect();
         if pending.is_empty() {
             return Ok(None);
         }
@@ -146,9 +149,8 @@ impl CriticAgent {
         // The sort is stable: of equally useful ones, the newest comes first.
         pending.sort_by_key(|engram| std::cmp::Reverse(recalled.get(&engram.query_id).copied().unwrap_or_default()));
         for engram in pending {
-            let kind = content_type(engram.kind);
-            let keeper = &vetter.gatekeeper;
-            if keeper.mode(kind)? != CriticMode::Off && keeper.refusal(kind)?.is_none() && self.may_review(&engram) {
+            let (kind, keeper) = (content_type(engram.kind), &vetter.gatekeeper);
+            if keeper.mode(kind)? != CriticMode::Off && keeper.refusal(kind)?.is_none() {
                 let context = vetter.context(&engram)?;
                 return Ok(Some((engram, context)));
             }
@@ -156,8 +158,12 @@ impl CriticAgent {
         Ok(None)
     }
 
+    /// Whether this critic is the one for a text, did not write it, and has not failed at it.
     fn may_review(&self, engram: &Engram) -> bool {
-        self.parts.critic.settings.self_critique || engram.model != self.parts.critic.judge.settings().model
+        let BackgroundCritic { judge, settings } = &self.parts.critic;
+        let model = judge.settings().model.as_str();
+        let is_its = settings.critic_of(&engram.model).is_none_or(|critic| critic == model);
+        is_its && engram.model != model && !self.failed.contains(&engram.query_id)
     }
 
     /// How often each text was recalled lately.
@@ -184,18 +190,17 @@ impl CriticAgent {
     }
 
     fn conclude(&mut self, reviewing: Reviewing, engram: &Engram, review: &Review) -> Idle {
-        let is_author = engram.model == self.parts.critic.judge.settings().model;
-        let disregarded = match is_author {
-            true => Some(format!("{} criticizes its own text", engram.model)),
-            false => self.parts.critic.disregarded.clone(),
-        };
         let kind = content_type(engram.kind);
-        let mut result = critique_result(kind, review, disregarded.as_deref());
-        result.judging.self_graded = is_author;
+        let result = critique_result(kind, review, None);
         if result.judging.prospect() == Some(Prospect::Failed) {
             tracing::info!("the critic failed: {}", result.judging.failure.unwrap_or_default());
-            self.rest(LONG_REST);
-        } else if let Err(error) = self.keeper().conclude(engram, kind, result) {
+            self.failed.insert(engram.query_id);
+            self.rest(self.pause);
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+            return reviewing.act(Decide);
+        }
+        self.pause = SHORTEST_PAUSE;
+        if let Err(error) = self.keeper().conclude(engram, kind, result) {
             tracing::info!("a review is not stored: {}", with_causes(&error));
             self.rest(LONG_REST);
         }

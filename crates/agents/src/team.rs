@@ -115,7 +115,8 @@ impl Team {
             };
             team.remember(bus, memory, judging, extraction)?;
         }
-        if let (Some(store), Some(critic)) = (&store, parts.critic) {
+        // Without grades, nobody hears when a question is done with.
+        if let (Some(store), Some(critic), true) = (&store, parts.critic, grades) {
             let (name, subjects) = (critic::NAME, backlog::SUBJECTS.to_vec());
             let parts = CriticParts { store: store.clone(), critic };
             team.add(bus, name, subjects, move || CriticAgent::new(parts.clone()))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
+use hone_agents::{BackgroundCritic, Load, MemoryParts, RespondentB, TeamParts};
 use hone_engine::{EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, check_file};
 use hone_judging::{FenceKey, Jury, Marks, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
@@ -20,7 +20,6 @@ use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
-use crate::judging::background_critic;
 use crate::progress::Progress;
 use crate::room::largest_file;
 use crate::running::borrowing::{BorrowedEngine, Lender};
@@ -45,11 +44,16 @@ pub struct StackOptions {
     pub grades_due: bool,
     /// Whether due answers from earlier are graded while nobody waits.
     pub works_off_backlog: bool,
+    /// What finds the critic that reviews what is remembered while nobody waits, if one is to.
+    pub critic: Option<FindCritic>,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub keeps_prefix: bool,
     /// How many questions are taken at once.
     pub load: Load,
 }
+
+/// Finds the critic of a configuration, on an engine; `None` where there is none whose word counts.
+pub type FindCritic = fn(&App, &Arc<dyn Generate>) -> Option<BackgroundCritic>;
 
 /// What a front end works with.
 pub struct App {
@@ -226,7 +230,7 @@ impl App {
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
         let StackOptions { works_off_backlog, load, .. } = options;
-        let critic = if works_off_backlog { background_critic(self, &generator) } else { None };
+        let critic = options.critic.and_then(|find| find(self, &generator));
         Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic, load })
     }
 

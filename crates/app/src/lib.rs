@@ -31,7 +31,7 @@ pub mod tools;
 mod usage;
 pub mod workers;
 
-pub use app::{App, StackOptions};
+pub use app::{App, FindCritic, StackOptions};
 pub use embedder::SharedEmbedder;
 pub use interrupt::{Interrupt, Listening, Presser};
 pub use progress::{Activity, LoadListener, Progress, Silent, TransferListener};

@@ -93,7 +93,7 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.progress.error(&error.to_string()));
     let others = records.iter().filter(|other| record.is_none_or(|record| record.id != other.id));
-    let phases = app.phases()?;
+    let phases = if records.is_empty() { Vec::new() } else { app.phases()? };
     let scored = others.flat_map(|other| {
         let outcomes = other.outcomes(&phases).into_iter();
         outcomes.map(|it| Past { score: it.score(), model: it.agent, kind: other.assignment.kind.clone() })

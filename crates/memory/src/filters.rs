@@ -35,6 +35,8 @@ pub enum WithinScope {
     Any,
     /// Of this one alone.
     Only(Option<String>),
+    /// Of any but this one.
+    AllBut(String),
 }
 
 impl WithinScope {
@@ -42,6 +44,7 @@ impl WithinScope {
         match self {
             WithinScope::Any => true,
             WithinScope::Only(included) => included.as_ref() == scope,
+            WithinScope::AllBut(excluded) => Some(excluded) != scope,
         }
     }
 }
@@ -87,6 +90,9 @@ pub struct Filters {
     /// Only engrams in this state.
     #[serde(default)]
     pub vetting: Option<VettingState>,
+    /// Only what no critic has been asked about.
+    #[serde(default)]
+    pub untried: bool,
     /// Only what counts as long-term memory; see [`Engram::is_reviewed`].
     #[serde(default)]
     pub reviewed: bool,
@@ -117,6 +123,7 @@ impl Filters {
             && self.finished.is_none_or(|finished| engram.finish_reason.is_some() == finished)
             && self.includes(engram.kind)
             && self.vetting.is_none_or(|state| engram.vetting.state == state)
+            && (!self.untried || (engram.vetting.note.is_none() && engram.vetting.critique.is_none()))
             && (!self.reviewed || engram.is_reviewed())
             && !begins_with_one_of(&engram.answer, &self.unhelpful)
             && (!self.worth_recalling || engram.is_worth_recalling())

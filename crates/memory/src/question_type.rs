@@ -74,11 +74,8 @@ const WORDS: [(QuestionType, &[&str]); 5] = [
             "makefile",
         ],
     ),
-    (QuestionType::Translation, &["translat*", "übersetz*", "tradui*", "tradu*", "traduc*", "traduz*"]),
-    (
-        QuestionType::Summary,
-        &["summar*", "tldr", "zusammenfass*", "zusammenfassung", "gist", "résum*", "resumen", "riassum*", "condense"],
-    ),
+    (QuestionType::Translation, &["translat*", "übersetz*", "tradu*"]),
+    (QuestionType::Summary, &["summar*", "tldr", "zusammenfass*", "gist", "résum*", "resumen", "riassum*", "condense"]),
     (
         QuestionType::Math,
         &[
@@ -88,7 +85,9 @@ const WORDS: [(QuestionType, &[&str]); 5] = [
             "integral",
             "derivative",
             "sqrt",
-            "multipl*",
+            "multiply",
+            "multiplied",
+            "multiplication",
             "divided",
             "minus",
             "percent",
@@ -139,6 +138,7 @@ const WORDS: [(QuestionType, &[&str]); 5] = [
 impl QuestionType {
     /// The type of a question.
     pub fn of(question: &str) -> QuestionType {
+        let question = without_files(question);
         let read = match question.char_indices().nth(READ) {
             Some((end, _)) => &question[..end],
             None => question,
@@ -179,6 +179,13 @@ impl fmt::Display for QuestionType {
     }
 }
 
+/// A question without the files that were attached, which stand in fences before it.
+fn without_files(question: &str) -> &str {
+    const FILE: &str = "File: ";
+    let after_files = question.rsplit_once("\n```\n\n").map(|(_, after)| after);
+    after_files.filter(|_| question.starts_with(FILE)).unwrap_or(question)
+}
+
 /// Whether a text has the signs of a program in it.
 fn is_code(text: &str) -> bool {
     const SIGNS: [&str; 12] = ["();", "()", "=>", "->", "==", "!=", "};", "</", "#include", "c++", "c#", ".py"];
@@ -193,12 +200,15 @@ fn is_calculation(text: &str) -> bool {
     let mut spaced = String::with_capacity(2 * text.len());
     for sign in text.chars() {
         match sign {
-            '+' | '*' | '/' | '×' | '÷' | '^' | '=' => spaced.extend([' ', sign, ' ']),
+            '+' | '*' | '×' | '÷' | '^' | '=' => spaced.extend([' ', sign, ' ']),
             _ => spaced.push(sign),
         }
     }
     let parts: Vec<&str> = spaced.split_whitespace().collect();
-    let is_number = |part: &str| part.chars().all(|sign| sign.is_ascii_digit() || matches!(sign, '.' | 'x' | 'y'));
+    let is_number = |part: &str| {
+        let is_of_number = |sign: char| sign.is_ascii_digit() || matches!(sign, '.' | 'x' | 'y');
+        part.chars().all(is_of_number) && part.contains(|sign: char| sign.is_ascii_digit())
+    };
     parts.windows(3).any(|three| is_number(three[0]) && BETWEEN.contains(&three[1]) && is_number(three[2]))
 }
 
@@ -243,6 +253,7 @@ mod tests {
                 "Give me a summary of Hamlet.",
                 "TLDR of the text below please",
                 "Can you summarise the meeting notes?",
+                "File: notes.py\n```\ndef add(): ...\n```\n\nSummarize @notes.py",
                 "Fasse den Text zusammen. Gib mir eine Zusammenfassung in zwei Sätzen.",
                 "What is the gist of this email?",
             ],
@@ -292,6 +303,8 @@ mod tests {
                 "Give me ideas for a birthday present for a six-year-old.",
                 "What is the plural of mouse?",
                 "How do I get red wine out of a carpet?",
+                "Is the library open 24/7?",
+                "Name multiple rivers in Europe.",
             ],
         ),
     ];

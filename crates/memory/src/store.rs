@@ -319,6 +319,15 @@ impl MemoryStore {
         expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
+    /// Removes an engram, and of a fact also the exchange in which it was stated: otherwise that would say it again.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn forget(&self, engram: &Engram) -> Result<Update, MemoryError> {
+        let ids: Vec<QueryId> = std::iter::once(engram.query_id).chain(engram.source).collect();
+        Ok(self.remove(&ids)?.first().copied().unwrap_or(Update::Missing))
+    }
+
     /// The first `n` engrams, oldest first, that have no vector of this embedding model, or one with other dimensions:
     /// those to embed after the model has changed.
     ///

@@ -37,4 +37,4 @@ pub use tasks::{
 };
 pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
 pub use work_format::{FileChange, changed_text, parse_work, quoted_file};
-pub use work_report::{PhaseFigures, TypeFigures, UNNAMED_TYPE, WorkReport, findings_about, type_of};
+pub use work_report::{Decisions, PhaseFigures, TypeFigures, UNNAMED_TYPE, WorkReport, findings_about, type_of};

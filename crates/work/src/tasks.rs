@@ -17,7 +17,6 @@ mod staging;
 pub(crate) use outcome::tests as outcome_tests;
 
 pub use outcome::AgentOutcome;
-pub(crate) use outcome::is_work;
 pub use record::{CandidateEvaluation, TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, WorkCandidate};
 pub use resolution::Resolution;
 pub use runner::{TaskProgress, TaskRunner};

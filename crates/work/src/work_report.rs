@@ -1,13 +1,12 @@
 //! Figures over tasks: how many are accepted and at which attempt, what feedback saves, how long the phases take, how often
 //! a person is needed, and what tools find.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hone_judging::{Share, counted};
 use hone_protocol::{GateAction, Timestamp};
 use serde::Serialize;
 
-use crate::tasks::is_work;
 use crate::{TaskPhase, TaskRecord, TaskState};
 
 /// The type of tasks that name none.
@@ -28,8 +27,10 @@ pub struct WorkReport {
 /// Figures over the tasks of a type. Tasks that agents still work on are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TypeFigures {
-    /// Tasks.
+    /// Tasks on which agents have worked.
     pub tasks: u64,
+    /// The gate's decisions about all attempts, those of tasks in progress included.
+    pub decisions: Decisions,
     /// Accepted ones.
     pub accepted: Share,
     /// Those that were accepted at the first attempt at the work itself.
@@ -43,6 +44,21 @@ pub struct TypeFigures {
     /// Of the tasks that the gate escalated and a person decided about, those that were accepted as they were: the gate was
     /// wrong.
     pub false_alarms: Share,
+}
+
+/// The gate's decisions about attempts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Decisions {
+    /// Attempts.
+    pub attempts: u64,
+    /// The share that was accepted.
+    pub accepted: f64,
+    /// The share that was tried again by the same agent.
+    pub retried: f64,
+    /// The share that went to another agent.
+    pub reassigned: f64,
+    /// The share that a person had to decide about.
+    pub escalated: f64,
 }
 
 /// Figures over the attempts at a phase.
@@ -61,16 +77,15 @@ impl WorkReport {
     /// The figures over these tasks. `period` gives the beginning of the period of a time.
     pub fn of(records: &[&TaskRecord], phases: &[TaskPhase], period: Option<impl Fn(u64) -> u64>) -> WorkReport {
         let ended: Vec<EndedTask<'_>> = records.iter().filter_map(|record| EndedTask::new(record, phases)).collect();
-        let mut types: BTreeMap<String, Vec<&EndedTask<'_>>> = BTreeMap::new();
+        let kinds: BTreeSet<&str> = records.iter().copied().map(type_of).collect();
         let mut periods: BTreeMap<u64, Vec<&EndedTask<'_>>> = BTreeMap::new();
         for task in &ended {
-            types.entry(type_of(task.record).to_owned()).or_default().push(task);
             if let Some(period) = &period {
                 periods.entry(period(task.record.created.0)).or_default().push(task);
             }
         }
         WorkReport {
-            types: types.into_iter().map(|(kind, tasks)| (kind, TypeFigures::of(&tasks))).collect(),
+            types: kinds.into_iter().map(|kind| (kind.to_owned(), TypeFigures::of(kind, records, &ended))).collect(),
             phases: phase_figures(records),
             escalations: periods
                 .into_iter()
@@ -84,14 +99,16 @@ impl WorkReport {
 struct EndedTask<'a> {
     record: &'a TaskRecord,
     is_accepted: bool,
-    /// Attempts at the work itself.
+    /// Attempts at the work itself, up to the accepted one.
     n_attempts: usize,
 }
 
 impl<'a> EndedTask<'a> {
     fn new(record: &'a TaskRecord, phases: &[TaskPhase]) -> Option<EndedTask<'a>> {
-        let n_attempts = record.attempts.iter().filter(|attempt| is_work(attempt, phases)).count();
-        Some(EndedTask { record, is_accepted: record.is_accepted()?, n_attempts })
+        let (is_accepted, outcomes) = (record.is_accepted()?, record.outcomes(phases));
+        let n_failed: usize = outcomes.iter().map(|outcome| outcome.failures).sum();
+        let n_attempts = n_failed + usize::from(is_accepted);
+        (!outcomes.is_empty()).then_some(EndedTask { record, is_accepted, n_attempts })
     }
 
     fn is_accepted_within(&self, n: usize) -> bool {
@@ -111,7 +128,9 @@ impl<'a> EndedTask<'a> {
 }
 
 impl TypeFigures {
-    fn of(tasks: &[&EndedTask<'_>]) -> TypeFigures {
+    fn of(kind: &str, records: &[&TaskRecord], ended: &[EndedTask<'_>]) -> TypeFigures {
+        let tasks: Vec<&EndedTask<'_>> = ended.iter().filter(|task| type_of(task.record) == kind).collect();
+        let tasks = tasks.as_slice();
         let some = |is_some: &dyn Fn(&EndedTask<'_>) -> bool| -> Vec<&EndedTask<'_>> {
             tasks.iter().copied().filter(|task| is_some(task)).collect()
         };
@@ -119,12 +138,31 @@ impl TypeFigures {
         let retried = some(&|task| task.n_attempts > 1 || !task.is_accepted);
         TypeFigures {
             tasks: tasks.len() as u64,
+            decisions: Decisions::of(records.iter().copied().filter(|record| type_of(record) == kind)),
             accepted: share(tasks, |task| task.is_accepted),
             pass_at_1: share(tasks, |task| task.is_accepted_within(1)),
             pass_at_3: share(tasks, |task| task.is_accepted_within(3)),
             saved_by_feedback: share(&retried, |task| task.is_accepted && !task.is_escalated()),
             escalated: share(tasks, |task| task.is_escalated()),
             false_alarms: share(&decided, |task| task.is_false_alarm()),
+        }
+    }
+}
+
+impl Decisions {
+    fn of<'a>(records: impl Iterator<Item = &'a TaskRecord>) -> Decisions {
+        let decisions = records.flat_map(|record| &record.attempts).filter_map(|attempt| attempt.decision.as_ref());
+        let actions: Vec<GateAction> = decisions.map(|decision| decision.action).collect();
+        let of = |action| {
+            let count = actions.iter().filter(|taken| **taken == action).count();
+            count as f64 / actions.len().max(1) as f64
+        };
+        Decisions {
+            attempts: actions.len() as u64,
+            accepted: of(GateAction::Accept),
+            retried: of(GateAction::Retry),
+            reassigned: of(GateAction::Reassign),
+            escalated: of(GateAction::Escalate),
         }
     }
 }
@@ -156,7 +194,8 @@ fn seconds_between(start: Timestamp, end: Timestamp) -> f64 {
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some((values[low] + values[high]) / 2.0)
 }
 
 /// The type of a task, as figures name it.
@@ -215,6 +254,7 @@ mod tests {
         let failed = vec![attempt("coding", "a", Reassign), attempt("coding", "b", Escalate)];
         let mut late = record(TaskState::Rejected, failed.clone());
         late.created = Timestamp(3 * DAY + 5);
+        // A person has accepted the work of b as it is, after one attempt of each.
         let overruled = record(TaskState::Accepted, failed.clone());
         let working = record(TaskState::Working, Vec::new());
         let report = report(&[first, second, fourth, late, overruled, record(TaskState::Waiting, failed), working]);
@@ -222,6 +262,7 @@ mod tests {
         assert_eq!((python.tasks, python.accepted), (6, Share::new(4, 6)));
         assert_eq!((python.pass_at_1, python.pass_at_3), (Share::new(1, 6), Share::new(3, 6)));
         assert_eq!((python.saved_by_feedback, python.escalated), (Share::new(2, 5), Share::new(3, 6)));
+        assert_eq!((python.decisions.attempts, python.decisions.retried), (16, 0.25));
         assert_eq!(python.false_alarms, Share::new(1, 2), "a person accepted one, and rejected the other");
         assert_eq!(report.escalations, BTreeMap::from([(0, Share::new(2, 5)), (3 * DAY, Share::new(1, 1))]));
         let coding = &report.phases["coding"];

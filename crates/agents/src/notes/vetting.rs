@@ -1,10 +1,11 @@
 //! The review of what is remembered: exchanges, and notes that were left without a verdict.
 
-use hone_memory::{Engram, EngramKind, Filters, MemoryError, MemoryStore, Whose};
+use hone_memory::{Engram, EngramKind, Filters, MemoryError, MemoryStore, Whose, WithinScope};
 use hone_protocol::{ContentType, VettingState};
 
 use super::quoted;
 use crate::gatekeeping::{Decided, Gatekeeper};
+use crate::recall::SCOPE_OF_CLIENTS;
 use crate::settings::shortened;
 
 /// The most characters of a source that the critic of a note is shown.
@@ -22,13 +23,13 @@ impl Vetter<'_> {
     /// # Errors
     /// When memory cannot be read.
     pub fn pending(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
-        let filters = Filters {
-            whose: Whose::Of(None),
-            vetting: Some(VettingState::Unreviewed),
-            notes: true,
-            worth_recalling: true,
-            ..Filters::default()
-        };
+        self.gatekeeper.store.list(&to_review(), n)
+    }
+
+    /// What no critic has seen yet, at most `n`, the newest first; without what programs ask, which is recalled only if they want
+    /// it.
+    pub(crate) fn untried(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        let filters = Filters { scope: WithinScope::AllBut(SCOPE_OF_CLIENTS.to_owned()), untried: true, ..to_review() };
         self.gatekeeper.store.list(&filters, n)
     }
 
@@ -43,6 +44,17 @@ impl Vetter<'_> {
     /// What the critic is told about the origin of one of them.
     pub(crate) fn context(&self, engram: &Engram) -> Result<String, MemoryError> {
         context_of(self.gatekeeper.store, engram)
+    }
+}
+
+/// What no critic has let pass, and may be recalled.
+fn to_review() -> Filters {
+    Filters {
+        whose: Whose::Of(None),
+        vetting: Some(VettingState::Unreviewed),
+        notes: true,
+        worth_recalling: true,
+        ..Filters::default()
     }
 }
 

@@ -143,7 +143,6 @@ impl Plan {
         let background = critic.as_ref().map(|model| BackgroundCritic {
             judge: scripted::judge_over(Arc::clone(model) as _, JudgeSettings::shipped()),
             settings: Arc::new(toml::from_str(include_str!("../../../../config/critique.toml")).unwrap()),
-            disregarded: None,
         });
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,

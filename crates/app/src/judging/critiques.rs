@@ -35,7 +35,7 @@ impl Critic {
 
 /// The critic of this configuration that reviews what is remembered while nobody waits; `None` where there is none whose word
 /// counts.
-pub(crate) fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<BackgroundCritic> {
+pub fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<BackgroundCritic> {
     let critic = Critic::new(app, None, Lane::Batch, Some(generator));
     let judge = critic.lender.obstacle().and_then(|obstacle| match obstacle {
         None => critic.lender.judge().map(Some),
@@ -45,8 +45,8 @@ pub(crate) fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Opt
         tracing::info!("nothing is reviewed while nobody waits: {error:#}");
         None
     })?;
-    let disregarded = critic.lender.lifted().map(str::to_owned);
-    Some(BackgroundCritic { judge, settings: Arc::new(critic.settings), disregarded })
+    // One that was asked for by name although it has not passed blocks nothing.
+    critic.lender.lifted().is_none().then(|| BackgroundCritic { judge, settings: Arc::new(critic.settings) })
 }
 
 /// Who criticizes texts of unknown authors.

@@ -30,7 +30,7 @@ pub(crate) struct ReportArguments {
     /// Show the commonest feedback, grouped by its meaning if the embedding model is installed
     #[arg(long)]
     pub(crate) feedback: bool,
-    /// Exit with 3 if a judge's mean grade (1 to 5) is below this; below 1, if the mean outcome of tasks (0 to 1) is
+    /// Exit with 3 if a judge's mean grade (1 to 5) is below this; up to 1, if the mean outcome of tasks (0 to 1) is
     #[arg(long, value_name = "MEAN")]
     pub(crate) fail_under: Option<f64>,
     #[command(flatten)]

@@ -16,6 +16,7 @@ use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
 use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, Recall, RecalledEngram, RespondentId, Subject};
 
+use super::attachments::label;
 use super::explanation::{Explanation, explain, no_answer_b, recalled};
 use crate::badge::badge;
 use crate::events::event_line;
@@ -120,10 +121,16 @@ impl Announcements {
         explain(id, exchange.as_ref(), stack)
     }
 
-    /// What was recalled for an answer, in the order of the searches.
+    /// What was recalled for an answer, in the order of the searches, each once.
     pub(crate) fn recalled(&self, id: QueryId, stack: &Stack) -> Vec<RecalledEngram> {
         let exchange = self.lock().exchanges.get(&id).cloned();
-        recalled(id, exchange.as_ref(), stack.store())
+        let mut found: Vec<RecalledEngram> = Vec::new();
+        for engram in recalled(id, exchange.as_ref(), stack.store()) {
+            if found.iter().all(|known| known.query_id != engram.query_id) {
+                found.push(engram);
+            }
+        }
+        found
     }
 
     fn hear(&self, envelope: &Envelope, announced: Announced) {
@@ -201,7 +208,7 @@ impl Drop for Listener {
 
 /// What an answer was given from, so that nobody takes it for the model's knowledge.
 fn recalled_line(recall: &Recall) -> Option<Line> {
-    let questions: Vec<String> = recall.engrams.iter().map(|engram| on_one_line(&engram.query)).collect();
+    let questions: Vec<String> = recall.engrams.iter().map(|engram| on_one_line(&label(&engram.query))).collect();
     (!questions.is_empty())
         .then(|| Line::plain(format!("recalled: {} (/forget removes it from memory)", questions.join("; "))))
 }

@@ -213,8 +213,12 @@ impl Shell<'_> {
         let (_, _, id) = self.find_answer(None)?;
         let store = self.stack.store().context("nothing is remembered (memory.mode is off)")?;
         let recalled = self.announcements.recalled(id, self.stack);
-        let numbered =
-            || recalled.iter().enumerate().map(|(index, engram)| format!("\n{}  {}", index + 1, engram.query));
+        let numbered = || {
+            recalled
+                .iter()
+                .enumerate()
+                .map(|(index, engram)| format!("\n{}  {}", index + 1, attachments::label(&engram.query)))
+        };
         let chosen = match (number, recalled.as_slice()) {
             (_, []) => anyhow::bail!("nothing was recalled for the last answer"),
             (None, [only]) => only,
@@ -225,10 +229,11 @@ impl Shell<'_> {
                 .get(number - 1)
                 .with_context(|| format!("there is no number {number}:{}", numbered().collect::<String>()))?,
         };
-        let removed = store.remove(&[chosen.query_id])?;
-        screen.note(&match removed.first() {
-            Some(Update::Merged) => format!("forgotten: {}", attachments::label(&chosen.query)),
-            _ => format!("it was forgotten before: {}", attachments::label(&chosen.query)),
+        let label = attachments::label(&chosen.query);
+        let forgotten = store.get(chosen.query_id)?.map(|engram| store.forget(&engram)).transpose()?;
+        screen.note(&match forgotten {
+            Some(Update::Merged) => format!("forgotten: {label}"),
+            _ => format!("it was forgotten before: {label}"),
         });
         Ok(())
     }

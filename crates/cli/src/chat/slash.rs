@@ -108,7 +108,11 @@ impl SlashCommand {
             "undo" => SlashCommand::Undo,
             "stats" => SlashCommand::Stats,
             "why" => return number("why", argument).map(SlashCommand::Why),
-            "forget" => return number("forget", argument).map(SlashCommand::Forget),
+            "forget" => {
+                let wrong =
+                    |_| "/forget takes the number of a memory, which it shows where there are several".to_owned();
+                return number("forget", argument).map(SlashCommand::Forget).map_err(wrong);
+            }
             "good" => SlashCommand::Rate(Rating::Good),
             "bad" => SlashCommand::Rate(Rating::Bad),
             "exit" | "quit" | "bye" => SlashCommand::Exit,

@@ -19,7 +19,7 @@ use hone_agents::{Exchange, Load};
 use hone_app::StackOptions;
 use hone_app::answering::{Audience, Ending, answer, wait_for_verdicts};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
-use hone_app::judging::{Chat, IdleExamination};
+use hone_app::judging::{Chat, IdleExamination, background_critic};
 use hone_app::toolbox::Toolbox;
 use hone_app::tools::NoTools;
 use hone_app::tools::Permit;
@@ -168,6 +168,7 @@ fn options(
         memory: None,
         grades_due: chat.grade,
         works_off_backlog: !is_one_shot && chat.grade_due,
+        critic: (!is_one_shot).then_some(background_critic),
         keeps_prefix,
         load: Load::PERSON,
     })

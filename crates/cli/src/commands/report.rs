@@ -77,8 +77,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
         None if form.csv => print_csv(app, &report)?,
         None => print_text(app, &report)?,
     }
-    // Below 1 there are no grades.
-    let range = if arguments.fail_under.is_some_and(|bound| bound < GRADES[0]) { OUTCOMES } else { GRADES };
+    // No grade is below 1.
+    let range = if arguments.fail_under.is_some_and(|bound| bound <= GRADES[0]) { OUTCOMES } else { GRADES };
     Ok(outcome(report.quality.lowest_mean(range), arguments.fail_under))
 }
 
@@ -108,7 +108,9 @@ fn is_wanted_task(record: &TaskRecord, arguments: &ReportArguments) -> bool {
     arguments.respondent.is_none()
         && arguments.agent.as_ref().is_none_or(has_worked)
         && arguments.task_type.as_ref().is_none_or(|kind| *kind == type_of(record))
-        && arguments.since.is_none_or(|since| since <= record.created)
+        && arguments
+            .since
+            .is_none_or(|since| since <= record.attempts.last().map_or(record.created, |last| last.started))
 }
 
 fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hone_agents::{Expected, Load};
 use hone_app::config::{KeyHash, ServerSettings};
-use hone_app::judging::ServedJudges;
+use hone_app::judging::{ServedJudges, background_critic};
 use hone_app::models::ServedModels;
 use hone_app::{App, ServedMemory, StackOptions};
 use hone_protocol::hexadecimal;
@@ -47,6 +47,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         memory: None,
         grades_due: app.config.chat.grade && !arguments.no_grade,
         works_off_backlog: app.config.chat.grade_due && !arguments.no_grade,
+        critic: (!arguments.no_grade).then_some(background_critic),
         keeps_prefix: false,
         load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
     })?;

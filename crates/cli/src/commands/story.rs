@@ -47,6 +47,7 @@ fn play_alone(app: &Invocation, story: &Story) -> anyhow::Result<StoryReport> {
         memory: Some(folder.path().to_path_buf()),
         grades_due: false,
         works_off_backlog: false,
+        critic: None,
         keeps_prefix: false,
         load: Load::PERSON,
     };

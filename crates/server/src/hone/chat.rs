@@ -14,8 +14,8 @@ use futures_util::stream::unfold;
 use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
-    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RecalledEngram, RespondentId, Response,
-    Role, SecondAnswer, SessionId, ThinkingOptions,
+    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role, SecondAnswer,
+    SessionId, ThinkingOptions,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use super::blocking;
-use super::conversations::{exchange_json, recalled_json};
+use super::conversations::{exchange_json, recalled};
 use super::sessions::{Session, Turn};
 use super::shapes::HoneStopped;
 use crate::clients::Client;
@@ -137,7 +137,7 @@ struct Talk {
     thinking: ThinkingOptions,
     second: SecondAnswer,
     /// What was recalled for the answer.
-    recalled: Vec<RecalledEngram>,
+    recalled: Vec<QueryId>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -247,7 +247,8 @@ impl Talk {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
             if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, page).await {
-                self.recalled = exchange.recalls().iter().flat_map(|recall| recall.engrams.clone()).collect();
+                self.recalled =
+                    exchange.recalls().iter().flat_map(|recall| &recall.engrams).map(|it| it.query_id).collect();
                 if let Ending::Answered(id, response, is_kept) = &mut ending
                     && self.shared.parts.memory.is_some()
                 {
@@ -287,15 +288,17 @@ impl Talk {
         is_kept: bool,
         left_out: usize,
     ) -> Result<Value, ApiError> {
-        let exchange = saved_exchange(id, &response, &self.recalled);
-        let recalled = self.recalled.iter().map(|engram| recalled_json(engram.query_id, &engram.query));
+        let exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
+        // What was forgotten meanwhile is not shown again.
+        let (shared, about) = (Arc::clone(&self.shared), exchange.clone());
+        let recalled = blocking(move || Ok::<_, ApiError>(recalled(&shared, &about))).await?;
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
         let event = json!({
             "type": "answered",
             "conversation": self.turn.name(),
             "index": index,
-            "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index), recalled.collect()),
+            "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index), recalled),
             "is_compared": self.second != SecondAnswer::Unwanted,
             "left_out": left_out,
             "is_remembered": is_kept,
@@ -430,8 +433,9 @@ async fn begin_conversation(
     blocking(move || conversations.begin(&question, &model)).await
 }
 
-fn saved_exchange(id: QueryId, response: &Response, recalled: &[RecalledEngram]) -> SavedExchange {
+fn saved_exchange(id: QueryId, response: &Response, mut recalled: Vec<QueryId>) -> SavedExchange {
     let Response { query: question, answer, thinking, model, finish_reason, timings, .. } = response.clone();
-    let recalled = recalled.iter().map(|engram| engram.query_id).collect();
+    recalled.sort_unstable();
+    recalled.dedup();
     SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id: Some(id), recalled }
 }

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use hone_app::conversations::{ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange};
-use hone_protocol::{BranchPlace, QueryId};
+use hone_protocol::BranchPlace;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -75,7 +75,7 @@ fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError>
     let conversation = shared.conversations_of(client).load(name)?;
     let SavedConversation { model, system, exchanges } = &conversation;
     let judged = |(index, exchange): (usize, &SavedExchange)| {
-        let mut object = exchange_json(exchange, exchanges.place(index), recalled(shared, client, exchange));
+        let mut object = exchange_json(exchange, exchanges.place(index), recalled(shared, exchange));
         if let Some(id) = exchange.query_id {
             // What cannot be read of memory is not shown; the conversation is.
             object["grade"] = Judged::known(shared, client, id).unwrap_or_default().to_json(id);
@@ -127,16 +127,10 @@ pub(super) async fn switch(
 }
 
 /// What was recalled for an answer and is still remembered.
-fn recalled(shared: &Shared, client: Client, exchange: &SavedExchange) -> Vec<Value> {
+pub(super) fn recalled(shared: &Shared, exchange: &SavedExchange) -> Vec<Value> {
     let Some(memory) = &shared.parts.memory else { return Vec::new() };
     let found = exchange.recalled.iter().filter_map(|id| memory.store.get(*id).ok().flatten());
-    let own = found.filter(|engram| client.whose().includes(engram.owner));
-    own.map(|engram| recalled_json(engram.query_id, &engram.query)).collect()
-}
-
-/// Something that was recalled, as the page shows it.
-pub(super) fn recalled_json(id: QueryId, query: &str) -> Value {
-    json!({"query_id": id, "query": query})
+    found.map(|engram| json!({"query_id": engram.query_id, "query": engram.query})).collect()
 }
 
 /// An exchange as the page shows it, with its place among its branches and what was recalled for its answer.

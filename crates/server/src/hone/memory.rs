@@ -149,11 +149,8 @@ pub(super) async fn forget(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let store = memory_of(&shared)?.store.clone();
-    let removed = blocking(move || {
-        let id = remembered(&store, client, &id)?.query_id;
-        Ok::<_, ApiError>(store.remove(&[id])?.first() == Some(&Update::Merged))
-    })
-    .await?;
+    let removed =
+        blocking(move || Ok::<_, ApiError>(store.forget(&remembered(&store, client, &id)?)? == Update::Merged)).await?;
     Ok(Json(json!({"removed": removed})))
 }
 

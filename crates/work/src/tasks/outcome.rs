@@ -10,8 +10,8 @@ use crate::TaskPhase;
 pub struct AgentOutcome {
     /// The agent's model.
     pub agent: String,
-    /// Attempts at the work itself that it wrote. Plans do not count, nor do evaluations of work that was there already.
-    pub attempts: usize,
+    /// Attempts that failed: those that the gate did not accept, and accepted ones whose work failed its verification.
+    pub failures: usize,
     /// Whether its work was accepted. Work that another agent had to finish is that agent's.
     pub is_accepted: bool,
     /// The beginning of its first attempt.
@@ -21,29 +21,40 @@ pub struct AgentOutcome {
 impl AgentOutcome {
     /// 1 for work that was accepted at the first attempt, 1/n at the nth, and 0 for work that was not accepted.
     pub fn score(&self) -> f64 {
-        if self.is_accepted { 1.0 / self.attempts.max(1) as f64 } else { 0.0 }
+        if self.is_accepted { 1.0 / (1 + self.failures) as f64 } else { 0.0 }
     }
 }
 
 impl TaskRecord {
-    /// The outcome for each agent, in the order in which they began. An agent that is still at work has none yet.
+    /// The outcome for each agent that wrote something that is part of the result, in the order in which they began. An agent
+    /// that is still at work has none yet.
     pub fn outcomes(&self, phases: &[TaskPhase]) -> Vec<AgentOutcome> {
         let mut outcomes: Vec<AgentOutcome> = Vec::new();
         let mut last = None;
-        for attempt in self.attempts.iter().filter(|attempt| is_work(attempt, phases)) {
-            let known = outcomes.iter().position(|outcome| outcome.agent == attempt.agent);
-            let place = known.unwrap_or_else(|| {
-                let (agent, at) = (attempt.agent.clone(), attempt.started);
-                outcomes.push(AgentOutcome { agent, attempts: 0, is_accepted: false, at });
-                outcomes.len() - 1
-            });
-            outcomes[place].attempts += 1;
-            last = Some(place);
+        for attempt in &self.attempts {
+            let Some(decision) = &attempt.decision else { continue };
+            let has_passed = decision.action == GateAction::Accept;
+            if is_work(attempt, phases) {
+                let known = outcomes.iter().position(|outcome| outcome.agent == attempt.agent);
+                last = Some(known.unwrap_or_else(|| {
+                    let (agent, at) = (attempt.agent.clone(), attempt.started);
+                    outcomes.push(AgentOutcome { agent, failures: 0, is_accepted: false, at });
+                    outcomes.len() - 1
+                }));
+            } else if has_passed || !is_evaluation(attempt) {
+                continue;
+            }
+            if let Some(outcome) = last.and_then(|last| outcomes.get_mut(last)) {
+                outcome.is_accepted = has_passed;
+                outcome.failures += usize::from(!has_passed);
+            }
         }
+        let is_overruled = self.state == TaskState::Accepted && self.last_action() == Some(GateAction::Escalate);
         match (last, self.is_accepted()) {
-            (Some(last), Some(is_accepted)) => outcomes[last].is_accepted = is_accepted,
             (Some(last), None) => drop(outcomes.remove(last)),
-            (None, _) => {}
+            (_, Some(false)) => outcomes.iter_mut().for_each(|outcome| outcome.is_accepted = false),
+            (Some(last), Some(true)) if is_overruled => outcomes[last].is_accepted = true,
+            _ => {}
         }
         outcomes
     }
@@ -68,8 +79,16 @@ impl TaskRecord {
 /// Whether an agent wrote something in an attempt that is part of the result, and it could be evaluated.
 pub(crate) fn is_work(attempt: &WorkAttempt, phases: &[TaskPhase]) -> bool {
     let delivers = phases.iter().find(|phase| phase.name == attempt.phase).is_none_or(|phase| phase.delivers);
-    let is_scored = attempt.decision.as_ref().is_some_and(|decision| decision.score.is_some());
-    delivers && is_scored && attempt.answer.as_ref().is_some_and(|answer| !answer.is_empty())
+    delivers && is_scored(attempt) && attempt.answer.as_ref().is_some_and(|answer| !answer.is_empty())
+}
+
+/// Whether an attempt only evaluates the work that is there.
+pub(crate) fn is_evaluation(attempt: &WorkAttempt) -> bool {
+    is_scored(attempt) && attempt.answer.as_ref().is_some_and(String::is_empty)
+}
+
+fn is_scored(attempt: &WorkAttempt) -> bool {
+    attempt.decision.as_ref().is_some_and(|decision| decision.score.is_some())
 }
 
 #[cfg(test)]
@@ -141,8 +160,19 @@ pub(crate) mod tests {
             vec![attempt("coding", "a", Retry), attempt("coding", "a", Reassign), attempt("coding", "b", Accept)];
         assert_eq!(scores(TaskState::Accepted, attempts.clone()), scored(&[("a", 0.0), ("b", 1.0)]));
         assert_eq!(scores(TaskState::Working, attempts), scored(&[("a", 0.0)]), "b is still at work");
-        let repaired = vec![attempt("coding", "a", Accept), attempt("verification", "a", Accept)];
-        assert_eq!(scores(TaskState::Accepted, repaired), scored(&[("a", 0.5)]));
+    }
+
+    #[test]
+    fn work_that_fails_its_verification_was_no_success() {
+        use GateAction::{Accept, Retry};
+        let verified = |action| WorkAttempt { answer: Some(String::new()), ..attempt("verification", "a", action) };
+        let passed = vec![attempt("coding", "a", Accept), verified(Accept)];
+        assert_eq!(scores(TaskState::Accepted, passed), scored(&[("a", 1.0)]));
+        let repaired = |by| vec![attempt("coding", "a", Accept), verified(Retry), attempt("verification", by, Accept)];
+        assert_eq!(scores(TaskState::Accepted, repaired("a")), scored(&[("a", 0.5)]));
+        assert_eq!(scores(TaskState::Accepted, repaired("b")), scored(&[("a", 0.0), ("b", 1.0)]));
+        let in_two_phases = vec![attempt("coding", "b", Accept), attempt("verification", "a", Accept)];
+        assert_eq!(scores(TaskState::Accepted, in_two_phases), scored(&[("b", 1.0), ("a", 1.0)]));
     }
 
     #[test]
@@ -157,7 +187,7 @@ pub(crate) mod tests {
         ];
         let total: f64 = tasks.into_iter().flat_map(|(state, attempts)| scores(state, attempts)).map(|it| it.1).sum();
         assert_eq!(total / 4.0, 0.25);
-        assert_eq!(scores(TaskState::Accepted, failed), scored(&[("a", 0.5)]), "a person has accepted it");
+        assert_eq!(scores(TaskState::Accepted, failed), scored(&[("a", 1.0 / 3.0)]), "a person has accepted it");
         let in_conflict = vec![attempt("coding", "a", Accept)];
         assert_eq!(scores(TaskState::Waiting, in_conflict), scored(&[("a", 1.0)]), "only the workspace has changed");
     }

@@ -8,7 +8,10 @@ use super::{percent, row_of};
 
 /// The tables that have something to say.
 pub(super) fn tables(work: &WorkReport) -> Vec<Vec<Vec<String>>> {
-    [types(work), phases(work), escalations(work)].into_iter().filter(|table| table.len() > 1).collect()
+    [types(work), decisions(work), phases(work), escalations(work)]
+        .into_iter()
+        .filter(|table| table.len() > 1)
+        .collect()
 }
 
 fn types(work: &WorkReport) -> Vec<Vec<String>> {
@@ -21,6 +24,17 @@ fn types(work: &WorkReport) -> Vec<Vec<String>> {
         row
     };
     std::iter::once(row_of(heads)).chain(work.types.iter().map(row)).collect()
+}
+
+fn decisions(work: &WorkReport) -> Vec<Vec<String>> {
+    let row = |(kind, TypeFigures { decisions, .. }): (&String, &TypeFigures)| {
+        let shares = [decisions.accepted, decisions.retried, decisions.reassigned, decisions.escalated];
+        let mut row = vec![format!("type {kind}"), decisions.attempts.to_string()];
+        row.extend(shares.map(|share| percent(Some(share))));
+        row
+    };
+    let heads = row_of(["decisions of the gate", "attempts", "accepted", "retried", "reassigned", "escalated"]);
+    std::iter::once(heads).chain(work.types.iter().map(row)).collect()
 }
 
 fn phases(work: &WorkReport) -> Vec<Vec<String>> {

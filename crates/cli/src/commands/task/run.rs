@@ -43,6 +43,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         memory: None,
         grades_due: false,
         works_off_backlog: false,
+        critic: None,
         keeps_prefix: false,
         load: Load::PERSON,
     })?;
