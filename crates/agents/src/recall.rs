@@ -9,7 +9,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::notes::quoted;
-use crate::settings::{MemorySettings, RecallPolicy, shortened};
+use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, shortened};
 
 /// The tool's name.
 const TOOL: &str = "search_memory";
@@ -120,9 +120,6 @@ impl Recaller {
         }
     }
 }
-
-/// The scope of what programs ask on their own behalf.
-pub(crate) const SCOPE_OF_CLIENTS: &str = "client";
 
 /// The bytes of the instructions' digest that name their scope.
 const SCOPE_BYTES: usize = 8;

@@ -7,6 +7,9 @@ use thiserror::Error;
 
 use crate::statements::is_personal;
 
+/// The scope of what programs ask on their own behalf.
+pub(crate) const SCOPE_OF_CLIENTS: &str = "client";
+
 /// Whether and how recollections reach the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -5,8 +5,7 @@ use hone_protocol::{ContentType, VettingState};
 
 use super::quoted;
 use crate::gatekeeping::{Decided, Gatekeeper};
-use crate::recall::SCOPE_OF_CLIENTS;
-use crate::settings::shortened;
+use crate::settings::{SCOPE_OF_CLIENTS, shortened};
 
 /// The most characters of a source that the critic of a note is shown.
 const SOURCE: usize = 1_000;
