@@ -108,7 +108,7 @@ release() {
     fi
     # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The linker for this target is
     # Rust's own, which can keep one of several functions with the same code.
-    [ "$target" != x86_64-unknown-linux-gnu ] || folding=(-C link-arg=-Wl,--icf=all)
+    [ "$target" != x86_64-unknown-linux-gnu ] || folding=(-C 'link-arg=-Wl,--icf=all')
     cargo rustc --profile "$profile" --locked --package hone --bin hone ${cross[@]+"${cross[@]}"} ${features[@]+"${features[@]}"} -- \
         -C strip=symbols ${folding[@]+"${folding[@]}"} >&2
     binary=$build/${profile/%dev/debug}/hone
