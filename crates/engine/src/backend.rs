@@ -5,7 +5,10 @@
 //! which sequence is decided above it, by [`crate::kv_cache`].
 
 pub(crate) mod candle;
+#[cfg(any(feature = "cuda", test))]
+pub(crate) mod cuda;
 pub(crate) mod native;
+mod program;
 mod progress;
 mod tensors;
 #[cfg(test)]
@@ -15,6 +18,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use hone_kernels::step::Sequence;
 use thiserror::Error;
 
 use crate::kv_cache::{BlockId, StateId};
@@ -37,6 +41,20 @@ pub(crate) struct BatchEntry<'a> {
     pub logits: Range<usize>,
     /// Its states, if the model keeps any.
     pub states: Option<SequenceStates<'a>>,
+}
+
+impl<'a> BatchEntry<'a> {
+    /// The same for programs.
+    fn sequence(&self) -> Sequence<'a> {
+        Sequence {
+            tokens: self.tokens,
+            position: self.position,
+            blocks: self.blocks,
+            first_selected: self.logits.start,
+            n_selected: self.logits.len(),
+            states: self.states,
+        }
+    }
 }
 
 /// Logits of a step, with rows in the order in which the entries asked for them. They live in the backend's memory
@@ -216,9 +234,13 @@ impl DeviceChoice {
         candle::open_device(self).map(|device| candle::device_name(&device))
     }
 
-    /// Whether models run on the processor when this device is requested.
-    pub(crate) fn is_processor(self) -> Result<bool, BackendError> {
-        Ok(candle::open_device(self)?.is_cpu())
+    /// The device that this choice comes to on this machine, opened once to see that it works.
+    ///
+    /// # Errors
+    /// As [`DeviceChoice::open`].
+    pub(crate) fn resolve(self) -> Result<DeviceChoice, BackendError> {
+        let name = self.open()?;
+        Ok(name.parse().expect("an open device has a name that is accepted"))
     }
 }
 

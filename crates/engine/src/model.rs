@@ -158,7 +158,7 @@ impl ModelOptions {
 
     /// Whether experts of a model may stay in its file.
     pub(crate) fn keeps_experts_in_file(&self, spec: &DecoderSpec) -> bool {
-        spec.experts.is_some() && loading::is_native(self).unwrap_or(false)
+        spec.experts.is_some() && loading::runner(self).is_ok_and(|runner| runner == loading::Runner::Native)
     }
 
     /// Positions of a model's context: those requested, but no more than it was trained for.

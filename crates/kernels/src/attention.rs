@@ -16,6 +16,7 @@ use kv_cache::KvLayer;
 use plan::{Merge, Task};
 
 pub use kv_cache::{BLOCK_TOKENS, KvFormat};
+pub use plan::Span;
 
 /// Which positions before its own a token sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +46,19 @@ impl Window {
 
 /// How the queries of a layer attend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Geometry {
-    pub(crate) n_heads: usize,
-    pub(crate) n_kv_heads: usize,
-    pub(crate) head_dim: usize,
+pub struct Geometry {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Heads of keys and values; neighbouring query heads share one.
+    pub n_kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
     /// Multiplies the products of queries and keys.
-    pub(crate) scale: f32,
+    pub scale: f32,
     /// Scores x become cap · tanh(x / cap).
-    pub(crate) soft_cap: Option<f32>,
+    pub soft_cap: Option<f32>,
     /// What a token sees; `None` means all positions before it, and its own.
-    pub(crate) window: Option<Window>,
+    pub window: Option<Window>,
 }
 
 impl Geometry {

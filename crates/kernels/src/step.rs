@@ -13,6 +13,7 @@
 
 mod batch;
 mod builder;
+mod description;
 mod experts;
 mod gating;
 mod memory;
@@ -32,25 +33,27 @@ use crate::Matrix;
 use crate::activations::Activations;
 use crate::attention::kv_cache::KvLayer;
 use crate::attention::plan::Plan;
-use crate::attention::{Geometry, Scratch};
+use crate::attention::Scratch;
 use crate::buffer::Buffer;
 use crate::platform;
 use crate::pool::Pool;
-use batch::Batch;
 use experts::{ExpertCache, ExpertSet};
 use memory::{ActivationMemory, RowMemory};
-use operation::{AttentionPhase, Phase, Rope};
 use routing::Router;
 use states::StateMemory;
 
-pub use builder::{AttentionOptions, ConvolutionOptions, ExpertInput, ExpertOutput, ProductOutput, ProgramBuilder};
+pub use crate::attention::{Geometry, Span};
+pub use batch::Batch;
+pub use builder::{AttentionOptions, ExpertInput, ExpertOutput, ProductOutput, ProgramBuilder};
+pub use description::{Description, KvShape, QuantizedShape, RouterShape, WeightMatrix};
 pub use experts::{ExpertShape, ExpertSource};
 pub use gating::{Gating, RoutingOptions};
 pub use operation::{
-    ExpertsId, KeySharing, KvLayerId, MatrixId, Part, QuantizedRows, RecurOptions, RopeId, RopePairs, RouterId,
-    RowOperation, RowSet, Rows, StateLayerId, VectorId,
+    AttentionPhase, ConvolutionOptions, ExpertProductPhase, ExpertsId, KeySharing, KvLayerId, MatrixId, Output, Part,
+    Phase, ProductPhase, QuantizedRows, RecurOptions, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
+    StateLayerId, VectorId,
 };
-pub use states::{SequenceStates, StateAt, StateShape};
+pub use states::{SequenceStates, StateAt, StateLayer, StateShape};
 
 /// One sequence's part of a step.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +192,7 @@ impl Program {
         values: &[f32],
     ) -> Result<&[f32], StepError> {
         self.unfinished = 0..0;
-        self.batch.fill(sequences, self.vocab_size, &StateMemory::default())?;
+        self.batch.fill(sequences, self.vocab_size, None)?;
         self.prepare(pool, self.n_step_phases..self.phases.len());
         assert_eq!(input.set, RowSet::Tokens, "the input is rows of all tokens");
         assert_eq!(values.len(), self.batch.n_tokens() * input.width, "there is a row for every token");
@@ -210,7 +213,9 @@ impl Program {
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<(), StepError> {
         self.unfinished = 0..0;
-        self.batch.fill(sequences, self.vocab_size, &self.states)?;
+        let exists = |state| self.states.exists(state);
+        let states: Option<&dyn Fn(u32) -> bool> = if self.states.is_empty() { None } else { Some(&exists) };
+        self.batch.fill(sequences, self.vocab_size, states)?;
         self.prepare(pool, 0..self.n_step_phases);
         Ok(())
     }

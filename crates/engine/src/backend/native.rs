@@ -1,24 +1,23 @@
 //! The decoder on the processor, using this project's kernels.
 //!
 //! Weights are copied once into the layout that the kernels prefer; the file is not needed after that. What the decoder
-//! computes is described once as a program of the kernels ([`decoder`](self)), and a step of any batch is one run of it
+//! computes is described once as a [program](super::program) of the kernels, and a step of any batch is one run of it
 //! on a persistent thread pool. All models share these threads, and a step can be suspended after any layer so that
 //! another model's can run.
 
-mod decoder;
 mod weights;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::pool::{Pool, performance_cores};
-use hone_kernels::step::{Program, Sequence};
+use hone_kernels::step::Program;
 
+use super::program::{self, Formats, Results};
 use super::{ActivationBits, Backend, BackendError, BatchEntry, LoadProgress, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BlockId, KvFormat, StateId};
-use decoder::Results;
 
 /// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
@@ -81,8 +80,9 @@ impl NativeBackend {
         let NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading } = options;
         let mut pool = Pool::new(or_performance_cores(n_loading));
         let weights = weights::load(gguf, spec, expert_bytes, &mut pool, progress)?;
-        let formats = decoder::Formats { kv_cache, activations: activation_bits };
-        let (program, results) = decoder::program(spec, weights, formats);
+        let formats = Formats { kv_cache, activations: activation_bits };
+        let (builder, results) = program::describe(spec, weights, formats);
+        let program = builder.finish(results.logits);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
         let n_layers = spec.layers.len();
         Ok(NativeBackend { program, results, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
@@ -129,7 +129,7 @@ impl Backend for NativeBackend {
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         self.is_suspended = false;
-        self.program.run(&mut self.threads.lock(), batch.iter().map(sequence))?;
+        self.program.run(&mut self.threads.lock(), batch.iter().map(BatchEntry::sequence))?;
         Ok(self.logits())
     }
 
@@ -143,7 +143,7 @@ impl Backend for NativeBackend {
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Logits<'_>>, BackendError> {
         self.is_suspended = false;
-        self.program.begin(&self.threads.lock(), batch.iter().map(sequence))?;
+        self.program.begin(&self.threads.lock(), batch.iter().map(BatchEntry::sequence))?;
         Ok(self.run_slices(pause))
     }
 
@@ -157,7 +157,7 @@ impl Backend for NativeBackend {
     fn predict(&mut self, entry: &BatchEntry<'_>, hidden: &[f32]) -> Result<Option<Logits<'_>>, BackendError> {
         let Some(head) = &self.results.head else { return Ok(None) };
         self.is_suspended = false;
-        self.program.run_after_step(&mut self.threads.lock(), [sequence(entry)], head.previous, hidden)?;
+        self.program.run_after_step(&mut self.threads.lock(), [entry.sequence()], head.previous, hidden)?;
         Ok(Some(self.logits()))
     }
 
@@ -184,13 +184,3 @@ impl Backend for NativeBackend {
     }
 }
 
-fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {
-    Sequence {
-        tokens: entry.tokens,
-        position: entry.position,
-        blocks: entry.blocks,
-        first_selected: entry.logits.start,
-        n_selected: entry.logits.len(),
-        states: entry.states,
-    }
-}

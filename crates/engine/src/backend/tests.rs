@@ -1,5 +1,6 @@
 //! The backends against other programs' models, against definitions, and on models that are broken.
 
 mod architectures;
+mod cuda;
 mod head;
 mod model_mutation;

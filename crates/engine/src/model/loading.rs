@@ -4,6 +4,8 @@ use hone_kernels::platform::{self, InstructionSet, Kernels};
 
 use super::{BackendChoice, ModelOptions};
 use crate::backend::candle::CandleBackend;
+#[cfg(feature = "cuda")]
+use crate::backend::cuda::{self, CudaBackend};
 use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
 use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice, LoadProgress};
 use crate::decoder::DecoderSpec;
@@ -63,7 +65,13 @@ pub(super) fn load_backend(
     load: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
     let LoadOptions { model, progress, threads, n_loading, expert_bytes, .. } = load;
-    if is_native(model)? {
+    let runner = runner(model)?;
+    #[cfg(feature = "cuda")]
+    if let Runner::Cuda(ordinal) = runner {
+        let device = cuda::open(ordinal)?;
+        return Ok(Box::new(CudaBackend::load(gguf, spec, model.kv_cache, &device, progress)?));
+    }
+    if runner == Runner::Native {
         let ModelOptions { kv_cache, activation_bits, instruction_set, n_threads, .. } = *model;
         instruction_set.map_or(Ok(()), limit_kernels)?;
         let n_loading = n_loading.or(n_threads);
@@ -84,19 +92,34 @@ pub(super) fn load_backend(
     }
 }
 
-/// Whether the native backend runs a model.
+/// What runs models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Runner {
+    /// Our own kernels on the processor.
+    Native,
+    /// Our own kernels on a card.
+    Cuda(usize),
+    /// candle.
+    Candle,
+}
+
+/// What runs models with these options.
 ///
 /// # Errors
 /// When the device cannot be used.
-pub(super) fn is_native(options: &ModelOptions) -> Result<bool, BackendError> {
-    match options.backend {
-        BackendChoice::Candle => Ok(false),
-        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
-            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
+pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
+    match (options.backend, options.device) {
+        (BackendChoice::Candle, _) => Ok(Runner::Candle),
+        (BackendChoice::Native, DeviceChoice::Metal) => {
+            let reason = "the native backend has no kernels for Metal: use --device cpu, or --backend candle";
             Err(BackendError::Device(reason.into()))
         }
-        BackendChoice::Native => Ok(true),
-        BackendChoice::Auto => options.device.is_processor(),
+        (BackendChoice::Native, DeviceChoice::Auto) => Ok(Runner::Native),
+        (_, device) => Ok(match device.resolve()? {
+            DeviceChoice::Cuda(ordinal) => Runner::Cuda(ordinal),
+            DeviceChoice::Metal => Runner::Candle,
+            DeviceChoice::Cpu | DeviceChoice::Auto => Runner::Native,
+        }),
     }
 }
 

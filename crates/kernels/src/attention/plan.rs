@@ -18,13 +18,13 @@ const PART_BLOCKS: usize = 16;
 
 /// One sequence of a step, as far as attention is concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub struct Span {
     /// Row of its first new token in the step.
-    pub(crate) first_row: usize,
+    pub first_row: usize,
     /// Position of that token.
-    pub(crate) position: usize,
+    pub position: usize,
     /// New tokens.
-    pub(crate) n_tokens: usize,
+    pub n_tokens: usize,
 }
 
 /// A unit of work for one thread.

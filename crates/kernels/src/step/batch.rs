@@ -1,13 +1,11 @@
 //! The batch of a step, checked and mapped to rows.
 
-use super::states::StateMemory;
 use super::{RowSet, Sequence, SequenceStates, StateAt, StepError};
-use crate::attention::BLOCK_TOKENS;
-use crate::attention::plan::Span;
+use crate::attention::{BLOCK_TOKENS, Span};
 
-/// The batch of the current step. Kept between steps to reuse its memory.
+/// The batch of a step: what all sequences contribute to it. Kept between steps to reuse its memory.
 #[derive(Default)]
-pub(super) struct Batch {
+pub struct Batch {
     tokens: Vec<u32>,
     positions: Vec<usize>,
     /// Block of every row's position.
@@ -30,12 +28,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes the sequences of a step; stays empty if they are not valid.
-    pub(super) fn fill<'a>(
+    /// Takes the sequences of a step; stays empty if they are not valid. `states` says which states exist, if the model
+    /// keeps any.
+    ///
+    /// # Errors
+    /// When a sequence is not valid, or does not go with the others.
+    pub fn fill<'a>(
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
         vocab_size: usize,
-        states: &StateMemory,
+        states: Option<&dyn Fn(u32) -> bool>,
     ) -> Result<(), StepError> {
         let filled = self.try_fill(sequences, vocab_size, states);
         if filled.is_err() {
@@ -48,14 +50,14 @@ impl Batch {
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
         vocab_size: usize,
-        states: &StateMemory,
+        states: Option<&dyn Fn(u32) -> bool>,
     ) -> Result<(), StepError> {
         self.clear();
         for sequence in sequences {
             check(&sequence, vocab_size)?;
             self.add(&sequence);
-            if !states.is_empty() {
-                self.add_states(&sequence, states)?;
+            if let Some(exists) = states {
+                self.add_states(&sequence, exists)?;
             }
         }
         self.check_written()?;
@@ -63,13 +65,13 @@ impl Batch {
     }
 
     /// What a sequence starts from must have been written before.
-    fn add_states(&mut self, sequence: &Sequence<'_>, memory: &StateMemory) -> Result<(), StepError> {
+    fn add_states(&mut self, sequence: &Sequence<'_>, exists: &dyn Fn(u32) -> bool) -> Result<(), StepError> {
         let SequenceStates { before, written } = sequence.states.ok_or(StepError::States)?;
         let (position, end) = (sequence.position, sequence.position + sequence.tokens.len());
         let is_ascending = written.windows(2).all(|pair| pair[0].position < pair[1].position);
         let is_within = written.first().is_some_and(|first| first.position > position)
             && written.last().is_some_and(|last| last.position == end);
-        let begins_somewhere = before.map_or(position == 0, |before| memory.exists(before));
+        let begins_somewhere = before.map_or(position == 0, exists);
         if !(is_ascending && is_within && begins_somewhere) {
             return Err(StepError::States);
         }
@@ -133,31 +135,37 @@ impl Batch {
         }
     }
 
-    pub(super) fn n_tokens(&self) -> usize {
+    /// New tokens of all sequences.
+    pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
 
     /// The number of the sequence that a row belongs to.
-    pub(super) fn sequence_of(&self, row: usize) -> usize {
+    pub fn sequence_of(&self, row: usize) -> usize {
         let after = self.spans.partition_point(|span| span.first_row <= row);
         // Sequences without tokens begin at the same row as the next one.
         after - 1
     }
 
     /// The states of a sequence.
-    pub(super) fn states_of(&self, sequence: usize) -> SequenceStates<'_> {
+    pub fn states_of(&self, sequence: usize) -> SequenceStates<'_> {
         let (before, written) = &self.states[sequence];
         SequenceStates { before: *before, written: &self.written_states[written.clone()] }
     }
 
     /// All states that the step writes.
-    pub(super) fn written_states(&self) -> impl Iterator<Item = u32> {
+    pub fn written_states(&self) -> impl Iterator<Item = u32> {
         self.written_states.iter().map(|written| written.state)
     }
 
     /// One more than the largest block number.
-    pub(super) fn n_blocks(&self) -> usize {
+    pub fn n_blocks(&self) -> usize {
         self.blocks.iter().max().map_or(0, |block| *block as usize + 1)
+    }
+
+    /// All new tokens, and their positions.
+    pub fn tokens(&self) -> (&[u32], &[usize]) {
+        (&self.tokens, &self.positions)
     }
 
     pub(super) fn token(&self, row: usize) -> usize {
@@ -177,11 +185,13 @@ impl Batch {
         (self.row_blocks[row], self.positions[row] % BLOCK_TOKENS)
     }
 
-    pub(super) fn selected(&self) -> &[usize] {
+    /// Rows whose results are wanted.
+    pub fn selected(&self) -> &[usize] {
         &self.selected
     }
 
-    pub(super) fn spans(&self, set: RowSet) -> &[Span] {
+    /// The rows of each sequence.
+    pub fn spans(&self, set: RowSet) -> &[Span] {
         match set {
             RowSet::Tokens => &self.spans,
             RowSet::Selected => &self.selected_spans,
@@ -189,7 +199,8 @@ impl Batch {
         }
     }
 
-    pub(super) fn blocks_of(&self, sequence: usize) -> &[u32] {
+    /// The cache blocks of a sequence.
+    pub fn blocks_of(&self, sequence: usize) -> &[u32] {
         let start = if sequence == 0 { 0 } else { self.block_ends[sequence - 1] };
         &self.blocks[start..self.block_ends[sequence]]
     }

@@ -1,12 +1,13 @@
 //! Describes a program, and checks it: what is accepted here runs without further checks of shapes.
 
 use super::batch::Batch;
+use super::description::{Description, KvShape, RouterShape, WeightMatrix};
 use super::experts::{ExpertCache, ExpertSet, ExpertShape, ExpertSource};
 use super::memory::{ActivationMemory, RowMemory};
 use super::operation::{
-    AttentionPhase, ConvolvePhase, ExpertProductPhase, ExpertsId, KvLayerId, MatrixId, Output, Part, Phase,
-    ProductPhase, QuantizedRows, RecurOptions, RecurPhase, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet,
-    Rows, StateLayerId, VectorId,
+    AttentionPhase, ConvolutionOptions, ExpertProductPhase, ExpertsId, KvLayerId, MatrixId, Output, Part, Phase,
+    ProductPhase, QuantizedRows, RecurOptions, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
+    StateLayerId, VectorId,
 };
 use super::routing::Router;
 use super::states::{StateMemory, StateShape};
@@ -19,10 +20,11 @@ use crate::{ActivationBits, Matrix, ROW_GROUP};
 
 /// Makes a [`Program`]. Every function panics when its arguments do not fit together: a program is made from weights
 /// whose shapes have been checked, so a mismatch is a bug in the caller.
-#[derive(Default)]
-pub struct ProgramBuilder {
-    matrices: Vec<Matrix>,
-    experts: Vec<ExpertSet>,
+///
+/// It is the same for every device: what it knows of the weights `M` is their shape.
+pub struct ProgramBuilder<M = Matrix> {
+    matrices: Vec<M>,
+    experts: Vec<ExpertSet<M>>,
     cached_expert_bytes: usize,
     vectors: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
@@ -67,23 +69,6 @@ pub enum ExpertInput {
     Routed(QuantizedRows),
 }
 
-/// A causal convolution over time, each channel by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct ConvolutionOptions {
-    /// The layer that keeps the last inputs.
-    pub layer: StateLayerId,
-    /// The inputs, a column for every channel.
-    pub from: Part,
-    /// The results.
-    pub to: Part,
-    /// A row of channels for every tap; the last tap meets the present token.
-    pub taps: VectorId,
-    /// Added to the results.
-    pub bias: Option<VectorId>,
-    /// Whether the results go through x · sigmoid(x).
-    pub has_silu: bool,
-}
-
 /// How a layer attends.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions {
@@ -103,7 +88,29 @@ pub struct AttentionOptions {
     pub sinks: Option<VectorId>,
 }
 
-impl ProgramBuilder {
+impl<M> Default for ProgramBuilder<M> {
+    fn default() -> Self {
+        ProgramBuilder {
+            matrices: Vec::new(),
+            experts: Vec::new(),
+            cached_expert_bytes: 0,
+            vectors: Vec::new(),
+            ropes: Vec::new(),
+            routers: Vec::new(),
+            layers: Vec::new(),
+            states: StateMemory::default(),
+            rows: Vec::new(),
+            quantized: Vec::new(),
+            phases: Vec::new(),
+            attentions: Vec::new(),
+            plans: Vec::new(),
+            vocab_size: None,
+            n_step_phases: None,
+        }
+    }
+}
+
+impl<M: WeightMatrix> ProgramBuilder<M> {
     /// A program that does nothing yet.
     pub fn new() -> Self {
         Self::default()
@@ -122,7 +129,7 @@ impl ProgramBuilder {
     }
 
     /// Adds a weight matrix.
-    pub fn matrix(&mut self, matrix: Matrix) -> MatrixId {
+    pub fn matrix(&mut self, matrix: M) -> MatrixId {
         self.matrices.push(matrix);
         MatrixId(self.matrices.len() - 1)
     }
@@ -136,28 +143,12 @@ impl ProgramBuilder {
     ///
     /// # Panics
     /// When the list is empty, or the matrices differ in shape or type.
-    pub fn experts(&mut self, matrices: Vec<Matrix>) -> ExpertsId {
-        let shape = |matrix: &Matrix| (matrix.tensor_type(), matrix.n_rows(), matrix.n_columns());
+    pub fn experts(&mut self, matrices: Vec<M>) -> ExpertsId {
+        let shape = |matrix: &M| (matrix.tensor_type(), matrix.n_rows(), matrix.n_columns());
         let first = matrices.first().map(shape).expect("a mixture has experts");
         assert!(matrices.iter().all(|matrix| shape(matrix) == first), "experts have one shape and type");
         self.experts.push(ExpertSet::Packed(matrices));
         ExpertsId(self.experts.len() - 1)
-    }
-
-    /// Adds the experts of a layer whose matrices are packed when they are chosen, and kept while there is room.
-    ///
-    /// # Panics
-    /// When the shape is that of no experts.
-    pub fn experts_on_demand(&mut self, shape: ExpertShape, source: Box<dyn ExpertSource>) -> ExpertsId {
-        assert!(shape.n_experts > 0, "a mixture has experts");
-        self.experts.push(ExpertSet::cached(shape, source));
-        ExpertsId(self.experts.len() - 1)
-    }
-
-    /// Sets the bytes that matrices packed on demand may take together. If those of one product take more, they are
-    /// kept until the next one.
-    pub fn keep_experts(&mut self, n_bytes: usize) {
-        self.cached_expert_bytes = n_bytes;
     }
 
     /// Adds a place where the rows of a set choose `n_used` of `n_experts`. Layers may share it.
@@ -295,13 +286,13 @@ impl ProgramBuilder {
     /// # Panics
     /// When widths do not fit the layer, or the buffers are not for all tokens.
     pub fn convolution(&mut self, options: &ConvolutionOptions) {
-        let &ConvolutionOptions { layer, from, to, taps, bias, has_silu } = options;
+        let &ConvolutionOptions { layer, from, to, taps, bias, .. } = options;
         self.check_pair(RowSet::Tokens, from, to);
         let shape = self.states.layer(layer.0).shape;
         assert_eq!(from.width, shape.n_channels, "a convolution has a column for every channel");
         assert_eq!(self.vectors[taps.0].len(), shape.n_taps * shape.n_channels, "every channel has its taps");
         assert!(bias.is_none_or(|bias| self.vectors[bias.0].len() == to.width), "a bias is as wide as the result");
-        self.phases.push(Phase::Convolve(ConvolvePhase { layer, from, to, taps, bias, has_silu }));
+        self.phases.push(Phase::Convolve(*options));
     }
 
     /// Adds a phase that advances the matrices of a layer by all tokens.
@@ -320,7 +311,7 @@ impl ProgramBuilder {
         let width = shape.n_heads * shape.value_dim;
         assert!(values.width == width && to.width == width, "there is a value and a result for every head");
         assert!(decays.width == shape.n_heads && strengths.width == shape.n_heads, "every head has a pace of its own");
-        self.phases.push(Phase::Recur(RecurPhase { layer: options.layer, options: *options }));
+        self.phases.push(Phase::Recur(*options));
     }
 
     /// Adds a phase that computes attention for the tokens of a set.
@@ -350,35 +341,38 @@ impl ProgramBuilder {
         self.n_step_phases = Some(self.phases.len());
     }
 
-    /// The program, with these rows as its result.
+    /// What was described, for those who carry it out elsewhere, with these rows as its result.
     ///
     /// # Panics
-    /// When they are not rows of the selected tokens, or the program embeds no tokens.
-    pub fn finish(self, output: Rows) -> Program {
+    /// As [`ProgramBuilder::finish`], and when experts are packed on demand.
+    pub fn describe(self, output: Rows) -> Description<M> {
         self.check_part(RowSet::Selected, output.all());
-        let n_step_phases = self.n_step_phases.unwrap_or(self.phases.len());
-        Program {
+        let router = |router: &Router| RouterShape {
+            base: router.base,
+            n_experts: router.n_experts,
+            n_used: router.n_used,
+            choices: router.choices,
+        };
+        let layer = |layer: &KvLayer| KvShape {
+            format: layer.format(),
+            n_kv_heads: layer.n_kv_heads(),
+            head_dim: layer.head_dim(),
+        };
+        Description {
             vocab_size: self.vocab_size.expect("a program embeds its tokens"),
+            n_step_phases: self.n_step_phases.unwrap_or(self.phases.len()),
             matrices: self.matrices,
-            expert_cache: ExpertCache::new(&self.experts, self.cached_expert_bytes),
-            experts: self.experts,
+            experts: self.experts.into_iter().map(ExpertSet::into_matrices).collect(),
             vectors: self.vectors,
             ropes: self.ropes,
-            routers: self.routers,
-            layers: self.layers,
-            states: self.states,
-            rows: self.rows,
-            quantized: self.quantized,
+            routers: self.routers.iter().map(router).collect(),
+            layers: self.layers.iter().map(layer).collect(),
+            states: self.states.shapes(),
+            rows: self.rows.iter().map(|memory| (memory.set(), memory.width())).collect(),
+            quantized: self.quantized.iter().map(ActivationMemory::shape).collect(),
             phases: self.phases,
             attentions: self.attentions,
-            plans: self.plans,
-            partials: PartialMemory::default(),
-            threads: Vec::new(),
             output,
-            batch: Batch::default(),
-            n_step_phases,
-            unfinished: 0..0,
-            n_threads: 0,
         }
     }
 
@@ -554,6 +548,56 @@ impl ProgramBuilder {
     fn check_quantized(&self, rows: QuantizedRows) {
         let memory = &self.quantized[rows.index];
         assert!(memory.width() == rows.width && memory.set() == rows.set, "the rows are not of this program");
+    }
+}
+
+impl ProgramBuilder {
+    /// Adds the experts of a layer whose matrices are packed when they are chosen, and kept while there is room.
+    ///
+    /// # Panics
+    /// When the shape is that of no experts.
+    pub fn experts_on_demand(&mut self, shape: ExpertShape, source: Box<dyn ExpertSource>) -> ExpertsId {
+        assert!(shape.n_experts > 0, "a mixture has experts");
+        self.experts.push(ExpertSet::cached(shape, source));
+        ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Sets the bytes that matrices packed on demand may take together. If those of one product take more, they are
+    /// kept until the next one.
+    pub fn keep_experts(&mut self, n_bytes: usize) {
+        self.cached_expert_bytes = n_bytes;
+    }
+
+    /// The program, with these rows as its result.
+    ///
+    /// # Panics
+    /// When they are not rows of the selected tokens, or the program embeds no tokens.
+    pub fn finish(self, output: Rows) -> Program {
+        self.check_part(RowSet::Selected, output.all());
+        let n_step_phases = self.n_step_phases.unwrap_or(self.phases.len());
+        Program {
+            vocab_size: self.vocab_size.expect("a program embeds its tokens"),
+            matrices: self.matrices,
+            expert_cache: ExpertCache::new(&self.experts, self.cached_expert_bytes),
+            experts: self.experts,
+            vectors: self.vectors,
+            ropes: self.ropes,
+            routers: self.routers,
+            layers: self.layers,
+            states: self.states,
+            rows: self.rows,
+            quantized: self.quantized,
+            phases: self.phases,
+            attentions: self.attentions,
+            plans: self.plans,
+            partials: PartialMemory::default(),
+            threads: Vec::new(),
+            output,
+            batch: Batch::default(),
+            n_step_phases,
+            unfinished: 0..0,
+            n_threads: 0,
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 
+use super::description::WeightMatrix;
 use super::operation::ExpertsId;
 use crate::matrix::formats::group_bytes;
 use crate::{Matrix, ROW_GROUP, TensorType};
@@ -42,8 +43,8 @@ impl ExpertShape {
 }
 
 /// The experts of a layer.
-pub(super) enum ExpertSet {
-    Packed(Vec<Matrix>),
+pub(super) enum ExpertSet<M = Matrix> {
+    Packed(Vec<M>),
     Cached { shape: ExpertShape, source: Box<dyn ExpertSource>, slots: Vec<Slot> },
 }
 
@@ -54,12 +55,7 @@ pub(super) struct Slot(UnsafeCell<Option<Matrix>>);
 // phases only read.
 unsafe impl Sync for Slot {}
 
-impl ExpertSet {
-    pub(super) fn cached(shape: ExpertShape, source: Box<dyn ExpertSource>) -> Self {
-        let slots = (0..shape.n_experts).map(|_| Slot(UnsafeCell::new(None))).collect();
-        ExpertSet::Cached { shape, source, slots }
-    }
-
+impl<M: WeightMatrix> ExpertSet<M> {
     pub(super) fn shape(&self) -> ExpertShape {
         match self {
             ExpertSet::Cached { shape, .. } => *shape,
@@ -74,6 +70,20 @@ impl ExpertSet {
 
     pub(super) fn is_cached(&self) -> bool {
         matches!(self, ExpertSet::Cached { .. })
+    }
+
+    pub(super) fn into_matrices(self) -> Vec<M> {
+        match self {
+            ExpertSet::Packed(matrices) => matrices,
+            ExpertSet::Cached { .. } => panic!("only the processor packs experts on demand"),
+        }
+    }
+}
+
+impl ExpertSet {
+    pub(super) fn cached(shape: ExpertShape, source: Box<dyn ExpertSource>) -> Self {
+        let slots = (0..shape.n_experts).map(|_| Slot(UnsafeCell::new(None))).collect();
+        ExpertSet::Cached { shape, source, slots }
     }
 
     /// The matrix of an expert.

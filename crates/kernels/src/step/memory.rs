@@ -1,5 +1,6 @@
 //! Buffers with a row per token. They grow with the largest step and are kept.
 
+use super::description::QuantizedShape;
 use super::operation::{Part, RowSet};
 use crate::activations::Activations;
 use crate::buffer::Buffer;
@@ -84,6 +85,10 @@ impl ActivationMemory {
 
     pub(super) fn width(&self) -> usize {
         self.width
+    }
+
+    pub(super) fn shape(&self) -> QuantizedShape {
+        QuantizedShape { set: self.set, width: self.width, readers: self.readers.clone() }
     }
 
     /// Adds the type of a matrix that reads the rows.

@@ -42,6 +42,16 @@ impl Rows {
     pub fn width(self) -> usize {
         self.width
     }
+
+    /// The number of the buffer.
+    pub fn index(self) -> usize {
+        self.index
+    }
+
+    /// The tokens that have a row.
+    pub fn set(self) -> RowSet {
+        self.set
+    }
 }
 
 /// Some columns of the rows of a buffer.
@@ -58,6 +68,16 @@ impl Part {
         self.width
     }
 
+    /// The buffer.
+    pub fn rows(self) -> Rows {
+        self.rows
+    }
+
+    /// The first column.
+    pub fn first(self) -> usize {
+        self.first
+    }
+
     pub(super) fn overlaps(self, other: Part) -> bool {
         self.rows.index == other.rows.index
             && self.first < other.first + other.width
@@ -71,6 +91,18 @@ pub struct QuantizedRows {
     pub(super) index: usize,
     pub(super) set: RowSet,
     pub(super) width: usize,
+}
+
+impl QuantizedRows {
+    /// The number of the buffer.
+    pub fn index(self) -> usize {
+        self.index
+    }
+
+    /// The tokens that have a row.
+    pub fn set(self) -> RowSet {
+        self.set
+    }
 }
 
 /// A weight matrix.
@@ -100,6 +132,20 @@ pub struct StateLayerId(pub(super) usize);
 /// One layer's part of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLayerId(pub(super) usize);
+
+/// Handles are numbers, in the order in which a builder made them.
+macro_rules! numbered {
+    ($($handle:ident)*) => {
+        $(impl $handle {
+            /// Its number.
+            pub fn index(self) -> usize {
+                self.0
+            }
+        })*
+    };
+}
+
+numbered! { MatrixId VectorId RopeId ExpertsId RouterId StateLayerId KvLayerId }
 
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,12 +391,17 @@ pub enum KeySharing {
     Interleaved,
 }
 
-pub(super) struct Rope {
-    pub(super) pairs: RopePairs,
-    pub(super) inverse_frequencies: Vec<f32>,
-    pub(super) magnitude: f32,
+/// A position encoding.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    /// Which elements are rotated together.
+    pub pairs: RopePairs,
+    /// Radians per position, one for each pair.
+    pub inverse_frequencies: Vec<f32>,
+    /// Multiplies what is rotated.
+    pub magnitude: f32,
     /// Cosines, then sines, of the step's tokens.
-    pub(super) angles: Rows,
+    pub angles: Rows,
 }
 
 impl Rope {
@@ -360,80 +411,119 @@ impl Rope {
     }
 }
 
-pub(super) enum Phase {
+/// A part of a program. Every phase reads what those before it have written.
+#[derive(Clone, Debug)]
+pub enum Phase {
+    /// Operations on every row of a set, in this order.
     Rows {
+        /// The rows.
         set: RowSet,
+        /// What is done with each of them.
         operations: Vec<RowOperation>,
     },
+    /// A product of rows with matrices.
     Product(ProductPhase),
+    /// Attention, by its number: its tasks.
     Attend(usize),
+    /// Attention, by its number: what becomes of partial results.
     Merge(usize),
     /// Sorts the choices of a router's rows.
     Plan(RouterId),
     /// Copies rows to the choices that they made, unless there is only one row.
     Spread {
+        /// The rows that chose.
         router: RouterId,
+        /// What they are.
         from: QuantizedRows,
+        /// A row for every choice.
         to: QuantizedRows,
     },
     /// Decides which matrices of chosen experts are in memory.
     Reserve {
+        /// The rows that chose.
         router: RouterId,
+        /// The matrices that the next product reads.
         sets: Vec<ExpertsId>,
     },
     /// Packs those that are missing.
     PackExperts,
+    /// A product of routed rows with the matrices of the experts that they chose.
     ExpertProduct(ExpertProductPhase),
-    Convolve(ConvolvePhase),
-    Recur(RecurPhase),
+    /// A convolution over time.
+    Convolve(ConvolutionOptions),
+    /// Layers that advance matrices.
+    Recur(RecurOptions),
 }
 
-pub(super) struct ProductPhase {
-    pub(super) input: QuantizedRows,
-    pub(super) outputs: Vec<Output<MatrixId>>,
+/// A product of rows with matrices.
+#[derive(Clone, Debug)]
+pub struct ProductPhase {
+    /// The rows.
+    pub input: QuantizedRows,
+    /// The matrices.
+    pub outputs: Vec<Output<MatrixId>>,
     /// Total number of row groups in all matrices.
-    pub(super) n_groups: usize,
+    pub n_groups: usize,
 }
 
 /// A product of routed rows with the matrices of the experts that they chose.
-pub(super) struct ExpertProductPhase {
-    pub(super) router: RouterId,
+#[derive(Clone, Debug)]
+pub struct ExpertProductPhase {
+    /// The rows that chose.
+    pub router: RouterId,
     /// Routed rows.
-    pub(super) input: QuantizedRows,
+    pub input: QuantizedRows,
     /// What the input is a copy of, and is read instead if there is only one row.
-    pub(super) shared: Option<QuantizedRows>,
-    pub(super) outputs: Vec<Output<ExpertsId>>,
+    pub shared: Option<QuantizedRows>,
+    /// The experts' matrices.
+    pub outputs: Vec<Output<ExpertsId>>,
     /// Total number of row groups in the matrices of an expert.
-    pub(super) n_groups: usize,
+    pub n_groups: usize,
 }
 
-pub(super) struct Output<M> {
-    pub(super) matrix: M,
-    pub(super) to: Part,
-    pub(super) add: bool,
-    /// The index of this matrix's first group within the phase.
-    pub(super) first_group: usize,
+/// One matrix of a product, or one of every expert.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<M> {
+    /// The matrix.
+    pub matrix: M,
+    /// Where the product is written.
+    pub to: Part,
+    /// Whether it is added to what is there.
+    pub add: bool,
+    /// The index of this matrix's first row group within the phase.
+    pub first_group: usize,
 }
 
-pub(super) struct AttentionPhase {
-    pub(super) geometry: Geometry,
-    pub(super) layer: KvLayerId,
-    pub(super) queries: Part,
-    pub(super) to: Part,
-    pub(super) sinks: Option<VectorId>,
+/// How a layer attends.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionPhase {
+    /// Heads and scores.
+    pub geometry: Geometry,
+    /// The layer whose keys and values are read.
+    pub layer: KvLayerId,
+    /// All heads of a row.
+    pub queries: Part,
+    /// As wide.
+    pub to: Part,
+    /// A score for every head that joins the softmax and brings no value.
+    pub sinks: Option<VectorId>,
+    /// How the work is divided.
     pub(super) plan: usize,
 }
 
-pub(super) struct ConvolvePhase {
-    pub(super) layer: StateLayerId,
-    pub(super) from: Part,
-    pub(super) to: Part,
-    pub(super) taps: VectorId,
-    pub(super) bias: Option<VectorId>,
-    pub(super) has_silu: bool,
-}
-
-pub(super) struct RecurPhase {
-    pub(super) layer: StateLayerId,
-    pub(super) options: RecurOptions,
+/// A causal convolution over time, each channel by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvolutionOptions {
+    /// The layer that keeps the last inputs.
+    pub layer: StateLayerId,
+    /// The inputs, a column for every channel.
+    pub from: Part,
+    /// The results.
+    pub to: Part,
+    /// A row of channels for every tap; the last tap meets the present token.
+    pub taps: VectorId,
+    /// Added to the results.
+    pub bias: Option<VectorId>,
+    /// Whether the results go through x · sigmoid(x).
+    pub has_silu: bool,
 }

@@ -56,11 +56,12 @@ impl StateShape {
 }
 
 /// One layer's part of all states.
-#[derive(Clone, Copy)]
-pub(super) struct StateLayer {
-    pub(super) shape: StateShape,
+#[derive(Clone, Copy, Debug)]
+pub struct StateLayer {
+    /// Its parts.
+    pub shape: StateShape,
     /// Where it starts in a state, in floats.
-    start: usize,
+    pub start: usize,
 }
 
 impl StateLayer {
@@ -84,6 +85,10 @@ impl StateMemory {
         self.layers.push(StateLayer { shape, start: self.n_floats });
         self.n_floats += shape.n_floats();
         self.layers.len() - 1
+    }
+
+    pub(super) fn shapes(&self) -> Vec<StateLayer> {
+        self.layers.clone()
     }
 
     pub(super) fn layer(&self, index: usize) -> StateLayer {

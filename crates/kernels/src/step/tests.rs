@@ -268,7 +268,7 @@ fn misfits_are_refused_when_a_program_is_made() {
         builder.attention(&AttentionOptions { layer, queries, to, scale, soft_cap: None, window: None, sinks: None });
     });
     check_refused(|builder| {
-        let foreign = ProgramBuilder::new().rows(Tokens, 8);
+        let foreign = <ProgramBuilder>::new().rows(Tokens, 8);
         builder.rows(Tokens, 4);
         builder.for_each_row(Tokens, vec![RowOperation::SoftCap { values: foreign.all(), cap: 1.0 }]);
     });

@@ -4,35 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hone_kernels::pool::Pool;
-use hone_kernels::step::{ExpertShape, ExpertSource, ExpertsId, MatrixId, ProgramBuilder, VectorId};
+use hone_kernels::step::{ExpertShape, ExpertSource, MatrixId, ProgramBuilder, VectorId};
 use hone_kernels::{Matrix, PackError};
 
 use crate::backend::tensors::{
-    ExpertTensors, LinearTensors, MatrixTensor, ModelParts, ModelTensors, Placing, Storage, find,
+    ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage, find,
 };
+use crate::backend::program::{Experts, InProgram, Linear, Weights};
 use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorInfo};
-
-/// A linear layer, as the program's names for its parts.
-#[derive(Clone, Copy)]
-pub(super) struct Linear {
-    pub(super) matrix: MatrixId,
-    pub(super) bias: Option<VectorId>,
-}
-
-/// A linear layer of every expert.
-#[derive(Clone, Copy)]
-pub(super) struct Experts {
-    pub(super) matrices: ExpertsId,
-    pub(super) biases: Option<VectorId>,
-}
-
-/// A model's weights, and the program that holds them.
-pub(super) struct Weights {
-    pub(super) builder: ProgramBuilder,
-    pub(super) parts: ModelParts<InProgram>,
-}
 
 /// Finds and packs a model's tensors, on all threads of the pool. With `expert_bytes`, experts stay in the file: they
 /// are packed when they are chosen, and kept in as many bytes.
@@ -42,7 +23,7 @@ pub(super) fn load(
     expert_bytes: Option<u64>,
     pool: &mut Pool,
     progress: &LoadProgress,
-) -> Result<Weights, BackendError> {
+) -> Result<Weights<InMemory>, BackendError> {
     let tensors = find(gguf, spec)?;
     let mut builder = ProgramBuilder::new();
     let on_demand = expert_bytes.map(|n_bytes| {
@@ -50,9 +31,9 @@ pub(super) fn load(
         Arc::new(gguf.clone())
     });
     let packed = pack(gguf, &tensors, on_demand.is_none(), pool, progress)?;
-    let mut program = InProgram { builder, packed, on_demand };
-    let parts = tensors.place(&mut program)?;
-    Ok(Weights { builder: program.builder, parts })
+    let mut placing = InMemory { builder, packed, on_demand };
+    let parts = tensors.place(&mut placing)?;
+    Ok(Weights { builder: placing.builder, parts })
 }
 
 /// Packs every matrix, in the order of the file. The file's memory is released right after packing, so that at no time
@@ -130,27 +111,31 @@ impl ExpertSource for InMapping {
 }
 
 /// Puts already packed matrices, and vectors, into a program.
-pub(super) struct InProgram {
+pub(super) struct InMemory {
     builder: ProgramBuilder,
     packed: BTreeMap<String, Matrix>,
     /// The file, if experts stay there.
     on_demand: Option<Arc<Gguf>>,
 }
 
-impl InProgram {
+impl InMemory {
     fn take(&mut self, tensor: &MatrixTensor<'_>) -> Matrix {
         self.packed.remove(&*tensor.name).expect("every matrix was packed, and has its own name")
     }
 }
 
-impl Storage for InProgram {
+impl Storage for InMemory {
     type Matrix = MatrixId;
     type Linear = Linear;
     type Experts = Experts;
     type Vector = VectorId;
 }
 
-impl Placing for InProgram {
+impl InProgram for InMemory {
+    type Weights = Matrix;
+}
+
+impl Placing for InMemory {
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<MatrixId, BackendError> {
         let matrix = self.take(&tensor);
         Ok(self.builder.matrix(matrix))

@@ -6,9 +6,8 @@
 
 use super::Execution;
 use crate::recurrence::{Convolution, HeadRun, MAX_TAPS, RowsAt};
-use crate::step::operation::{ConvolvePhase, RecurPhase};
 use crate::step::states::StateLayer;
-use crate::step::{KeySharing, Part, RecurOptions, RowOperation, RowSet, SequenceStates, VectorId};
+use crate::step::{ConvolutionOptions, KeySharing, Part, RecurOptions, RowOperation, RowSet, SequenceStates, VectorId};
 
 impl Execution<'_> {
     /// Operations on the heads of layers that keep a state, or that have gates.
@@ -44,13 +43,13 @@ impl Execution<'_> {
         }
     }
 
-    pub(super) fn convolve(&self, phase: &ConvolvePhase, task: usize) {
+    pub(super) fn convolve(&self, phase: &ConvolutionOptions, task: usize) {
         for row in self.rows_of(RowSet::Tokens, task) {
             self.convolve_row(phase, row);
         }
     }
 
-    fn convolve_row(&self, phase: &ConvolvePhase, row: usize) {
+    fn convolve_row(&self, phase: &ConvolutionOptions, row: usize) {
         let program = self.program;
         let layer = program.states.layer(phase.layer.0);
         let sequence = program.batch.sequence_of(row);
@@ -77,7 +76,7 @@ impl Execution<'_> {
     /// What stood `distance` tokens before a row; `None` before the beginning of the text.
     fn input(
         &self,
-        phase: &ConvolvePhase,
+        phase: &ConvolutionOptions,
         layer: StateLayer,
         states: &SequenceStates<'_>,
         row: usize,
@@ -108,11 +107,11 @@ impl Execution<'_> {
         }
     }
 
-    pub(super) fn n_recur_tasks(&self, phase: &RecurPhase) -> usize {
+    pub(super) fn n_recur_tasks(&self, phase: &RecurOptions) -> usize {
         self.program.batch.spans(RowSet::Tokens).len() * self.program.states.layer(phase.layer.0).shape.n_heads
     }
 
-    pub(super) fn recur(&self, phase: &RecurPhase, task: usize) {
+    pub(super) fn recur(&self, phase: &RecurOptions, task: usize) {
         let program = self.program;
         let layer = program.states.layer(phase.layer.0);
         let (sequence, head) = (task / layer.shape.n_heads, task % layer.shape.n_heads);
@@ -134,7 +133,7 @@ impl Execution<'_> {
         let mut first_row = span.first_row;
         for written in states.written {
             let end_row = span.first_row + written.position - span.position;
-            let run = self.head_run(&phase.options, layer, head, first_row, end_row - first_row);
+            let run = self.head_run(phase, layer, head, first_row, end_row - first_row);
             // SAFETY: the builder has checked the shapes; the rows are those of the sequence, and this head's columns of
             // the output are the task's. Both matrices are in strips. `after` is the task's; `before` is the
             // same, or of a state that the step does not write.

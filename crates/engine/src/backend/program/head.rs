@@ -13,11 +13,11 @@ use crate::backend::tensors::{HeadParts, MixerParts};
 use crate::decoder::Mixer;
 
 /// Rows for those who use the head.
-pub(in crate::backend::native) struct HeadRows {
+pub(in crate::backend) struct HeadRows {
     /// What the model gave for the token before, an input of the phases after a step.
-    pub(in crate::backend::native) previous: Rows,
+    pub(in crate::backend) previous: Rows,
     /// What the model gave, or the head, for the selected tokens.
-    pub(in crate::backend::native) hidden: Rows,
+    pub(in crate::backend) hidden: Rows,
 }
 
 /// The beginning and the end of the model, which the head uses where it has none of its own.
@@ -39,12 +39,12 @@ struct HeadBuffers {
     input: QuantizedRows,
 }
 
-impl Description<'_> {
+impl<S: InProgram> Description<'_, S> {
     /// The end of the model, and its head.
     pub(super) fn head(
         &mut self,
         [tokens, selected]: [&Stream; 2],
-        parts: &HeadParts<InProgram>,
+        parts: &HeadParts<S>,
         mixer: &Mixer,
         model: &ModelEnds,
     ) -> HeadRows {
@@ -103,7 +103,7 @@ impl Description<'_> {
     }
 
     /// Makes the residual stream of the head's block from a token and what was given for the token before.
-    fn join(&mut self, stream: &Stream, parts: &HeadParts<InProgram>, embeddings: MatrixId, buffers: &HeadBuffers) {
+    fn join(&mut self, stream: &Stream, parts: &HeadParts<S>, embeddings: MatrixId, buffers: &HeadBuffers) {
         let width = self.spec.hidden_size;
         let &HeadBuffers { previous, joined, input, .. } = buffers;
         let (token, before) = (joined.part(0, width), joined.part(width, width));

@@ -5,13 +5,12 @@ use hone_kernels::step::{
 };
 
 use super::buffers::{Mixture, Stream};
-use super::{Description, InProgram, Layer, Linear};
-use crate::backend::native::weights::Experts;
-use crate::backend::tensors::{DenseParts, ExpertParts, GatedProjections};
+use super::{Description, Experts, InProgram, Linear};
+use crate::backend::tensors::{DenseParts, ExpertParts, GatedProjections, LayerParts};
 use crate::decoder::ExpertsSpec;
 
-impl Description<'_> {
-    pub(super) fn feed_forward(&mut self, stream: &Stream, layer: &Layer) {
+impl<S: InProgram> Description<'_, S> {
+    pub(super) fn feed_forward(&mut self, stream: &Stream, layer: &LayerParts<S>) {
         let mixture = layer.experts.as_ref().zip(stream.mixture);
         self.prepare_input(stream, layer.ffn_norm, stream.input);
         let mut products = Vec::new();
@@ -43,7 +42,7 @@ impl Description<'_> {
     }
 
     /// What router and experts read, where it is not what the dense part reads.
-    fn prepare_experts(&mut self, stream: &Stream, parts: &ExpertParts<InProgram>, mixture: &Mixture) {
+    fn prepare_experts(&mut self, stream: &Stream, parts: &ExpertParts<S>, mixture: &Mixture) {
         if parts.norm.is_some() {
             self.prepare_input(stream, parts.norm, mixture.own_input);
         }
@@ -57,7 +56,7 @@ impl Description<'_> {
     fn gated_products(
         &mut self,
         stream: &Stream,
-        dense: &DenseParts<InProgram>,
+        dense: &DenseParts<S>,
         products: &mut Vec<(Linear, Part)>,
     ) -> Option<Part> {
         let [gate, up] = gate_and_up(stream, self.width_of(dense));
@@ -75,7 +74,7 @@ impl Description<'_> {
     }
 
     /// The input of a dense part's last product.
-    fn gate(&mut self, stream: &Stream, dense: &DenseParts<InProgram>, scalar_gate: Option<Part>) -> QuantizedRows {
+    fn gate(&mut self, stream: &Stream, dense: &DenseParts<S>, scalar_gate: Option<Part>) -> QuantizedRows {
         let [gate, up] = gate_and_up(stream, self.width_of(dense));
         self.pending.push(RowOperation::Gate { activation: self.spec.activation, gate, up });
         // The product is linear, so that its input may be gated in place of its output.
@@ -83,12 +82,12 @@ impl Description<'_> {
         self.quantize(stream.set, gate)
     }
 
-    fn width_of(&self, dense: &DenseParts<InProgram>) -> usize {
+    fn width_of(&self, dense: &DenseParts<S>) -> usize {
         self.builder.n_columns(dense.output.matrix)
     }
 
     /// Adds the dense part to the sum of the experts.
-    fn add_dense(&mut self, stream: &Stream, dense: &DenseParts<InProgram>, input: QuantizedRows, sum: Part) {
+    fn add_dense(&mut self, stream: &Stream, dense: &DenseParts<S>, input: QuantizedRows, sum: Part) {
         let to = stream.branch.all();
         self.flush(stream.set);
         self.builder.product(input, &[ProductOutput { matrix: dense.output.matrix, to, add: false }]);
@@ -100,7 +99,7 @@ impl Description<'_> {
     }
 
     /// Everything from the router's logits to the sum of a token's experts.
-    fn mixture(&mut self, stream: &Stream, parts: &ExpertParts<InProgram>, mixture: &Mixture) {
+    fn mixture(&mut self, stream: &Stream, parts: &ExpertParts<S>, mixture: &Mixture) {
         let experts = self.spec.experts.expect("a layer has experts if the model has");
         let ExpertsSpec { gating, is_normalized, scale, weighs_input, .. } = experts;
         self.pending.push(RowOperation::Route {

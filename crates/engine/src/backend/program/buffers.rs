@@ -1,7 +1,7 @@
 //! The buffers of a program. Layers share them, so each is as wide as the widest layer needs.
 
 use hone_kernels::ActivationBits;
-use hone_kernels::step::{ProgramBuilder, QuantizedRows, RopeId, RouterId, RowSet, Rows};
+use hone_kernels::step::{ProgramBuilder, QuantizedRows, RopeId, RouterId, RowSet, Rows, WeightMatrix};
 
 use crate::decoder::{AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, Mixer, RecurrentSpec, RopeTable};
 
@@ -13,7 +13,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec) -> Self {
+    pub(super) fn new(builder: &mut ProgramBuilder<impl WeightMatrix>, spec: &DecoderSpec) -> Self {
         let all_inputs = spec.layer_input_width.map(|width| width * spec.layers.len());
         let input_projections = all_inputs.map(|width| builder.rows(RowSet::Tokens, width));
         Buffers { input_projections, quantized: Vec::new() }
@@ -23,7 +23,7 @@ impl Buffers {
     /// input of the same set and width that is still needed.
     pub(super) fn quantized(
         &mut self,
-        builder: &mut ProgramBuilder,
+        builder: &mut ProgramBuilder<impl WeightMatrix>,
         set: RowSet,
         width: usize,
         bits: ActivationBits,
@@ -40,7 +40,7 @@ impl Buffers {
     }
 }
 
-fn rope(builder: &mut ProgramBuilder, set: RowSet, table: &RopeTable) -> RopeId {
+fn rope(builder: &mut ProgramBuilder<impl WeightMatrix>, set: RowSet, table: &RopeTable) -> RopeId {
     builder.rope(set, table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
+    pub(super) fn new(builder: &mut ProgramBuilder<impl WeightMatrix>, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
         // Selected rows join a layer after its mixer.
         let first = if set == RowSet::Selected { spec.last_kept_layer() } else { 0 };
         let after_first = if set == RowSet::Selected { first + 1 } else { 0 };
@@ -170,7 +170,7 @@ pub(super) struct Mixture {
 
 impl Mixture {
     fn new(
-        builder: &mut ProgramBuilder,
+        builder: &mut ProgramBuilder<impl WeightMatrix>,
         experts: &ExpertsSpec,
         hidden_size: usize,
         set: RowSet,

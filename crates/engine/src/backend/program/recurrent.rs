@@ -8,12 +8,12 @@ use super::{Description, InProgram};
 use crate::backend::tensors::{DeltaNetParts, Mamba2Parts, MixerParts, ShortConvolutionParts};
 use crate::decoder::RecurrentSpec;
 
-impl Description<'_> {
+impl<S: InProgram> Description<'_, S> {
     /// Everything up to what the layer's last product reads.
     pub(super) fn recurrent(
         &mut self,
         stream: &Stream,
-        parts: &MixerParts<InProgram>,
+        parts: &MixerParts<S>,
         recurrent: &RecurrentSpec,
     ) -> Part {
         self.cached.push(None);
@@ -28,7 +28,7 @@ impl Description<'_> {
     fn short_convolution(
         &mut self,
         stream: &Stream,
-        parts: &ShortConvolutionParts<InProgram>,
+        parts: &ShortConvolutionParts<S>,
         recurrent: &RecurrentSpec,
     ) -> Part {
         let width = self.spec.hidden_size;
@@ -45,7 +45,7 @@ impl Description<'_> {
         to
     }
 
-    fn delta_net(&mut self, stream: &Stream, parts: &DeltaNetParts<InProgram>, recurrent: &RecurrentSpec) -> Part {
+    fn delta_net(&mut self, stream: &Stream, parts: &DeltaNetParts<S>, recurrent: &RecurrentSpec) -> Part {
         let state = recurrent.state(self.spec.hidden_size);
         let (channels, n_heads) = (state.n_channels, state.n_heads);
         let value_width = n_heads * state.value_dim;
@@ -84,7 +84,7 @@ impl Description<'_> {
         gate
     }
 
-    fn mamba(&mut self, stream: &Stream, parts: &Mamba2Parts<InProgram>, recurrent: &RecurrentSpec) -> Part {
+    fn mamba(&mut self, stream: &Stream, parts: &Mamba2Parts<S>, recurrent: &RecurrentSpec) -> Part {
         let state = recurrent.state(self.spec.hidden_size);
         let (channels, n_heads) = (state.n_channels, state.n_heads);
         let inner = n_heads * state.value_dim;

@@ -1,4 +1,4 @@
-//! The decoder as a program of the kernels.
+//! The decoder as a program: what every backend that carries out programs runs.
 //!
 //! After the last layer that keeps something of every token, only the tokens whose logits are wanted are computed:
 //! nothing reads the results of the others. In most models that leaves out the last feed-forward. Where the last layers
@@ -12,16 +12,44 @@ mod head;
 mod recurrent;
 
 use hone_kernels::step::{
-    MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RowOperation, RowSet, Rows, VectorId,
+    ExpertsId, MatrixId, Part, ProductOutput, ProgramBuilder, QuantizedRows, RowOperation, RowSet, Rows, VectorId,
+    WeightMatrix,
 };
 use hone_kernels::{Activation, ActivationBits, KvFormat};
 
-use super::weights::{InProgram, Linear, Weights};
-use crate::backend::tensors::{LayerInputs, MixerParts, OwnInputParts};
+use crate::backend::tensors::{LayerInputs, LayerParts, MixerParts, ModelParts, OwnInputParts, Storage};
 use crate::decoder::{DecoderSpec, Mixer};
 use attention::CachedLayer;
 use buffers::{Buffers, Stream};
 use head::{HeadRows, ModelEnds};
+
+/// A linear layer, as the program's names for its parts.
+#[derive(Clone, Copy)]
+pub(super) struct Linear {
+    pub(super) matrix: MatrixId,
+    pub(super) bias: Option<VectorId>,
+}
+
+/// A linear layer of every expert.
+#[derive(Clone, Copy)]
+pub(super) struct Experts {
+    pub(super) matrices: ExpertsId,
+    pub(super) biases: Option<VectorId>,
+}
+
+/// A model whose parts are in a program, wherever their weights are.
+pub(super) trait InProgram:
+    Storage<Matrix = MatrixId, Linear = Linear, Experts = Experts, Vector = VectorId>
+{
+    /// A matrix of the program.
+    type Weights: WeightMatrix;
+}
+
+/// A model's weights, and the program that holds them.
+pub(super) struct Weights<S: InProgram> {
+    pub(super) builder: ProgramBuilder<S::Weights>,
+    pub(super) parts: ModelParts<S>,
+}
 
 /// The formats in which a decoder stores what it computes.
 #[derive(Clone, Copy)]
@@ -30,10 +58,9 @@ pub(super) struct Formats {
     pub(super) activations: ActivationBits,
 }
 
-type Layer = crate::backend::tensors::LayerParts<InProgram>;
-
-/// What a program gives besides logits, for the selected tokens.
+/// What a program gives for the selected tokens.
 pub(super) struct Results {
+    pub(super) logits: Rows,
     /// The residual stream after the [state layer](DecoderSpec::state_layer).
     pub(super) states: Rows,
     /// If the model has a head.
@@ -41,7 +68,11 @@ pub(super) struct Results {
 }
 
 /// Describes the decoder of `spec` with these weights.
-pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Results) {
+pub(super) fn describe<S: InProgram>(
+    spec: &DecoderSpec,
+    weights: Weights<S>,
+    formats: Formats,
+) -> (ProgramBuilder<S::Weights>, Results) {
     let Weights { mut builder, parts } = weights;
     let buffers = Buffers::new(&mut builder, spec);
     let [tokens, selected] =
@@ -80,13 +111,13 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
             None
         }
     };
-    (description.builder.finish(logits), Results { states: selected.state, head })
+    (description.builder, Results { logits, states: selected.state, head })
 }
 
 /// A program under construction.
-struct Description<'a> {
+struct Description<'a, S: InProgram> {
     spec: &'a DecoderSpec,
-    builder: ProgramBuilder,
+    builder: ProgramBuilder<S::Weights>,
     formats: Formats,
     buffers: Buffers,
     /// By layer.
@@ -98,7 +129,7 @@ struct Description<'a> {
     pending: Vec<RowOperation>,
 }
 
-impl Description<'_> {
+impl<S: InProgram> Description<'_, S> {
     fn embed(&mut self, stream: &Stream, table: MatrixId) {
         let scale = self.spec.embedding_scale.unwrap_or(1.0);
         self.pending.push(RowOperation::Embed { table, scale, to: stream.hidden });
@@ -106,7 +137,7 @@ impl Description<'_> {
     }
 
     /// Every layer's own input: the token's row of a table of its own, and a projection of its embedding.
-    fn layer_inputs(&mut self, stream: &Stream, inputs: &LayerInputs<InProgram>) {
+    fn layer_inputs(&mut self, stream: &Stream, inputs: &LayerInputs<S>) {
         let (Some(all), Some(width)) = (stream.own_inputs, self.spec.layer_input_width) else { return };
         let projected = self.buffers.input_projections.expect("it exists with the inputs").all();
         self.pending.push(RowOperation::Quantize { from: stream.hidden.all(), to: stream.input });
@@ -121,7 +152,7 @@ impl Description<'_> {
     }
 
     /// Everything up to the last product of attention or recurrence. Returns what that product reads.
-    fn mix(&mut self, stream: &Stream, layer: &Layer, mixer: &Mixer) -> Part {
+    fn mix(&mut self, stream: &Stream, layer: &LayerParts<S>, mixer: &Mixer) -> Part {
         self.read_stream(stream, layer.mixer_norm);
         match (&layer.mixer, mixer) {
             (MixerParts::Attention(parts), Mixer::Attention(attention)) => self.attention(stream, parts, attention),
@@ -145,7 +176,7 @@ impl Description<'_> {
         to
     }
 
-    fn after_mixer(&mut self, stream: &Stream, layer: &Layer, mixed: Part) {
+    fn after_mixer(&mut self, stream: &Stream, layer: &LayerParts<S>, mixed: Part) {
         let input = self.quantize(stream.set, mixed);
         let output = match &layer.mixer {
             MixerParts::Attention(parts) => parts.output,
@@ -158,14 +189,14 @@ impl Description<'_> {
     }
 
     /// What comes after the feed-forward part: the layer's own input, and a factor.
-    fn finish_layer(&mut self, stream: &Stream, layer: &Layer, index: usize) {
+    fn finish_layer(&mut self, stream: &Stream, layer: &LayerParts<S>, index: usize) {
         if let Some(parts) = &layer.own_input {
             self.own_input(stream, parts, index);
         }
         self.scale(stream.hidden.all(), layer.output_scale);
     }
 
-    fn own_input(&mut self, stream: &Stream, parts: &OwnInputParts<InProgram>, index: usize) {
+    fn own_input(&mut self, stream: &Stream, parts: &OwnInputParts<S>, index: usize) {
         let (Some(width), Some(inputs)) = (self.spec.layer_input_width, stream.own_inputs) else { return };
         // The rows end with the last layer's.
         let n_left = self.spec.layers.len() - index;

@@ -10,12 +10,12 @@ use crate::decoder::{AttentionSpec, KeysAndValues, QkNorm, Sharpening};
 /// A layer's part of the cache.
 pub(super) type CachedLayer = KvLayerId;
 
-impl Description<'_> {
+impl<S: InProgram> Description<'_, S> {
     /// Everything up to the attention output.
     pub(super) fn attention(
         &mut self,
         stream: &Stream,
-        parts: &AttentionParts<InProgram>,
+        parts: &AttentionParts<S>,
         attention: &AttentionSpec,
     ) -> Part {
         let (query_width, kv_width) = (attention.query_width(), attention.kv_width());
@@ -56,7 +56,7 @@ impl Description<'_> {
     pub(super) fn keys_and_values(
         &mut self,
         stream: &Stream,
-        parts: &AttentionParts<InProgram>,
+        parts: &AttentionParts<S>,
         attention: &AttentionSpec,
     ) -> CachedLayer {
         let AttentionProjections::Split { key: Some(key), value: Some(value), .. } = parts.input else {
@@ -71,7 +71,7 @@ impl Description<'_> {
     }
 
     /// Queries, keys and values, as far as the layer has its own.
-    fn project(&mut self, stream: &Stream, parts: &AttentionParts<InProgram>, [queries, keys, values]: [Part; 3]) {
+    fn project(&mut self, stream: &Stream, parts: &AttentionParts<S>, [queries, keys, values]: [Part; 3]) {
         match parts.input {
             AttentionProjections::Split { query, key, value } => {
                 let mut outputs = vec![(query, queries)];
@@ -93,7 +93,7 @@ impl Description<'_> {
     fn cached_layer(
         &mut self,
         stream: &Stream,
-        parts: &AttentionParts<InProgram>,
+        parts: &AttentionParts<S>,
         attention: &AttentionSpec,
         keys: Part,
         values: Part,

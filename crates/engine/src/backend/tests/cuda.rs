@@ -1,0 +1,136 @@
+//! The kernels of the GPU, emulated, against the native backend: tiny models of every architecture, in the formats of real
+//! files, with prompts, single tokens and sequences beside each other.
+
+use hone_kernels::KvFormat;
+use hone_kernels_cuda::SharedDevice;
+
+use crate::backend::cuda::CudaBackend;
+use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
+use crate::backend::{ActivationBits, Backend, BatchEntry, LoadProgress, SequenceStates};
+use crate::decoder::DecoderSpec;
+use crate::gguf::{Gguf, TensorType, WriteValue, Writer};
+use crate::kv_cache::StateAt;
+use crate::logprobs::log_sum_exp;
+use crate::synth::{self, Quantization, Shape};
+
+const VOCAB_SIZE: usize = 300;
+
+fn tokens(seed: u32, n: usize) -> Vec<u32> {
+    (0..n as u32).map(|index| (index * index * 31 + index * 7 + seed * 13 + 3) % VOCAB_SIZE as u32).collect()
+}
+
+fn model(shape: &Shape, quantization: Quantization) -> Gguf {
+    let tokens: Vec<String> = (0..VOCAB_SIZE).map(|id| format!("token{id}")).collect();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let mut writer = Writer::new();
+    writer.metadata("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)).unwrap();
+    let vocabulary = Gguf::from_bytes(writer.begin(Vec::new()).unwrap().finish().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    synth::write_to(shape, quantization, &vocabulary, 11, &mut bytes, &mut |_| {}).unwrap();
+    Gguf::from_bytes(bytes).unwrap()
+}
+
+fn native(gguf: &Gguf, spec: &DecoderSpec, kv_cache: KvFormat) -> Box<dyn Backend> {
+    let options = NativeOptions {
+        kv_cache,
+        activation_bits: ActivationBits::Sixteen,
+        n_loading: Some(2),
+        ..NativeOptions::default()
+    };
+    let threads = ComputeThreads::new(Some(2));
+    Box::new(NativeBackend::load(gguf, spec, options, threads, &LoadProgress::default()).unwrap())
+}
+
+fn emulated(gguf: &Gguf, spec: &DecoderSpec, kv_cache: KvFormat) -> Box<dyn Backend> {
+    let device = SharedDevice::host();
+    Box::new(CudaBackend::load(gguf, spec, kv_cache, &device, &LoadProgress::default()).unwrap())
+}
+
+/// A sequence with blocks and states of its own, as the layers above would give it.
+struct Growing {
+    tokens: Vec<u32>,
+    blocks: Vec<u32>,
+    first_state: u32,
+    n_done: usize,
+    n_steps: u32,
+}
+
+impl Growing {
+    fn new(number: u32, tokens: Vec<u32>) -> Self {
+        // Blocks lie in any order.
+        let blocks = (0..8).map(|index| (index * 5 + 3) % 8 + 8 * number).collect();
+        Growing { tokens, blocks, first_state: 100 * number, n_done: 0, n_steps: 0 }
+    }
+}
+
+/// Advances every sequence by so many tokens, in one step, and returns the log-probabilities at all of them.
+fn step(backend: &mut dyn Backend, is_recurrent: bool, sequences: &mut [(&mut Growing, usize)]) -> Vec<Vec<f32>> {
+    let written: Vec<[StateAt; 1]> = sequences
+        .iter()
+        .map(|(growing, n)| {
+            [StateAt { position: growing.n_done + n, state: growing.first_state + growing.n_steps % 2 }]
+        })
+        .collect();
+    let entries: Vec<BatchEntry<'_>> = std::iter::zip(&*sequences, &written)
+        .map(|((growing, n), written)| BatchEntry {
+            tokens: &growing.tokens[growing.n_done..growing.n_done + n],
+            position: growing.n_done,
+            blocks: &growing.blocks,
+            logits: 0..*n,
+            states: is_recurrent.then(|| SequenceStates {
+                before: (growing.n_done > 0).then(|| growing.first_state + (growing.n_steps + 1) % 2),
+                written,
+            }),
+        })
+        .collect();
+    let rows = backend.forward(&entries).unwrap().rows().map(log_softmax).collect();
+    for (growing, n) in sequences {
+        growing.n_done += *n;
+        growing.n_steps += 1;
+    }
+    rows
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f32> {
+    let sum = log_sum_exp(logits);
+    logits.iter().map(|logit| logit - sum).collect()
+}
+
+/// A prompt that uses the tensor cores, single tokens after it, and another sequence that joins.
+fn run(backend: &mut dyn Backend, is_recurrent: bool) -> Vec<Vec<f32>> {
+    let (mut first, mut second) = (Growing::new(0, tokens(1, 60)), Growing::new(1, tokens(2, 60)));
+    let mut rows = step(backend, is_recurrent, &mut [(&mut first, 40)]);
+    rows.extend(step(backend, is_recurrent, &mut [(&mut first, 1)]));
+    rows.extend(step(backend, is_recurrent, &mut [(&mut first, 3), (&mut second, 35)]));
+    rows.extend(step(backend, is_recurrent, &mut [(&mut first, 1), (&mut second, 1)]));
+    rows.extend(step(backend, is_recurrent, &mut [(&mut first, 5), (&mut second, 6)]));
+    rows
+}
+
+/// Differences of log-probabilities: the largest, and the root of the mean square.
+fn differences(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> (f32, f32) {
+    let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
+    let gaps: Vec<f32> = pairs.map(|(one, other)| (one - other).abs()).collect();
+    assert!(gaps.iter().all(|gap| gap.is_finite()), "every logit is a number");
+    let square = gaps.iter().map(|gap| gap * gap).sum::<f32>() / gaps.len() as f32;
+    (gaps.iter().copied().fold(0.0, f32::max), square.sqrt())
+}
+
+#[track_caller]
+fn check(shape: &Shape, quantization: Quantization, kv_cache: KvFormat, [most, on_average]: [f32; 2]) {
+    let gguf = model(shape, quantization);
+    let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
+    let expected = run(&mut *native(&gguf, &spec, kv_cache), spec.is_recurrent());
+    let ours = run(&mut *emulated(&gguf, &spec, kv_cache), spec.is_recurrent());
+    let (largest, mean) = differences(&ours, &expected);
+    let what = format!("{} in {quantization:?} with a cache in {kv_cache:?}", shape.name);
+    println!("{what}: differs by up to {largest}, on average by {mean}");
+    assert!(largest < most && mean < on_average, "{what}: differs by up to {largest}, on average by {mean}");
+}
+
+#[test]
+fn every_architecture_gives_what_the_native_backend_gives() {
+    for shape in Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-")) {
+        check(shape, Quantization::Uniform(TensorType::F32), KvFormat::F16, [9.3, 9.03]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Operations on rows, as the device reads them.
+
+use hone_kernels::Activation;
+use hone_kernels::step::{Gating, Part, Phase, RopePairs, RouterId, RowOperation, RowSet, VectorId};
+
+use super::Program;
+use crate::arguments::{Operation, PartAt};
+use crate::device::Address;
+
+/// The numbers of `enum RowOp`.
+mod op {
+    pub(super) const EMBED: u32 = 0;
+    pub(super) const ANGLES: u32 = 1;
+    pub(super) const GATHER: u32 = 2;
+    pub(super) const COPY: u32 = 3;
+    pub(super) const ADD: u32 = 4;
+    pub(super) const SCALE: u32 = 5;
+    pub(super) const SHARPEN: u32 = 6;
+    pub(super) const MULTIPLY: u32 = 7;
+    pub(super) const GATE_SIGMOID: u32 = 8;
+    pub(super) const SIGMOID: u32 = 9;
+    pub(super) const UNZIP: u32 = 10;
+    pub(super) const DECAY: u32 = 11;
+    pub(super) const ADD_HEADS: u32 = 12;
+    pub(super) const ROUTE: u32 = 13;
+    pub(super) const WEIGH: u32 = 14;
+    pub(super) const ADD_EXPERT_BIAS: u32 = 15;
+    pub(super) const COMBINE: u32 = 16;
+    pub(super) const ADD_BIAS: u32 = 17;
+    pub(super) const NORM: u32 = 18;
+    pub(super) const ROTATE: u32 = 19;
+    pub(super) const WRITE_KV: u32 = 20;
+    pub(super) const GATE: u32 = 21;
+    pub(super) const SOFT_CAP: u32 = 22;
+    pub(super) const QUANTIZE: u32 = 23;
+}
+
+impl Program {
+    /// The operations of a phase.
+    pub(super) fn encode(&self, phase: &Phase) -> Vec<Operation> {
+        let Phase::Rows { set, operations } = phase else { return Vec::new() };
+        operations.iter().map(|operation| self.encode_operation(*set, operation)).collect()
+    }
+
+    pub(super) fn part_at(&self, part: Part) -> PartAt {
+        let rows = part.rows();
+        PartAt {
+            data: self.rows[rows.index()].address() + (part.first() * size_of::<f32>()) as Address,
+            stride: rows.width() as u32,
+            width: part.width() as u32,
+        }
+    }
+
+    pub(super) fn vector_at(&self, vector: VectorId) -> Address {
+        self.vectors[vector.index()].address()
+    }
+
+    fn optional(&self, vector: Option<VectorId>) -> Address {
+        vector.map_or(0, |vector| self.vector_at(vector))
+    }
+
+    fn encode_operation(&self, set: RowSet, operation: &RowOperation) -> Operation {
+        let at = |part: Part| self.part_at(part);
+        let plain = |op: u32, a: Part| Operation { op, a: at(a), ..Operation::default() };
+        let pair = |op: u32, a: Part, b: Part| Operation { b: at(b), ..plain(op, a) };
+        match *operation {
+            RowOperation::Embed { table, scale, to } => {
+                let m = self.description.matrices[table.index()].at();
+                Operation { f0: scale, m, ..plain(op::EMBED, to.all()) }
+            }
+            RowOperation::Angles(rope) => {
+                let description = &self.description.ropes[rope.index()];
+                Operation {
+                    n0: description.inverse_frequencies.len() as u32,
+                    f0: description.magnitude,
+                    v0: self.frequencies[rope.index()].address(),
+                    ..plain(op::ANGLES, description.angles.all())
+                }
+            }
+            RowOperation::Gather { from, to } => pair(op::GATHER, to, from),
+            RowOperation::Copy { from, to } => pair(op::COPY, to, from),
+            RowOperation::Add { from, to } => pair(op::ADD, to, from),
+            RowOperation::Scale { values, factor } => Operation { f0: factor, ..plain(op::SCALE, values) },
+            RowOperation::Sharpen { values, rate, interval, offset } => {
+                Operation { f0: rate, n0: interval as u32, n1: offset as u32, ..plain(op::SHARPEN, values) }
+            }
+            RowOperation::Multiply { by, to } => pair(op::MULTIPLY, to, by),
+            RowOperation::GateSigmoid { values, gate } => pair(op::GATE_SIGMOID, values, gate),
+            RowOperation::Sigmoid { values } => plain(op::SIGMOID, values),
+            RowOperation::Unzip { from, head_dim, first, second } => {
+                Operation { c: at(second), n0: head_dim as u32, ..pair(op::UNZIP, first, from) }
+            }
+            RowOperation::Decay { steps, decays, bias, rates } => {
+                let (v0, v1) = (self.vector_at(bias), self.vector_at(rates));
+                Operation { v0, v1, ..pair(op::DECAY, steps, decays) }
+            }
+            RowOperation::AddHeads { from, factors, to } => {
+                let n0 = self.description.vectors[factors.index()].len() as u32;
+                Operation { n0, v0: self.vector_at(factors), ..pair(op::ADD_HEADS, to, from) }
+            }
+            RowOperation::AddBias { bias, to } => Operation { v0: self.vector_at(bias), ..plain(op::ADD_BIAS, to) },
+            RowOperation::Norm { values, weight, epsilon } => {
+                let n0 = self.description.vectors[weight.index()].len() as u32;
+                Operation { n0, f0: epsilon, v0: self.vector_at(weight), ..plain(op::NORM, values) }
+            }
+            RowOperation::Rotate { heads, head_dim, rope } => {
+                let rope = &self.description.ropes[rope.index()];
+                Operation {
+                    n0: head_dim as u32,
+                    n1: rope.inverse_frequencies.len() as u32,
+                    n2: u32::from(rope.pairs == RopePairs::Neighbours),
+                    ..pair(op::ROTATE, heads, rope.angles.all())
+                }
+            }
+            RowOperation::WriteKv { layer, keys, values } => {
+                Operation { kv: self.cache.layer(layer.index()), ..pair(op::WRITE_KV, keys, values) }
+            }
+            RowOperation::Gate { activation, gate, up } => {
+                let n0 = match activation {
+                    Activation::Silu => 0,
+                    Activation::GeluTanh => 1,
+                    Activation::ClampedSilu => 2,
+                };
+                Operation { n0, ..pair(op::GATE, gate, up) }
+            }
+            RowOperation::SoftCap { values, cap } => Operation { f0: cap, ..plain(op::SOFT_CAP, values) },
+            RowOperation::Quantize { from, to } => {
+                Operation { q: self.quantized[to.index()].at(), ..plain(op::QUANTIZE, from) }
+            }
+            RowOperation::Route { .. }
+            | RowOperation::Weigh { .. }
+            | RowOperation::AddExpertBias { .. }
+            | RowOperation::Combine { .. } => self.encode_choice(set, operation),
+        }
+    }
+
+    /// Operations that choose experts, or depend on what was chosen.
+    fn encode_choice(&self, set: RowSet, operation: &RowOperation) -> Operation {
+        let plain = |op: u32, a: Part, router: RouterId| Operation {
+            op,
+            a: self.part_at(a),
+            routes: self.routes[router.index()].at,
+            ..Operation::default()
+        };
+        match *operation {
+            RowOperation::Route { router, logits, options, selection_bias, output_scales } => {
+                let shape = &self.description.routers[router.index()];
+                let n0 = match options.gating {
+                    Gating::Softmax => 0,
+                    Gating::SoftmaxOfChosen => 1,
+                    Gating::Sigmoid => 2,
+                };
+                Operation {
+                    b: self.part_at(shape.choices.all()),
+                    n0,
+                    n1: u32::from(options.is_normalized),
+                    n2: shape.n_used as u32,
+                    f0: options.scale,
+                    v0: self.optional(selection_bias),
+                    v1: self.optional(output_scales),
+                    ..plain(op::ROUTE, logits, router)
+                }
+            }
+            RowOperation::Weigh { values } => plain(op::WEIGH, values, router_of(set)),
+            RowOperation::AddExpertBias { biases, to } => {
+                Operation { v0: self.vector_at(biases), ..plain(op::ADD_EXPERT_BIAS, to, router_of(set)) }
+            }
+            RowOperation::Combine { router, from, is_weighted, to } => Operation {
+                b: self.part_at(from.all()),
+                n0: u32::from(is_weighted),
+                ..plain(op::COMBINE, to, router)
+            },
+            _ => unreachable!("the operation has nothing to do with experts"),
+        }
+    }
+}
+
+fn router_of(set: RowSet) -> RouterId {
+    match set {
+        RowSet::Routed(router) => router,
+        _ => unreachable!("the builder has checked that the rows are routed"),
+    }
+}
+
+/// The columns of all operations, if every one of them works on each column by itself, and on the same ones.
+pub(super) fn independent_columns(phase: &Phase) -> Option<usize> {
+    let Phase::Rows { operations, .. } = phase else { return None };
+    let mut widths = operations.iter().map(|operation| match *operation {
+        RowOperation::Embed { to, .. } => Some(to.width()),
+        RowOperation::Gather { to, .. }
+        | RowOperation::Copy { to, .. }
+        | RowOperation::Add { to, .. }
+        | RowOperation::Multiply { to, .. }
+        | RowOperation::AddBias { to, .. } => Some(to.width()),
+        RowOperation::Scale { values, .. } | RowOperation::SoftCap { values, .. } => Some(values.width()),
+        RowOperation::GateSigmoid { values, gate } if gate.width() == values.width() => Some(values.width()),
+        RowOperation::Gate { gate, .. } => Some(gate.width()),
+        RowOperation::Quantize { from, .. } => Some(from.width()),
+        _ => None,
+    });
+    let first = widths.next()??;
+    widths.all(|width| width == Some(first)).then_some(first)
+}
+
+/// The widest row of a phase's operations.
+pub(super) fn widest(operations: &[Operation]) -> usize {
+    operations.iter().map(|operation| operation.a.width.max(operation.b.width) as usize).max().unwrap_or(0)
+}

@@ -1,0 +1,376 @@
+//! Turns the phases of a program into launches.
+
+use std::collections::BTreeMap;
+
+use bytemuck::{NoUninit, Zeroable, bytes_of};
+use hone_kernels::step::{
+    AttentionPhase, ConvolutionOptions, ExpertProductPhase, KeySharing, Output, Part, Phase, ProductPhase,
+    QuantizedRows, RecurOptions, RouterId, RowSet, StateLayerId, WeightMatrix,
+};
+use hone_kernels::{TensorType, Window};
+
+use super::Program;
+use crate::arguments::{
+    AttentionArguments, ConvolveArguments, DequantizeArguments, ExpertProductArguments, MAX_OUTPUTS, OutputAt,
+    PlanArguments, ProductArguments, QuantizedAt, RecurArguments, RowsArguments, SET_ROUTED, SET_SELECTED, SET_TOKENS,
+    SpreadArguments, StatesArguments,
+};
+use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
+use crate::matrix::DeviceMatrix;
+use crate::shapes;
+
+/// Rows that one launch of a product takes.
+const PRODUCT_ROWS: usize = 8;
+/// With more rows, a matrix is unpacked and multiplied on the tensor cores. Measured on an H100.
+const MAX_FEW_ROWS: usize = 16;
+/// Elements of a matrix that are unpacked at a time.
+const UNPACKED_ELEMENTS: usize = 64 << 20;
+/// Rows of a sequence from which on attention goes over tiles of them.
+const PROMPT_ROWS: usize = 5;
+
+/// All kernels, looked up once.
+pub(super) struct Kernels {
+    rows: Kernel,
+    products: BTreeMap<TensorType, Kernel>,
+    expert_products: BTreeMap<TensorType, Kernel>,
+    dequantize: Kernel,
+    plan_routes: Kernel,
+    spread: Kernel,
+    attend_split: Kernel,
+    merge_splits: Kernel,
+    attend_prompt: Kernel,
+    convolve: Kernel,
+    recur: Kernel,
+}
+
+impl Kernels {
+    pub(super) fn new(device: &SharedDevice) -> Result<Self, DeviceError> {
+        let find = |name: &str| device.0.kernel(name);
+        let by_type = |prefix: &str| {
+            let types = TensorType::ALL.into_iter().filter(|tensor_type| crate::is_native(*tensor_type));
+            let kernel = |tensor_type: TensorType| {
+                let name = format!("{prefix}_{}", tensor_type.to_string().to_lowercase());
+                Ok::<_, DeviceError>((tensor_type, find(&name)?))
+            };
+            types.map(kernel).collect::<Result<BTreeMap<_, _>, _>>()
+        };
+        Ok(Kernels {
+            rows: find("rows")?,
+            products: by_type("product")?,
+            expert_products: by_type("expert_product")?,
+            dequantize: find("dequantize_to_bf16")?,
+            plan_routes: find("plan_routes")?,
+            spread: find("spread")?,
+            attend_split: find("attend_split")?,
+            merge_splits: find("merge_splits")?,
+            attend_prompt: find("attend_prompt")?,
+            convolve: find("convolve")?,
+            recur: find("recur")?,
+        })
+    }
+}
+
+impl Program {
+    pub(super) fn launch_phase(&mut self, index: usize) -> Result<(), DeviceError> {
+        match &self.description.phases[index] {
+            Phase::Rows { set, .. } => self.launch_rows(index, *set),
+            Phase::Product(product) => {
+                let product = product.clone();
+                self.launch_product(&product)
+            }
+            Phase::Attend(attention) => {
+                let attention = self.description.attentions[*attention];
+                self.launch_attention(&attention)
+            }
+            Phase::Plan(router) => self.launch_plan(*router),
+            Phase::Spread { router, from, to } => self.launch_spread(*router, *from, *to),
+            Phase::ExpertProduct(product) => self.launch_expert_product(product),
+            Phase::Convolve(options) => self.launch_convolution(options),
+            Phase::Recur(options) => self.launch_recurrence(options),
+            // Attention merges at once, and all experts are in memory.
+            Phase::Merge(_) | Phase::Reserve { .. } | Phase::PackExperts => Ok(()),
+        }
+    }
+
+    fn launch<A: NoUninit>(&self, kernel: Kernel, shape: Shape, arguments: &A) -> Result<(), DeviceError> {
+        if shape.grid.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: the arguments have the kernel's type; the builder has checked all shapes, `prepare` has made room in
+        // every buffer and in the cache for the batch, and the batch was checked.
+        unsafe { self.device.0.launch(kernel, shape, bytes_of(arguments)) }
+    }
+
+    fn launch_rows(&self, index: usize, set: RowSet) -> Result<(), DeviceError> {
+        let (n_rows, operations) = (self.n_rows(set), &self.operations[index]);
+        let (slice_width, n_slices) = slices(operations.columns, n_rows);
+        let width = if slice_width > 0 { slice_width } else { operations.widest };
+        let most = if n_rows >= 64 { 256 } else { 1024 };
+        let arguments = RowsArguments {
+            batch: self.tables.batch,
+            operations: operations.buffer.address(),
+            n_operations: operations.len as u32,
+            set: set_number(set),
+            slice_width: slice_width as u32,
+            reserved: 0,
+        };
+        let threads = width.div_ceil(4).next_power_of_two().clamp(64, most) as u32;
+        self.launch(self.kernels.rows, Shape { grid: [n_rows, n_slices, 1], threads, shared: 0 }, &arguments)
+    }
+
+    fn launch_product(&mut self, product: &ProductPhase) -> Result<(), DeviceError> {
+        let n_rows = self.n_rows(product.input.set());
+        if n_rows > MAX_FEW_ROWS {
+            return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
+        }
+        let input = self.quantized[product.input.index()].at();
+        for (tensor_type, outputs) in self.by_type(product) {
+            let (outputs, n_outputs, n_out) = self.outputs_at(&outputs);
+            for first in (0..n_rows).step_by(PRODUCT_ROWS) {
+                let n_rows = PRODUCT_ROWS.min(n_rows - first) as u32;
+                let arguments =
+                    ProductArguments { outputs, input, n_outputs, n_out, n_rows, first_input: first as u32 };
+                let shape = shapes::product(n_out as usize, 1);
+                self.launch(self.kernels.products[&tensor_type], shape, &arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs of a product, in groups of one type that a launch takes.
+    fn by_type(&self, product: &ProductPhase) -> Vec<(TensorType, Vec<(DeviceMatrix, Part, bool)>)> {
+        let mut groups: Vec<(TensorType, Vec<(DeviceMatrix, Part, bool)>)> = Vec::new();
+        for output in &product.outputs {
+            let matrix = self.description.matrices[output.matrix.index()].clone();
+            let tensor_type = matrix.tensor_type();
+            let member = (matrix, output.to, output.add);
+            let open = groups.iter_mut().find(|(of, members)| *of == tensor_type && members.len() < MAX_OUTPUTS);
+            match open {
+                Some((_, members)) => members.push(member),
+                None => groups.push((tensor_type, vec![member])),
+            }
+        }
+        groups
+    }
+
+    fn outputs_at(&self, outputs: &[(DeviceMatrix, Part, bool)]) -> ([OutputAt; MAX_OUTPUTS], u32, u32) {
+        let mut at = [OutputAt::zeroed(); MAX_OUTPUTS];
+        let mut n_out = 0;
+        for (at, (matrix, to, add)) in at.iter_mut().zip(outputs) {
+            *at = OutputAt { matrix: matrix.at(), to: self.part_at(*to), add: u32::from(*add), first_row: n_out };
+            n_out += matrix.n_rows() as u32;
+        }
+        (at, outputs.len() as u32, n_out)
+    }
+
+    /// Unpacks some rows of the matrix at a time.
+    fn launch_large_product(
+        &mut self,
+        input: QuantizedRows,
+        output: &Output<hone_kernels::step::MatrixId>,
+    ) -> Result<(), DeviceError> {
+        let device = self.device.clone();
+        let matrix = self.description.matrices[output.matrix.index()].clone();
+        let (n_out, n_columns) = (matrix.n_rows(), matrix.n_columns());
+        let rows_at_once = (UNPACKED_ELEMENTS / n_columns).clamp(1, n_out);
+        let is_bf16 = matrix.tensor_type() == TensorType::BF16;
+        if !is_bf16 {
+            self.unpacked.reserve(&device, rows_at_once * n_columns * 2)?;
+        }
+        let (input, to) = (self.quantized[input.index()].at(), self.part_at(output.to));
+        let n_rows = self.n_rows(output.to.rows().set());
+        for first in (0..n_out).step_by(rows_at_once) {
+            let n_unpacked = rows_at_once.min(n_out - first);
+            let weights = if is_bf16 {
+                matrix.at().data + (first * matrix.row_bytes()) as u64
+            } else {
+                let to = self.unpacked.address();
+                let arguments = DequantizeArguments {
+                    matrix: matrix.at(),
+                    to,
+                    first_row: first as u32,
+                    n_rows: n_unpacked as u32,
+                };
+                self.launch(self.kernels.dequantize, shapes::dequantize(n_unpacked), &arguments)?;
+                to
+            };
+            let matmul = Matmul {
+                weights,
+                input: input.bf16,
+                to: to.data + (first * size_of::<f32>()) as u64,
+                to_stride: to.stride as usize,
+                n_rows,
+                n_out: n_unpacked,
+                n_columns,
+                add: output.add,
+            };
+            // SAFETY: the builder has checked the shapes, and there is room for all rows.
+            unsafe { device.0.matmul(&matmul)? };
+        }
+        Ok(())
+    }
+
+    fn launch_attention(&mut self, phase: &AttentionPhase) -> Result<(), DeviceError> {
+        let geometry = phase.geometry;
+        let set = phase.queries.rows().set();
+        let spans = self.batch.spans(set);
+        let n_rows = self.n_rows(set);
+        if n_rows == 0 {
+            return Ok(());
+        }
+        let longest = spans.iter().map(|span| span.position + span.n_tokens).max().unwrap_or(0);
+        let is_prompt = spans.iter().any(|span| span.n_tokens >= PROMPT_ROWS);
+        let n_splits = if is_prompt { 1 } else { splits(longest, n_rows * geometry.n_kv_heads) };
+        let n_sequences = spans.len();
+        if !is_prompt {
+            let device = self.device.clone();
+            self.partials.reserve(&device, n_rows * geometry.n_heads * n_splits * (geometry.head_dim + 2))?;
+        }
+        let (window_kind, window) = match geometry.window {
+            None => (0, 0),
+            Some(Window::Sliding(length)) => (1, length),
+            Some(Window::Chunk(length)) => (2, length),
+        };
+        let arguments = AttentionArguments {
+            batch: self.tables.batch,
+            kv: self.cache.layer(phase.layer.index()),
+            queries: self.part_at(phase.queries),
+            to: self.part_at(phase.to),
+            sinks: phase.sinks.map_or(0, |sinks| self.vector_at(sinks)),
+            partials: self.partials.address(),
+            set: set_number(set),
+            n_heads: geometry.n_heads as u32,
+            scale: geometry.scale,
+            soft_cap: geometry.soft_cap.unwrap_or(0.0),
+            window_kind,
+            window: u32::try_from(window).unwrap_or(u32::MAX),
+            n_splits: n_splits as u32,
+            reserved: 0,
+        };
+        if is_prompt {
+            let shape = shapes::attend_prompt(n_rows, n_sequences, &geometry);
+            return self.launch(self.kernels.attend_prompt, shape, &arguments);
+        }
+        self.launch(self.kernels.attend_split, shapes::attend_split(n_rows, n_splits, &geometry), &arguments)?;
+        self.launch(self.kernels.merge_splits, shapes::merge_splits(n_rows, &geometry), &arguments)
+    }
+
+    fn launch_plan(&self, router: RouterId) -> Result<(), DeviceError> {
+        let routes = &self.routes[router.index()];
+        let arguments = PlanArguments {
+            routes: routes.at,
+            next: routes.counters.address() + size_of::<u32>() as u64,
+            n_rows: self.n_rows(routes.shape.base) as u32,
+            reserved: 0,
+        };
+        self.launch(self.kernels.plan_routes, shapes::plan_routes(), &arguments)
+    }
+
+    fn launch_spread(&self, router: RouterId, from: QuantizedRows, to: QuantizedRows) -> Result<(), DeviceError> {
+        let [from, to_at] = [from, to].map(|rows| self.quantized[rows.index()].at());
+        let arguments = SpreadArguments { routes: self.routes[router.index()].at, from, to: to_at };
+        self.launch(self.kernels.spread, shapes::spread(self.n_rows(RowSet::Routed(router))), &arguments)
+    }
+
+    fn launch_expert_product(&self, product: &ExpertProductPhase) -> Result<(), DeviceError> {
+        let routes = &self.routes[product.router.index()];
+        let n_ranks = self.n_rows(RowSet::Routed(product.router));
+        let input: QuantizedAt = self.quantized[product.input.index()].at();
+        let mut groups: Vec<(TensorType, Vec<&Output<hone_kernels::step::ExpertsId>>)> = Vec::new();
+        for output in &product.outputs {
+            let tensor_type = self.description.experts[output.matrix.index()][0].tensor_type();
+            match groups.iter_mut().find(|(of, members)| *of == tensor_type && members.len() < MAX_OUTPUTS) {
+                Some((_, members)) => members.push(output),
+                None => groups.push((tensor_type, vec![output])),
+            }
+        }
+        for (tensor_type, members) in groups {
+            let mut arguments = ExpertProductArguments { input, routes: routes.at, ..Zeroable::zeroed() };
+            for (index, output) in members.iter().enumerate() {
+                let matrix = &self.description.experts[output.matrix.index()][0];
+                let (to, first_row) = (self.part_at(output.to), arguments.n_out);
+                arguments.outputs[index] = OutputAt { matrix: matrix.at(), to, add: 0, first_row };
+                arguments.matrix_bytes[index] = matrix.n_bytes() as u64;
+                arguments.n_out += matrix.n_rows() as u32;
+            }
+            arguments.n_outputs = members.len() as u32;
+            let n_tiles = routes.max_tiles(n_ranks);
+            let shape = shapes::product(arguments.n_out as usize, n_tiles);
+            self.launch(self.kernels.expert_products[&tensor_type], shape, &arguments)?;
+        }
+        Ok(())
+    }
+
+    fn states_of(&self, layer: StateLayerId) -> StatesArguments {
+        let layer = self.description.states[layer.index()];
+        StatesArguments {
+            state_offset: layer.start as u64,
+            n_channels: layer.shape.n_channels as u32,
+            n_taps: layer.shape.n_taps as u32,
+            n_heads: layer.shape.n_heads as u32,
+            key_dim: layer.shape.key_dim as u32,
+            value_dim: layer.shape.value_dim as u32,
+            ..self.tables.states
+        }
+    }
+
+    fn launch_convolution(&self, options: &ConvolutionOptions) -> Result<(), DeviceError> {
+        let states = self.states_of(options.layer);
+        let arguments = ConvolveArguments {
+            states,
+            from: self.part_at(options.from),
+            to: self.part_at(options.to),
+            taps: self.vector_at(options.taps),
+            bias: options.bias.map_or(0, |bias| self.vector_at(bias)),
+            has_silu: u32::from(options.has_silu),
+            reserved: 0,
+        };
+        self.launch(self.kernels.convolve, shapes::convolve(self.batch.n_tokens(), states.n_channels as usize), &arguments)
+    }
+
+    fn launch_recurrence(&self, options: &RecurOptions) -> Result<(), DeviceError> {
+        let states = self.states_of(options.layer);
+        let [keys, queries, values] = [options.keys, options.queries, options.values].map(|part| self.part_at(part));
+        let [decays, strengths, to] = [options.decays, options.strengths, options.to].map(|part| self.part_at(part));
+        let arguments = RecurArguments {
+            states,
+            keys,
+            queries,
+            values,
+            decays,
+            strengths,
+            to,
+            n_keys: options.keys.width() as u32 / states.key_dim,
+            is_delta: u32::from(options.is_delta),
+            is_interleaved: u32::from(options.sharing == KeySharing::Interleaved),
+            reserved: 0,
+        };
+        let n_sequences = self.batch.spans(RowSet::Tokens).len();
+        self.launch(self.kernels.recur, shapes::recur(n_sequences, &states), &arguments)
+    }
+}
+
+fn set_number(set: RowSet) -> u32 {
+    match set {
+        RowSet::Tokens => SET_TOKENS,
+        RowSet::Selected => SET_SELECTED,
+        RowSet::Routed(_) => SET_ROUTED,
+    }
+}
+
+/// The width and number of slices into which rows are divided; a width of 0 if they are not. Few rows do not fill a card.
+fn slices(columns: Option<usize>, n_rows: usize) -> (usize, usize) {
+    const SLICE: usize = 1024;
+    match columns {
+        Some(columns) if columns > SLICE && n_rows < 256 => (SLICE, columns.div_ceil(SLICE)),
+        _ => (0, 1),
+    }
+}
+
+/// Parts into which a context is cut, so that there are about two blocks for every multiprocessor of a large card, and
+/// each has something to do. It grows in powers of two.
+fn splits(longest: usize, n_blocks: usize) -> usize {
+    const BLOCKS: usize = 264;
+    let useful = longest.div_ceil(128).next_power_of_two();
+    useful.min(BLOCKS.div_ceil(n_blocks).next_power_of_two()).clamp(1, 64)
+}
