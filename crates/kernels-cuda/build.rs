@@ -41,7 +41,7 @@ fn compile_for_cards() {
     let newest = *capabilities.last().expect("there are some");
     let code = |capability: u32| format!("-gencode=arch=compute_{capability},code=sm_{capability}");
     let status = Command::new(nvcc())
-        .args(["-fatbin", "-std=c++17", "-O3", "--threads=0"])
+        .args(["-fatbin", "-std=c++17", "-O3", "--threads=0", "--compress-mode=size"])
         .args(capabilities.iter().map(|capability| code(*capability)))
         .arg(format!("-gencode=arch=compute_{newest},code=compute_{newest}"))
         .arg("-o")

@@ -128,7 +128,7 @@ step_facts() {
 # The model is not in its store, which is a problem to `hone doctor`: what counts is the device that it opens.
 step_doctor() {
     HONE_ENGINE_DEVICE=$device limited "$hone" doctor || true
-    HONE_ENGINE_DEVICE=$device limited "$hone" doctor --json | python3 -c '
+    { HONE_ENGINE_DEVICE=$device limited "$hone" doctor --json || true; } | python3 -c '
 import json, sys
 engine = json.load(sys.stdin)["engine"]
 sys.exit(None if (engine["opened"] or "").startswith(sys.argv[1]) else engine["problem"] or "another device was opened")' "$device"
@@ -269,7 +269,7 @@ llama_bench_one() {
     local name=$1 file=$2 json
     shift 2
     json="$results/llama-bench-$name-$(tr -d ' ' <<<"$*").json"
-    limited "$work/llama-bench" -m "$file" -ngl 99 -fa 1 -r 3 -o json "$@" >"$json" &&
+    limited "$work/llama-bench" -m "$file" -ngl 99 -fa auto -r 3 -o json "$@" >"$json" &&
         figures llama-bench --file "$json" --model "$name"
 }
 

@@ -168,21 +168,17 @@ FORCE_INLINE_DEVICE void load_elements(Elements<true> &elements, const uint8_t *
 template <bool IS_QUANTIZED>
 FORCE_INLINE_DEVICE Uint2 load_scales(const Kv &kv, const uint8_t *row, uint32_t slice, bool exists) {
     if (!IS_QUANTIZED || !exists) return Uint2{0, 0};
-    Uint2 scales = load_readonly(reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2)));
-    uint32_t width = kv.head_dim - slice * SLICE_ELEMENTS;
-    if (width <= SCALE_ELEMENTS) scales.x &= 0xffff;
-    if (width <= 3 * SCALE_ELEMENTS) scales.y &= width <= 2 * SCALE_ELEMENTS ? 0 : 0xffff;
-    return scales;
+    return load_readonly(reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2)));
 }
 
-FORCE_INLINE_DEVICE void to_halves(const Elements<false> &elements, Uint2, uint32_t, uint32_t halves[4]) {
+FORCE_INLINE_DEVICE void to_halves(const Elements<false> &elements, Uint2, uint32_t, bool, uint32_t halves[4]) {
     halves[0] = elements.bits.x, halves[1] = elements.bits.y, halves[2] = elements.bits.z, halves[3] = elements.bits.w;
 }
 
 // `scales` are those of the slice's four groups.
-FORCE_INLINE_DEVICE void to_halves(const Elements<true> &elements, Uint2 scales, uint32_t group, uint32_t halves[4]) {
+FORCE_INLINE_DEVICE void to_halves(const Elements<true> &elements, Uint2 scales, uint32_t group, bool exists, uint32_t halves[4]) {
     uint32_t pair = group < 2 ? scales.x : scales.y;
-    float scale = half_to_float((HalfBits)(group % 2 == 0 ? pair & 0xffff : pair >> 16));
+    float scale = exists ? half_to_float((HalfBits)(group % 2 == 0 ? pair & 0xffff : pair >> 16)) : 0.0f;
     unpack_quants(elements.bits.x, scale, halves);
     unpack_quants(elements.bits.y, scale, halves + 2);
 }
@@ -267,12 +263,12 @@ template <bool IS_WIDE> DEVICE void prepare_queries(const AttentionArguments &ar
 
 // The slice's part of the scores of a tile: of heads g (and g + 8, if wide), keys 2t, 2t + 1, 2t + 8, 2t + 9.
 template <int CHUNKS, bool IS_QUANTIZED, bool IS_WIDE>
-DEVICE void score_tile(const Uint4 *queries, const SplitKeys<CHUNKS, IS_QUANTIZED> &keys, float scores[2][4]) {
+DEVICE void score_tile(const Uint4 *queries, const SplitKeys<CHUNKS, IS_QUANTIZED> &keys, uint32_t width, float scores[2][4]) {
     float sums[2][4] = {};
 #pragma unroll
     for (uint32_t j = 0; j < 2 * CHUNKS; j++) {
         uint32_t halves[2][4];
-        for (uint32_t i = 0; i < 2; i++) to_halves(keys.elements[i][j], keys.scales[i], j, halves[i]);
+        for (uint32_t i = 0; i < 2; i++) to_halves(keys.elements[i][j], keys.scales[i], j, j * SCALE_ELEMENTS < width, halves[i]);
 #pragma unroll
         for (uint32_t step = 0; step < 2; step++) {
 #pragma unroll
@@ -364,7 +360,8 @@ DEVICE void add_values(const SplitValues<CHUNKS, IS_QUANTIZED> &values, const fl
 #pragma unroll
     for (uint32_t c = 0; c < CHUNKS; c++) {
         uint32_t halves[4][4];
-        for (uint32_t i = 0; i < 4; i++) to_halves(values.elements[i][c], values.scales[i], c * 2 + lane() / 16, halves[i]);
+        // What is made of elements that do not exist ends in columns that nobody reads.
+        for (uint32_t i = 0; i < 4; i++) to_halves(values.elements[i][c], values.scales[i], c * 2 + lane() / 16, true, halves[i]);
 #pragma unroll
         for (uint32_t word = 0; word < 4; word++) {
             uint32_t upper[2], lower[2];
@@ -403,7 +400,7 @@ DEVICE void attend_tiles(const AttentionArguments &arguments, const SplitJob &jo
     for (uint32_t first = first_tile, round = 0; first < end_tile; first += place.n_turns, tile += place.n_turns, round++) {
         float scores[2][4], factors[2];
         values.load(kv, job, place.slice, tile, block);
-        score_tile<CHUNKS, IS_QUANTIZED, IS_WIDE>(queries, keys, scores);
+        score_tile<CHUNKS, IS_QUANTIZED, IS_WIDE>(queries, keys, kv.head_dim - place.slice * SLICE_ELEMENTS, scores);
         if (place.n_slices > 1) exchange_scores<IS_WIDE>(place, shared.scores + round % 2 * SPLIT_WARPS * 8 * 32, scores);
         keys.load(kv, job, place.slice, tile + place.n_turns, next_block);
         weigh_tile<IS_WIDE>(arguments, job, tile, scores, totals, factors);
@@ -538,22 +535,38 @@ DEVICE void write_empty_partials(const AttentionArguments &arguments, const Spli
     }
 }
 
-// Kernel `attend_split`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. head_dim up to 512. Blocks with nothing to do
-// write only the largest score and the sum of an empty result.
-KERNEL_BOUNDS(attend_split, AttentionArguments, SPLIT_THREADS, 2) {
+DEVICE SplitShared split_shared() {
     SHARED(Uint4, results, SPLIT_WARPS * SPLIT_HEADS * SLICE_ELEMENTS / 4);
     SHARED(float, scores, 2 * SPLIT_WARPS * 8 * 32);
     SHARED(float, largest, SPLIT_WARPS * SPLIT_HEADS);
     SHARED(float, sums, SPLIT_WARPS * SPLIT_HEADS);
-    SplitShared shared = {results, reinterpret_cast<float *>(results), scores, largest, sums};
+    return SplitShared{results, reinterpret_cast<float *>(results), scores, largest, sums};
+}
+
+template <int CHUNKS, bool IS_QUANTIZED> DEVICE void attend_split_of(const AttentionArguments &arguments) {
+    SplitShared shared = split_shared();
     SplitJob job = split_job(arguments);
-    bool is_narrow_head = arguments.kv.head_dim <= 64;
     if (job.begin >= job.end) {
         write_empty_partials(arguments, job);
-    } else if (arguments.kv.format == KV_Q8_0) {
-        is_narrow_head ? attend_group<1, true>(arguments, job, shared) : attend_group<2, true>(arguments, job, shared);
     } else {
-        is_narrow_head ? attend_group<1, false>(arguments, job, shared) : attend_group<2, false>(arguments, job, shared);
+        attend_group<CHUNKS, IS_QUANTIZED>(arguments, job, shared);
+    }
+}
+
+// Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <= 64,
+// 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result.
+KERNEL_BOUNDS(attend_split_f16_64, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<1, false>(arguments); }
+KERNEL_BOUNDS(attend_split_f16_128, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<2, false>(arguments); }
+KERNEL_BOUNDS(attend_split_q8_0_64, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<1, true>(arguments); }
+KERNEL_BOUNDS(attend_split_q8_0_128, AttentionArguments, SPLIT_THREADS, 2) { attend_split_of<2, true>(arguments); }
+
+// Kernel `attend_split`: any of them, at the price of the registers of the greediest.
+KERNEL_BOUNDS(attend_split, AttentionArguments, SPLIT_THREADS, 2) {
+    bool is_quantized = arguments.kv.format == KV_Q8_0;
+    if (arguments.kv.head_dim <= 64) {
+        is_quantized ? attend_split_of<1, true>(arguments) : attend_split_of<1, false>(arguments);
+    } else {
+        is_quantized ? attend_split_of<2, true>(arguments) : attend_split_of<2, false>(arguments);
     }
 }
 
@@ -615,7 +628,8 @@ KERNEL(merge_splits, AttentionArguments) {
 
 // How a tile is cut: VALUE_SLICES warps share ROW_TILES * 16 queries; each computes all their scores, and sums 64 * CHUNKS elements
 // of the values.
-template <int CHUNKS_, int VALUE_SLICES_, int ROW_TILES_, int STAGES_> struct PromptShape {
+template <bool IS_QUANTIZED_, int CHUNKS_, int VALUE_SLICES_, int ROW_TILES_, int STAGES_> struct PromptShape {
+    static constexpr bool IS_QUANTIZED = IS_QUANTIZED_;
     static constexpr uint32_t CHUNKS = CHUNKS_, VALUE_SLICES = VALUE_SLICES_, ROW_TILES = ROW_TILES_, STAGES = STAGES_;
     static constexpr uint32_t ROWS = 16 * ROW_TILES * (PROMPT_WARPS / VALUE_SLICES); // queries of a block
     static constexpr uint32_t WIDTH = 64 * CHUNKS * VALUE_SLICES;                    // elements of a head, padded
@@ -623,6 +637,7 @@ template <int CHUNKS_, int VALUE_SLICES_, int ROW_TILES_, int STAGES_> struct Pr
     static constexpr uint32_t STEPS = WIDTH / 16;
     static constexpr uint32_t KEYS_AT_ONCE = PROMPT_THREADS / UNITS; // rows that the block copies at a time
     static constexpr uint32_t COPIES = PROMPT_KEYS / KEYS_AT_ONCE;
+    static constexpr uint32_t PREFETCHED = COPIES < 4 ? COPIES : 4; // copies of quants that registers can hold for a while
     static constexpr uint32_t SHARED_BYTES = (ROWS + 2 * STAGES * PROMPT_KEYS) * WIDTH * 2;
 };
 
@@ -709,16 +724,16 @@ template <typename Shape> DEVICE void copy_halves(const Kv &kv, const PromptJob 
     }
 }
 
-// A thread's part of rows of quants, on their way to shared memory.
-template <typename Shape> struct PromptQuants {
-    Uint2 quants[Shape::COPIES];
-    HalfBits scales[Shape::COPIES];
+// A thread's part of some rows of quants, from the copy `first` on, on their way to shared memory.
+template <typename Shape, int COPIES> struct PromptQuants {
+    Uint2 quants[COPIES];
+    uint32_t scales[COPIES];
 
-    DEVICE void load(const Kv &kv, const PromptJob &job, const PromptRows &rows) {
+    DEVICE void load(const Kv &kv, const PromptJob &job, const PromptRows &rows, uint32_t first) {
         uint32_t unit = copied_unit<Shape>();
 #pragma unroll
-        for (uint32_t i = 0; i < Shape::COPIES; i++) {
-            uint32_t key = copied_key<Shape>(i);
+        for (uint32_t i = 0; i < COPIES; i++) {
+            uint32_t key = copied_key<Shape>(first + i);
             bool exists = rows.position + key >= job.begin && rows.position + key < job.end && unit * 8 < kv.head_dim;
             const uint8_t *row = rows.start + key * kv.row_bytes;
             quants[i] = Uint2{0, 0}, scales[i] = 0;
@@ -728,23 +743,32 @@ template <typename Shape> struct PromptQuants {
         }
     }
 
-    DEVICE void store(Uint4 *to) const {
+    DEVICE void store(Uint4 *to, uint32_t first) const {
 #pragma unroll
-        for (uint32_t i = 0; i < Shape::COPIES; i++) {
+        for (uint32_t i = 0; i < COPIES; i++) {
             uint32_t halves[4];
-            unpack_quants(quants[i].x, half_to_float(scales[i]), halves);
-            unpack_quants(quants[i].y, half_to_float(scales[i]), halves + 2);
-            *copied_place<Shape>(to, i) = Uint4{halves[0], halves[1], halves[2], halves[3]};
+            unpack_quants(quants[i].x, half_to_float((HalfBits)scales[i]), halves);
+            unpack_quants(quants[i].y, half_to_float((HalfBits)scales[i]), halves + 2);
+            *copied_place<Shape>(to, first + i) = Uint4{halves[0], halves[1], halves[2], halves[3]};
         }
     }
 };
 
+// Copies rows of quants from the copy `first` on.
+template <typename Shape>
+DEVICE void copy_quants(const Kv &kv, const PromptJob &job, const PromptRows &rows, uint32_t first, Uint4 *to) {
+#pragma unroll 1
+    for (; first < Shape::COPIES; first += 2) {
+        PromptQuants<Shape, 2> quants;
+        quants.load(kv, job, rows, first);
+        quants.store(to, first);
+    }
+}
+
 // Starts to copy rows, or copies them.
 template <typename Shape> DEVICE void copy_rows(const Kv &kv, const PromptJob &job, const PromptRows &rows, Uint4 *to) {
-    if (kv.format == KV_Q8_0) {
-        PromptQuants<Shape> quants;
-        quants.load(kv, job, rows);
-        quants.store(to);
+    if (Shape::IS_QUANTIZED) {
+        copy_quants<Shape>(kv, job, rows, 0, to);
     } else {
         copy_halves<Shape>(kv, job, rows, to);
         async_commit();
@@ -999,14 +1023,15 @@ DEVICE void attend_staged(const AttentionArguments &arguments, const PromptJob &
         Uint4 *keys = memory + stage * 2 * part, *next_keys = memory + (stage ^ 1) * 2 * part;
         PromptRows rows_of_keys = {next_block + kv.keys_offset, position + PROMPT_KEYS};
         PromptRows rows_of_values = {next_block + kv.values_offset, position + PROMPT_KEYS};
-        bool has_next = position + PROMPT_KEYS < job.end, has_quants = has_next && kv.format == KV_Q8_0;
-        PromptQuants<Shape> quants;
+        bool has_next = position + PROMPT_KEYS < job.end, has_quants = has_next && Shape::IS_QUANTIZED;
+        PromptQuants<Shape, Shape::PREFETCHED> quants;
         PromptScores<Shape> scores;
         PromptWeights<Shape> weights;
         async_wait(0);
         sync_block(); // This stage is there, and nobody reads the other one any more.
         if (has_quants) {
-            quants.load(kv, job, rows_of_keys);
+            quants.load(kv, job, rows_of_keys, 0);
+            copy_quants<Shape>(kv, job, rows_of_keys, Shape::PREFETCHED, next_keys);
         } else if (has_next) {
             copy_halves<Shape>(kv, job, rows_of_keys, next_keys);
             copy_halves<Shape>(kv, job, rows_of_values, next_keys + part);
@@ -1016,14 +1041,15 @@ DEVICE void attend_staged(const AttentionArguments &arguments, const PromptJob &
         number = number_of_block(job, position + 3 * PROMPT_KEYS);
         score_keys<Shape>(queries, keys, kv.head_dim, scores);
         if (has_quants) {
-            quants.store(next_keys);
-            quants.load(kv, job, rows_of_values);
+            quants.store(next_keys, 0);
+            quants.load(kv, job, rows_of_values, 0);
+            copy_quants<Shape>(kv, job, rows_of_values, Shape::PREFETCHED, next_keys + part);
         }
         if (arguments.soft_cap > 0.0f) cap_scores<Shape>(arguments.soft_cap, scores);
         if (position < seen_from || position + PROMPT_KEYS > seen_until) hide_scores<Shape>(arguments, job, position, scores);
         weigh_keys<Shape>(scores, state, weights);
         sum_values<Shape>(weights, keys + part, state);
-        if (has_quants) quants.store(next_keys + part);
+        if (has_quants) quants.store(next_keys + part, 0);
     }
 }
 
@@ -1078,24 +1104,48 @@ template <typename Shape> DEVICE void attend_tile(const AttentionArguments &argu
     write_results<Shape>(arguments, job, state);
 }
 
-typedef PromptShape<1, 1, 2, 2> PromptShape64;
-typedef PromptShape<2, 1, 2, 2> PromptShape128;
-typedef PromptShape<4, 1, 1, 2> PromptShape256;
-typedef PromptShape<4, 2, 1, 1> PromptShape512;
+template <bool IS_QUANTIZED> using PromptShape64 = PromptShape<IS_QUANTIZED, 1, 1, 2, 2>;
+template <bool IS_QUANTIZED> using PromptShape128 = PromptShape<IS_QUANTIZED, 2, 1, 2, 2>;
+template <bool IS_QUANTIZED> using PromptShape256 = PromptShape<IS_QUANTIZED, 4, 1, 1, 2>;
+template <bool IS_QUANTIZED> using PromptShape512 = PromptShape<IS_QUANTIZED, 4, 2, 1, 1>;
 
-// Kernel `attend_prompt`: PROMPT_THREADS threads, grid (n_rows * group / ROWS + n_sequences, n_kv_heads), SHARED_BYTES bytes of
-// shared memory, where ROWS and SHARED_BYTES are
-//   128 and 32768 for head_dim <= 64, 128 and 65536 for <= 128, 64 and 98304 for <= 256, 32 and 98304 for <= 512.
+// Kernels `attend_prompt_FORMAT_WIDTH`, WIDTH being the smallest of 64, 128, 256, 512 that is not less than head_dim:
+// PROMPT_THREADS threads, grid (n_rows * group / ROWS rounded down + n_sequences, n_kv_heads), SHARED_BYTES bytes of shared memory,
+// where ROWS and SHARED_BYTES are 128 and 32768 for width 64, 128 and 65536 for 128, 64 and 98304 for 256, 32 and 98304 for 512.
+#define PROMPT_KERNEL(format, width, is_quantized) \
+    KERNEL_BOUNDS(attend_prompt_##format##_##width, AttentionArguments, PROMPT_THREADS, 2) { \
+        DYNAMIC_SHARED(Uint4, memory); \
+        attend_tile<PromptShape##width<is_quantized>>(arguments, memory); \
+    }
+PROMPT_KERNEL(f16, 64, false)
+PROMPT_KERNEL(f16, 128, false)
+PROMPT_KERNEL(f16, 256, false)
+PROMPT_KERNEL(f16, 512, false)
+PROMPT_KERNEL(q8_0, 64, true)
+PROMPT_KERNEL(q8_0, 128, true)
+PROMPT_KERNEL(q8_0, 256, true)
+PROMPT_KERNEL(q8_0, 512, true)
+
+// Kernel `attend_prompt`: any of them, but for widths up to 256 with 65536 bytes of shared memory, and at the price of the registers
+// of the greediest.
+template <bool IS_QUANTIZED> DEVICE void attend_prompt_of(const AttentionArguments &arguments, Uint4 *memory) {
+    uint32_t head_dim = arguments.kv.head_dim;
+    if (head_dim <= 64) {
+        attend_tile<PromptShape64<IS_QUANTIZED>>(arguments, memory);
+    } else if (head_dim <= 128) {
+        attend_tile<PromptShape128<IS_QUANTIZED>>(arguments, memory);
+    } else if (head_dim <= 256) {
+        attend_tile<PromptShape<IS_QUANTIZED, 4, 1, 1, 1>>(arguments, memory);
+    } else {
+        attend_tile<PromptShape512<IS_QUANTIZED>>(arguments, memory);
+    }
+}
+
 KERNEL_BOUNDS(attend_prompt, AttentionArguments, PROMPT_THREADS, 2) {
     DYNAMIC_SHARED(Uint4, memory);
-    uint32_t head_dim = arguments.kv.head_dim;
-    if (head_dim <= PromptShape64::WIDTH) {
-        attend_tile<PromptShape64>(arguments, memory);
-    } else if (head_dim <= PromptShape128::WIDTH) {
-        attend_tile<PromptShape128>(arguments, memory);
-    } else if (head_dim <= PromptShape256::WIDTH) {
-        attend_tile<PromptShape256>(arguments, memory);
+    if (arguments.kv.format == KV_Q8_0) {
+        attend_prompt_of<true>(arguments, memory);
     } else {
-        attend_tile<PromptShape512>(arguments, memory);
+        attend_prompt_of<false>(arguments, memory);
     }
 }

@@ -15,13 +15,16 @@
 // Rows of weights that a warp works on at the same time, each with eight lanes.
 #define ROW_LANES 8
 #define WARP_ROWS 4
+// Partial sums of all warps, for two rows of weights and the largest number of rows of activations.
+#define PRODUCT_PARTIALS (PRODUCT_WARPS * WARP_ROWS * 2 * 8)
 
+// Neighbouring lanes work on different rows and read the same activations, which costs the least.
 FORCE_INLINE_DEVICE uint32_t row_group() {
-    return lane() / ROW_LANES;
+    return lane() % WARP_ROWS;
 }
 
 FORCE_INLINE_DEVICE uint32_t lane_in_row() {
-    return lane() % ROW_LANES;
+    return lane() / WARP_ROWS;
 }
 
 // --- Words of shared memory ---------------------------------------------------------------------------------------------
@@ -303,16 +306,14 @@ struct PartQ3_K : HalvesOfGroups<110> {
     static constexpr Minimums MINIMUMS = NO_MINIMUMS;
     static FORCE_INLINE_DEVICE void decode(const uint32_t* words, uint32_t offset, uint32_t row_lane, LaneUnit& unit) {
         const uint32_t side = row_lane / 2 % 2, half = row_lane % 2;
-        uint32_t third_bits[4], two_bits[4], scales[3];
+        uint32_t third_bits[4], two_bits[4];
         load_words(words, offset + 16 * half, third_bits);
         load_words(words, offset + 32 + 32 * side + 16 * half, two_bits);
-        load_words(words, offset + 96, scales);
         const float scale = load_float_half(words, offset + 108);
 #pragma unroll
         for (uint32_t g = 0; g < 4; g++) {
-            const uint32_t shift = 16 * (g % 2) + 8 * half;
-            const uint32_t lower = scales[g / 2] >> (shift + 4 * side) & 15u;
-            const uint32_t upper = scales[2] >> (shift + 4 * side + 2 * (g / 2)) & 3u;
+            const uint32_t lower = load_byte(words, offset + 96 + 2 * g + half) >> 4 * side & 15u;
+            const uint32_t upper = load_byte(words, offset + 104 + 2 * (g % 2) + half) >> (4 * side + 2 * (g / 2)) & 3u;
             unit.factors[g] = scale * (float)((int)(lower | upper << 4) - 32);
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
@@ -561,12 +562,11 @@ struct IsFloats<PartF32> {
 
 // --- Chunks on their way ------------------------------------------------------------------------------------------------
 
-// Rows of weights for each group of lanes, and chunks under way: with many rows of activations, every value of them that is
-// read should serve two rows of weights.
-template <class Part, uint32_t ROWS>
+// Rows of weights for each group of lanes, so that every activation that is read serves two of them, and chunks under way.
+template <class Part>
 struct Shape {
-    static constexpr uint32_t R = ROWS <= 2 ? 1 : 2;
-    static constexpr uint32_t STAGES = ROWS <= 2 ? 4 : 3;
+    static constexpr uint32_t R = 2;
+    static constexpr uint32_t STAGES = 3;
     // A chunk in shared memory begins as far from a multiple of 16 as it does in global memory.
     static constexpr uint32_t CHUNK_LINES = (Part::CHUNK_BYTES + 15) / 16 + (Part::ALIGNMENT % 16 == 0 ? 0 : 1);
     static constexpr uint32_t STAGE_LINES = WARP_ROWS * R * CHUNK_LINES;
@@ -574,12 +574,6 @@ struct Shape {
     static constexpr uint32_t BLOCK_LINES = PRODUCT_WARPS * WARP_LINES;
 };
 
-// Shared memory for any number of rows.
-template <class Part>
-struct SharedLines {
-    static constexpr uint32_t FEW = Shape<Part, 1>::BLOCK_LINES, MANY = Shape<Part, 8>::BLOCK_LINES;
-    static constexpr uint32_t VALUE = FEW > MANY ? FEW : MANY;
-};
 
 // A row of weights, and where its matrix ends.
 struct WeightRow {
@@ -653,7 +647,7 @@ FORCE_INLINE_DEVICE uint32_t sum_over_lanes(float (&values)[N], uint32_t row_lan
 #pragma unroll
     for (uint32_t mask = ROW_LANES / 2; mask > 0; mask /= 2) {
         if (n == 1) {
-            values[0] += shuffle_xor(values[0], mask);
+            values[0] += shuffle_xor(values[0], mask * WARP_ROWS);
             continue;
         }
         n /= 2;
@@ -663,111 +657,141 @@ FORCE_INLINE_DEVICE uint32_t sum_over_lanes(float (&values)[N], uint32_t row_lan
         for (uint32_t i = 0; 2 * i < N; i++) {
             if (i >= n) break;
             const float given = is_upper ? values[i] : values[i + n];
-            values[i] = (is_upper ? values[i + n] : values[i]) + shuffle_xor(given, mask);
+            values[i] = (is_upper ? values[i + n] : values[i]) + shuffle_xor(given, mask * WARP_ROWS);
         }
     }
     return n;
 }
 
-// One warp's share of the sums of its rows: chunks first_chunk, first_chunk + step, ...
-template <class Part, uint32_t ROWS>
-FORCE_INLINE_DEVICE void sum_chunks(const Product& product, const WeightRow (&rows)[Shape<Part, ROWS>::R], uint32_t first_chunk,
-                                    uint32_t step, Uint4* stages, float (&sums)[Shape<Part, ROWS>::R][ROWS]) {
-    typedef Shape<Part, ROWS> S;
-    const uint32_t row_lane = lane_in_row(), group = row_group();
-    const Matrix& matrix = product.outputs[0].matrix;
-    const uint32_t n_columns = matrix.n_columns;
-    const uint32_t n_chunks = (n_columns + Part::CHUNK_COLUMNS - 1) / Part::CHUNK_COLUMNS;
-    const uint32_t last_bytes = (uint32_t)(matrix.row_bytes - (uint64_t)(n_chunks - 1) * Part::CHUNK_BYTES);
-    uint32_t next = first_chunk; // the next chunk that is asked for
-    uint32_t next_stage = 0;
-    const auto ask = [&]() {
-        if (next < n_chunks) {
+// The chunks of a warp, one after the other: those of its rows that are its share, then those of its next rows. They are asked for
+// long before they are used, so that memory is never idle.
+template <class Part>
+struct Chunks {
+    typedef Shape<Part> S;
+    Uint4* stages;
+    WeightRow rows[S::R];  // those of the next chunk that is asked for
+    uint32_t row, chunk;   // likewise
+    uint32_t asked, used;  // the next stages
+    uint32_t n_chunks, first_chunk, step;
+    uint32_t last_bytes;   // the length of the last chunk of a row
+
+    FORCE_INLINE_DEVICE void find_rows(const Product& product) {
+#pragma unroll
+        for (uint32_t w = 0; w < S::R; w++) {
+            rows[w] = weight_row(product, smaller(row + w * WARP_ROWS + row_group(), product.n_out - 1));
+        }
+    }
+
+    FORCE_INLINE_DEVICE uint32_t line(uint32_t stage, uint32_t w) const {
+        return stage * S::STAGE_LINES + (w * WARP_ROWS + row_group()) * S::CHUNK_LINES;
+    }
+
+    // Asks for the next chunk. `row_step` is the distance to the warp's next rows.
+    FORCE_INLINE_DEVICE void ask(const Product& product, uint32_t row_step) {
+        if (row < product.n_out) {
+            const uint32_t n_bytes = chunk + 1 < n_chunks ? Part::CHUNK_BYTES : last_bytes;
 #pragma unroll
             for (uint32_t w = 0; w < S::R; w++) {
-                Uint4* to = stages + next_stage * S::STAGE_LINES + (w * WARP_ROWS + group) * S::CHUNK_LINES;
-                const uint32_t n_bytes = next + 1 < n_chunks ? Part::CHUNK_BYTES : last_bytes;
-                copy_chunk<Part>(rows[w], (uint64_t)next * Part::CHUNK_BYTES, n_bytes, row_lane, to);
+                copy_chunk<Part>(rows[w], (uint64_t)chunk * Part::CHUNK_BYTES, n_bytes, lane_in_row(), stages + line(asked, w));
+            }
+            chunk += step;
+            if (chunk >= n_chunks) {
+                chunk = first_chunk;
+                row += row_step;
+                if (row < product.n_out) find_rows(product);
             }
         }
         async_commit();
-        next += step;
-        next_stage = next_stage + 1 == S::STAGES ? 0 : next_stage + 1;
-    };
+        asked = asked + 1 == S::STAGES ? 0 : asked + 1;
+    }
+};
+
+// Adds the products of a warp's share of its rows, which begin at `row`.
+template <class Part, uint32_t ROWS>
+FORCE_INLINE_DEVICE void sum_chunks(const Product& product, Chunks<Part>& chunks, uint32_t row, uint32_t row_step,
+                                    float (&sums)[Shape<Part>::R][ROWS]) {
+    typedef Shape<Part> S;
+    uint32_t phases[S::R];
 #pragma unroll
-    for (uint32_t i = 0; i + 1 < S::STAGES; i++) ask();
-    uint32_t stage = 0;
-    for (uint32_t chunk = first_chunk; chunk < n_chunks; chunk += step) {
+    for (uint32_t w = 0; w < S::R; w++) {
+        const uint32_t of_group = smaller(row + w * WARP_ROWS + row_group(), product.n_out - 1);
+        phases[w] = Part::ALIGNMENT % 16 == 0 ? 0 : (uint32_t)(uintptr_t)weight_row(product, of_group).data;
+    }
+    for (uint32_t chunk = chunks.first_chunk; chunk < chunks.n_chunks; chunk += chunks.step) {
         async_wait(S::STAGES - 2);
         sync_warp(); // all lanes' copies are there, and the stage before is no longer read
-        ask();
+        chunks.ask(product, row_step);
         uint32_t offsets[S::R];
 #pragma unroll
         for (uint32_t w = 0; w < S::R; w++) {
-            const uint32_t line = stage * S::STAGE_LINES + (w * WARP_ROWS + group) * S::CHUNK_LINES;
-            const uint64_t first = (uint64_t)chunk * Part::CHUNK_BYTES;
-            offsets[w] = 16 * line + (Part::ALIGNMENT % 16 == 0 ? 0 : (uint32_t)((uintptr_t)rows[w].data + first) % 16);
+            offsets[w] = 16 * chunks.line(chunks.used, w) + (phases[w] + chunk * Part::CHUNK_BYTES) % 16 * (Part::ALIGNMENT % 16 != 0);
         }
+        const uint32_t* words = (const uint32_t*)chunks.stages;
         if constexpr (IsFloats<Part>::VALUE) {
-            multiply_floats<Part>((const uint32_t*)stages, offsets, row_lane, chunk, matrix, product.input, sums);
+            multiply_floats<Part>(words, offsets, lane_in_row(), chunk, product.outputs[0].matrix, product.input, sums);
         } else {
-            multiply_chunks<Part>((const uint32_t*)stages, offsets, row_lane, chunk, n_columns, product.input, sums);
+            multiply_chunks<Part>(words, offsets, lane_in_row(), chunk, product.outputs[0].matrix.n_columns, product.input, sums);
         }
-        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+        chunks.used = chunks.used + 1 == S::STAGES ? 0 : chunks.used + 1;
     }
-    async_wait(0);
 }
 
-// Warps that share a row: a matter of its length only.
-template <class Part>
-DEVICE uint32_t sharing_warps(uint32_t n_columns) {
-    const uint32_t n_chunks = (n_columns + Part::CHUNK_COLUMNS - 1) / Part::CHUNK_COLUMNS;
-    return n_chunks >= 4 ? 4 : n_chunks >= 2 ? 2 : 1;
+// Adds up the partial sums of the warps that share rows, and writes them.
+template <uint32_t OUT, uint32_t ROWS>
+FORCE_INLINE_DEVICE void write_sums(const Product& product, uint32_t first, uint32_t n_sharing, const float* partials) {
+    constexpr uint32_t VALUES = OUT * ROWS;
+    for (uint32_t i = thread_id(); i < PRODUCT_WARPS / n_sharing * VALUES; i += PRODUCT_THREADS) {
+        const uint32_t team = i / VALUES, value = i % VALUES, r = value / OUT, row = first + team * OUT + value % OUT;
+        if (row >= product.n_out || r >= product.input.n_rows) continue;
+        float sum = 0.0f;
+        for (uint32_t share = 0; share < n_sharing; share++) sum += partials[(team * n_sharing + share) * VALUES + value];
+        write_product(product, row, r, sum);
+    }
 }
 
 // All rows of the product that are this block's, for up to ROWS rows of activations.
 template <class Part, uint32_t ROWS>
 FORCE_INLINE_DEVICE void multiply_rows(const Product& product, Uint4* stages, float* partials) {
-    typedef Shape<Part, ROWS> S;
-    constexpr uint32_t WARP_OUT = WARP_ROWS * S::R, WARP_VALUES = WARP_OUT * ROWS;
-    const uint32_t n_sharing = sharing_warps<Part>(product.outputs[0].matrix.n_columns);
-    const uint32_t n_teams = PRODUCT_WARPS / n_sharing, team = warp() / n_sharing;
-    const uint32_t row_lane = lane_in_row(), group = row_group();
-    const uint32_t block_out = WARP_OUT * n_teams;
-    for (uint32_t first = block_x() * block_out; first < product.n_out; first += grid_x() * block_out) {
-        WeightRow rows[S::R];
-        float sums[S::R][ROWS];
+    typedef Shape<Part> S;
+    constexpr uint32_t OUT = WARP_ROWS * S::R, VALUES = OUT * ROWS;
+    const Matrix& matrix = product.outputs[0].matrix;
+    const uint32_t n_chunks = (matrix.n_columns + Part::CHUNK_COLUMNS - 1) / Part::CHUNK_COLUMNS;
+    const uint32_t n_sharing = n_chunks >= 4 ? 4 : n_chunks >= 2 ? 2 : 1; // so that the order of sums depends on nothing else
+    const uint32_t block_out = OUT * (PRODUCT_WARPS / n_sharing), row_step = grid_x() * block_out;
+    const uint32_t before = warp() / n_sharing * OUT; // the block's rows before those of the warp
+    Chunks<Part> chunks;
+    chunks.stages = stages + warp() * S::WARP_LINES;
+    chunks.row = block_x() * block_out + before;
+    chunks.n_chunks = n_chunks;
+    chunks.chunk = chunks.first_chunk = warp() % n_sharing;
+    chunks.step = n_sharing;
+    chunks.asked = chunks.used = 0;
+    chunks.last_bytes = (uint32_t)(matrix.row_bytes - (uint64_t)(n_chunks - 1) * Part::CHUNK_BYTES);
+    chunks.find_rows(product);
 #pragma unroll
-        for (uint32_t w = 0; w < S::R; w++) {
-            rows[w] = weight_row(product, smaller(first + team * WARP_OUT + w * WARP_ROWS + group, product.n_out - 1));
-#pragma unroll
-            for (uint32_t r = 0; r < ROWS; r++) sums[w][r] = 0.0f;
-        }
-        sum_chunks<Part, ROWS>(product, rows, warp() % n_sharing, n_sharing, stages + warp() * S::WARP_LINES, sums);
+    for (uint32_t i = 0; i + 1 < S::STAGES; i++) chunks.ask(product, row_step);
+    uint32_t place = 0; // partial sums lie at one place while those before, at the other, are added up
+    for (uint32_t first = block_x() * block_out; first < product.n_out; first += row_step) {
+        float sums[S::R][ROWS] = {};
+        // Of a warp that has no rows, only the others of its block do, the chunks were not asked for.
+        if (first + before < product.n_out) sum_chunks<Part, ROWS>(product, chunks, first + before, row_step, sums);
         float values[S::R * ROWS];
 #pragma unroll
         for (uint32_t i = 0; i < S::R * ROWS; i++) values[i] = sums[i / ROWS][i % ROWS];
         uint32_t first_value;
-        const uint32_t n_values = sum_over_lanes(values, row_lane, first_value);
+        const uint32_t n_values = sum_over_lanes(values, lane_in_row(), first_value);
+        float* to = partials + place * PRODUCT_PARTIALS;
 #pragma unroll
         for (uint32_t i = 0; i < S::R * ROWS; i++) {
             if (i >= n_values) break;
             const uint32_t w = (first_value + i) / ROWS, r = (first_value + i) % ROWS;
-            partials[warp() * WARP_VALUES + r * WARP_OUT + w * WARP_ROWS + group] = values[i];
+            to[warp() * VALUES + r * OUT + w * WARP_ROWS + row_group()] = values[i];
         }
         sync_block();
-        for (uint32_t i = thread_id(); i < n_teams * WARP_VALUES; i += PRODUCT_THREADS) {
-            const uint32_t of_team = i / WARP_VALUES, r = i % WARP_VALUES / WARP_OUT;
-            const uint32_t row = first + of_team * WARP_OUT + i % WARP_OUT;
-            if (row >= product.n_out || r >= product.input.n_rows) continue;
-            float sum = 0.0f;
-            for (uint32_t share = 0; share < n_sharing; share++) {
-                sum += partials[(of_team * n_sharing + share) * WARP_VALUES + i % WARP_VALUES];
-            }
-            write_product(product, row, r, sum);
-        }
-        sync_block(); // before the next rows overwrite the partial sums
+        write_sums<OUT, ROWS>(product, first, n_sharing, to);
+        place = 1 - place;
     }
+    async_wait(0);
 }
 
 template <class Part>
@@ -802,17 +826,15 @@ FORCE_INLINE_DEVICE void expert_product_kernel(const ExpertProductArguments& arg
     multiply_few_rows<Part>(product, stages, partials);
 }
 
-// Partial sums of all warps, for the largest number of rows.
-#define PRODUCT_PARTIALS (PRODUCT_WARPS * WARP_ROWS * 2 * 8)
 #define PRODUCT_KERNELS(name, Part) \
     KERNEL_BOUNDS(product_##name, ProductArguments, PRODUCT_THREADS, 4) { \
-        SHARED(Uint4, stages, SharedLines<Part>::VALUE); \
-        SHARED(float, partials, PRODUCT_PARTIALS); \
+        SHARED(Uint4, stages, Shape<Part>::BLOCK_LINES); \
+        SHARED(float, partials, 2 * PRODUCT_PARTIALS); \
         product_kernel<Part>(arguments, stages, partials); \
     } \
     KERNEL_BOUNDS(expert_product_##name, ExpertProductArguments, PRODUCT_THREADS, 4) { \
-        SHARED(Uint4, stages, SharedLines<Part>::VALUE); \
-        SHARED(float, partials, PRODUCT_PARTIALS); \
+        SHARED(Uint4, stages, Shape<Part>::BLOCK_LINES); \
+        SHARED(float, partials, 2 * PRODUCT_PARTIALS); \
         expert_product_kernel<Part>(arguments, stages, partials); \
     }
 

@@ -43,6 +43,9 @@ pub(crate) struct Shape {
     pub(crate) shared: u32,
 }
 
+/// Launches that belong together: a whole step.
+pub(crate) struct Recording(pub(crate) Box<dyn std::any::Any + Send>);
+
 /// A product of many rows in bfloat16: to[r][i] = Σ weights[i][j] · input[r][j], added to what is there if `add`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matmul {
@@ -109,6 +112,21 @@ pub(crate) unsafe trait Device: Send + Sync {
     /// The addresses are valid for the shapes.
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError>;
 
+    /// From here on, what this thread launches is recorded in place of being carried out.
+    fn begin_recording(&self) -> Result<(), DeviceError>;
+
+    /// What was recorded, ready to be launched again and again; `None` if it cannot be.
+    fn end_recording(&self) -> Result<Option<Recording>, DeviceError>;
+
+    /// Launches everything that was recorded, with the same arguments.
+    ///
+    /// # Safety
+    /// It was recorded on this device, and every address in it is still valid.
+    unsafe fn replay(&self, recording: &Recording) -> Result<(), DeviceError>;
+
+    /// Waits for everything before it.
+    fn synchronize(&self) -> Result<(), DeviceError>;
+
     /// Bytes that are free, and all there are.
     fn memory(&self) -> Result<(usize, usize), DeviceError>;
 }
@@ -130,7 +148,7 @@ impl SharedDevice {
     /// The processor, which runs the card's kernels thread by thread: slow, and right.
     #[cfg(feature = "host")]
     pub fn host() -> Self {
-        SharedDevice(Arc::new(crate::host::Host))
+        SharedDevice(Arc::new(crate::host::Host::default()))
     }
 
     /// Its name, as `--device` accepts it.

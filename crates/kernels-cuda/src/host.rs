@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use half::bf16;
 
-use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Shape};
+use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Recording, Shape};
 
 // SAFETY: as declared in cuda/platform.h.
 unsafe extern "C" {
@@ -26,7 +26,18 @@ static NAMES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 /// The emulation runs one launch at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
-pub(crate) struct Host;
+#[derive(Default)]
+pub(crate) struct Host {
+    /// What is recorded, while something is.
+    recorded: Mutex<Option<Vec<Launch>>>,
+}
+
+/// A launch and its arguments.
+struct Launch {
+    kernel: Kernel,
+    shape: Shape,
+    arguments: Vec<u8>,
+}
 
 fn layout(n_bytes: usize) -> Layout {
     Layout::from_size_align(n_bytes, 256).expect("the size fits the address space")
@@ -96,6 +107,10 @@ unsafe impl Device for Host {
     }
 
     unsafe fn launch(&self, kernel: Kernel, shape: Shape, arguments: &[u8]) -> Result<(), DeviceError> {
+        if let Some(recorded) = &mut *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) {
+            recorded.push(Launch { kernel, shape, arguments: arguments.to_vec() });
+            return Ok(());
+        }
         let name: CString = NAMES.lock().unwrap_or_else(PoisonError::into_inner)[kernel.0].clone();
         let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let [x, y, z] = shape.grid.map(|n| n as u32);
@@ -129,6 +144,29 @@ unsafe impl Device for Host {
                 *to = if add { *to + sum } else { sum };
             }
         }
+        Ok(())
+    }
+
+    fn begin_recording(&self) -> Result<(), DeviceError> {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        Ok(())
+    }
+
+    fn end_recording(&self) -> Result<Option<Recording>, DeviceError> {
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(recorded.map(|launches| Recording(Box::new(launches))))
+    }
+
+    unsafe fn replay(&self, recording: &Recording) -> Result<(), DeviceError> {
+        let launches = recording.0.downcast_ref::<Vec<Launch>>().expect("it was recorded here");
+        for Launch { kernel, shape, arguments } in launches {
+            // SAFETY: the caller's promise.
+            unsafe { self.launch(*kernel, *shape, arguments)? };
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
     }
 

@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, sys};
 
 use crate::arguments::MatmulArguments;
-use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Shape};
+use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Recording, Shape};
 
 /// Kernels for every kind of card that this binary was built for.
 #[repr(C, align(64))]
@@ -24,6 +25,10 @@ pub(crate) struct Nvidia {
     ordinal: usize,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    /// Where launches are recorded, apart from what other threads upload meanwhile.
+    recorder: Arc<CudaStream>,
+    /// The thread that records.
+    recording: Mutex<Option<ThreadId>>,
     module: sys::CUmodule,
     kernels: Mutex<Functions>,
     blas: Option<Mutex<Blas>>,
@@ -34,6 +39,11 @@ struct Functions {
     by_name: HashMap<String, Kernel>,
     functions: Vec<sys::CUfunction>,
 }
+
+struct Graph(CudaGraph);
+
+// SAFETY: a graph is used by one thread at a time.
+unsafe impl Send for Graph {}
 
 struct Blas(blas_sys::cublasHandle_t);
 
@@ -57,6 +67,7 @@ impl Nvidia {
     pub(crate) fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let context = CudaContext::new(ordinal).map_err(unavailable)?;
         let stream = context.new_stream().map_err(unavailable)?;
+        let recorder = context.new_stream().map_err(unavailable)?;
         // SAFETY: the image is a fat binary, aligned, and lives as long as the process.
         let module = unsafe { result::module::load_data(KERNELS.0.as_ptr().cast()) }.map_err(|error| {
             let (major, minor) = context.compute_capability().unwrap_or_default();
@@ -64,7 +75,8 @@ impl Nvidia {
         })?;
         // Without it, our own kernel multiplies, and gives the same.
         let blas = Self::open_blas(&stream).ok().map(Mutex::new);
-        Ok(Nvidia { ordinal, context, stream, module, kernels: Mutex::default(), blas })
+        let (recording, kernels) = (Mutex::default(), Mutex::default());
+        Ok(Nvidia { ordinal, context, stream, recorder, recording, module, kernels, blas })
     }
 
     fn open_blas(stream: &CudaStream) -> Result<Blas, blas::CublasError> {
@@ -77,6 +89,13 @@ impl Nvidia {
     /// Makes the context that of this thread.
     fn bind(&self) -> Result<(), DeviceError> {
         self.context.bind_to_thread().map_err(failed)
+    }
+
+    /// The stream of this thread's launches.
+    fn launch_stream(&self) -> sys::CUstream {
+        let recording = *self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recorded = recording == Some(std::thread::current().id());
+        if is_recorded { self.recorder.cu_stream() } else { self.stream.cu_stream() }
     }
 
     fn function(&self, kernel: Kernel) -> sys::CUfunction {
@@ -207,7 +226,7 @@ unsafe impl Device for Nvidia {
                 (x, y, z),
                 (shape.threads, 1, 1),
                 shape.shared,
-                self.stream.cu_stream(),
+                self.launch_stream(),
                 &mut parameters,
             )
         }
@@ -249,6 +268,31 @@ unsafe impl Device for Nvidia {
             )
         };
         status.map_err(|error| DeviceError::Failed(format!("cuBLAS: {error:?}")))
+    }
+
+    fn begin_recording(&self) -> Result<(), DeviceError> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        self.recorder.begin_capture(mode).map_err(failed)?;
+        *self.recording.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
+        Ok(())
+    }
+
+    fn end_recording(&self) -> Result<Option<Recording>, DeviceError> {
+        *self.recording.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let flags = sys::CUgraphInstantiate_flags(0);
+        let graph = self.recorder.end_capture(flags).map_err(failed)?;
+        Ok(graph.map(|graph| Recording(Box::new(Graph(graph)))))
+    }
+
+    unsafe fn replay(&self, recording: &Recording) -> Result<(), DeviceError> {
+        self.bind()?;
+        let graph = recording.0.downcast_ref::<Graph>().expect("it was recorded here");
+        // SAFETY: the graph is instantiated, and lives.
+        unsafe { result::graph::launch(graph.0.cu_graph_exec(), self.stream.cu_stream()) }.map_err(failed)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.stream.synchronize().map_err(failed)
     }
 
     fn memory(&self) -> Result<(usize, usize), DeviceError> {

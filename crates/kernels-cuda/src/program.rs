@@ -14,7 +14,7 @@ use hone_kernels::step::{Batch, Description, RouterShape, RowSet, Rows, Sequence
 use thiserror::Error;
 
 use crate::arguments::{Operation, RoutesAt, TILE_RANKS};
-use crate::device::{Buffer, DeviceError, SharedDevice};
+use crate::device::{Address, Buffer, DeviceError, Recording, SharedDevice};
 use crate::host_memory::HostMemory;
 use crate::matrix::DeviceMatrix;
 use launching::Kernels;
@@ -56,9 +56,24 @@ pub struct Program {
     /// Partial results of attention.
     partials: Growing,
     downloads: Vec<Download>,
+    /// Steps of few tokens, recorded.
+    recordings: Vec<(StepKey, Recording)>,
     /// The phases that are left to run; empty when the step is done.
     unfinished: Range<usize>,
 }
+
+/// All that the launches of a step of few tokens depend on, as long as no buffer moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StepKey {
+    tables: (Address, Address),
+    n_tokens: usize,
+    n_selected: usize,
+    n_sequences: usize,
+    most_splits: usize,
+}
+
+/// Recorded steps that are kept: sizes of batches come and go.
+const MAX_RECORDINGS: usize = 32;
 
 /// Rows of the selected tokens, on the host.
 struct Download {
@@ -161,6 +176,7 @@ impl Program {
             unpacked: Growing::new(device, RowSet::Tokens, 1)?,
             partials: Growing::new(device, RowSet::Tokens, size_of::<f32>())?,
             downloads: [description.output].iter().chain(results).map(download).collect(),
+            recordings: Vec::new(),
             unfinished: 0..0,
             description,
         })
@@ -181,13 +197,18 @@ impl Program {
         Ok(())
     }
 
-    /// Launches the next `n_phases` phases of the current step. Returns whether the step is done, and then waits for its
-    /// results.
+    /// Carries out the next `n_phases` phases of the current step, or all of them if it has few tokens. Returns whether
+    /// the step is done.
     ///
     /// # Errors
     /// When the device fails; the step cannot be resumed then.
     pub fn resume(&mut self, n_phases: usize) -> Result<bool, ProgramError> {
         let Range { start, end } = std::mem::take(&mut self.unfinished);
+        if start == 0 && self.has_few_tokens() {
+            self.launch_step(end)?;
+            self.download()?;
+            return Ok(true);
+        }
         let phases = start..(start + n_phases).min(end);
         for phase in phases.clone() {
             self.launch_phase(phase)?;
@@ -197,7 +218,41 @@ impl Program {
             self.download()?;
             return Ok(true);
         }
+        // Whoever interrupts the step has the card at once.
+        self.device.0.synchronize()?;
         Ok(false)
+    }
+
+    /// Whether the step's launches are the same as those of others of its size.
+    fn has_few_tokens(&self) -> bool {
+        launching::is_few(self.batch.n_tokens()) && self.batch.spans(RowSet::Tokens).iter().all(|span| span.n_tokens == 1)
+    }
+
+    /// Launches a step of few tokens at once: its hundreds of launches were recorded when the first of its kind ran.
+    fn launch_step(&mut self, n_phases: usize) -> Result<(), DeviceError> {
+        let key = StepKey {
+            tables: self.tables.place(),
+            n_tokens: self.batch.n_tokens(),
+            n_selected: self.batch.selected().len(),
+            n_sequences: self.batch.spans(RowSet::Tokens).len(),
+            most_splits: self.most_splits(),
+        };
+        if !self.recordings.iter().any(|(known, _)| *known == key) {
+            self.device.0.begin_recording()?;
+            let launched = (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
+            let recording = self.device.0.end_recording();
+            launched?;
+            let Some(recording) = recording? else {
+                return (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
+            };
+            if self.recordings.len() == MAX_RECORDINGS {
+                self.recordings.remove(0);
+            }
+            self.recordings.push((key, recording));
+        }
+        let (_, recording) = self.recordings.iter().find(|(known, _)| *known == key).expect("it was just recorded");
+        // SAFETY: recordings are dropped when a buffer moves, and the key says where the tables are.
+        unsafe { self.device.0.replay(recording) }
     }
 
     /// Runs a whole step.
@@ -330,7 +385,9 @@ impl Program {
             let n_rows = self.n_rows(shape.base);
             self.is_stale |= self.routes[index].reserve(&device, n_rows, choices)?;
         }
+        self.is_stale |= self.partials.reserve(&device, self.n_partial_floats())?;
         if std::mem::take(&mut self.is_stale) {
+            self.recordings.clear();
             self.write_operations()?;
         }
         let states = with_states && !self.description.states.is_empty();

@@ -120,7 +120,7 @@ impl Program {
 
     fn launch_product(&mut self, product: &ProductPhase) -> Result<(), DeviceError> {
         let n_rows = self.n_rows(product.input.set());
-        if n_rows > MAX_FEW_ROWS {
+        if !is_few(n_rows) {
             return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
         }
         let input = self.quantized[product.input.index()].at();
@@ -210,7 +210,31 @@ impl Program {
         Ok(())
     }
 
-    fn launch_attention(&mut self, phase: &AttentionPhase) -> Result<(), DeviceError> {
+    /// Whether attention goes over tiles of rows, because a sequence has enough of them.
+    fn is_prompt(&self) -> bool {
+        self.batch.spans(RowSet::Tokens).iter().any(|span| span.n_tokens >= PROMPT_ROWS)
+    }
+
+    /// Parts into which the longest context may be cut.
+    pub(super) fn most_splits(&self) -> usize {
+        let spans = self.batch.spans(RowSet::Tokens);
+        most_splits(spans.iter().map(|span| span.position + span.n_tokens).max().unwrap_or(0))
+    }
+
+    /// Floats of the partial results of any attention of the batch.
+    pub(super) fn n_partial_floats(&self) -> usize {
+        if self.is_prompt() {
+            return 0;
+        }
+        let floats = |attention: &AttentionPhase| {
+            let (geometry, n_rows) = (attention.geometry, self.n_rows(attention.queries.rows().set()));
+            let n_splits = splits(self.most_splits(), n_rows * geometry.n_kv_heads);
+            n_rows * geometry.n_heads * n_splits * (geometry.head_dim + 2)
+        };
+        self.description.attentions.iter().map(floats).max().unwrap_or(0)
+    }
+
+    fn launch_attention(&self, phase: &AttentionPhase) -> Result<(), DeviceError> {
         let geometry = phase.geometry;
         let set = phase.queries.rows().set();
         let spans = self.batch.spans(set);
@@ -219,13 +243,9 @@ impl Program {
             return Ok(());
         }
         let longest = spans.iter().map(|span| span.position + span.n_tokens).max().unwrap_or(0);
-        let is_prompt = spans.iter().any(|span| span.n_tokens >= PROMPT_ROWS);
-        let n_splits = if is_prompt { 1 } else { splits(longest, n_rows * geometry.n_kv_heads) };
+        let is_prompt = self.is_prompt();
+        let n_splits = if is_prompt { 1 } else { splits(most_splits(longest), n_rows * geometry.n_kv_heads) };
         let n_sequences = spans.len();
-        if !is_prompt {
-            let device = self.device.clone();
-            self.partials.reserve(&device, n_rows * geometry.n_heads * n_splits * (geometry.head_dim + 2))?;
-        }
         let (window_kind, window) = match geometry.window {
             None => (0, 0),
             Some(Window::Sliding(length)) => (1, length),
@@ -367,10 +387,18 @@ fn slices(columns: Option<usize>, n_rows: usize) -> (usize, usize) {
     }
 }
 
-/// Parts into which a context is cut, so that there are about two blocks for every multiprocessor of a large card, and
-/// each has something to do. It grows in powers of two.
-fn splits(longest: usize, n_blocks: usize) -> usize {
+/// Parts of a context that each have something to do. They grow in powers of two, so that they are rarely others.
+fn most_splits(longest: usize) -> usize {
+    longest.div_ceil(128).next_power_of_two()
+}
+
+/// Parts into which a context is cut, so that there are about two blocks for every multiprocessor of a large card.
+fn splits(most: usize, n_blocks: usize) -> usize {
     const BLOCKS: usize = 264;
-    let useful = longest.div_ceil(128).next_power_of_two();
-    useful.min(BLOCKS.div_ceil(n_blocks).next_power_of_two()).clamp(1, 64)
+    most.min(BLOCKS.div_ceil(n_blocks.max(1)).next_power_of_two()).clamp(1, 64)
+}
+
+/// Whether a product reads the weights as they are.
+pub(super) fn is_few(n_rows: usize) -> bool {
+    n_rows <= MAX_FEW_ROWS
 }

@@ -23,6 +23,11 @@ impl Tables {
         Ok(Tables { buffer: Buffer::new(device, 0)?, bytes: Vec::new(), batch, states })
     }
 
+    /// Where they are, and how many numbers they have besides blocks: all that launches depend on.
+    pub(super) fn place(&self) -> (Address, Address) {
+        (self.buffer.address(), self.batch.blocks)
+    }
+
     /// Writes the tables of a batch and uploads them.
     pub(super) fn fill(
         &mut self,
@@ -93,8 +98,6 @@ impl Tables {
             starts.push(n_blocks as u32);
             n_blocks += batch.blocks_of(sequence).len();
         }
-        let blocks = (0..n_sequences).flat_map(|sequence| batch.blocks_of(sequence).iter().copied());
-        places.blocks = self.append(blocks);
         places.block_starts = self.append(starts);
         let first = |set: RowSet, end: usize| {
             let rows = batch.spans(set).iter().map(|span| span.first_row as u32);
@@ -104,6 +107,9 @@ impl Tables {
         places.first_selected = self.append(first(RowSet::Selected, batch.selected().len()));
         places.written_after = self.append(written_after);
         places.written_starts = self.append(written_starts);
+        // What grows with the context comes last, so that everything else stays where it is from token to token.
+        let blocks = (0..n_sequences).flat_map(|sequence| batch.blocks_of(sequence).iter().copied());
+        places.blocks = self.append(blocks);
         places
     }
 
