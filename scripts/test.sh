@@ -63,4 +63,4 @@ if [ $# -gt 0 ]; then
     chooses_crates "$@" || run+=(--workspace)
     exec "${run[@]}" --locked "$@"
 fi
-exec "${run[@]}" --workspace --exclude hone-engine --exclude hone-kernels --locked --no-fail-fast -- --skip torture:: --skip built_in_judge::
+exec "${run[@]}" --workspace --exclude hone-engine --exclude hone-kernels --exclude hone-kernels-cuda --locked --no-fail-fast -- --skip torture:: --skip built_in_judge::

@@ -15,13 +15,14 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
     ("hone-containment", &[]),
     ("hone-bus", &["hone-protocol"]),
     ("hone-kernels", &[]),
-    ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels"]),
+    ("hone-kernels-cuda", &["hone-kernels"]),
+    ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels", "hone-kernels-cuda"]),
     ("hone-models", &["hone-protocol", "hone-files"]),
     ("hone-memory", &["hone-protocol", "hone-files"]),
     ("hone-judging", &["hone-protocol"]),
@@ -66,7 +67,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
 ];
 
 /// Packages that only one crate may name among its dependencies.
-const OWNERS: [(&str, &[&str]); 5] = [
+const OWNERS: [(&str, &[&str]); 6] = [
+    ("hone-kernels-cuda", &["cudarc"]),
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),
     ("hone-memory", &["sled", "usearch"]),
@@ -75,8 +77,12 @@ const OWNERS: [(&str, &[&str]); 5] = [
 ];
 
 /// Sources and folders, from the workspace's root, that may hold `unsafe`.
-const UNSAFE_ALLOWED: [&str; 3] =
-    ["crates/kernels/", "crates/engine/src/gguf/mapping.rs", "crates/engine/tests/it/support/counting.rs"];
+const UNSAFE_ALLOWED: [&str; 4] = [
+    "crates/kernels/",
+    "crates/kernels-cuda/",
+    "crates/engine/src/gguf/mapping.rs",
+    "crates/engine/tests/it/support/counting.rs",
+];
 
 /// What cargo knows about the packages of the workspace.
 fn packages() -> Vec<Value> {

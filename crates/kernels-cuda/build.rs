@@ -6,7 +6,7 @@ use std::{env, fs};
 
 /// The kinds of cards (compute capabilities without the point) that a binary for all has code for. Newer ones compile the last
 /// one's PTX when they load it.
-const CAPABILITIES: [u32; 5] = [75, 80, 86, 89, 90];
+const CAPABILITIES: [u32; 4] = [80, 86, 89, 90];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

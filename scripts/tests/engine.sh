@@ -7,6 +7,6 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 runner=${HONE_TEST_RUNNER:-}
 if [ "$runner" != cargo ] && cargo nextest --version >/dev/null 2>&1; then
-    exec scripts/test.sh --workspace --filterset 'package(/^hone-(engine|kernels)$/)' "$@"
+    exec scripts/test.sh --workspace --filterset 'package(/^hone-(engine|kernels|kernels-cuda)$/)' "$@"
 fi
-exec scripts/test.sh --package hone-engine --package hone-kernels "$@"
+exec scripts/test.sh --package hone-engine --package hone-kernels --package hone-kernels-cuda "$@"

@@ -193,8 +193,9 @@ impl App {
     /// When the device or the backend does not exist.
     pub fn engine_options(&self) -> anyhow::Result<EngineOptions> {
         let configured = &self.config.engine.options;
-        let memory = configured.memory.or_else(free_memory);
-        Ok(EngineOptions { memory, model: self.model_options()?, ..configured.clone() })
+        let model = self.model_options()?;
+        let memory = configured.memory.or_else(|| model.card_memory()).or_else(free_memory);
+        Ok(EngineOptions { memory, model, ..configured.clone() })
     }
 
     /// The same with a different configuration.

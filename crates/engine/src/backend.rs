@@ -5,7 +5,7 @@
 //! which sequence is decided above it, by [`crate::kv_cache`].
 
 pub(crate) mod candle;
-#[cfg(any(feature = "cuda", test))]
+#[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
 pub(crate) mod cuda;
 pub(crate) mod native;
 mod program;

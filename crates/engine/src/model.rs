@@ -146,6 +146,14 @@ fn instruction_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 impl ModelOptions {
+    /// Bytes that models may take on the card, if they run on one: what is free there, minus room for the memory of
+    /// steps.
+    pub fn card_memory(&self) -> Option<u64> {
+        const LEAST_RESERVE: u64 = 1 << 30;
+        let free = loading::free_card_memory(self)?;
+        Some(free.saturating_sub(LEAST_RESERVE.max(free / 20)))
+    }
+
     /// The options that change what a model computes, and not only how fast; in no particular form.
     pub fn arithmetic(&self) -> String {
         format!("{:?}", (self.backend, self.kv_cache, self.activation_bits, self.instruction_set))

@@ -96,10 +96,10 @@ DEVICE uint32_t row_of_set(const AttentionArguments &arguments, uint32_t row) {
 
 // --- Few rows: split contexts -------------------------------------------------------------------------------------------
 //
-// A block attends with the query heads of one kv head, for one row, to a part of the cache's blocks. It is bound by the memory, so
-// keys and values go from there straight into registers. The tensor cores have time to spare: queries and weights are products'
-// operands twice, as halves and as the halves of what rounding left, which makes them nearly as precise as floats.
-// With up to 8 heads ("narrow"), the halves are the upper rows of a product and the rests the lower ones; with up to 16 ("wide"),
+// A block attends with the query heads of one kv head, for one row, to a part of the cache's blocks. It is bound by the memory,
+// so keys and values go from there straight into registers. The tensor cores have time to spare: queries and weights are
+// products' operands twice, as halves and as the halves of what rounding left, which makes them nearly as precise as floats. With
+// up to 8 heads ("narrow"), the halves are the upper rows of a product and the rests the lower ones; with up to 16 ("wide"),
 // there are two products. More heads take turns.
 //
 // A warp works on 16 keys ("tile") and up to 128 elements of the heads ("slice") at a time. Wider heads have several slices,
@@ -176,7 +176,8 @@ FORCE_INLINE_DEVICE void to_halves(const Elements<false> &elements, Uint2, uint3
 }
 
 // `scales` are those of the slice's four groups.
-FORCE_INLINE_DEVICE void to_halves(const Elements<true> &elements, Uint2 scales, uint32_t group, bool exists, uint32_t halves[4]) {
+FORCE_INLINE_DEVICE void to_halves(const Elements<true> &elements, Uint2 scales, uint32_t group, bool exists,
+                                   uint32_t halves[4]) {
     uint32_t pair = group < 2 ? scales.x : scales.y;
     float scale = exists ? half_to_float((HalfBits)(group % 2 == 0 ? pair & 0xffff : pair >> 16)) : 0.0f;
     unpack_quants(elements.bits.x, scale, halves);
@@ -535,90 +536,104 @@ DEVICE void write_empty_partials(const AttentionArguments &arguments, const Spli
     }
 }
 
-DEVICE SplitShared split_shared() {
-    SHARED(Uint4, results, SPLIT_WARPS * SPLIT_HEADS * SLICE_ELEMENTS / 4);
-    SHARED(float, scores, 2 * SPLIT_WARPS * 8 * 32);
-    SHARED(float, largest, SPLIT_WARPS * SPLIT_HEADS);
-    SHARED(float, sums, SPLIT_WARPS * SPLIT_HEADS);
-    return SplitShared{results, reinterpret_cast<float *>(results), scores, largest, sums};
+// One warp combines the partial results of a head, of which there are at most 64, with its sink.
+DEVICE void merge_head(const AttentionArguments &arguments, uint32_t row, uint32_t head) {
+    uint32_t head_dim = arguments.kv.head_dim, n_splits = arguments.n_splits;
+    const float *partials = partial_of(arguments, row, head, 0);
+    uint64_t partial_len = head_dim + 2;
+    float weights[2], largest = LOWEST_SCORE, sum = 0.0f;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t split = lane() + 32 * i;
+        weights[i] = split < n_splits ? load_fresh(partials + split * partial_len + head_dim) : LOWEST_SCORE;
+        largest = larger(largest, weights[i]);
+    }
+    largest = warp_max(largest);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t split = lane() + 32 * i;
+        float of_split = split < n_splits ? load_fresh(partials + split * partial_len + head_dim + 1) : 0.0f;
+        // Of what is empty, nothing has been written but the totals.
+        weights[i] = of_split > 0.0f ? exp_(weights[i] - largest) : 0.0f;
+        sum += of_split * weights[i];
+    }
+    sum = warp_sum(sum);
+    if (arguments.sinks) sum += exp_(arguments.sinks[head] - largest);
+    float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
+    for (uint32_t first = 0; first < head_dim; first += 128) {
+        float results[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (uint32_t split = 0; split < n_splits; split++) {
+            float weight = shuffle(split < 32 ? weights[0] : weights[1], split % 32);
+            if (!(weight > 0.0f)) continue;
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t element = first + lane() + 32 * i;
+                if (element < head_dim) results[i] += weight * load_fresh(partials + split * partial_len + element);
+            }
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t element = first + lane() + 32 * i;
+            if (element < head_dim) to[element] = results[i] / sum;
+        }
+    }
 }
 
-template <int CHUNKS, bool IS_QUANTIZED> DEVICE void attend_split_of(const AttentionArguments &arguments) {
-    SplitShared shared = split_shared();
+// The last block of a row and kv head that is done merges what all have left.
+DEVICE void merge_when_last(const AttentionArguments &arguments, uint32_t *is_last) {
+    fence();
+    sync_block();
+    if (thread_id() == 0) {
+        uint32_t *counter = arguments.counters + block_y() * grid_x() + block_x();
+        *is_last = atomic_add(counter, 1) + 1 == arguments.n_splits;
+        if (*is_last) *counter = 0; // for the next launch
+    }
+    sync_block();
+    if (!*is_last) return;
+    fence();
+    uint32_t group = arguments.n_heads / arguments.kv.n_kv_heads;
+    for (uint32_t head = warp(); head < group; head += SPLIT_WARPS) {
+        merge_head(arguments, block_y(), block_x() * group + head);
+    }
+}
+
+template <int CHUNKS, bool IS_QUANTIZED>
+DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShared &shared, uint32_t *is_last) {
     SplitJob job = split_job(arguments);
     if (job.begin >= job.end) {
         write_empty_partials(arguments, job);
     } else {
         attend_group<CHUNKS, IS_QUANTIZED>(arguments, job, shared);
     }
+    merge_when_last(arguments, is_last);
 }
 
-// Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <= 64,
-// 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result.
-KERNEL_BOUNDS(attend_split_f16_64, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<1, false>(arguments); }
-KERNEL_BOUNDS(attend_split_f16_128, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<2, false>(arguments); }
-KERNEL_BOUNDS(attend_split_q8_0_64, AttentionArguments, SPLIT_THREADS, 3) { attend_split_of<1, true>(arguments); }
-KERNEL_BOUNDS(attend_split_q8_0_128, AttentionArguments, SPLIT_THREADS, 2) { attend_split_of<2, true>(arguments); }
+// A kernel's memory. Declared in kernels only, because what several functions declare adds up.
+#define SPLIT_SHARED(name) \
+    SHARED(Uint4, results, SPLIT_WARPS * SPLIT_HEADS * SLICE_ELEMENTS / 4); \
+    SHARED(float, scores, 2 * SPLIT_WARPS * 8 * 32); \
+    SHARED(float, largest, SPLIT_WARPS * SPLIT_HEADS); \
+    SHARED(float, sums, SPLIT_WARPS * SPLIT_HEADS); \
+    SplitShared name = {results, reinterpret_cast<float *>(results), scores, largest, sums}
 
-// Kernel `attend_split`: any of them, at the price of the registers of the greediest.
-KERNEL_BOUNDS(attend_split, AttentionArguments, SPLIT_THREADS, 2) {
-    bool is_quantized = arguments.kv.format == KV_Q8_0;
-    if (arguments.kv.head_dim <= 64) {
-        is_quantized ? attend_split_of<1, true>(arguments) : attend_split_of<1, false>(arguments);
-    } else {
-        is_quantized ? attend_split_of<2, true>(arguments) : attend_split_of<2, false>(arguments);
+// Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <=
+// 64, 128 for all other, up to 512; n_splits at most 64. Blocks with nothing to do write only the largest score and the sum of an
+// empty result. The last block of a row and kv head merges the results and writes them.
+#define SPLIT_KERNEL(format, width, is_quantized, min_blocks) \
+    KERNEL_BOUNDS(attend_split_##format##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
+        SPLIT_SHARED(shared); \
+        SHARED(uint32_t, is_last, 1); \
+        attend_split_of<width / 64, is_quantized>(arguments, shared, is_last); \
     }
-}
-
-// Kernel `merge_splits`: grid (n_heads, n_rows), any number of threads; as many as head_dim are of use.
-KERNEL(merge_splits, AttentionArguments) {
-    SHARED(float, weights, 32);
-    uint32_t head = block_x(), row = block_y(), head_dim = arguments.kv.head_dim, n_splits = arguments.n_splits;
-    const float *partials = partial_of(arguments, row, head, 0);
-    uint64_t partial_len = head_dim + 2;
-    float largest = LOWEST_SCORE, sum = 0.0f;
-    for (uint32_t split = lane(); split < n_splits; split += 32) {
-        largest = larger(largest, partials[split * partial_len + head_dim]);
-    }
-    largest = warp_max(largest);
-    for (uint32_t split = lane(); split < n_splits; split += 32) {
-        const float *totals = partials + split * partial_len + head_dim;
-        sum += totals[1] * exp_(totals[0] - largest);
-    }
-    sum = warp_sum(sum);
-    if (arguments.sinks) sum += exp_(arguments.sinks[head] - largest);
-    float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
-    for (uint32_t first = 0; first < head_dim; first += n_threads()) {
-        uint32_t element = first + thread_id();
-        float result = 0.0f;
-        for (uint32_t first_split = 0; first_split < n_splits; first_split += 32) {
-            uint32_t n = smaller(n_splits - first_split, 32u);
-            const float *some = partials + first_split * partial_len;
-            sync_block();
-            if (thread_id() < n) {
-                // Of what is empty, nothing has been written but this.
-                const float *totals = some + thread_id() * partial_len + head_dim;
-                weights[thread_id()] = totals[1] > 0.0f ? exp_(totals[0] - largest) : 0.0f;
-            }
-            sync_block();
-            if (element >= head_dim) continue;
-#pragma unroll 8
-            for (uint32_t split = 0; split < n; split++) {
-                if (weights[split] > 0.0f) result += weights[split] * some[split * partial_len + element];
-            }
-        }
-        if (element < head_dim) to[element] = result / sum;
-    }
-}
+SPLIT_KERNEL(f16, 64, false, 3)
+SPLIT_KERNEL(f16, 128, false, 3)
+SPLIT_KERNEL(q8_0, 64, true, 3)
+SPLIT_KERNEL(q8_0, 128, true, 2)
 
 // --- Many rows: tiles of queries ----------------------------------------------------------------------------------------
 //
-// A block attends with a tile of queries of one sequence and one kv head: the pairs of tokens and heads of the group, all heads of
-// the first token, then of the second. It goes over the keys that any of them sees once, a block of the cache at a time, with an
-// online softmax. Keys and values are in shared memory as halves, a row of `UNITS` units of 16 bytes for each key. Unit u of key k
-// stands at u ^ swizzle(k), so that the lanes of every load meet all banks.
-// There is memory for two blocks of the cache ("stages"), so that the next one is on its way all the time; or, for wide heads, for
-// one, so that values are on their way while scores are computed, and the next keys while values are summed.
+// A block attends with a tile of queries of one sequence and one kv head: the pairs of tokens and heads of the group, all heads
+// of the first token, then of the second. It goes over the keys that any of them sees once, a block of the cache at a time, with
+// an online softmax. Keys and values are in shared memory as halves, a row of `UNITS` units of 16 bytes for each key. Unit u of
+// key k stands at u ^ swizzle(k), so that the lanes of every load meet all banks. There is memory for two blocks of the cache
+// ("stages"), so that the next one is on its way all the time; or, for wide heads, for one, so that values are on their way while
+// scores are computed, and the next keys while values are summed.
 
 #define PROMPT_THREADS 128
 #define PROMPT_WARPS (PROMPT_THREADS / 32)
@@ -626,8 +641,8 @@ KERNEL(merge_splits, AttentionArguments) {
 // Results are scaled down only when a score is so much above the largest one at the last time. Weights may be as large as e^this.
 #define LARGEST_GROWTH 5.0f
 
-// How a tile is cut: VALUE_SLICES warps share ROW_TILES * 16 queries; each computes all their scores, and sums 64 * CHUNKS elements
-// of the values.
+// How a tile is cut: VALUE_SLICES warps share ROW_TILES * 16 queries; each computes all their scores, and sums 64 * CHUNKS
+// elements of the values.
 template <bool IS_QUANTIZED_, int CHUNKS_, int VALUE_SLICES_, int ROW_TILES_, int STAGES_> struct PromptShape {
     static constexpr bool IS_QUANTIZED = IS_QUANTIZED_;
     static constexpr uint32_t CHUNKS = CHUNKS_, VALUE_SLICES = VALUE_SLICES_, ROW_TILES = ROW_TILES_, STAGES = STAGES_;
@@ -657,7 +672,8 @@ DEVICE uint32_t position_of_query(const PromptJob &job, uint32_t query) {
 }
 
 // Finds the block's tile among those of all sequences; false if there is none. Tiles of sequence s get the numbers from
-// first_rows[s] * group / ROWS + s on, of which there are enough before the next sequence's. Late tiles see most, so they come first.
+// first_rows[s] * group / ROWS + s on, of which there are enough before the next sequence's. Late tiles see most, so they come
+// first.
 DEVICE bool find_prompt_job(const AttentionArguments &arguments, uint32_t tile_rows, PromptJob &job) {
     const Batch &batch = arguments.batch;
     const uint32_t *first_rows = arguments.set == SET_SELECTED ? batch.first_selected : batch.first_rows;
@@ -785,7 +801,8 @@ template <typename Shape> DEVICE void clear_padding(const Kv &kv, Uint4 *memory,
 }
 
 // Two halves each of four elements of a query, scaled.
-DEVICE void load_query(const AttentionArguments &arguments, const PromptJob &job, uint32_t index, uint32_t first, uint32_t to[2]) {
+DEVICE void load_query(const AttentionArguments &arguments, const PromptJob &job, uint32_t index, uint32_t first,
+                       uint32_t to[2]) {
     to[0] = to[1] = 0;
     uint32_t query = job.first_query + index;
     if (query >= job.n_queries || first >= arguments.kv.head_dim) return;
@@ -812,7 +829,8 @@ template <typename Shape> DEVICE void prepare_queries(const AttentionArguments &
 template <typename Shape> using PromptScores = float[Shape::ROW_TILES][PROMPT_KEYS / 8][4];
 template <typename Shape> using PromptWeights = uint32_t[Shape::ROW_TILES][PROMPT_KEYS / 16][4];
 
-// A warp's sums, and by row (g and g + 8 of every row tile) what scores are relative to, and this lane's part of the sum of weights.
+// A warp's sums, and by row (g and g + 8 of every row tile) what scores are relative to, and this lane's part of the sum of
+// weights.
 template <typename Shape> struct PromptState {
     float results[Shape::ROW_TILES][Shape::CHUNKS][8][4];
     float largest[Shape::ROW_TILES * 2];
@@ -902,7 +920,9 @@ template <typename Shape> FORCE_INLINE_DEVICE void raise_largest(const PromptSco
         state.largest[row] = raised[row];
         state.sums[row] *= factor;
 #pragma unroll
-        for (uint32_t i = 0; i < Shape::CHUNKS * 16; i++) state.results[row / 2][i / 16][i % 16 / 2][row % 2 * 2 + i % 2] *= factor;
+        for (uint32_t i = 0; i < Shape::CHUNKS * 16; i++) {
+            state.results[row / 2][i / 16][i % 16 / 2][row % 2 * 2 + i % 2] *= factor;
+        }
     }
 }
 
@@ -999,7 +1019,8 @@ DEVICE void write_results(const AttentionArguments &arguments, const PromptJob &
 
 // --- Many rows: the loops
 
-// Where the block of a position starts, and before that, its number: looked up in two steps, the one a block earlier than the other.
+// Where the block of a position starts, and before that, its number: looked up in two steps, the one a block earlier than the
+// other.
 DEVICE uint32_t number_of_block(const PromptJob &job, uint32_t position) {
     return load_readonly(job.blocks + smaller(position, job.end - 1) / BLOCK_TOKENS);
 }
@@ -1110,8 +1131,9 @@ template <bool IS_QUANTIZED> using PromptShape256 = PromptShape<IS_QUANTIZED, 4,
 template <bool IS_QUANTIZED> using PromptShape512 = PromptShape<IS_QUANTIZED, 4, 2, 1, 1>;
 
 // Kernels `attend_prompt_FORMAT_WIDTH`, WIDTH being the smallest of 64, 128, 256, 512 that is not less than head_dim:
-// PROMPT_THREADS threads, grid (n_rows * group / ROWS rounded down + n_sequences, n_kv_heads), SHARED_BYTES bytes of shared memory,
-// where ROWS and SHARED_BYTES are 128 and 32768 for width 64, 128 and 65536 for 128, 64 and 98304 for 256, 32 and 98304 for 512.
+// PROMPT_THREADS threads, grid (n_rows * group / ROWS rounded down + n_sequences, n_kv_heads), SHARED_BYTES bytes of shared
+// memory, where ROWS and SHARED_BYTES are 128 and 32768 for width 64, 128 and 65536 for 128, 64 and 98304 for 256, 32 and 98304
+// for 512.
 #define PROMPT_KERNEL(format, width, is_quantized) \
     KERNEL_BOUNDS(attend_prompt_##format##_##width, AttentionArguments, PROMPT_THREADS, 2) { \
         DYNAMIC_SHARED(Uint4, memory); \
@@ -1125,27 +1147,3 @@ PROMPT_KERNEL(q8_0, 64, true)
 PROMPT_KERNEL(q8_0, 128, true)
 PROMPT_KERNEL(q8_0, 256, true)
 PROMPT_KERNEL(q8_0, 512, true)
-
-// Kernel `attend_prompt`: any of them, but for widths up to 256 with 65536 bytes of shared memory, and at the price of the registers
-// of the greediest.
-template <bool IS_QUANTIZED> DEVICE void attend_prompt_of(const AttentionArguments &arguments, Uint4 *memory) {
-    uint32_t head_dim = arguments.kv.head_dim;
-    if (head_dim <= 64) {
-        attend_tile<PromptShape64<IS_QUANTIZED>>(arguments, memory);
-    } else if (head_dim <= 128) {
-        attend_tile<PromptShape128<IS_QUANTIZED>>(arguments, memory);
-    } else if (head_dim <= 256) {
-        attend_tile<PromptShape<IS_QUANTIZED, 4, 1, 1, 1>>(arguments, memory);
-    } else {
-        attend_tile<PromptShape512<IS_QUANTIZED>>(arguments, memory);
-    }
-}
-
-KERNEL_BOUNDS(attend_prompt, AttentionArguments, PROMPT_THREADS, 2) {
-    DYNAMIC_SHARED(Uint4, memory);
-    if (arguments.kv.format == KV_Q8_0) {
-        attend_prompt_of<true>(arguments, memory);
-    } else {
-        attend_prompt_of<false>(arguments, memory);
-    }
-}

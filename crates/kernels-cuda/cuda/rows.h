@@ -7,6 +7,10 @@
 #define OPERATIONS_AT_ONCE 16
 #define MAX_EXPERTS 1024
 
+// A flag of an operation: it depends on no other operation since the last barrier, so that none is needed before it. It may
+// depend on one that leaves every column to the same thread, if it does that itself.
+#define NEEDS_NO_BARRIER 1u
+
 namespace row_operations {
 
 // What a block works on.
@@ -72,13 +76,17 @@ FORCE_INLINE_DEVICE void change(const RowPlace &place, const Part &part, Functio
     });
 }
 
+template <typename Function>
+FORCE_INLINE_DEVICE Float4 joined(Float4 x, Float4 y, Function function) {
+    return Float4{function(x.x, y.x), function(x.y, y.y), function(x.z, y.z), function(x.w, y.w)};
+}
+
 // to <- function(to, from)
 template <typename Function>
 FORCE_INLINE_DEVICE void join(const RowPlace &place, const Part &part, const float *from, Function function) {
     float *to = row_of(part, place.row);
     for_columns(place, part.width, [&](uint32_t column, uint32_t n) {
-        Float4 x = load4(to + column, n), y = load4(from + column, n);
-        store4(to + column, n, Float4{function(x.x, y.x), function(x.y, y.y), function(x.z, y.z), function(x.w, y.w)});
+        store4(to + column, n, joined(load4(to + column, n), load4(from + column, n), function));
     });
 }
 
@@ -109,13 +117,25 @@ FORCE_INLINE_DEVICE float clamped_silu(float x, float factor) {
     return gate * sigmoid(1.702f * gate) * (1.0f + fmaxf(fminf(factor, 7.0f), -7.0f));
 }
 
-DEVICE void gate(const RowPlace &place, const RowOperation &operation) {
-    const float *factors = row_of(operation.b, place.row);
-    switch (operation.n0) {
-        case 0: join(place, operation.a, factors, [](float x, float y) { return x * sigmoid(x) * y; }); break;
-        case 1: join(place, operation.a, factors, [](float x, float y) { return gelu(x) * y; }); break;
-        default: join(place, operation.a, factors, [](float x, float y) { return clamped_silu(x, y); }); break;
+// activation(x) * y
+FORCE_INLINE_DEVICE Float4 gated(uint32_t activation, Float4 x, Float4 y) {
+    switch (activation) {
+        case 0: return joined(x, y, [](float x, float y) { return x * sigmoid(x) * y; });
+        case 1: return joined(x, y, [](float x, float y) { return gelu(x) * y; });
+        default: return joined(x, y, [](float x, float y) { return clamped_silu(x, y); });
     }
+}
+
+// Four columns, of which the first n exist. Also returns what it writes.
+FORCE_INLINE_DEVICE Float4 gate_four(const RowPlace &place, const RowOperation &operation, uint32_t column, uint32_t n) {
+    float *to = row_of(operation.a, place.row) + column;
+    Float4 x = gated(operation.n0, load4(to, n), load4(row_of(operation.b, place.row) + column, n));
+    store4(to, n, x);
+    return x;
+}
+
+DEVICE void gate(const RowPlace &place, const RowOperation &operation) {
+    for_columns(place, operation.a.width, [&](uint32_t column, uint32_t n) { gate_four(place, operation, column, n); });
 }
 
 DEVICE void gate_sigmoid(const RowPlace &place, const RowOperation &operation) {
@@ -155,7 +175,8 @@ DEVICE void sharpen(const Batch &batch, const RowPlace &place, const RowOperatio
     scale(place, operation.a, 1.0f + operation.f0 * log1p_((float)steps));
 }
 
-DEVICE void rotate(const RowPlace &place, const RowOperation &operation) {
+// Pairs of any number and place.
+DEVICE void rotate_pairs(const RowPlace &place, const RowOperation &operation) {
     float *heads = row_of(operation.a, place.row);
     const float *cosines = row_of(operation.b, place.row);
     const float *sines = cosines + operation.n1;
@@ -168,6 +189,52 @@ DEVICE void rotate(const RowPlace &place, const RowOperation &operation) {
         first[0] = x * cosine - y * sine;
         first[distance] = x * sine + y * cosine;
     }
+}
+
+FORCE_INLINE_DEVICE void rotate_one(float &x, float &y, float cosine, float sine) {
+    float first = x * cosine - y * sine;
+    y = x * sine + y * cosine;
+    x = first;
+}
+
+// Four pairs: of elements of x and y, or of neighbours in them.
+FORCE_INLINE_DEVICE void rotate_four(Float4 &x, Float4 &y, Float4 cosines, Float4 sines, bool are_neighbours) {
+    if (are_neighbours) {
+        rotate_one(x.x, x.y, cosines.x, sines.x);
+        rotate_one(x.z, x.w, cosines.y, sines.y);
+        rotate_one(y.x, y.y, cosines.z, sines.z);
+        rotate_one(y.z, y.w, cosines.w, sines.w);
+    } else {
+        rotate_one(x.x, y.x, cosines.x, sines.x);
+        rotate_one(x.y, y.y, cosines.y, sines.y);
+        rotate_one(x.z, y.z, cosines.z, sines.z);
+        rotate_one(x.w, y.w, cosines.w, sines.w);
+    }
+}
+
+// The first `n_busy` threads work on other operations since the last barrier; this one begins with the threads after them.
+DEVICE void rotate(const RowPlace &place, const RowOperation &operation, uint32_t &n_busy) {
+    float *heads = row_of(operation.a, place.row);
+    const float *angles = row_of(operation.b, place.row);
+    uint32_t head_dim = operation.n0, n_pairs = operation.n1, n_fours = n_pairs / 4;
+    if ((head_dim | n_pairs) % 4 != 0 || !is_aligned(heads, 16) || !is_aligned(angles, 16)) {
+        rotate_pairs(place, operation);
+        n_busy = 0;
+        return;
+    }
+    uint32_t n_all = operation.a.width / head_dim * n_fours, distance = operation.n2 ? 4 : n_pairs;
+    uint32_t start = thread_id() >= n_busy ? thread_id() - n_busy : thread_id() + n_threads() - n_busy;
+    for (uint32_t index = start; index < n_all; index += n_threads()) {
+        uint32_t head = index / n_fours, pair = 4 * (index - head * n_fours);
+        float *first = heads + (size_t)head * head_dim + (operation.n2 ? 2 * pair : pair);
+        Float4 x = *reinterpret_cast<const Float4 *>(first), y = *reinterpret_cast<const Float4 *>(first + distance);
+        Float4 cosines = *reinterpret_cast<const Float4 *>(angles + pair);
+        Float4 sines = *reinterpret_cast<const Float4 *>(angles + n_pairs + pair);
+        rotate_four(x, y, cosines, sines, operation.n2 != 0);
+        *reinterpret_cast<Float4 *>(first) = x;
+        *reinterpret_cast<Float4 *>(first + distance) = y;
+    }
+    n_busy = n_all < n_threads() - n_busy ? n_busy + n_all : 0;
 }
 
 // --- Heads --------------------------------------------------------------------------------------------------------------
@@ -209,16 +276,16 @@ FORCE_INLINE_DEVICE Float4 normed(Float4 x, Float4 weight, float factor) {
 }
 
 // Norms one head with threads `index` of `n`, which `sum` adds up. What fits into registers is read once.
-template <typename Sum>
+template <uint32_t N_KEPT, typename Sum>
 FORCE_INLINE_DEVICE void norm_head(float *head, const RowOperation &operation, uint32_t index, uint32_t n, Sum sum) {
-    constexpr uint32_t N_KEPT = 4;
     uint32_t width = operation.n0;
-    Float4 kept[N_KEPT];
+    Float4 kept[N_KEPT], weights[N_KEPT];
     float squares = 0.0f;
     UNROLL
     for (uint32_t i = 0; i < N_KEPT; i++) {
         uint32_t column = 4 * (index + i * n);
         kept[i] = column < width ? load4(head + column, width - column) : Float4{0.0f, 0.0f, 0.0f, 0.0f};
+        weights[i] = column < width ? load4(operation.v0 + column, width - column) : Float4{0.0f, 0.0f, 0.0f, 0.0f};
         squares += sum_of_squares(kept[i]);
     }
     for (uint32_t column = 4 * (index + N_KEPT * n); column < width; column += 4 * n) {
@@ -228,10 +295,7 @@ FORCE_INLINE_DEVICE void norm_head(float *head, const RowOperation &operation, u
     UNROLL
     for (uint32_t i = 0; i < N_KEPT; i++) {
         uint32_t column = 4 * (index + i * n);
-        if (column < width) {
-            Float4 weight = load4(operation.v0 + column, width - column);
-            store4(head + column, width - column, normed(kept[i], weight, factor));
-        }
+        if (column < width) store4(head + column, width - column, normed(kept[i], weights[i], factor));
     }
     for (uint32_t column = 4 * (index + N_KEPT * n); column < width; column += 4 * n) {
         Float4 x = load4(head + column, width - column), weight = load4(operation.v0 + column, width - column);
@@ -246,13 +310,13 @@ DEVICE void norm(const RowPlace &place, const RowOperation &operation, float *sh
     if (n_heads >= n_warps || operation.n0 <= 512) {
         for (uint32_t head = warp(); head < n_heads; head += n_warps) {
             float *start = heads + (size_t)head * operation.n0;
-            norm_head(start, operation, lane(), 32, [](float x) { return warp_sum(x); });
+            norm_head<2>(start, operation, lane(), 32, [](float x) { return warp_sum(x); });
         }
         return;
     }
     for (uint32_t head = 0; head < n_heads; head++) {
         float *start = heads + (size_t)head * operation.n0;
-        norm_head(start, operation, thread_id(), n_threads(), [=](float x) { return block_sum(x, shared32); });
+        norm_head<1>(start, operation, thread_id(), n_threads(), [=](float x) { return block_sum(x, shared32); });
     }
 }
 
@@ -321,16 +385,127 @@ FORCE_INLINE_DEVICE void quantize_four(const QuantizedRows &to, uint64_t row, ui
     }
 }
 
-DEVICE void quantize(const RowPlace &place, const RowOperation &operation) {
-    const QuantizedRows &to = operation.q;
-    const float *from = row_of(operation.a, place.row);
-    uint32_t end = end_of(place, operation.a.width);
+FORCE_INLINE_DEVICE void write_quantized(const QuantizedRows &to, uint64_t row, uint32_t column, uint32_t n, Float4 x) {
+    if (to.quants) quantize_four(to, row, column, n > 0, x);
+    if (to.bf16) store_bf16(to.bf16 + row * to.width + column, n, x);
+}
+
+// Quantizes what `function` returns for four columns each. It is also called beyond the end, with 0 columns, and returns zeros.
+template <typename Function>
+FORCE_INLINE_DEVICE void quantize_each(const RowPlace &place, uint32_t width, const QuantizedRows &to, Function function) {
+    uint32_t end = end_of(place, width);
     // Warps stay together, because their lanes look for the largest element together.
     for (uint32_t start = place.first + 128 * warp(); start < end; start += 4 * n_threads()) {
         uint32_t column = start + 4 * lane(), n = column < end ? end - column : 0;
-        Float4 x = load4(from + column, n);
-        if (to.quants) quantize_four(to, place.row, column, n > 0, x);
-        if (to.bf16) store_bf16(to.bf16 + place.row * to.width + column, n, x);
+        write_quantized(to, place.row, column, n, function(column, n));
+    }
+}
+
+DEVICE void quantize(const RowPlace &place, const RowOperation &operation) {
+    const float *from = row_of(operation.a, place.row);
+    quantize_each(place, operation.a.width, operation.q, [&](uint32_t column, uint32_t n) { return load4(from + column, n); });
+}
+
+DEVICE void gate_and_quantize(const RowPlace &place, const RowOperation &operation, const QuantizedRows &to) {
+    quantize_each(place, operation.a.width, to, [&](uint32_t column, uint32_t n) {
+        return n > 0 ? gate_four(place, operation, column, n) : Float4{0.0f, 0.0f, 0.0f, 0.0f};
+    });
+}
+
+// --- Chains -------------------------------------------------------------------------------------------------------------
+
+// Neighbouring operations that are done together, with the row in registers: x <- x + y; a <- x; a is normed as one head; a is
+// quantized. There is always a norm.
+struct Chain {
+    const RowOperation *first;
+    bool has_add, has_copy, has_quantize;
+};
+
+FORCE_INLINE_DEVICE const RowOperation &copy_of(const Chain &chain) { return chain.first[chain.has_add]; }
+FORCE_INLINE_DEVICE const RowOperation &norm_of(const Chain &chain) { return chain.first[chain.has_add + chain.has_copy]; }
+FORCE_INLINE_DEVICE const QuantizedRows &quantized_of(const Chain &chain) { return (&norm_of(chain))[1].q; }
+
+// A thread keeps up to so many times four columns.
+#define MOST_KEPT 4
+
+FORCE_INLINE_DEVICE bool is_same(const Part &a, const Part &b) {
+    return a.data == b.data && a.stride == b.stride && a.width == b.width;
+}
+
+// Where the chain's elements come from, if they are not only in `a`.
+FORCE_INLINE_DEVICE const Part &source_of(const Chain &chain) { return chain.has_copy ? copy_of(chain).b : norm_of(chain).a; }
+
+FORCE_INLINE_DEVICE bool is_chain(const RowPlace &place, const Chain &chain) {
+    const RowOperation &norm = norm_of(chain);
+    const Part &a = norm.a, &source = source_of(chain);
+    if (norm.n0 != a.width || a.width % 4 != 0 || a.width > 4 * MOST_KEPT * n_threads()) return false;
+    if (chain.has_copy && !(is_same(copy_of(chain).a, a) && source.width == a.width)) return false;
+    if (chain.has_add && !is_same(chain.first->a, source)) return false;
+    uintptr_t all = (uintptr_t)row_of(a, place.row) | (uintptr_t)row_of(source, place.row) | (uintptr_t)norm.v0;
+    if (chain.has_add) all |= (uintptr_t)row_of(chain.first->b, place.row);
+    return all % sizeof(Float4) == 0;
+}
+
+// Returns the number of operations, 0 if no chain begins with the first.
+FORCE_INLINE_DEVICE uint32_t find_chain(const RowPlace &place, const RowOperation *operations, uint32_t n, Chain &chain) {
+    chain = Chain{operations, false, false, false};
+    uint32_t next = 0;
+    chain.has_add = operations[0].op == OP_ADD;
+    next += chain.has_add;
+    chain.has_copy = next < n && operations[next].op == OP_COPY;
+    next += chain.has_copy;
+    if (next == n || operations[next].op != OP_NORM) return 0;
+    next++;
+    chain.has_quantize = next < n && operations[next].op == OP_QUANTIZE && is_same(operations[next].a, operations[next - 1].a);
+    return is_chain(place, chain) ? next + chain.has_quantize : 0;
+}
+
+// The same as `block_sum`, but no one else may use `shared32` until after the next barrier.
+FORCE_INLINE_DEVICE float sum_of_block(float x, float *shared32) {
+    x = warp_sum(x);
+    if (lane() == 0) shared32[warp()] = x;
+    sync_block();
+    return warp_sum(lane() < n_threads() / 32 ? shared32[lane()] : 0.0f);
+}
+
+FORCE_INLINE_DEVICE Float4 load4_if(bool exists, const float *from) {
+    return exists ? *reinterpret_cast<const Float4 *>(from) : Float4{0.0f, 0.0f, 0.0f, 0.0f};
+}
+
+// Every thread has N times four columns, the threads' first ones lying side by side, then their second ones, and so on. Other threads
+// read nothing of what is written before the sum, and nothing of the rows is read after it, so that there is no other barrier.
+template <uint32_t N>
+DEVICE void run_chain(const RowPlace &place, const Chain &chain, float *shared32) {
+    const RowOperation &norm = norm_of(chain);
+    uint32_t width = norm.n0, step = 4 * n_threads(), first = 4 * thread_id();
+    float *to = row_of(norm.a, place.row), *source = row_of(source_of(chain), place.row);
+    Float4 kept[N], weight = {0.0f, 0.0f, 0.0f, 0.0f};
+    UNROLL
+    for (uint32_t i = 0; i < N; i++) kept[i] = load4_if(first + i * step < width, source + first + i * step);
+    // More weights would not fit into the registers.
+    if (N == 1) weight = load4_if(first < width, norm.v0 + first);
+    float squares = 0.0f;
+    UNROLL
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t column = first + i * step;
+        if (chain.has_add && column < width) {
+            Float4 addend = *reinterpret_cast<const Float4 *>(row_of(chain.first->b, place.row) + column);
+            kept[i] = joined(kept[i], addend, [](float x, float y) { return x + y; });
+            // Without a copy, the normed elements take the place of the sums.
+            if (chain.has_copy) *reinterpret_cast<Float4 *>(source + column) = kept[i];
+        }
+        squares += sum_of_squares(kept[i]);
+    }
+    float factor = 1.0f / sqrt_(sum_of_block(squares, shared32) / (float)width + norm.f0);
+    UNROLL
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t column = first + i * step, n = column < width ? width - column : 0;
+        // Whole warps, as quantization needs it.
+        if (128 * warp() + i * step >= width) break;
+        if (N > 1) weight = load4_if(n > 0, norm.v0 + column);
+        Float4 x = normed(kept[i], weight, factor);
+        if (n > 0) *reinterpret_cast<Float4 *>(to + column) = x;
+        if (chain.has_quantize) write_quantized(quantized_of(chain), place.row, column, n, x);
     }
 }
 
@@ -338,24 +513,54 @@ DEVICE void quantize(const RowPlace &place, const RowOperation &operation) {
 
 FORCE_INLINE_DEVICE float as_half(float x) { return half_to_float(float_to_half(x)); }
 
-FORCE_INLINE_DEVICE Uint2 halves_of(Float4 x) {
-    return Uint2{(uint32_t)float_to_half(x.x) | (uint32_t)float_to_half(x.y) << 16,
-                 (uint32_t)float_to_half(x.z) | (uint32_t)float_to_half(x.w) << 16};
+FORCE_INLINE_DEVICE uint32_t halves_of(float x, float y) {
+    return (uint32_t)float_to_half(x) | (uint32_t)float_to_half(y) << 16;
 }
 
-// Where the present token's keys of the first head are, without `keys_offset`; `values_offset` away are the values.
-DEVICE uint8_t *token_in_cache(const Batch &batch, const RowPlace &place, const Kv &kv) {
+struct Token {
+    uint32_t position;
+    uint32_t sequence;
+};
+
+FORCE_INLINE_DEVICE Token token_of(const Batch &batch, const RowPlace &place) {
     uint64_t row = token_row(batch, place);
-    uint32_t position = batch.positions[row];
-    uint32_t block = batch.blocks[batch.block_starts[batch.sequence_of[row]] + position / BLOCK_TOKENS];
+    return Token{batch.positions[row], batch.sequence_of[row]};
+}
+
+// Where the token's keys of the first head are, without `keys_offset`; `values_offset` away are the values.
+FORCE_INLINE_DEVICE uint8_t *token_in_cache(const Batch &batch, Token token, const Kv &kv) {
+    uint32_t block = batch.blocks[batch.block_starts[token.sequence] + token.position / BLOCK_TOKENS];
     uint8_t *start = kv.segments[block / kv.segment_blocks] + (block % kv.segment_blocks) * kv.block_bytes;
-    return start + (uint64_t)(position % BLOCK_TOKENS) * kv.row_bytes;
+    return start + (uint64_t)(token.position % BLOCK_TOKENS) * kv.row_bytes;
+}
+
+// One warp looks for the places in the cache where operations will write. Every step waits for memory, so that it is best done
+// while the other warps have something else to do.
+DEVICE void find_in_cache(const Batch &batch, const RowPlace &place, Token token, const RowOperation *operations, uint32_t n,
+                          uint8_t **places) {
+    if (lane() >= n || operations[lane()].op != OP_WRITE_KV) return;
+    if (place.set != SET_TOKENS) token = token_of(batch, place);
+    places[lane()] = token_in_cache(batch, token, operations[lane()].kv);
+}
+
+// Eight elements at a time, of keys, then of values.
+DEVICE void write_halves(const RowPlace &place, const RowOperation &operation, uint8_t *token) {
+    const Kv &kv = operation.kv;
+    uint32_t per_head = kv.head_dim / 8, n_keys = kv.n_kv_heads * per_head;
+    for (uint32_t index = thread_id(); index < 2 * n_keys; index += n_threads()) {
+        bool is_value = index >= n_keys;
+        uint32_t eight = is_value ? index - n_keys : index, head = eight / per_head;
+        const float *from = row_of(is_value ? operation.b : operation.a, place.row) + (size_t)eight * 8;
+        Float4 x = load4(from, 4), y = load4(from + 4, 4);
+        uint8_t *to = token + (is_value ? kv.values_offset : kv.keys_offset) + (uint64_t)head * BLOCK_TOKENS * kv.row_bytes;
+        Uint4 halves = {halves_of(x.x, x.y), halves_of(x.z, x.w), halves_of(y.x, y.y), halves_of(y.z, y.w)};
+        *reinterpret_cast<Uint4 *>(to + (size_t)(eight - head * per_head) * sizeof(Uint4)) = halves;
+    }
 }
 
 // Groups of 32 elements of keys, then of values, eight lanes for each.
-DEVICE void write_kv(const Batch &batch, const RowPlace &place, const RowOperation &operation) {
-    const Kv kv = operation.kv;
-    uint8_t *token = token_in_cache(batch, place, kv);
+DEVICE void write_quants(const RowPlace &place, const RowOperation &operation, uint8_t *token) {
+    const Kv &kv = operation.kv;
     uint32_t groups_per_head = (kv.head_dim + SCALE_ELEMENTS - 1) / SCALE_ELEMENTS;
     uint32_t n_groups = kv.n_kv_heads * groups_per_head;
     for (uint32_t first = 4 * warp(); first < 2 * n_groups; first += n_threads() / 8) {
@@ -368,16 +573,20 @@ DEVICE void write_kv(const Batch &batch, const RowPlace &place, const RowOperati
         const float *from = row_of(is_value ? operation.b : operation.a, place.row) + (size_t)head * kv.head_dim + column;
         uint8_t *to = token + (is_value ? kv.values_offset : kv.keys_offset) + (uint64_t)head * BLOCK_TOKENS * kv.row_bytes;
         Float4 x = load4(from, exists ? 4 : 0);
-        if (kv.format == KV_F16) {
-            if (exists) *reinterpret_cast<Uint2 *>(to + 2 * column) = halves_of(x);
-            continue;
-        }
         x = Float4{as_half(x.x), as_half(x.y), as_half(x.z), as_half(x.w)};
         HalfBits scale = float_to_half(largest_of_eight_lanes(largest_of(x)) / 127.0f);
         float unit = half_to_float(scale);
         if (!exists) continue;
         *reinterpret_cast<uint32_t *>(to + column) = packed(quants_of(x, unit > 0.0f ? 1.0f / unit : 0.0f));
         if (lane() % 8 == 0) reinterpret_cast<HalfBits *>(to + kv.head_dim)[group] = scale;
+    }
+}
+
+DEVICE void write_kv(const RowPlace &place, const RowOperation &operation, uint8_t *token) {
+    if (operation.kv.format == KV_F16) {
+        write_halves(place, operation, token);
+    } else {
+        write_quants(place, operation, token);
     }
 }
 
@@ -504,8 +713,17 @@ DEVICE void route(const RowPlace &place, const RowOperation &operation, uint32_t
 
 // --- The kernel ---------------------------------------------------------------------------------------------------------
 
-DEVICE void run_operation(const Batch &batch, const RowPlace &place, const RowOperation &operation, float *sums,
-                          uint32_t *orders) {
+// What the block's threads share, and how many of them the operations since the last barrier keep busy.
+struct Block {
+    const RowOperation *operations;
+    uint8_t **places;  // one for each operation that writes into the cache
+    float *sums;       // 32 for single norms, and 32 for each chain, so that no barrier is needed between their uses
+    uint32_t *orders;
+    uint32_t n_busy;
+};
+
+DEVICE void run_operation(const Batch &batch, const RowPlace &place, uint32_t index, Block &block) {
+    const RowOperation &operation = block.operations[index];
     const Part &a = operation.a, &b = operation.b;
     const float *vector = operation.v0, factor = operation.f0;
     switch (operation.op) {
@@ -523,27 +741,67 @@ DEVICE void run_operation(const Batch &batch, const RowPlace &place, const RowOp
         case OP_DECAY: decay(place, operation); break;
         case OP_ADD_HEADS: add_heads(place, operation); break;
         case OP_ROUTE:
-            if (warp() == 0) route(place, operation, orders);
+            if (warp() == 0) route(place, operation, block.orders);
             break;
         case OP_WEIGH: scale(place, a, operation.routes.weights[place.row]); break;
         case OP_ADD_EXPERT_BIAS: add(place, a, vector + (size_t)operation.routes.experts[place.row] * a.width); break;
         case OP_COMBINE: combine(place, operation); break;
         case OP_ADD_BIAS: add(place, a, vector); break;
-        case OP_NORM: norm(place, operation, sums); break;
-        case OP_ROTATE: rotate(place, operation); break;
-        case OP_WRITE_KV: write_kv(batch, place, operation); break;
+        case OP_NORM: norm(place, operation, block.sums); break;
+        case OP_ROTATE: rotate(place, operation, block.n_busy); break;
+        case OP_WRITE_KV: write_kv(place, operation, block.places[index]); break;
         case OP_GATE: gate(place, operation); break;
         case OP_SOFT_CAP: change(place, a, [=](float x) { return factor * tanh_(x / factor); }); break;
         case OP_QUANTIZE: quantize(place, operation); break;
     }
 }
 
-// All threads read every operation, so it is brought to shared memory first.
+// All threads read every operation, so it is brought to shared memory first: everything in one round trip.
 DEVICE void fetch_operations(const RowOperation *from, uint32_t n, RowOperation *to) {
-    static_assert(sizeof(RowOperation) % sizeof(Uint2) == 0, "operations are copied in pieces");
-    const Uint2 *pieces = reinterpret_cast<const Uint2 *>(from);
-    for (uint32_t index = thread_id(); index < n * (sizeof(RowOperation) / sizeof(Uint2)); index += n_threads()) {
-        reinterpret_cast<Uint2 *>(to)[index] = load_readonly(pieces + index);
+    static_assert(sizeof(RowOperation) % sizeof(Uint4) == 0, "operations are copied in pieces");
+    const Uint4 *pieces = reinterpret_cast<const Uint4 *>(from);
+    for (uint32_t index = thread_id(); index < n * (sizeof(RowOperation) / sizeof(Uint4)); index += n_threads()) {
+        async_copy16(reinterpret_cast<Uint4 *>(to) + index, pieces + index);
+    }
+    async_commit();
+}
+
+// Whether a barrier must come between operations that are done together, the first of them `previous`, and the next ones, which
+// end with `end`. A barrier that belongs into their middle comes before and after them.
+FORCE_INLINE_DEVICE bool needs_barrier(const RowOperation *operations, uint32_t previous, uint32_t first, uint32_t end) {
+    // The places in the cache were not found before, but after the last barrier.
+    bool is_needed = operations[first].op == OP_WRITE_KV;
+    for (uint32_t index = previous + 1; index < end; index++) is_needed |= !(operations[index].flags & NEEDS_NO_BARRIER);
+    return is_needed;
+}
+
+FORCE_INLINE_DEVICE bool is_quantized_gate(const RowOperation *operations, uint32_t n) {
+    return operations[0].op == OP_GATE && n > 1 && operations[1].op == OP_QUANTIZE && is_same(operations[0].a, operations[1].a);
+}
+
+DEVICE void run_operations(const Batch &batch, const RowPlace &place, uint32_t n, Block &block) {
+    const RowOperation *operations = block.operations;
+    uint32_t previous = 0, index = 0;
+    while (index < n) {
+        Chain chain;
+        uint32_t n_chained = find_chain(place, operations + index, n - index, chain);
+        bool is_gate = is_quantized_gate(operations + index, n - index);
+        uint32_t end = index + (is_gate ? 2 : larger(n_chained, 1u));
+        // The first operations come after the barrier behind which they are in shared memory.
+        if (index > 0 ? needs_barrier(operations, previous, index, end) : operations[0].op == OP_WRITE_KV) {
+            sync_block();
+            block.n_busy = 0;
+        }
+        if (is_gate) {
+            gate_and_quantize(place, operations[index], operations[index + 1].q);
+        } else if (n_chained == 0) {
+            run_operation(batch, place, index, block);
+        } else if (norm_of(chain).n0 <= 4 * n_threads()) {
+            run_chain<1>(place, chain, block.sums + 32 * end);
+        } else {
+            run_chain<MOST_KEPT>(place, chain, block.sums + 32 * end);
+        }
+        previous = index, index = end;
     }
 }
 
@@ -552,18 +810,25 @@ DEVICE void fetch_operations(const RowOperation *from, uint32_t n, RowOperation 
 KERNEL_BOUNDS(rows, RowsArguments, 1024, 1) {
     using namespace row_operations;
     SHARED(RowOperation, operations, OPERATIONS_AT_ONCE);
-    SHARED(float, sums, 32);
+    SHARED(uint8_t *, places, OPERATIONS_AT_ONCE);
+    SHARED(float, sums, 32 * (OPERATIONS_AT_ONCE + 1));
     SHARED(uint32_t, orders, MAX_EXPERTS);
+    const Batch &batch = arguments.batch;
     uint32_t width = arguments.slice_width ? arguments.slice_width : UINT32_MAX;
     RowPlace place = {block_x(), arguments.set, arguments.slice_width * block_y(), width};
+    // The last warp, as it is the most likely one to have nothing else to do.
+    bool is_finder = warp() == n_threads() / 32 - 1;
     for (uint32_t first = 0; first < arguments.n_operations; first += OPERATIONS_AT_ONCE) {
         uint32_t n = smaller(arguments.n_operations - first, (uint32_t)OPERATIONS_AT_ONCE);
+        if (first > 0) sync_block();
         fetch_operations(arguments.operations + first, n, operations);
-        // An operation may read what other threads have written in the one before.
-        for (uint32_t index = 0; index < n; index++) {
-            sync_block();
-            run_operation(arguments.batch, place, operations[index], sums, orders);
-        }
+        // Under way together with the operations; whether it is needed is not known yet.
+        Token token = {0, 0};
+        if (is_finder && place.set == SET_TOKENS && batch.positions) token = token_of(batch, place);
+        async_wait(0);
         sync_block();
+        if (is_finder) find_in_cache(batch, place, token, operations, n, places);
+        Block block = {operations, places, sums, orders, 0};
+        run_operations(batch, place, n, block);
     }
 }

@@ -224,8 +224,8 @@ template <int PARTS, int ROWS> DEVICE void advance(const RecurArguments &argumen
     }
 }
 
-// Kernel `recur`: grid (n_heads, n_sequences, slices of columns), RECUR_THREADS threads. A slice has 32 columns (of value_dim) for
-// key_dim <= 128, 16 for key_dim <= 256.
+// Kernel `recur`: grid (n_heads, n_sequences, slices of columns), RECUR_THREADS threads. A slice has 32 columns (of value_dim)
+// for key_dim <= 128, 16 for key_dim <= 256.
 KERNEL_BOUNDS(recur, RecurArguments, RECUR_THREADS, 4) {
     SHARED(RecurShared, shared, 2);
     if (arguments.states.key_dim <= 64) {

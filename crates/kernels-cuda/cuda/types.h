@@ -135,7 +135,8 @@ struct RowOperation {
     uint32_t op;
     uint32_t n0, n1, n2;
     float f0, f1;
-    uint32_t reserved0, reserved1;
+    uint32_t flags;      // bit 0: no barrier is needed before it
+    uint32_t reserved;
     Part a, b, c;
     const float *v0;
     const float *v1;
@@ -234,6 +235,7 @@ struct AttentionArguments {
     uint32_t window;     // sliding: position p sees (p + 1 - window).. p; chunk: p - p % window .. p
     uint32_t n_splits;
     uint32_t reserved;
+    uint32_t *counters;  // [n_rows][n_kv_heads] of `attend_split`: zero, and zero again afterwards
 };
 
 // --- States -------------------------------------------------------------------------------------------------------------

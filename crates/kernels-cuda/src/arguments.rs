@@ -92,8 +92,8 @@ arguments! {
         n2: u32,
         f0: f32,
         f1: f32,
-        reserved0: u32,
-        reserved1: u32,
+        flags: u32,
+        reserved: u32,
         a: PartAt,
         b: PartAt,
         c: PartAt,
@@ -166,6 +166,7 @@ arguments! {
         window: u32,
         n_splits: u32,
         reserved: u32,
+        counters: Address,
     }
     StatesArguments {
         batch: BatchTables,

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, CudaGraph, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, sys};
 
 use crate::arguments::MatmulArguments;
 use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Recording, Shape};
@@ -27,6 +28,11 @@ pub(crate) struct Nvidia {
     stream: Arc<CudaStream>,
     /// Where launches are recorded, apart from what other threads upload meanwhile.
     recorder: Arc<CudaStream>,
+    /// For launches beside others, and what they and the others wait for.
+    side: Arc<CudaStream>,
+    forked: CudaEvent,
+    joined: CudaEvent,
+    is_beside: AtomicBool,
     /// The thread that records.
     recording: Mutex<Option<ThreadId>>,
     module: sys::CUmodule,
@@ -75,8 +81,22 @@ impl Nvidia {
         })?;
         // Without it, our own kernel multiplies, and gives the same.
         let blas = Self::open_blas(&stream).ok().map(Mutex::new);
-        let (recording, kernels) = (Mutex::default(), Mutex::default());
-        Ok(Nvidia { ordinal, context, stream, recorder, recording, module, kernels, blas })
+        let side = context.new_stream().map_err(unavailable)?;
+        let [forked, joined] = [context.new_event(None), context.new_event(None)];
+        Ok(Nvidia {
+            ordinal,
+            forked: forked.map_err(unavailable)?,
+            joined: joined.map_err(unavailable)?,
+            context,
+            stream,
+            recorder,
+            side,
+            is_beside: AtomicBool::new(false),
+            recording: Mutex::default(),
+            module,
+            kernels: Mutex::default(),
+            blas,
+        })
     }
 
     fn open_blas(stream: &CudaStream) -> Result<Blas, blas::CublasError> {
@@ -91,11 +111,16 @@ impl Nvidia {
         self.context.bind_to_thread().map_err(failed)
     }
 
-    /// The stream of this thread's launches.
-    fn launch_stream(&self) -> sys::CUstream {
+    /// The stream of this thread's launches, beside which others may be.
+    fn main_stream(&self) -> &Arc<CudaStream> {
         let recording = *self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recorded = recording == Some(std::thread::current().id());
-        if is_recorded { self.recorder.cu_stream() } else { self.stream.cu_stream() }
+        if is_recorded { &self.recorder } else { &self.stream }
+    }
+
+    fn launch_stream(&self) -> sys::CUstream {
+        let is_beside = self.is_beside.load(Ordering::Relaxed);
+        if is_beside { self.side.cu_stream() } else { self.main_stream().cu_stream() }
     }
 
     fn function(&self, kernel: Kernel) -> sys::CUfunction {
@@ -231,6 +256,22 @@ unsafe impl Device for Nvidia {
             )
         }
         .map_err(failed)
+    }
+
+    fn begin_beside(&self) -> Result<(), DeviceError> {
+        self.forked.record(self.main_stream()).map_err(failed)?;
+        self.side.wait(&self.forked).map_err(failed)?;
+        self.is_beside.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn end_beside(&self) -> Result<(), DeviceError> {
+        self.is_beside.store(false, Ordering::Relaxed);
+        self.joined.record(&self.side).map_err(failed)
+    }
+
+    fn join(&self) -> Result<(), DeviceError> {
+        self.main_stream().wait(&self.joined).map_err(failed)
     }
 
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError> {

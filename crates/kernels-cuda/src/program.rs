@@ -55,6 +55,8 @@ pub struct Program {
     unpacked: Growing,
     /// Partial results of attention.
     partials: Growing,
+    /// How many parts of each row and head are done; zero between launches.
+    counters: Growing,
     downloads: Vec<Download>,
     /// Steps of few tokens, recorded.
     recordings: Vec<(StepKey, Recording)>,
@@ -175,6 +177,7 @@ impl Program {
             batch: Batch::default(),
             unpacked: Growing::new(device, RowSet::Tokens, 1)?,
             partials: Growing::new(device, RowSet::Tokens, size_of::<f32>())?,
+            counters: Growing::new(device, RowSet::Tokens, size_of::<u32>())?,
             downloads: [description.output].iter().chain(results).map(download).collect(),
             recordings: Vec::new(),
             unfinished: 0..0,
@@ -386,6 +389,7 @@ impl Program {
             self.is_stale |= self.routes[index].reserve(&device, n_rows, choices)?;
         }
         self.is_stale |= self.partials.reserve(&device, self.n_partial_floats())?;
+        self.is_stale |= self.counters.reserve(&device, self.n_counters())?;
         if std::mem::take(&mut self.is_stale) {
             self.recordings.clear();
             self.write_operations()?;

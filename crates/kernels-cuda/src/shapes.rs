@@ -15,6 +15,7 @@ pub(crate) fn product(n_out: usize, n_tiles: usize) -> Shape {
 }
 
 /// A product of many rows with our own kernel.
+#[cfg(any(feature = "cuda", test))]
 pub(crate) fn matmul(n_rows: usize, n_out: usize) -> Shape {
     Shape { grid: [n_out.div_ceil(128), n_rows.div_ceil(64), 1], threads: 128, shared: 0 }
 }
@@ -37,9 +38,15 @@ pub(crate) fn attend_split(n_rows: usize, n_splits: usize, geometry: &Geometry) 
     Shape { grid: [geometry.n_kv_heads, n_rows, n_splits], threads: 128, shared: 0 }
 }
 
-pub(crate) fn merge_splits(n_rows: usize, geometry: &Geometry) -> Shape {
-    let threads = geometry.head_dim.next_multiple_of(32).min(512) as u32;
-    Shape { grid: [geometry.n_heads, n_rows, 1], threads, shared: 0 }
+/// Widths of heads that kernels are made for; wider ones than the last of `SPLIT_WIDTHS` go through it in parts.
+pub(crate) const SPLIT_WIDTHS: [usize; 2] = [64, 128];
+/// The same of prompts.
+pub(crate) const PROMPT_WIDTHS: [usize; 4] = [64, 128, 256, 512];
+
+/// The smallest width that heads fit into, or the largest.
+pub(crate) fn width_for(head_dim: usize, widths: &[usize]) -> usize {
+    let fitting = widths.iter().find(|width| head_dim <= **width);
+    *fitting.or(widths.last()).expect("there are widths")
 }
 
 /// Attention of many rows, in tiles of the pairs of tokens and heads of a group.
@@ -47,7 +54,7 @@ pub(crate) fn attend_prompt(n_rows: usize, n_sequences: usize, geometry: &Geomet
     let (tile, shared) = match geometry.head_dim {
         0..=64 => (128, 32_768),
         65..=128 => (128, 65_536),
-        129..=256 => (64, 65_536),
+        129..=256 => (64, 98_304),
         _ => (32, 98_304),
     };
     let group = geometry.n_heads / geometry.n_kv_heads;

@@ -4,6 +4,7 @@
 //! comes back before the logits. What is computed for a token depends, in the last bits, on how many tokens a step has,
 //! because products of many rows use the tensor cores.
 
+#[cfg(feature = "cuda")]
 use std::collections::BTreeMap;
 #[cfg(feature = "cuda")]
 use std::sync::{Mutex, PoisonError};
@@ -124,8 +125,9 @@ impl Backend for CudaBackend {
         Ok(self.logits())
     }
 
+    /// A few layers each: at the end of a part, the card has to be waited for.
     fn n_slices(&self) -> usize {
-        self.n_layers
+        self.n_layers.div_ceil(4)
     }
 
     fn forward_in_slices(

@@ -123,6 +123,18 @@ pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
     }
 }
 
+/// Bytes that are free on the card, if models run on one.
+pub(super) fn free_card_memory(options: &ModelOptions) -> Option<u64> {
+    match runner(options).ok()? {
+        #[cfg(feature = "cuda")]
+        Runner::Cuda(ordinal) => {
+            let (free, _) = cuda::open(ordinal).ok()?.memory().ok()?;
+            u64::try_from(free).ok()
+        }
+        _ => None,
+    }
+}
+
 /// Makes this process use the kernels of one instruction set.
 fn limit_kernels(instruction_set: InstructionSet) -> Result<(), BackendError> {
     let kernels = Kernels::of(instruction_set).ok_or_else(|| {

@@ -39,7 +39,10 @@ impl Program {
     /// The operations of a phase.
     pub(super) fn encode(&self, phase: &Phase) -> Vec<Operation> {
         let Phase::Rows { set, operations } = phase else { return Vec::new() };
-        operations.iter().map(|operation| self.encode_operation(*set, operation)).collect()
+        let mut encoded: Vec<Operation> =
+            operations.iter().map(|operation| self.encode_operation(*set, operation)).collect();
+        mark_independent(&mut encoded);
+        encoded
     }
 
     pub(super) fn part_at(&self, part: Part) -> PartAt {
@@ -173,6 +176,29 @@ impl Program {
             _ => unreachable!("the operation has nothing to do with experts"),
         }
     }
+}
+
+/// The operation needs no barrier before it.
+const NEEDS_NO_BARRIER: u32 = 1;
+
+/// Marks the operations that touch nothing of what others have touched since the last barrier, unless all only read it.
+fn mark_independent(operations: &mut [Operation]) {
+    let mut touched: Vec<PartAt> = Vec::new();
+    for operation in operations {
+        let parts = [operation.a, operation.b, operation.c].into_iter().filter(|part| part.width > 0);
+        if parts.clone().any(|part| touched.iter().any(|other| overlap(part, *other))) {
+            touched.clear();
+        } else if !touched.is_empty() {
+            operation.flags = NEEDS_NO_BARRIER;
+        }
+        touched.extend(parts);
+    }
+}
+
+/// Whether two parts share columns. Buffers lie apart, so it is enough to look at their first rows.
+fn overlap(one: PartAt, other: PartAt) -> bool {
+    let end = |part: PartAt| part.data + Address::from(part.width) * size_of::<f32>() as Address;
+    one.data < end(other) && other.data < end(one)
 }
 
 fn router_of(set: RowSet) -> RouterId {

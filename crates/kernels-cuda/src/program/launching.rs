@@ -36,9 +36,8 @@ pub(super) struct Kernels {
     dequantize: Kernel,
     plan_routes: Kernel,
     spread: Kernel,
-    attend_split: Kernel,
-    merge_splits: Kernel,
-    attend_prompt: Kernel,
+    attend_split: BTreeMap<(u32, usize), Kernel>,
+    attend_prompt: BTreeMap<(u32, usize), Kernel>,
     convolve: Kernel,
     recur: Kernel,
 }
@@ -54,6 +53,14 @@ impl Kernels {
             };
             types.map(kernel).collect::<Result<BTreeMap<_, _>, _>>()
         };
+        let by_format = |prefix: &str, widths: &[usize]| {
+            let kinds = [(0, "f16"), (1, "q8_0")].into_iter();
+            let kinds = kinds.flat_map(|(format, name)| widths.iter().map(move |width| (format, name, *width)));
+            let kernel = |(format, name, width): (u32, &str, usize)| {
+                Ok::<_, DeviceError>(((format, width), find(&format!("{prefix}_{name}_{width}"))?))
+            };
+            kinds.map(kernel).collect::<Result<BTreeMap<_, _>, _>>()
+        };
         Ok(Kernels {
             rows: find("rows")?,
             products: by_type("product")?,
@@ -61,9 +68,8 @@ impl Kernels {
             dequantize: find("dequantize_to_bf16")?,
             plan_routes: find("plan_routes")?,
             spread: find("spread")?,
-            attend_split: find("attend_split")?,
-            merge_splits: find("merge_splits")?,
-            attend_prompt: find("attend_prompt")?,
+            attend_split: by_format("attend_split", &shapes::SPLIT_WIDTHS)?,
+            attend_prompt: by_format("attend_prompt", &shapes::PROMPT_WIDTHS)?,
             convolve: find("convolve")?,
             recur: find("recur")?,
         })
@@ -123,16 +129,35 @@ impl Program {
         if !is_few(n_rows) {
             return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
         }
-        let input = self.quantized[product.input.index()].at();
-        for (tensor_type, outputs) in self.by_type(product) {
-            let (outputs, n_outputs, n_out) = self.outputs_at(&outputs);
-            for first in (0..n_rows).step_by(PRODUCT_ROWS) {
-                let n_rows = PRODUCT_ROWS.min(n_rows - first) as u32;
-                let arguments =
-                    ProductArguments { outputs, input, n_outputs, n_out, n_rows, first_input: first as u32 };
-                let shape = shapes::product(n_out as usize, 1);
-                self.launch(self.kernels.products[&tensor_type], shape, &arguments)?;
-            }
+        let groups = self.by_type(product);
+        let Some(((tensor_type, outputs), others)) = groups.split_first() else { return Ok(()) };
+        if others.is_empty() {
+            return self.launch_small_product(product.input, *tensor_type, outputs);
+        }
+        // A matrix of another type, which is often small, does not fill the card: it is multiplied beside the first.
+        self.device.0.begin_beside()?;
+        for (tensor_type, outputs) in others {
+            self.launch_small_product(product.input, *tensor_type, outputs)?;
+        }
+        self.device.0.end_beside()?;
+        self.launch_small_product(product.input, *tensor_type, outputs)?;
+        self.device.0.join()
+    }
+
+    /// A product of few rows with matrices of one type.
+    fn launch_small_product(
+        &self,
+        input: QuantizedRows,
+        tensor_type: TensorType,
+        outputs: &[(DeviceMatrix, Part, bool)],
+    ) -> Result<(), DeviceError> {
+        let n_rows = self.n_rows(input.set());
+        let input = self.quantized[input.index()].at();
+        let (outputs, n_outputs, n_out) = self.outputs_at(outputs);
+        for first in (0..n_rows).step_by(PRODUCT_ROWS) {
+            let n_rows = PRODUCT_ROWS.min(n_rows - first) as u32;
+            let arguments = ProductArguments { outputs, input, n_outputs, n_out, n_rows, first_input: first as u32 };
+            self.launch(self.kernels.products[&tensor_type], shapes::product(n_out as usize, 1), &arguments)?;
         }
         Ok(())
     }
@@ -234,6 +259,17 @@ impl Program {
         self.description.attentions.iter().map(floats).max().unwrap_or(0)
     }
 
+    /// Heads of keys and values of all rows, in any attention that is not that of a prompt.
+    pub(super) fn n_counters(&self) -> usize {
+        if self.is_prompt() {
+            return 0;
+        }
+        let heads = |attention: &AttentionPhase| {
+            self.n_rows(attention.queries.rows().set()) * attention.geometry.n_kv_heads
+        };
+        self.description.attentions.iter().map(heads).max().unwrap_or(0)
+    }
+
     fn launch_attention(&self, phase: &AttentionPhase) -> Result<(), DeviceError> {
         let geometry = phase.geometry;
         let set = phase.queries.rows().set();
@@ -266,13 +302,17 @@ impl Program {
             window: u32::try_from(window).unwrap_or(u32::MAX),
             n_splits: n_splits as u32,
             reserved: 0,
+            counters: self.counters.address(),
         };
+        let format = arguments.kv.format;
         if is_prompt {
+            let width = shapes::width_for(geometry.head_dim, &shapes::PROMPT_WIDTHS);
             let shape = shapes::attend_prompt(n_rows, n_sequences, &geometry);
-            return self.launch(self.kernels.attend_prompt, shape, &arguments);
+            return self.launch(self.kernels.attend_prompt[&(format, width)], shape, &arguments);
         }
-        self.launch(self.kernels.attend_split, shapes::attend_split(n_rows, n_splits, &geometry), &arguments)?;
-        self.launch(self.kernels.merge_splits, shapes::merge_splits(n_rows, &geometry), &arguments)
+        let width = shapes::width_for(geometry.head_dim, &shapes::SPLIT_WIDTHS);
+        let shape = shapes::attend_split(n_rows, n_splits, &geometry);
+        self.launch(self.kernels.attend_split[&(format, width)], shape, &arguments)
     }
 
     fn launch_plan(&self, router: RouterId) -> Result<(), DeviceError> {

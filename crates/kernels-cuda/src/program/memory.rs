@@ -31,7 +31,8 @@ impl Growing {
         self.buffer = Buffer::new(device, 0)?;
         self.n_rows = 0;
         let n_rows = n_rows.next_power_of_two();
-        self.buffer = Buffer::new(device, n_rows * self.row_bytes)?;
+        // Like the processor's, they begin as zeros: a row that is copied before anything was written to it is not arbitrary.
+        self.buffer = Buffer::zeroed(device, n_rows * self.row_bytes)?;
         self.n_rows = n_rows;
         Ok(true)
     }

@@ -107,30 +107,95 @@ fn run(backend: &mut dyn Backend, is_recurrent: bool) -> Vec<Vec<f32>> {
     rows
 }
 
-/// Differences of log-probabilities: the largest, and the root of the mean square.
+/// Differences of log-probabilities: the largest of all, and the root of the mean square at the median position.
 fn differences(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> (f32, f32) {
-    let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
-    let gaps: Vec<f32> = pairs.map(|(one, other)| (one - other).abs()).collect();
-    assert!(gaps.iter().all(|gap| gap.is_finite()), "every logit is a number");
-    let square = gaps.iter().map(|gap| gap * gap).sum::<f32>() / gaps.len() as f32;
-    (gaps.iter().copied().fold(0.0, f32::max), square.sqrt())
+    let mut largest = 0.0f32;
+    let mut roots: Vec<f32> = std::iter::zip(ours, theirs)
+        .map(|(ours, theirs)| {
+            let gaps = ours.iter().zip(theirs).map(|(one, other)| (one - other).abs());
+            largest = gaps.clone().fold(largest, f32::max);
+            (gaps.map(|gap| gap * gap).sum::<f32>() / ours.len() as f32).sqrt()
+        })
+        .collect();
+    assert!(roots.iter().all(|root| root.is_finite()), "every logit is a number");
+    roots.sort_by(f32::total_cmp);
+    (largest, roots[roots.len() / 2])
 }
 
+/// The card rounds what a product reads to bfloat16 or 8 bits, where the native backend keeps 16 bits; logits have a
+/// standard deviation of 3.
+const LARGEST: f32 = 0.8;
+const USUAL: f32 = 0.12;
+
 #[track_caller]
-fn check(shape: &Shape, quantization: Quantization, kv_cache: KvFormat, [most, on_average]: [f32; 2]) {
+fn check(shape: &Shape, quantization: Quantization, kv_cache: KvFormat) {
     let gguf = model(shape, quantization);
     let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
     let expected = run(&mut *native(&gguf, &spec, kv_cache), spec.is_recurrent());
     let ours = run(&mut *emulated(&gguf, &spec, kv_cache), spec.is_recurrent());
-    let (largest, mean) = differences(&ours, &expected);
+    let (largest, usual) = differences(&ours, &expected);
+    // A token's experts may be others where two of them are nearly as good, and so is what they say.
+    let most = if spec.experts.is_some() { f32::INFINITY } else { LARGEST };
     let what = format!("{} in {quantization:?} with a cache in {kv_cache:?}", shape.name);
-    println!("{what}: differs by up to {largest}, on average by {mean}");
-    assert!(largest < most && mean < on_average, "{what}: differs by up to {largest}, on average by {mean}");
+    assert!(largest < most && usual < USUAL, "{what}: differs by up to {largest}, usually by {usual}");
 }
 
 #[test]
 fn every_architecture_gives_what_the_native_backend_gives() {
     for shape in Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-")) {
-        check(shape, Quantization::Uniform(TensorType::F32), KvFormat::F16, [9.3, 9.03]);
+        check(shape, Quantization::Uniform(TensorType::F32), KvFormat::F16);
     }
+}
+
+#[test]
+fn every_tensor_type_gives_what_the_native_backend_gives() {
+    let shape = Shape::named("tiny-llama").unwrap();
+    for tensor_type in TensorType::ALL {
+        check(&shape, Quantization::Uniform(tensor_type), KvFormat::F16);
+    }
+    check(&Shape::named("tiny-qwen3moe").unwrap(), Quantization::Q4_K_M, KvFormat::F16);
+}
+
+#[test]
+fn a_cache_in_8_bits_gives_what_the_native_backend_gives() {
+    for shape in ["tiny-llama", "tiny-gemma3", "tiny-gpt-oss"] {
+        check(&Shape::named(shape).unwrap(), Quantization::Uniform(TensorType::Q8_0), KvFormat::Q8_0);
+    }
+}
+
+/// A fork copies blocks, and a saved prefix takes them out of the device and back.
+#[test]
+fn blocks_are_copied_and_restored() {
+    let gguf = model(&Shape::named("tiny-llama").unwrap(), Quantization::Uniform(TensorType::Q8_0));
+    let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
+    let mut backend = emulated(&gguf, &spec, KvFormat::F16);
+    let mut first = Growing::new(0, tokens(1, 60));
+    step(&mut *backend, false, &mut [(&mut first, 30)]);
+    let mut copied = Growing::new(1, first.tokens.clone());
+    let mut restored = Growing::new(2, first.tokens.clone());
+    backend.copy_block(first.blocks[0], copied.blocks[0]).unwrap();
+    let mut content = Vec::new();
+    backend.read_block(first.blocks[0], &mut content);
+    assert_eq!(content.len(), backend.block_bytes());
+    backend.write_block(restored.blocks[0], &content);
+    (copied.n_done, restored.n_done) = (30, 30);
+    let rows = step(&mut *backend, false, &mut [(&mut first, 1), (&mut copied, 1), (&mut restored, 1)]);
+    assert!(rows[0] == rows[1] && rows[0] == rows[2], "the same beginning gives the same logits");
+}
+
+/// What was written before an abandoned step is still there after it.
+#[test]
+fn a_step_is_suspended_and_resumed() {
+    let gguf = model(&Shape::named("tiny-llama").unwrap(), Quantization::Uniform(TensorType::Q8_0));
+    let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
+    let mut backend = emulated(&gguf, &spec, KvFormat::F16);
+    let tokens = tokens(1, 40);
+    let blocks: Vec<u32> = (0..2).collect();
+    let entry = BatchEntry { tokens: &tokens, position: 0, blocks: &blocks, logits: 39..40, states: None };
+    let whole: Vec<f32> = backend.forward(std::slice::from_ref(&entry)).unwrap().rows().flatten().copied().collect();
+    let mut done = backend.forward_in_slices(&[entry], &mut || true).unwrap().map(|logits| logits.rows().flatten().copied().collect::<Vec<f32>>());
+    while done.is_none() {
+        done = backend.resume(&mut || true).unwrap().map(|logits| logits.rows().flatten().copied().collect());
+    }
+    assert!(done.unwrap() == whole, "the parts of a step give what the whole gives");
 }
