@@ -472,8 +472,8 @@ FORCE_INLINE_DEVICE Float4 load4_if(bool exists, const float *from) {
     return exists ? *reinterpret_cast<const Float4 *>(from) : Float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-// Every thread has N times four columns, the threads' first ones lying side by side, then their second ones, and so on. Other threads
-// read nothing of what is written before the sum, and nothing of the rows is read after it, so that there is no other barrier.
+// Every thread has N times four columns, the threads' first ones lying side by side, then their second ones, and so on. Other
+// threads read nothing of what is written before the sum, and nothing of the rows is read after it: the sum's barrier is enough.
 template <uint32_t N>
 DEVICE void run_chain(const RowPlace &place, const Chain &chain, float *shared32) {
     const RowOperation &norm = norm_of(chain);

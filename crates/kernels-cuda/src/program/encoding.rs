@@ -181,12 +181,18 @@ impl Program {
 /// The operation needs no barrier before it.
 const NEEDS_NO_BARRIER: u32 = 1;
 
-/// Marks the operations that touch nothing of what others have touched since the last barrier, unless all only read it.
+/// Marks the operations that write nothing that others have touched since the last barrier, and touch nothing that others
+/// have written.
 fn mark_independent(operations: &mut [Operation]) {
-    let mut touched: Vec<PartAt> = Vec::new();
+    let mut touched: Vec<(PartAt, bool)> = Vec::new();
     for operation in operations {
-        let parts = [operation.a, operation.b, operation.c].into_iter().filter(|part| part.width > 0);
-        if parts.clone().any(|part| touched.iter().any(|other| overlap(part, *other))) {
+        let writes_second = matches!(operation.op, op::DECAY | op::ROUTE);
+        let parts = [(operation.a, true), (operation.b, writes_second), (operation.c, true)];
+        let parts = parts.into_iter().filter(|(part, _)| part.width > 0);
+        let meets = |(part, is_written): (PartAt, bool)| {
+            touched.iter().any(|(other, was_written)| (is_written || *was_written) && overlap(part, *other))
+        };
+        if parts.clone().any(meets) {
             touched.clear();
         } else if !touched.is_empty() {
             operation.flags = NEEDS_NO_BARRIER;
