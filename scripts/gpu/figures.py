@@ -212,7 +212,7 @@ def unpack(arguments):
     manifest = dict(line.split(": ", 1) for line in open(arguments.manifest).read().splitlines())
     parts = [pathlib.Path(arguments.folder) / f"model.{number}" for number in range(1, int(manifest["model parts"]) + 1)]
     if not all(part.exists() for part in parts):
-        sys.exit("the model's other part is still missing")
+        sys.exit("a part of the model is still missing")
     packed = pathlib.Path(arguments.model + ".xz")
     with packed.open("wb") as whole:
         for part in parts:
@@ -225,7 +225,7 @@ def unpack(arguments):
             target.write(block)
     packed.unlink()
     if digest.hexdigest() != manifest["model sha256"]:
-        sys.exit("the model's parts do not give the model: build and carry both of them again")
+        sys.exit("the model's parts do not give the model: build and carry all of them again")
     unpacked.rename(arguments.model)
 
 

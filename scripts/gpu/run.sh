@@ -14,7 +14,7 @@
 #     --llama-cpp      measure llama.cpp on the same models instead
 #     --dry-run        print the plan
 #
-# A call does what it has the models for and no earlier call on this machine did: the model comes in two parts, with two calls.
+# A call does what it has the models for and no earlier call on this machine did: the model comes in parts, with several calls.
 # It ends with 0 if every step that was due passed; 1 if one failed; 2 if it was not started rightly; 3 if time ran out before a
 # step, or a step waits for the model's other part.
 # The steps are called by their names.
@@ -164,7 +164,7 @@ step_sanitizer() {
         echo "  there is no compute-sanitizer, or no card"
         return 0
     fi
-    for model in tiny-llama-q4_0 tiny-llama-q6_k tiny-qwen3moe-q4_k_m; do
+    for model in tiny-llama-q4_0 tiny-llama-q6_k tiny-qwen3moe-q4_k_m tiny-qwen35-q4_k_m; do
         for tool in memcheck initcheck; do
             [ "$tool$model" != initchecktiny-llama-q6_k ] || continue
             echo "$tool of $model"
@@ -287,8 +287,8 @@ PYTHON
 unpack() {
     local part
     mkdir -p "$work/program" "$work/done" "$results" "$models" "$output"
-    for part in 1 2; do
-        [ ! -e "$package/model-$part/model.$part" ] || cp -u "$package/model-$part/model.$part" "$work/"
+    for part in "$package"/model-*/model.*; do
+        [ ! -e "$part" ] || cp -u "$part" "$work/"
     done
     if [ -e "$package/program/manifest.txt" ] && ! cmp -s "$package/program/manifest.txt" "$work/manifest.txt"; then
         rm -rf "$work/done" "$results" && mkdir -p "$work/done" "$results"

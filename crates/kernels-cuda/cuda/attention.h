@@ -536,72 +536,28 @@ DEVICE void write_empty_partials(const AttentionArguments &arguments, const Spli
     }
 }
 
-// One warp combines the partial results of a head, of which there are at most 64, with its sink.
-DEVICE void merge_head(const AttentionArguments &arguments, uint32_t row, uint32_t head) {
-    uint32_t head_dim = arguments.kv.head_dim, n_splits = arguments.n_splits;
-    const float *partials = partial_of(arguments, row, head, 0);
-    uint64_t partial_len = head_dim + 2;
-    float weights[2], largest = LOWEST_SCORE, sum = 0.0f;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t split = lane() + 32 * i;
-        weights[i] = split < n_splits ? load_fresh(partials + split * partial_len + head_dim) : LOWEST_SCORE;
-        largest = larger(largest, weights[i]);
-    }
-    largest = warp_max(largest);
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t split = lane() + 32 * i;
-        float of_split = split < n_splits ? load_fresh(partials + split * partial_len + head_dim + 1) : 0.0f;
-        // Of what is empty, nothing has been written but the totals.
-        weights[i] = of_split > 0.0f ? exp_(weights[i] - largest) : 0.0f;
-        sum += of_split * weights[i];
-    }
-    sum = warp_sum(sum);
-    if (arguments.sinks) sum += exp_(arguments.sinks[head] - largest);
+// A context that is not cut is done when its block is: one warp for each head brings what the block has left into place.
+DEVICE void finish_head(const AttentionArguments &arguments, uint32_t row, uint32_t head) {
+    uint32_t head_dim = arguments.kv.head_dim;
+    const float *partial = partial_of(arguments, row, head, 0);
+    float sum = partial[head_dim + 1];
+    if (arguments.sinks) sum += exp_(arguments.sinks[head] - partial[head_dim]);
     float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
-    for (uint32_t first = 0; first < head_dim; first += 128) {
-        float results[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        for (uint32_t split = 0; split < n_splits; split++) {
-            float weight = shuffle(split < 32 ? weights[0] : weights[1], split % 32);
-            if (!(weight > 0.0f)) continue;
-            for (uint32_t i = 0; i < 4; i++) {
-                uint32_t element = first + lane() + 32 * i;
-                if (element < head_dim) results[i] += weight * load_fresh(partials + split * partial_len + element);
-            }
-        }
-        for (uint32_t i = 0; i < 4; i++) {
-            uint32_t element = first + lane() + 32 * i;
-            if (element < head_dim) to[element] = results[i] / sum;
-        }
-    }
-}
-
-// The last block of a row and kv head that is done merges what all have left.
-DEVICE void merge_when_last(const AttentionArguments &arguments, uint32_t *is_last) {
-    fence();
-    sync_block();
-    if (thread_id() == 0) {
-        uint32_t *counter = arguments.counters + block_y() * grid_x() + block_x();
-        *is_last = atomic_add(counter, 1) + 1 == arguments.n_splits;
-        if (*is_last) *counter = 0; // for the next launch
-    }
-    sync_block();
-    if (!*is_last) return;
-    fence();
-    uint32_t group = arguments.n_heads / arguments.kv.n_kv_heads;
-    for (uint32_t head = warp(); head < group; head += SPLIT_WARPS) {
-        merge_head(arguments, block_y(), block_x() * group + head);
-    }
+    for (uint32_t element = lane(); element < head_dim; element += 32) to[element] = partial[element] / sum;
 }
 
 template <int CHUNKS, bool IS_QUANTIZED>
-DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShared &shared, uint32_t *is_last) {
+DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShared &shared) {
     SplitJob job = split_job(arguments);
     if (job.begin >= job.end) {
         write_empty_partials(arguments, job);
     } else {
         attend_group<CHUNKS, IS_QUANTIZED>(arguments, job, shared);
     }
-    merge_when_last(arguments, is_last);
+    if (arguments.n_splits > 1) return;
+    sync_block();
+    uint32_t group = arguments.n_heads / arguments.kv.n_kv_heads;
+    for (uint32_t head = warp(); head < group; head += SPLIT_WARPS) finish_head(arguments, block_y(), block_x() * group + head);
 }
 
 // A kernel's memory. Declared in kernels only, because what several functions declare adds up.
@@ -613,18 +569,59 @@ DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShar
     SplitShared name = {results, reinterpret_cast<float *>(results), scores, largest, sums}
 
 // Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <=
-// 64, 128 for all other, up to 512; n_splits at most 64. Blocks with nothing to do write only the largest score and the sum of an
-// empty result. The last block of a row and kv head merges the results and writes them.
+// 64, 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result. What a
+// context in one part gives is written to its place; what several parts leave is merged by `merge_splits`. (That the last block
+// merges it was tried: waiting for the others' results took longer than a launch.)
 #define SPLIT_KERNEL(format, width, is_quantized, min_blocks) \
     KERNEL_BOUNDS(attend_split_##format##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
         SPLIT_SHARED(shared); \
-        SHARED(uint32_t, is_last, 1); \
-        attend_split_of<width / 64, is_quantized>(arguments, shared, is_last); \
+        attend_split_of<width / 64, is_quantized>(arguments, shared); \
     }
 SPLIT_KERNEL(f16, 64, false, 3)
 SPLIT_KERNEL(f16, 128, false, 3)
 SPLIT_KERNEL(q8_0, 64, true, 3)
 SPLIT_KERNEL(q8_0, 128, true, 2)
+
+// Kernel `merge_splits`: grid (n_heads, n_rows), any number of threads; as many as head_dim are of use.
+KERNEL(merge_splits, AttentionArguments) {
+    SHARED(float, weights, 32);
+    uint32_t head = block_x(), row = block_y(), head_dim = arguments.kv.head_dim, n_splits = arguments.n_splits;
+    const float *partials = partial_of(arguments, row, head, 0);
+    uint64_t partial_len = head_dim + 2;
+    float largest = LOWEST_SCORE, sum = 0.0f;
+    for (uint32_t split = lane(); split < n_splits; split += 32) {
+        largest = larger(largest, partials[split * partial_len + head_dim]);
+    }
+    largest = warp_max(largest);
+    for (uint32_t split = lane(); split < n_splits; split += 32) {
+        const float *totals = partials + split * partial_len + head_dim;
+        sum += totals[1] * exp_(totals[0] - largest);
+    }
+    sum = warp_sum(sum);
+    if (arguments.sinks) sum += exp_(arguments.sinks[head] - largest);
+    float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
+    for (uint32_t first = 0; first < head_dim; first += n_threads()) {
+        uint32_t element = first + thread_id();
+        float result = 0.0f;
+        for (uint32_t first_split = 0; first_split < n_splits; first_split += 32) {
+            uint32_t n = smaller(n_splits - first_split, 32u);
+            const float *some = partials + first_split * partial_len;
+            sync_block();
+            if (thread_id() < n) {
+                // Of what is empty, nothing has been written but this.
+                const float *totals = some + thread_id() * partial_len + head_dim;
+                weights[thread_id()] = totals[1] > 0.0f ? exp_(totals[0] - largest) : 0.0f;
+            }
+            sync_block();
+            if (element >= head_dim) continue;
+#pragma unroll 8
+            for (uint32_t split = 0; split < n; split++) {
+                if (weights[split] > 0.0f) result += weights[split] * some[split * partial_len + element];
+            }
+        }
+        if (element < head_dim) to[element] = result / sum;
+    }
+}
 
 // --- Many rows: tiles of queries ----------------------------------------------------------------------------------------
 //

@@ -633,8 +633,6 @@ inline uint32_t atomic_add(uint32_t *p, uint32_t value) {
     return before;
 }
 template <typename T> inline T load_readonly(const T *p) { return *p; }
-inline float load_fresh(const float *p) { return *p; }
-inline void fence() {}
 
 inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     emulation::multiply(d, a, b, [](uint16_t bits) { return float_of_bits((uint32_t)bits << 16); });

@@ -125,9 +125,6 @@ FORCE_INLINE_DEVICE int round_to_int(float x) { return __float2int_rn(x); }
 
 FORCE_INLINE_DEVICE uint32_t atomic_add(uint32_t *p, uint32_t value) { return atomicAdd(p, value); }
 template <typename T> FORCE_INLINE_DEVICE T load_readonly(const T *p) { return __ldg(p); }
-// What another block has written during this launch, and everything before a fence.
-FORCE_INLINE_DEVICE float load_fresh(const float *p) { return __ldcg(p); }
-FORCE_INLINE_DEVICE void fence() { __threadfence(); }
 
 #ifdef HAS_MMA
 FORCE_INLINE_DEVICE void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {

@@ -235,7 +235,6 @@ struct AttentionArguments {
     uint32_t window;     // sliding: position p sees (p + 1 - window).. p; chunk: p - p % window .. p
     uint32_t n_splits;
     uint32_t reserved;
-    uint32_t *counters;  // [n_rows][n_kv_heads] of `attend_split`: zero, and zero again afterwards
 };
 
 // --- States -------------------------------------------------------------------------------------------------------------

@@ -166,7 +166,6 @@ arguments! {
         window: u32,
         n_splits: u32,
         reserved: u32,
-        counters: Address,
     }
     StatesArguments {
         batch: BatchTables,

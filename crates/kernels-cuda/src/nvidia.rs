@@ -130,9 +130,8 @@ impl Nvidia {
     /// Lets a kernel have all the shared memory of a multiprocessor.
     fn allow_shared(&self, function: sys::CUfunction) -> Result<(), DriverError> {
         use sys::CUfunction_attribute_enum as Attribute;
-        let most = self
-            .context
-            .attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let most =
+            self.context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         // SAFETY: the function belongs to the loaded module.
         unsafe {
             let fixed =

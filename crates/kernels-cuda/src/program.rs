@@ -55,8 +55,6 @@ pub struct Program {
     unpacked: Growing,
     /// Partial results of attention.
     partials: Growing,
-    /// How many parts of each row and head are done; zero between launches.
-    counters: Growing,
     downloads: Vec<Download>,
     /// Steps of few tokens, recorded.
     recordings: Vec<(StepKey, Recording)>,
@@ -164,11 +162,7 @@ impl Program {
                 .iter()
                 .map(|shape| Quantized::new(device, shape.set, shape.width))
                 .collect::<Result<_, _>>()?,
-            routes: description
-                .routers
-                .iter()
-                .map(|shape| Routes::new(device, *shape))
-                .collect::<Result<_, _>>()?,
+            routes: description.routers.iter().map(|shape| Routes::new(device, *shape)).collect::<Result<_, _>>()?,
             cache: Cache::new(device, &description.layers)?,
             states: States::new(&description.states),
             operations: Vec::new(),
@@ -177,7 +171,6 @@ impl Program {
             batch: Batch::default(),
             unpacked: Growing::new(device, RowSet::Tokens, 1)?,
             partials: Growing::new(device, RowSet::Tokens, size_of::<f32>())?,
-            counters: Growing::new(device, RowSet::Tokens, size_of::<u32>())?,
             downloads: [description.output].iter().chain(results).map(download).collect(),
             recordings: Vec::new(),
             unfinished: 0..0,
@@ -228,7 +221,8 @@ impl Program {
 
     /// Whether the step's launches are the same as those of others of its size.
     fn has_few_tokens(&self) -> bool {
-        launching::is_few(self.batch.n_tokens()) && self.batch.spans(RowSet::Tokens).iter().all(|span| span.n_tokens == 1)
+        launching::is_few(self.batch.n_tokens())
+            && self.batch.spans(RowSet::Tokens).iter().all(|span| span.n_tokens == 1)
     }
 
     /// Launches a step of few tokens at once: its hundreds of launches were recorded when the first of its kind ran.
@@ -389,7 +383,6 @@ impl Program {
             self.is_stale |= self.routes[index].reserve(&device, n_rows, choices)?;
         }
         self.is_stale |= self.partials.reserve(&device, self.n_partial_floats())?;
-        self.is_stale |= self.counters.reserve(&device, self.n_counters())?;
         if std::mem::take(&mut self.is_stale) {
             self.recordings.clear();
             self.write_operations()?;

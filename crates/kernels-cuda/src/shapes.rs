@@ -38,6 +38,11 @@ pub(crate) fn attend_split(n_rows: usize, n_splits: usize, geometry: &Geometry) 
     Shape { grid: [geometry.n_kv_heads, n_rows, n_splits], threads: 128, shared: 0 }
 }
 
+pub(crate) fn merge_splits(n_rows: usize, geometry: &Geometry) -> Shape {
+    let threads = geometry.head_dim.next_multiple_of(32).min(512) as u32;
+    Shape { grid: [geometry.n_heads, n_rows, 1], threads, shared: 0 }
+}
+
 /// Widths of heads that kernels are made for; wider ones than the last of `SPLIT_WIDTHS` go through it in parts.
 pub(crate) const SPLIT_WIDTHS: [usize; 2] = [64, 128];
 /// The same of prompts.

@@ -31,9 +31,9 @@ use thiserror::Error;
 
 use crate::Matrix;
 use crate::activations::Activations;
+use crate::attention::Scratch;
 use crate::attention::kv_cache::KvLayer;
 use crate::attention::plan::Plan;
-use crate::attention::Scratch;
 use crate::buffer::Buffer;
 use crate::platform;
 use crate::pool::Pool;

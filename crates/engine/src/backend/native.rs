@@ -183,4 +183,3 @@ impl Backend for NativeBackend {
         self.program.write_block(block, content);
     }
 }
-

@@ -68,6 +68,12 @@ pub(super) fn load_backend(
     let runner = runner(model)?;
     #[cfg(feature = "cuda")]
     if let Runner::Cuda(ordinal) = runner {
+        if model.activation_bits == ActivationBits::Sixteen {
+            return Err(BackendError::Device(
+                "a GPU rounds activations to 8 bits in short steps: set activation_bits to 8, or use --device cpu"
+                    .into(),
+            ));
+        }
         let device = cuda::open(ordinal)?;
         return Ok(Box::new(CudaBackend::load(gguf, spec, model.kv_cache, &device, progress)?));
     }

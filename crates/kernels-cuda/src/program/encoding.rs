@@ -168,11 +168,9 @@ impl Program {
             RowOperation::AddExpertBias { biases, to } => {
                 Operation { v0: self.vector_at(biases), ..plain(op::ADD_EXPERT_BIAS, to, router_of(set)) }
             }
-            RowOperation::Combine { router, from, is_weighted, to } => Operation {
-                b: self.part_at(from.all()),
-                n0: u32::from(is_weighted),
-                ..plain(op::COMBINE, to, router)
-            },
+            RowOperation::Combine { router, from, is_weighted, to } => {
+                Operation { b: self.part_at(from.all()), n0: u32::from(is_weighted), ..plain(op::COMBINE, to, router) }
+            }
             _ => unreachable!("the operation has nothing to do with experts"),
         }
     }

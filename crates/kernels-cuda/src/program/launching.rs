@@ -37,6 +37,7 @@ pub(super) struct Kernels {
     plan_routes: Kernel,
     spread: Kernel,
     attend_split: BTreeMap<(u32, usize), Kernel>,
+    merge_splits: Kernel,
     attend_prompt: BTreeMap<(u32, usize), Kernel>,
     convolve: Kernel,
     recur: Kernel,
@@ -69,6 +70,7 @@ impl Kernels {
             plan_routes: find("plan_routes")?,
             spread: find("spread")?,
             attend_split: by_format("attend_split", &shapes::SPLIT_WIDTHS)?,
+            merge_splits: find("merge_splits")?,
             attend_prompt: by_format("attend_prompt", &shapes::PROMPT_WIDTHS)?,
             convolve: find("convolve")?,
             recur: find("recur")?,
@@ -210,12 +212,8 @@ impl Program {
                 matrix.at().data + (first * matrix.row_bytes()) as u64
             } else {
                 let to = self.unpacked.address();
-                let arguments = DequantizeArguments {
-                    matrix: matrix.at(),
-                    to,
-                    first_row: first as u32,
-                    n_rows: n_unpacked as u32,
-                };
+                let arguments =
+                    DequantizeArguments { matrix: matrix.at(), to, first_row: first as u32, n_rows: n_unpacked as u32 };
                 self.launch(self.kernels.dequantize, shapes::dequantize(n_unpacked), &arguments)?;
                 to
             };
@@ -259,17 +257,6 @@ impl Program {
         self.description.attentions.iter().map(floats).max().unwrap_or(0)
     }
 
-    /// Heads of keys and values of all rows, in any attention that is not that of a prompt.
-    pub(super) fn n_counters(&self) -> usize {
-        if self.is_prompt() {
-            return 0;
-        }
-        let heads = |attention: &AttentionPhase| {
-            self.n_rows(attention.queries.rows().set()) * attention.geometry.n_kv_heads
-        };
-        self.description.attentions.iter().map(heads).max().unwrap_or(0)
-    }
-
     fn launch_attention(&self, phase: &AttentionPhase) -> Result<(), DeviceError> {
         let geometry = phase.geometry;
         let set = phase.queries.rows().set();
@@ -302,7 +289,6 @@ impl Program {
             window: u32::try_from(window).unwrap_or(u32::MAX),
             n_splits: n_splits as u32,
             reserved: 0,
-            counters: self.counters.address(),
         };
         let format = arguments.kv.format;
         if is_prompt {
@@ -312,7 +298,11 @@ impl Program {
         }
         let width = shapes::width_for(geometry.head_dim, &shapes::SPLIT_WIDTHS);
         let shape = shapes::attend_split(n_rows, n_splits, &geometry);
-        self.launch(self.kernels.attend_split[&(format, width)], shape, &arguments)
+        self.launch(self.kernels.attend_split[&(format, width)], shape, &arguments)?;
+        if n_splits == 1 {
+            return Ok(());
+        }
+        self.launch(self.kernels.merge_splits, shapes::merge_splits(n_rows, &geometry), &arguments)
     }
 
     fn launch_plan(&self, router: RouterId) -> Result<(), DeviceError> {
@@ -385,7 +375,11 @@ impl Program {
             has_silu: u32::from(options.has_silu),
             reserved: 0,
         };
-        self.launch(self.kernels.convolve, shapes::convolve(self.batch.n_tokens(), states.n_channels as usize), &arguments)
+        self.launch(
+            self.kernels.convolve,
+            shapes::convolve(self.batch.n_tokens(), states.n_channels as usize),
+            &arguments,
+        )
     }
 
     fn launch_recurrence(&self, options: &RecurOptions) -> Result<(), DeviceError> {

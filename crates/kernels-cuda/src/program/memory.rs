@@ -172,9 +172,7 @@ impl Cache {
         }
         let ((from, from_at), (to, to_at)) = (self.locate(from), self.locate(to));
         // SAFETY: both blocks are within their segments.
-        unsafe {
-            device.0.copy(from.address() + from_at as u64, to.address() + to_at as u64, self.block_bytes)
-        }
+        unsafe { device.0.copy(from.address() + from_at as u64, to.address() + to_at as u64, self.block_bytes) }
     }
 
     pub(super) fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<(), DeviceError> {

@@ -7,10 +7,8 @@ use hone_kernels::pool::Pool;
 use hone_kernels::step::{ExpertShape, ExpertSource, MatrixId, ProgramBuilder, VectorId};
 use hone_kernels::{Matrix, PackError};
 
-use crate::backend::tensors::{
-    ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage, find,
-};
 use crate::backend::program::{Experts, InProgram, Linear, Weights};
+use crate::backend::tensors::{ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage, find};
 use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorInfo};

@@ -12,12 +12,7 @@ pub(super) type CachedLayer = KvLayerId;
 
 impl<S: InProgram> Description<'_, S> {
     /// Everything up to the attention output.
-    pub(super) fn attention(
-        &mut self,
-        stream: &Stream,
-        parts: &AttentionParts<S>,
-        attention: &AttentionSpec,
-    ) -> Part {
+    pub(super) fn attention(&mut self, stream: &Stream, parts: &AttentionParts<S>, attention: &AttentionSpec) -> Part {
         let (query_width, kv_width) = (attention.query_width(), attention.kv_width());
         let &Stream { projected, mixed, prepared, .. } = stream;
         let queries = projected.part(0, query_width);

@@ -118,7 +118,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(builder: &mut ProgramBuilder<impl WeightMatrix>, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
+    pub(super) fn new(
+        builder: &mut ProgramBuilder<impl WeightMatrix>,
+        spec: &DecoderSpec,
+        set: RowSet,
+        bits: ActivationBits,
+    ) -> Self {
         // Selected rows join a layer after its mixer.
         let first = if set == RowSet::Selected { spec.last_kept_layer() } else { 0 };
         let after_first = if set == RowSet::Selected { first + 1 } else { 0 };

@@ -10,12 +10,7 @@ use crate::decoder::RecurrentSpec;
 
 impl<S: InProgram> Description<'_, S> {
     /// Everything up to what the layer's last product reads.
-    pub(super) fn recurrent(
-        &mut self,
-        stream: &Stream,
-        parts: &MixerParts<S>,
-        recurrent: &RecurrentSpec,
-    ) -> Part {
+    pub(super) fn recurrent(&mut self, stream: &Stream, parts: &MixerParts<S>, recurrent: &RecurrentSpec) -> Part {
         self.cached.push(None);
         match parts {
             MixerParts::ShortConvolution(parts) => self.short_convolution(stream, parts, recurrent),

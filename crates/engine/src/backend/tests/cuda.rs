@@ -193,7 +193,10 @@ fn a_step_is_suspended_and_resumed() {
     let blocks: Vec<u32> = (0..2).collect();
     let entry = BatchEntry { tokens: &tokens, position: 0, blocks: &blocks, logits: 39..40, states: None };
     let whole: Vec<f32> = backend.forward(std::slice::from_ref(&entry)).unwrap().rows().flatten().copied().collect();
-    let mut done = backend.forward_in_slices(&[entry], &mut || true).unwrap().map(|logits| logits.rows().flatten().copied().collect::<Vec<f32>>());
+    let mut done = backend
+        .forward_in_slices(&[entry], &mut || true)
+        .unwrap()
+        .map(|logits| logits.rows().flatten().copied().collect::<Vec<f32>>());
     while done.is_none() {
         done = backend.resume(&mut || true).unwrap().map(|logits| logits.rows().flatten().copied().collect());
     }
