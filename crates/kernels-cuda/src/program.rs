@@ -5,7 +5,8 @@ mod encoding;
 mod launching;
 mod memory;
 mod tables;
-#[cfg(all(test, feature = "host"))]
+#[cfg(feature = "host")]
+#[cfg(test)]
 mod tests;
 
 use std::ops::Range;

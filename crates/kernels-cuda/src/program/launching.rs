@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytemuck::{NoUninit, Zeroable, bytes_of};
 use hone_kernels::step::{
-    AttentionPhase, ConvolutionOptions, ExpertProductPhase, KeySharing, Output, Part, Phase, ProductPhase,
+    AttentionPhase, ConvolutionOptions, ExpertProductPhase, KeySharing, MatrixId, Output, Phase, ProductPhase,
     QuantizedRows, RecurOptions, RouterId, RowSet, StateLayerId, WeightMatrix,
 };
 use hone_kernels::{TensorType, Window};
@@ -16,7 +16,6 @@ use crate::arguments::{
     SpreadArguments, StatesArguments,
 };
 use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
-use crate::matrix::DeviceMatrix;
 use crate::shapes;
 
 /// Rows that one launch of a product takes.
@@ -131,7 +130,7 @@ impl Program {
         if !is_few(n_rows) {
             return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
         }
-        let groups = self.by_type(product);
+        let groups = by_type(&product.outputs, |matrix| self.description.matrices[matrix.index()].tensor_type());
         let Some(((tensor_type, outputs), others)) = groups.split_first() else { return Ok(()) };
         if others.is_empty() {
             return self.launch_small_product(product.input, *tensor_type, outputs);
@@ -151,7 +150,7 @@ impl Program {
         &self,
         input: QuantizedRows,
         tensor_type: TensorType,
-        outputs: &[(DeviceMatrix, Part, bool)],
+        outputs: &[&Output<MatrixId>],
     ) -> Result<(), DeviceError> {
         let n_rows = self.n_rows(input.set());
         let input = self.quantized[input.index()].at();
@@ -164,38 +163,20 @@ impl Program {
         Ok(())
     }
 
-    /// The outputs of a product, in groups of one type that a launch takes.
-    fn by_type(&self, product: &ProductPhase) -> Vec<(TensorType, Vec<(DeviceMatrix, Part, bool)>)> {
-        let mut groups: Vec<(TensorType, Vec<(DeviceMatrix, Part, bool)>)> = Vec::new();
-        for output in &product.outputs {
-            let matrix = self.description.matrices[output.matrix.index()].clone();
-            let tensor_type = matrix.tensor_type();
-            let member = (matrix, output.to, output.add);
-            let open = groups.iter_mut().find(|(of, members)| *of == tensor_type && members.len() < MAX_OUTPUTS);
-            match open {
-                Some((_, members)) => members.push(member),
-                None => groups.push((tensor_type, vec![member])),
-            }
-        }
-        groups
-    }
-
-    fn outputs_at(&self, outputs: &[(DeviceMatrix, Part, bool)]) -> ([OutputAt; MAX_OUTPUTS], u32, u32) {
+    fn outputs_at(&self, outputs: &[&Output<MatrixId>]) -> ([OutputAt; MAX_OUTPUTS], u32, u32) {
         let mut at = [OutputAt::zeroed(); MAX_OUTPUTS];
         let mut n_out = 0;
-        for (at, (matrix, to, add)) in at.iter_mut().zip(outputs) {
-            *at = OutputAt { matrix: matrix.at(), to: self.part_at(*to), add: u32::from(*add), first_row: n_out };
+        for (at, output) in at.iter_mut().zip(outputs) {
+            let matrix = &self.description.matrices[output.matrix.index()];
+            let (to, add) = (self.part_at(output.to), u32::from(output.add));
+            *at = OutputAt { matrix: matrix.at(), to, add, first_row: n_out };
             n_out += matrix.n_rows() as u32;
         }
         (at, outputs.len() as u32, n_out)
     }
 
     /// Unpacks some rows of the matrix at a time.
-    fn launch_large_product(
-        &mut self,
-        input: QuantizedRows,
-        output: &Output<hone_kernels::step::MatrixId>,
-    ) -> Result<(), DeviceError> {
+    fn launch_large_product(&mut self, input: QuantizedRows, output: &Output<MatrixId>) -> Result<(), DeviceError> {
         let device = self.device.clone();
         let matrix = self.description.matrices[output.matrix.index()].clone();
         let (n_out, n_columns) = (matrix.n_rows(), matrix.n_columns());
@@ -326,14 +307,7 @@ impl Program {
         let routes = &self.routes[product.router.index()];
         let n_ranks = self.n_rows(RowSet::Routed(product.router));
         let input: QuantizedAt = self.quantized[product.input.index()].at();
-        let mut groups: Vec<(TensorType, Vec<&Output<hone_kernels::step::ExpertsId>>)> = Vec::new();
-        for output in &product.outputs {
-            let tensor_type = self.description.experts[output.matrix.index()][0].tensor_type();
-            match groups.iter_mut().find(|(of, members)| *of == tensor_type && members.len() < MAX_OUTPUTS) {
-                Some((_, members)) => members.push(output),
-                None => groups.push((tensor_type, vec![output])),
-            }
-        }
+        let groups = by_type(&product.outputs, |experts| self.description.experts[experts.index()][0].tensor_type());
         for (tensor_type, members) in groups {
             let mut arguments = ExpertProductArguments { input, routes: routes.at, ..Zeroable::zeroed() };
             for (index, output) in members.iter().enumerate() {
@@ -402,6 +376,20 @@ impl Program {
         let n_sequences = self.batch.spans(RowSet::Tokens).len();
         self.launch(self.kernels.recur, shapes::recur(n_sequences, &states), &arguments)
     }
+}
+
+/// The outputs of a product, in groups of one type that a launch takes.
+fn by_type<M: Copy>(outputs: &[Output<M>], type_of: impl Fn(M) -> TensorType) -> Vec<(TensorType, Vec<&Output<M>>)> {
+    let mut groups: Vec<(TensorType, Vec<&Output<M>>)> = Vec::new();
+    for output in outputs {
+        let tensor_type = type_of(output.matrix);
+        let mut open = groups.iter_mut().filter(|(of, members)| *of == tensor_type && members.len() < MAX_OUTPUTS);
+        match open.next() {
+            Some((_, members)) => members.push(output),
+            None => groups.push((tensor_type, vec![output])),
+        }
+    }
+    groups
 }
 
 fn set_number(set: RowSet) -> u32 {

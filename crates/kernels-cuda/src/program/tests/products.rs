@@ -92,10 +92,13 @@ fn check_products(random: &mut Random, width: usize, first: TensorType, n_others
 fn products_of_every_type_are_those_of_the_processor() {
     let mut random = Random::new(4);
     for tensor_type in TensorType::ALL {
-        let n_blocks = random.between(1, 640 / tensor_type.block_elements().max(32));
-        check_products(&mut random, n_blocks * tensor_type.block_elements().max(32), tensor_type, 0);
-        let n_others = random.between(1, 6);
-        check_products(&mut random, 256, tensor_type, n_others);
+        for _ in 0..3 {
+            let unit = tensor_type.block_elements().max(32);
+            let width = unit * random.between(1, 1024 / unit);
+            check_products(&mut random, width, tensor_type, 0);
+            let n_others = random.between(1, 6);
+            check_products(&mut random, 256, tensor_type, n_others);
+        }
     }
 }
 
