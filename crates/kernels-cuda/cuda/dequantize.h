@@ -186,9 +186,10 @@ struct FormatQ3_K {
 DEVICE Scale k_group(uint32_t first, uint32_t second, uint32_t third, uint32_t g) {
     const uint32_t shift = 8 * (g % 4);
     const uint32_t upper = g / 4 * 6; // the upper two bits of later groups lie above the six bits of earlier ones
-    const uint32_t scale_bits = g < 4 ? first >> shift & 0x3fu : (third >> shift & 15u) | (first >> (shift + upper) & 3u) << 4;
-    const uint32_t minimum_bits = g < 4 ? second >> shift & 0x3fu : (third >> (shift + 4) & 15u) | (second >> (shift + upper) & 3u) << 4;
-    return {(float)scale_bits, (float)minimum_bits};
+    if (g < 4) return {(float)(first >> shift & 0x3fu), (float)(second >> shift & 0x3fu)};
+    const uint32_t scale = (third >> shift & 15u) | (first >> (shift + upper) & 3u) << 4;
+    const uint32_t minimum = (third >> (shift + 4) & 15u) | (second >> (shift + upper) & 3u) << 4;
+    return {(float)scale, (float)minimum};
 }
 
 DEVICE Scale k_scale(const uint8_t* block, uint32_t e) {

@@ -565,6 +565,22 @@ template <typename ToFloat> inline void multiply(float d[4], const uint32_t a[4]
     }
 }
 
+// Products of signed bytes: k is 32, or 16 with half of the registers.
+template <uint32_t HALVES> inline void multiply_bytes(int d[4], const uint32_t *a, const uint32_t *b) {
+    Warp &warp = machine->warps[current / WARP];
+    uint32_t buffer = warp.n_barriers % 2, lane = current % WARP;
+    memcpy(warp.a[buffer][lane], a, HALVES * 2 * sizeof *a);
+    memcpy(warp.b[buffer][lane], b, HALVES * sizeof *b);
+    warp_barrier();
+    for (uint32_t index = 0; index < 4; index++) {
+        for (uint32_t part = 0; part < 4 * HALVES; part++) {
+            uint32_t row = warp.a[buffer][lane / 4 * 4 + part % 4][index / 2 + part / 4 * 2];
+            uint32_t column = warp.b[buffer][(lane % 4 * 2 + index % 2) * 4 + part % 4][part / 4];
+            for (int shift = 0; shift < 32; shift += 8) d[index] += (int8_t)(row >> shift) * (int8_t)(column >> shift);
+        }
+    }
+}
+
 } // namespace emulation
 
 inline uint32_t thread_id() { return emulation::current; }
@@ -586,6 +602,14 @@ template <typename T> inline T shuffle_down(T x, uint32_t n) {
     uint32_t lane = thread_id() % emulation::WARP;
     return shuffle(x, lane + n < emulation::WARP ? lane + n : lane);
 }
+
+inline uint32_t lanes_where(bool is_true) {
+    const uint32_t *values = emulation::exchange((uint32_t)is_true);
+    uint32_t lanes = 0;
+    for (uint32_t lane = 0; lane < emulation::WARP; lane++) lanes |= values[lane] << lane;
+    return lanes;
+}
+inline uint32_t count_bits(uint32_t bits) { return (uint32_t)__builtin_popcount(bits); }
 
 inline float warp_sum(float x) {
     return emulation::reduce(x, [](float a, float b) { return a + b; });
@@ -640,6 +664,9 @@ inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
 inline void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     emulation::multiply(d, a, b, [](uint16_t bits) { return half_to_float(bits); });
 }
+
+inline void mma_s8_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) { emulation::multiply_bytes<2>(d, a, b); }
+inline void mma_s8_k16(int d[4], const uint32_t a[2], uint32_t b) { emulation::multiply_bytes<1>(d, a, &b); }
 
 inline void async_copy16(void *shared, const void *global) {
     if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0) emulation::fail("an asynchronous copy is not aligned");

@@ -57,6 +57,9 @@ FORCE_INLINE_DEVICE void sync_warp() { __syncwarp(); }
 template <typename T> FORCE_INLINE_DEVICE T shuffle_xor(T x, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 template <typename T> FORCE_INLINE_DEVICE T shuffle(T x, uint32_t lane) { return __shfl_sync(0xffffffffu, x, lane); }
 template <typename T> FORCE_INLINE_DEVICE T shuffle_down(T x, uint32_t n) { return __shfl_down_sync(0xffffffffu, x, n); }
+// The lanes for which it is true, as bits.
+FORCE_INLINE_DEVICE uint32_t lanes_where(bool is_true) { return __ballot_sync(0xffffffffu, is_true); }
+FORCE_INLINE_DEVICE uint32_t count_bits(uint32_t bits) { return (uint32_t)__popc(bits); }
 
 FORCE_INLINE_DEVICE float warp_sum(float x) {
     for (uint32_t mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
@@ -139,6 +142,32 @@ FORCE_INLINE_DEVICE void mma_f16(float d[4], const uint32_t a[4], const uint32_t
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
+
+// The same for signed bytes, of which a register has four: 16 x 32 times 32 x 8, and 16 x 16 times 16 x 8. Older cards do it with
+// the smaller shape that they have, whose registers are the same.
+FORCE_INLINE_DEVICE void mma_s8_small(int &d0, int &d1, uint32_t a, uint32_t b) {
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(d0), "+r"(d1) : "r"(a), "r"(b));
+}
+
+FORCE_INLINE_DEVICE void mma_s8_k32(int d[4], const uint32_t a[4], const uint32_t b[2]) {
+#ifdef HAS_MMA
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    for (int i = 0; i < 4; i++) mma_s8_small(d[i % 2 * 2], d[i % 2 * 2 + 1], a[i], b[i / 2]);
+#endif
+}
+
+FORCE_INLINE_DEVICE void mma_s8_k16(int d[4], const uint32_t a[2], uint32_t b) {
+#ifdef HAS_MMA
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    for (int i = 0; i < 2; i++) mma_s8_small(d[i * 2], d[i * 2 + 1], a[i], b);
+#endif
+}
 
 #ifdef HAS_ASYNC_COPY
 // Both addresses are multiples of 16. The copy is there after `async_commit` and `async_wait`, for this thread.

@@ -187,10 +187,9 @@ struct DequantizeArguments {
     uint32_t n_rows;
 };
 
-// Kernel `plan_routes`: one block. Sorts the choices by expert (stable: by row, then choice) and makes the tiles. `next` is scratch.
+// Kernel `plan_routes`: one block. Sorts the choices by expert (stable: by row, then choice) and makes the tiles.
 struct PlanArguments {
     Routes routes;
-    uint32_t *next;    // [n_experts + 1]
     uint32_t n_rows;
     uint32_t reserved;
 };

@@ -134,7 +134,6 @@ arguments! {
     }
     PlanArguments {
         routes: RoutesAt,
-        next: Address,
         n_rows: u32,
         reserved: u32,
     }

@@ -99,22 +99,17 @@ struct Routes {
     at: RoutesAt,
     /// By row and choice, and by rank: ranks, rows, experts, weights; then the tiles.
     memory: Growing,
-    /// The number of tiles, and the next rank of every expert.
-    counters: Buffer,
+    /// The number of tiles.
+    n_tiles: Buffer,
 }
 
 impl Routes {
     fn new(device: &SharedDevice, shape: RouterShape) -> Result<Self, DeviceError> {
-        let counters = Buffer::zeroed(device, (shape.n_experts + 2) * size_of::<u32>())?;
+        let n_tiles = Buffer::zeroed(device, size_of::<u32>())?;
         // Numbers of a row: four lists and three per tile, of which there are no more than ranks.
         let memory = Growing::new(device, shape.base, 7 * shape.n_used * size_of::<u32>())?;
-        let at = RoutesAt {
-            n_tiles: counters.address(),
-            n_experts: shape.n_experts as u32,
-            n_used: shape.n_used as u32,
-            ..RoutesAt::default()
-        };
-        Ok(Routes { shape, at, memory, counters })
+        let at = RoutesAt { n_experts: shape.n_experts as u32, n_used: shape.n_used as u32, ..RoutesAt::default() };
+        Ok(Routes { shape, at, memory, n_tiles })
     }
 
     /// Makes room for the choices of `n_rows`; `choices` is what they chose.
@@ -124,7 +119,7 @@ impl Routes {
         let n_ranks = (self.memory.n_rows() * self.shape.n_used) as u64;
         let list = |index: u64| self.memory.address() + index * n_ranks * size_of::<u32>() as u64;
         (self.at.ranks, self.at.rows, self.at.experts, self.at.weights) = (list(0), list(1), list(2), list(3));
-        (self.at.tiles, self.at.choices) = (list(4), choices);
+        (self.at.tiles, self.at.n_tiles, self.at.choices) = (list(4), self.n_tiles.address(), choices);
         Ok(moved)
     }
 

@@ -5,12 +5,13 @@ use hone_kernels::step::Geometry;
 use crate::arguments::StatesArguments;
 use crate::device::Shape;
 
-/// Blocks of a product that a card runs at the same time, about: more would be started only to find no rows.
-const PRODUCT_BLOCKS: usize = 132 * 8;
+/// Blocks of a product that a large card runs at the same time. More would start late: every block takes rows until there are none
+/// left.
+const PRODUCT_BLOCKS: usize = 132 * 4;
 
-/// A product of few rows: every block takes rows of weights until there are none left.
+/// A product of few rows.
 pub(crate) fn product(n_out: usize, n_tiles: usize) -> Shape {
-    let blocks = n_out.div_ceil(4).min(PRODUCT_BLOCKS);
+    let blocks = n_out.div_ceil(8).min(PRODUCT_BLOCKS);
     Shape { grid: [blocks, n_tiles, 1], threads: 128, shared: 0 }
 }
 

@@ -288,12 +288,7 @@ impl Program {
 
     fn launch_plan(&self, router: RouterId) -> Result<(), DeviceError> {
         let routes = &self.routes[router.index()];
-        let arguments = PlanArguments {
-            routes: routes.at,
-            next: routes.counters.address() + size_of::<u32>() as u64,
-            n_rows: self.n_rows(routes.shape.base) as u32,
-            reserved: 0,
-        };
+        let arguments = PlanArguments { routes: routes.at, n_rows: self.n_rows(routes.shape.base) as u32, reserved: 0 };
         self.launch(self.kernels.plan_routes, shapes::plan_routes(), &arguments)
     }
 
