@@ -17,6 +17,7 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use hone_kernels::step::Sequence;
 use thiserror::Error;
@@ -180,10 +181,20 @@ pub(crate) trait Backend: Send {
     }
 
     /// Appends a cache block's content to `out`.
-    fn read_block(&self, _block: BlockId, _out: &mut Vec<u8>) {}
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn read_block(&self, _block: BlockId, _out: &mut Vec<u8>) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Restores the content that [`Backend::read_block`] returned into a cache block.
-    fn write_block(&mut self, _block: BlockId, _content: &[u8]) {}
+    ///
+    /// # Errors
+    /// When the device fails, or has no memory left.
+    fn write_block(&mut self, _block: BlockId, _content: &[u8]) -> Result<(), BackendError> {
+        Ok(())
+    }
 }
 
 /// A device failed, or a model cannot run on it.
@@ -211,6 +222,12 @@ pub enum BackendError {
     Step(#[from] hone_kernels::step::StepError),
 }
 
+impl From<BackendError> for std::io::Error {
+    fn from(error: BackendError) -> Self {
+        std::io::Error::other(error)
+    }
+}
+
 /// The device that a user asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -234,13 +251,14 @@ impl DeviceChoice {
         candle::open_device(self).map(|device| candle::device_name(&device))
     }
 
-    /// The device that this choice comes to on this machine, opened once to see that it works.
-    ///
-    /// # Errors
-    /// As [`DeviceChoice::open`].
-    pub(crate) fn resolve(self) -> Result<DeviceChoice, BackendError> {
-        let name = self.open()?;
-        Ok(name.parse().expect("an open device has a name that is accepted"))
+    /// The device that this choice comes to on this machine. The fastest is found once: that opens every kind of device.
+    pub(crate) fn resolve(self) -> DeviceChoice {
+        static FASTEST: OnceLock<DeviceChoice> = OnceLock::new();
+        let find = || DeviceChoice::Auto.open().ok().and_then(|name| name.parse().ok()).unwrap_or(DeviceChoice::Cpu);
+        match self {
+            DeviceChoice::Auto => *FASTEST.get_or_init(find),
+            chosen => chosen,
+        }
     }
 }
 

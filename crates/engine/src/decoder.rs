@@ -319,11 +319,16 @@ impl DecoderSpec {
         self.layers.iter().rposition(keeps).unwrap_or(0)
     }
 
-    /// Bytes per position in the KV cache: a key and a value in every layer that computes them, and in the head.
-    pub(crate) fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
+    /// Bytes per position in the KV cache: a key and a value in every layer that computes them, and in the head, each head's
+    /// rounded up to `alignment`.
+    pub(crate) fn kv_bytes_per_position(&self, format: KvFormat, alignment: usize) -> u64 {
         let attentions = self.layers.iter().chain(&self.head).filter_map(LayerSpec::attention);
         let cached = attentions.filter(|attention| attention.has_cache());
-        cached.map(|attention| (2 * attention.n_kv_heads * format.n_bytes(attention.head_dim)) as u64).sum()
+        cached
+            .map(|attention| {
+                (2 * attention.n_kv_heads * format.n_bytes(attention.head_dim).next_multiple_of(alignment)) as u64
+            })
+            .sum()
     }
 
     /// Whether the file has a head that predicts further tokens.

@@ -33,12 +33,12 @@ pub(crate) use text::ModelText;
 /// What runs the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The native one on the processor, candle on any other device.
+    /// Our own kernels on the processor and on NVIDIA GPUs, candle on any other device.
     #[default]
     Auto,
     /// candle, on any device.
     Candle,
-    /// Our own kernels, on the processor.
+    /// Our own kernels.
     Native,
 }
 
@@ -152,6 +152,16 @@ impl ModelOptions {
         const LEAST_RESERVE: u64 = 1 << 30;
         let free = loading::free_card_memory(self)?;
         Some(free.saturating_sub(LEAST_RESERVE.max(free / 20)))
+    }
+
+    /// What a head's key or value takes in the cache is rounded up to this many bytes.
+    pub(crate) fn kv_row_alignment(&self) -> usize {
+        loading::kv_row_alignment(self)
+    }
+
+    /// Bytes that a model's weights need in memory beyond those of its file.
+    pub(crate) fn bytes_beyond_file(&self, gguf: &Gguf) -> u64 {
+        loading::bytes_beyond_file(self, gguf)
     }
 
     /// The options that change what a model computes, and not only how fast; in no particular form.
@@ -477,8 +487,8 @@ impl Model {
     /// Passes the content of every kept whole block of these tokens to `take`, in order.
     ///
     /// # Errors
-    /// The error of `take`, after which it is not called again.
-    pub(crate) fn read_kept<E>(
+    /// The error of `take` or of the device, after which it is not called again.
+    pub(crate) fn read_kept<E: From<BackendError>>(
         &mut self,
         tokens: &[u32],
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
@@ -488,7 +498,7 @@ impl Model {
         let mut content = Vec::with_capacity(self.block_bytes());
         let outcome = found.sequence.blocks().iter().try_for_each(|block| {
             content.clear();
-            self.backend.read_block(*block, &mut content);
+            self.backend.read_block(*block, &mut content)?;
             take(&content)
         });
         self.release(found.sequence);
@@ -500,7 +510,7 @@ impl Model {
     ///
     /// # Errors
     /// When the cache has no room, or `give` fails; nothing is kept then.
-    pub(crate) fn keep_content<E: From<CacheFull>>(
+    pub(crate) fn keep_content<E: From<CacheFull> + From<BackendError>>(
         &mut self,
         tokens: &[u32],
         mut give: impl FnMut(&mut [u8]) -> Result<(), E>,
@@ -511,7 +521,7 @@ impl Model {
         let mut content = vec![0; self.block_bytes()];
         let outcome = sequence.blocks().iter().try_for_each(|block| {
             give(&mut content)?;
-            self.backend.write_block(*block, &content);
+            self.backend.write_block(*block, &content)?;
             Ok(())
         });
         match outcome {

@@ -191,6 +191,8 @@ impl Buffer {
     pub(crate) fn from_bytes(device: &SharedDevice, bytes: &[u8]) -> Result<Self, DeviceError> {
         let buffer = Buffer::new(device, bytes.len())?;
         buffer.upload(0, bytes)?;
+        // The bytes may be gone soon, and some systems read them later.
+        device.0.synchronize()?;
         Ok(buffer)
     }
 

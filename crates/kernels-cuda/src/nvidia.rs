@@ -174,7 +174,7 @@ unsafe impl Device for Nvidia {
 
     unsafe fn free(&self, address: Address, _n_bytes: usize) {
         // A card that is gone has no memory to give back.
-        if self.bind().is_ok() && self.stream.synchronize().is_ok() {
+        if self.bind().is_ok() && self.stream.synchronize().is_ok() && self.side.synchronize().is_ok() {
             // SAFETY: the caller's promise; nothing that was launched uses it any more.
             let _ = unsafe { result::free_sync(address) };
         }

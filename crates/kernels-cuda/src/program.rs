@@ -196,6 +196,9 @@ impl Program {
     /// When the device fails; the step cannot be resumed then.
     pub fn resume(&mut self, n_phases: usize) -> Result<bool, ProgramError> {
         let Range { start, end } = std::mem::take(&mut self.unfinished);
+        if start >= end {
+            return Err(DeviceError::Failed("there is no step to resume".into()).into());
+        }
         if start == 0 && self.has_few_tokens() {
             self.launch_step(end)?;
             self.download()?;
@@ -221,6 +224,15 @@ impl Program {
             && self.batch.spans(RowSet::Tokens).iter().all(|span| span.n_tokens == 1)
     }
 
+    /// The launches of a step, recorded; `None` if that fails, which costs speed and no more.
+    fn record(&mut self, n_phases: usize) -> Option<Recording> {
+        self.device.0.begin_recording().ok()?;
+        let launched = (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
+        let recording = self.device.0.end_recording();
+        launched.ok()?;
+        recording.ok()?
+    }
+
     /// Launches a step of few tokens at once: its hundreds of launches were recorded when the first of its kind ran.
     fn launch_step(&mut self, n_phases: usize) -> Result<(), DeviceError> {
         let key = StepKey {
@@ -231,11 +243,7 @@ impl Program {
             most_splits: self.most_splits(),
         };
         if !self.recordings.iter().any(|(known, _)| *known == key) {
-            self.device.0.begin_recording()?;
-            let launched = (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
-            let recording = self.device.0.end_recording();
-            launched?;
-            let Some(recording) = recording? else {
+            let Some(recording) = self.record(n_phases) else {
                 return (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
             };
             if self.recordings.len() == MAX_RECORDINGS {
@@ -379,9 +387,10 @@ impl Program {
             self.is_stale |= self.routes[index].reserve(&device, n_rows, choices)?;
         }
         self.is_stale |= self.partials.reserve(&device, self.n_partial_floats())?;
-        if std::mem::take(&mut self.is_stale) {
+        if self.is_stale {
             self.recordings.clear();
             self.write_operations()?;
+            self.is_stale = false;
         }
         let states = with_states && !self.description.states.is_empty();
         self.tables.fill(&device, &self.batch, states.then_some(&self.states))

@@ -26,6 +26,8 @@ use sequence::SequenceView;
 use weights::{ModelWeights, rows_of};
 
 use device::check_products;
+#[cfg(feature = "cuda")]
+pub(super) use device::no_cuda;
 pub(super) use device::{device_name, open_device};
 
 /// A decoder's weights and cache on a candle device.

@@ -43,7 +43,7 @@ pub(crate) fn open(ordinal: usize) -> Result<SharedDevice, BackendError> {
     if let Some(device) = open.get(&ordinal) {
         return Ok(device.clone());
     }
-    let device = SharedDevice::open(ordinal).map_err(device_error)?;
+    let device = SharedDevice::open(ordinal).map_err(|error| super::candle::no_cuda(ordinal, &error.to_string()))?;
     open.insert(ordinal, device.clone());
     Ok(device)
 }
@@ -94,13 +94,13 @@ impl CudaBackend {
     /// Launches the step, layer by layer, until `pause` returns true.
     fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
-        self.is_suspended = true;
+        self.is_suspended = false;
         while !self.program.resume(n_phases).map_err(program_error)? {
             if pause() {
+                self.is_suspended = true;
                 return Ok(None);
             }
         }
-        self.is_suspended = false;
         Ok(Some(self.logits()))
     }
 }
@@ -167,18 +167,12 @@ impl Backend for CudaBackend {
         if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
     }
 
-    fn read_block(&self, block: BlockId, out: &mut Vec<u8>) {
-        let first = out.len();
-        if let Err(error) = self.program.read_block(block, out) {
-            tracing::warn!("a part of the cache could not be read: {error}");
-            out[first..].fill(0);
-        }
+    fn read_block(&self, block: BlockId, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        self.program.read_block(block, out).map_err(device_error)
     }
 
-    fn write_block(&mut self, block: BlockId, content: &[u8]) {
-        if let Err(error) = self.program.write_block(block, content) {
-            tracing::warn!("a part of the cache could not be restored: {error}");
-        }
+    fn write_block(&mut self, block: BlockId, content: &[u8]) -> Result<(), BackendError> {
+        self.program.write_block(block, content).map_err(device_error)
     }
 }
 

@@ -175,11 +175,13 @@ impl Backend for NativeBackend {
         if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
     }
 
-    fn read_block(&self, block: BlockId, out: &mut Vec<u8>) {
+    fn read_block(&self, block: BlockId, out: &mut Vec<u8>) -> Result<(), BackendError> {
         self.program.read_block(block, out);
+        Ok(())
     }
 
-    fn write_block(&mut self, block: BlockId, content: &[u8]) {
+    fn write_block(&mut self, block: BlockId, content: &[u8]) -> Result<(), BackendError> {
         self.program.write_block(block, content);
+        Ok(())
     }
 }

@@ -10,6 +10,8 @@ use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
 use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
+#[cfg(feature = "cuda")]
+use crate::gguf::TensorInfo;
 use crate::kv_cache::KvFormat;
 
 /// How one model is loaded: as the user has configured it, and what its owner decides. Made from [`ModelOptions`], it
@@ -112,7 +114,7 @@ pub(super) enum Runner {
 /// What runs models with these options.
 ///
 /// # Errors
-/// When the device cannot be used.
+/// When the backend has no kernels for the device.
 pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
     match (options.backend, options.device) {
         (BackendChoice::Candle, _) => Ok(Runner::Candle),
@@ -120,13 +122,32 @@ pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
             let reason = "the native backend has no kernels for Metal: use --device cpu, or --backend candle";
             Err(BackendError::Device(reason.into()))
         }
-        (BackendChoice::Native, DeviceChoice::Auto) => Ok(Runner::Native),
-        (_, device) => Ok(match device.resolve()? {
+        (backend, device) => Ok(match device.resolve() {
             DeviceChoice::Cuda(ordinal) => Runner::Cuda(ordinal),
-            DeviceChoice::Metal => Runner::Candle,
-            DeviceChoice::Cpu | DeviceChoice::Auto => Runner::Native,
+            DeviceChoice::Metal if backend == BackendChoice::Auto => Runner::Candle,
+            _ => Runner::Native,
         }),
     }
+}
+
+/// What a position's key or value takes in a cache is rounded up to this many bytes.
+pub(super) fn kv_row_alignment(options: &ModelOptions) -> usize {
+    if matches!(runner(options), Ok(Runner::Cuda(_))) { 16 } else { 1 }
+}
+
+/// Bytes that a card needs beyond those of the file, for weights of types that its kernels lack.
+#[cfg_attr(not(feature = "cuda"), allow(unused_variables, reason = "only cards need more"))]
+pub(super) fn bytes_beyond_file(options: &ModelOptions, gguf: &Gguf) -> u64 {
+    #[cfg(feature = "cuda")]
+    if matches!(runner(options), Ok(Runner::Cuda(_))) {
+        let unpacked = gguf.tensors().filter(|tensor| !hone_kernels_cuda::is_native(tensor.tensor_type));
+        let beyond = |tensor: &TensorInfo| {
+            let n_elements = tensor.n_bytes / tensor.tensor_type.block_bytes() * tensor.tensor_type.block_elements();
+            (2 * n_elements).saturating_sub(tensor.n_bytes) as u64
+        };
+        return unpacked.map(beyond).sum();
+    }
+    0
 }
 
 /// Bytes that are free on the card, if models run on one.

@@ -340,12 +340,19 @@ fn the_processor_runs_our_kernels_unless_asked_otherwise() {
 }
 
 #[test]
-fn the_native_backend_refuses_other_devices() {
+fn devices_without_kernels_of_ours_are_refused() {
     let folder = support::scratch();
     let path = folder.path().join("model");
     support::synthesize("tiny-llama", "q4_0", &path);
-    let backend = BackendChoice::Native;
-    let options = ModelOptions { backend, device: DeviceChoice::Cuda(0), ..support::options() };
-    let error = Model::load(&support::whole(&path), &options).err().unwrap().to_string();
+    let refusal = |device| {
+        let options = ModelOptions { backend: BackendChoice::Native, device, ..support::options() };
+        Model::load(&support::whole(&path), &options).err().unwrap().to_string()
+    };
+    let error = refusal(DeviceChoice::Metal);
     assert!(error.contains("use --device cpu, or --backend candle"), "{error}");
+    #[cfg(not(feature = "cuda"))]
+    {
+        let error = refusal(DeviceChoice::Cuda(0));
+        assert!(error.contains("--features cuda") && error.contains("use --device cpu"), "{error}");
+    }
 }

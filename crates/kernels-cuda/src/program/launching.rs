@@ -131,18 +131,18 @@ impl Program {
             return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
         }
         let groups = by_type(&product.outputs, |matrix| self.description.matrices[matrix.index()].tensor_type());
-        let Some(((tensor_type, outputs), others)) = groups.split_first() else { return Ok(()) };
+        let Some((first, others)) = groups.split_first() else { return Ok(()) };
         if others.is_empty() {
-            return self.launch_small_product(product.input, *tensor_type, outputs);
+            return self.launch_small_product(product.input, first.0, &first.1);
         }
         // A matrix of another type, which is often small, does not fill the card: it is multiplied beside the first.
         self.device.0.begin_beside()?;
-        for (tensor_type, outputs) in others {
-            self.launch_small_product(product.input, *tensor_type, outputs)?;
-        }
+        let mut launch = |(tensor_type, outputs): &(TensorType, Vec<&Output<MatrixId>>)| {
+            self.launch_small_product(product.input, *tensor_type, outputs)
+        };
+        let launched = others.iter().try_for_each(&mut launch);
         self.device.0.end_beside()?;
-        self.launch_small_product(product.input, *tensor_type, outputs)?;
-        self.device.0.join()
+        launched.and_then(|()| launch(first)).and(self.device.0.join())
     }
 
     /// A product of few rows with matrices of one type.

@@ -78,7 +78,7 @@ const CUDA_PROBLEMS: [(&str, &str); 5] = [
     ),
 ];
 
-fn no_cuda(ordinal: usize, error: &str) -> BackendError {
+pub(in crate::backend) fn no_cuda(ordinal: usize, error: &str) -> BackendError {
     let known = CUDA_PROBLEMS.iter().find(|(status, _)| error.contains(status)).map(|(_, meaning)| *meaning);
     let reason = known.unwrap_or_else(|| error.lines().next().unwrap_or_default());
     BackendError::Device(format!("cannot open CUDA device {ordinal}: {reason}, or use --device cpu"))

@@ -175,9 +175,9 @@ fn blocks_are_copied_and_restored() {
     let mut restored = Growing::new(2, first.tokens.clone());
     backend.copy_block(first.blocks[0], copied.blocks[0]).unwrap();
     let mut content = Vec::new();
-    backend.read_block(first.blocks[0], &mut content);
+    backend.read_block(first.blocks[0], &mut content).unwrap();
     assert_eq!(content.len(), backend.block_bytes());
-    backend.write_block(restored.blocks[0], &content);
+    backend.write_block(restored.blocks[0], &content).unwrap();
     (copied.n_done, restored.n_done) = (30, 30);
     let rows = step(&mut *backend, false, &mut [(&mut first, 1), (&mut copied, 1), (&mut restored, 1)]);
     assert!(rows[0] == rows[1] && rows[0] == rows[2], "the same beginning gives the same logits");

@@ -15,6 +15,7 @@ use hone_files::{create_private_file, create_private_folder};
 use hone_protocol::{ModelFile, hexadecimal};
 use sha2::{Digest, Sha256};
 
+use crate::backend::BackendError;
 use crate::kv_cache::{BLOCK_TOKENS, CacheFull};
 use crate::model::Model;
 
@@ -172,6 +173,12 @@ impl From<CacheFull> for Failed {
     }
 }
 
+impl From<BackendError> for Failed {
+    fn from(error: BackendError) -> Self {
+        Failed(error.into())
+    }
+}
+
 /// Identifies a model, the format of its cache and its precision, without reading all of its weights.
 fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     let mut sum = Sha256::new();
@@ -179,6 +186,8 @@ fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     sum.update((model.block_bytes() as u64).to_le_bytes());
     sum.update((model.context_length() as u64).to_le_bytes());
     sum.update([model.activation_bits() as u8]);
+    // Each lays keys and values out in its own way.
+    sum.update(model.backend_name());
     for part in file.parts() {
         let mut weights = File::open(&part.path)?;
         for sample in 0..SAMPLES {

@@ -67,9 +67,9 @@ impl Share {
             false => 0,
         };
         Share {
-            weights: file.size().saturating_sub(unread_bytes(gguf, spec)),
+            weights: file.size().saturating_sub(unread_bytes(gguf, spec)) + options.model.bytes_beyond_file(gguf),
             states,
-            position: spec.kv_bytes_per_position(options.model.kv_cache),
+            position: spec.kv_bytes_per_position(options.model.kv_cache, options.model.kv_row_alignment()),
             experts: experts.iter().sum(),
             least_experts: experts.into_iter().max().unwrap_or(0),
         }
