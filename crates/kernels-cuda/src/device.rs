@@ -46,7 +46,7 @@ pub(crate) struct Shape {
 /// Launches that belong together: a whole step.
 pub(crate) struct Recording(pub(crate) Box<dyn std::any::Any + Send>);
 
-/// A product of many rows in bfloat16: to[r][i] = Σ weights[i][j] · input[r][j], added to what is there if `add`.
+/// A product of many rows in bfloat16: `to[r][i] = Σ weights[i][j] · input[r][j]`, added to what is there if `add`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matmul {
     pub(crate) weights: Address,

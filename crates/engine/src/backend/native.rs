@@ -1,7 +1,7 @@
 //! The decoder on the processor, using this project's kernels.
 //!
 //! Weights are copied once into the layout that the kernels prefer; the file is not needed after that. What the decoder
-//! computes is described once as a [program](super::program) of the kernels, and a step of any batch is one run of it
+//! computes is described once as a [`program`] of the kernels, and a step of any batch is one run of it
 //! on a persistent thread pool. All models share these threads, and a step can be suspended after any layer so that
 //! another model's can run.
 
