@@ -145,21 +145,6 @@ pub(crate) unsafe trait Device: Send + Sync {
 pub struct SharedDevice(pub(crate) Arc<dyn Device>);
 
 impl SharedDevice {
-    /// Opens a card.
-    ///
-    /// # Errors
-    /// When there is no driver or no such card, or it is too old; the message says what to do.
-    #[cfg(feature = "cuda")]
-    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
-        crate::nvidia::Nvidia::open(ordinal).map(|device| SharedDevice(Arc::new(device)))
-    }
-
-    /// The processor, which runs the card's kernels thread by thread: slow, and right.
-    #[cfg(feature = "host")]
-    pub fn host() -> Self {
-        SharedDevice(Arc::new(crate::host::Host::default()))
-    }
-
     /// Its name, as `--device` accepts it.
     pub fn name(&self) -> String {
         self.0.name()

@@ -17,6 +17,8 @@ mod host_memory;
 mod matrix;
 #[cfg(feature = "cuda")]
 mod nvidia;
+#[cfg(any(feature = "cuda", feature = "host"))]
+mod opening;
 mod program;
 mod shapes;
 
