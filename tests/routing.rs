@@ -59,6 +59,7 @@ fn remember_tasks(home: &Home) {
             agent: agent.into(),
             started: Timestamp(1),
             ended: Some(Timestamp(2)),
+            calls: Vec::new(),
             candidates: Vec::new(),
             chosen: None,
             answer: Some("=== add.py".into()),

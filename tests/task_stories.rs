@@ -7,4 +7,5 @@ mod kills;
 #[cfg(unix)]
 mod languages;
 mod node;
+mod repository;
 mod stage;

@@ -3,7 +3,7 @@
 //!
 //! `HONE_TORTURE=1` kills a hundred times, `HONE_TORTURE_SEED` draws other moments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use hone_app::authoring::EngineAuthor;
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{GateAction, SamplingOptions};
+use hone_protocol::{GateAction, GenerateRequest, Prompt};
 use hone_work::{
     EvaluatorTool, GateConfig, Reviewers, TaskPhase, TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings,
 };
@@ -62,8 +63,8 @@ fn runner(tasks: &Path) -> TaskRunner {
     let mut tools = EvaluatorTool::all(&TOOLS.parse().unwrap()).unwrap();
     tools.retain(|tool| tool.name == "quick");
     TaskRunner {
-        generator: Arc::new(generator),
-        sampling: SamplingOptions::default(),
+        author: Arc::new(EngineAuthor::new(Arc::new(generator), HashMap::new())),
+        request: GenerateRequest::new("", Prompt::Chat(Vec::new())),
         agent: "small".into(),
         phases,
         tools,
@@ -105,7 +106,8 @@ fn start(stage: &Stage) -> Child {
 
 /// Every file of the workspace.
 fn files(stage: &Stage) -> BTreeMap<String, String> {
-    let entries = fs::read_dir(stage.workspace()).unwrap().map(|entry| entry.unwrap().path());
+    let entries =
+        fs::read_dir(stage.workspace()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
 }

@@ -210,7 +210,7 @@ fn the_best_of_several_candidates_is_taken() {
     let model = candidates();
     let mut runner = stage.runner(&[], model.clone());
     runner.phases = with_candidates(3);
-    runner.sampling.seed = Some(7);
+    runner.request.sampling.seed = Some(7);
     let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
     assert_eq!(actions(&record), [("coding", "small", GateAction::Accept)], "they are one attempt");
     let attempt = &record.attempts[0];

@@ -1,15 +1,17 @@
 //! A workspace, a place for tasks, and everything that a runner needs.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hone_app::authoring::EngineAuthor;
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_containment::Launcher;
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{GateAction, GenerateRequest, Prompt, SamplingOptions, Subject};
+use hone_protocol::{GateAction, GenerateRequest, Prompt, Subject};
 use hone_work::{Assignment, EvaluatorTool, Reviewers, TaskPhase, TaskRecord, TaskRunner, TaskStore, ToolSettings};
 
 use crate::support::Home;
@@ -89,8 +91,8 @@ impl Stage {
         gate.insert("ladder".into(), ladder.iter().map(|agent| (*agent).to_owned()).collect::<Vec<_>>().into());
         let bus = self.bus.clone();
         TaskRunner {
-            generator,
-            sampling: SamplingOptions::default(),
+            author: Arc::new(EngineAuthor::new(generator, HashMap::new())),
+            request: GenerateRequest::new("", Prompt::Chat(Vec::new())),
             agent: "small".into(),
             phases: TaskPhase::all(toml::Table::new()).unwrap(),
             tools: EvaluatorTool::all(&self.tools).unwrap(),

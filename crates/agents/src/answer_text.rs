@@ -1,25 +1,40 @@
 //! The text of an answer from the events of its generation, for those who ask a model outside of a conversation.
 
-use hone_protocol::{FinishReason, GenerateError, GenerationEvent};
+use hone_protocol::{FinishReason, GenerateError, GenerationEvent, Tool, ToolCall};
 
 use crate::thinking::{OutputPiece, Splitter};
+use crate::tool_calls::CallScanner;
 
 /// An answer as it arrives, without the reasoning before it.
 #[derive(Debug)]
 pub struct AnswerText {
     text: String,
     splitter: Splitter,
+    /// Scans for calls, if the model was given tools.
+    scanner: Option<CallScanner>,
+    calls: Vec<ToolCall>,
     /// Why it ended; `None` while it has not.
     pub finish_reason: Option<FinishReason>,
 }
 
 impl Default for AnswerText {
     fn default() -> Self {
-        AnswerText { text: String::new(), splitter: Splitter::new(None), finish_reason: None }
+        AnswerText::with_tools(&[])
     }
 }
 
 impl AnswerText {
+    /// The answer of a model that may call these tools.
+    pub fn with_tools(tools: &[Tool]) -> AnswerText {
+        AnswerText {
+            text: String::new(),
+            splitter: Splitter::new(None),
+            scanner: (!tools.is_empty()).then(|| CallScanner::new(tools, None)),
+            calls: Vec::new(),
+            finish_reason: None,
+        }
+    }
+
     /// Adds an event; returns whether it was the last.
     ///
     /// # Errors
@@ -28,22 +43,38 @@ impl AnswerText {
         match event {
             GenerationEvent::Started { reasoning, .. } => self.splitter = Splitter::new(reasoning),
             GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
-            GenerationEvent::Token { text, .. } => self.add(&text),
+            GenerationEvent::Token { text, .. } => {
+                self.add(&text);
+                if self.scanner.as_ref().is_some_and(CallScanner::is_complete) {
+                    self.end(FinishReason::Stop);
+                }
+            }
             GenerationEvent::Finished { reason, text, .. } => {
                 self.add(&text);
                 let rest = self.splitter.finish();
                 self.keep(rest);
-                self.finish_reason = Some(reason);
-                return Ok(true);
+                self.end(reason);
             }
             GenerationEvent::Failed(error) => return Err(error),
         }
-        Ok(false)
+        Ok(self.finish_reason.is_some())
+    }
+
+    /// The tools that the model calls after the text; empty until the answer has ended.
+    pub fn calls(&self) -> &[ToolCall] {
+        &self.calls
     }
 
     /// The text so far, without white space around it.
     pub fn text(&self) -> &str {
         self.text.trim()
+    }
+
+    fn end(&mut self, reason: FinishReason) {
+        let (calls, held_back) = self.scanner.take().map(CallScanner::finish).unwrap_or_default();
+        self.text.push_str(&held_back);
+        self.calls = calls;
+        self.finish_reason = Some(reason);
     }
 
     fn add(&mut self, text: &str) {
@@ -54,7 +85,10 @@ impl AnswerText {
     fn keep(&mut self, pieces: Vec<OutputPiece>) {
         for piece in pieces {
             match piece {
-                OutputPiece::Text(text) => self.text.push_str(&text),
+                OutputPiece::Text(text) => {
+                    let certain = self.scanner.as_mut().map(|scanner| scanner.push(&text));
+                    self.text.push_str(certain.as_deref().unwrap_or(&text));
+                }
                 OutputPiece::Thinking(_) => {}
             }
         }
@@ -85,6 +119,18 @@ mod tests {
         let answer = read(Script::saying(&["<think>Hm", "m.</th", "ink>\n\nIt is", " four.\n"])).unwrap();
         assert_eq!((answer.text(), answer.finish_reason), ("It is four.", Some(FinishReason::Stop)));
         assert_eq!(read(Script::saying(&["a <", "b"])).unwrap().text(), "a <b");
+    }
+
+    #[test]
+    fn calls_of_the_offered_tools_are_no_text() {
+        let tool = Tool { name: "look".to_owned(), description: String::new(), parameters: serde_json::json!({}) };
+        let script =
+            Script::saying(&["First", " this. <tool_call>", "{\"name\": \"look\", \"arguments\": {}}</tool_call>"]);
+        let model = Scripted::new(move |_| script.clone());
+        let generation = model.generate(GenerateRequest::new("m", Prompt::Chat(Vec::new()))).unwrap();
+        let mut answer = AnswerText::with_tools(&[tool]);
+        assert!(generation.events().iter().any(|event| answer.take(event).unwrap()));
+        assert_eq!((answer.text(), answer.calls().len()), ("First this.", 1));
     }
 
     #[test]

@@ -38,7 +38,6 @@ mod statements;
 mod team;
 mod thinking;
 mod tool_calls;
-mod tool_rounds;
 mod topic;
 
 pub use answer_text::AnswerText;
@@ -56,7 +55,6 @@ pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings, RecallPolicy};
 pub use team::{Load, MemoryParts, RespondentB, Team, TeamParts};
-pub use tool_rounds::{ToolLimits, ToolRounds};
 
 /// The state tables of all agents.
 pub fn tables() -> Vec<StateTable> {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_agents::{Asker, Exchange, ExchangeChange, TooSlow, ToolLimits, ToolRounds};
-use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
+use hone_agents::{Asker, Exchange, ExchangeChange, TooSlow};
+use hone_protocol::{
+    Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool, ToolLimits, ToolRounds,
+};
 
 use crate::conversations::Session;
 use crate::interrupt::{Interrupt, Listening};

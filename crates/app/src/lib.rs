@@ -6,6 +6,7 @@
 
 pub mod answering;
 mod app;
+pub mod authoring;
 pub mod config;
 pub mod conversations;
 pub mod describe;

@@ -24,6 +24,7 @@ mod sampling;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 mod support;
+mod tool_rounds;
 mod verdict;
 
 pub use branches::{BranchPlace, Branches, Forks, WrongFork};
@@ -54,4 +55,5 @@ pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
 pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
 pub use support::Support;
+pub use tool_rounds::{ToolLimits, ToolRounds};
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Likely, Preference, Suspicion, SuspicionKind};

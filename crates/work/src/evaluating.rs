@@ -14,7 +14,7 @@ use hone_protocol::{EvaluationResult, TestCounts};
 use crate::{EvaluationContext, Evaluator, EvaluatorTool, Reviewers, rules, spared, tests_kept};
 
 pub use directory::DirectoryFiles;
-pub(crate) use directory::is_work;
+pub(crate) use directory::{ListedFile, is_work};
 use tool_evaluator::ToolEvaluator;
 
 /// Whether the evaluation is no longer wanted.
@@ -90,7 +90,12 @@ impl EvaluatorSet {
 
     /// The tests that the tools of a phase count in the workspace as it is.
     pub(crate) fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
+        self.test(context).into_iter().filter_map(|result| Some((result.evaluator, result.tests?))).collect()
+    }
+
+    /// What the tools of a phase that run tests find in the workspace as it is.
+    pub(crate) fn test(&self, context: &EvaluationContext<'_>) -> Vec<EvaluationResult> {
         let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
-        tools.filter_map(|tool| Some((tool.name().to_owned(), tool.evaluate(context).tests?))).collect()
+        tools.map(|tool| tool.evaluate(context)).collect()
     }
 }

@@ -200,12 +200,22 @@ fn why_nothing_ran(results: &[EvaluationResult]) -> String {
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
+/// Lines shorter than this, in bytes, may stand twice.
+const SHORTEST_REPEATED: usize = 12;
+
 /// What the next attempt should know, most important first, each once.
-fn feedback(results: &[EvaluationResult], critics: &[CriticScore]) -> String {
+pub(crate) fn feedback(results: &[EvaluationResult], critics: &[CriticScore]) -> String {
     let mut lines: Vec<String> = Vec::new();
-    let mut add = |line: String| {
-        if !line.trim().is_empty() && !lines.contains(&line) {
-            lines.push(line);
+    // A suggestion or a critic may say in its line what another line has.
+    let mut add = |text: String| {
+        let is_new = |line: &&str| {
+            let said = line.trim();
+            said.len() < SHORTEST_REPEATED
+                || !lines.iter().any(|known| known.lines().any(|known| known.trim().ends_with(said)))
+        };
+        let new: Vec<&str> = text.lines().filter(is_new).collect();
+        if new.iter().any(|line| !line.trim().is_empty()) {
+            lines.push(new.join("\n"));
         }
     };
     for result in results.iter().filter(|result| result.is_failed()) {

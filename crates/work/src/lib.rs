@@ -6,6 +6,7 @@
 //! A [`TaskRunner`] carries a task through its [`TaskPhase`]s: it has the tools run, contained, over a copy of the workspace.
 
 mod assignment;
+mod author;
 mod evaluating;
 mod evaluator;
 mod feedback_memory;
@@ -22,6 +23,7 @@ mod work_format;
 mod work_report;
 
 pub use assignment::{Assignment, InvalidAssignment, TaskRequirement, is_inside};
+pub use author::{Author, Written};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
 pub use gate::{GateConfig, WithoutScore, criticize, decide};
@@ -32,8 +34,8 @@ pub use reviewers::{Ask, Reviewers, spared};
 pub use rule_critic::rule_critic;
 pub use rules::{rules, tests_kept};
 pub use tasks::{
-    AgentOutcome, CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState,
-    TaskStore, WorkAttempt, WorkCandidate,
+    AgentOutcome, CandidateEvaluation, LEARNED, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState,
+    TaskStore, WorkAttempt, WorkCandidate, WorkToolCall,
 };
 pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
 pub use work_format::{FileChange, changed_text, parse_work, quoted_file};

@@ -30,6 +30,9 @@ pub struct TaskPhase {
     /// How many answers the agent gives to each prompt, of which the best is taken.
     #[serde(default = "one")]
     pub candidates: usize,
+    /// How often the agent may look at files or run the tests before it answers, where its model knows tools.
+    #[serde(default)]
+    pub tool_calls: usize,
 }
 
 /// The most candidates.

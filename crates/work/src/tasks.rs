@@ -7,7 +7,11 @@
 mod answering;
 mod choosing;
 mod delivery;
+mod exploring;
+mod learned;
 mod outcome;
+mod overview;
+mod prompting;
 mod record;
 mod resolution;
 mod runner;
@@ -16,6 +20,8 @@ mod staging;
 #[cfg(test)]
 pub(crate) use outcome::tests as outcome_tests;
 
+pub use exploring::WorkToolCall;
+pub use learned::LEARNED;
 pub use outcome::AgentOutcome;
 pub use record::{CandidateEvaluation, TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, WorkCandidate};
 pub use resolution::Resolution;

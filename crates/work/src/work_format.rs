@@ -41,6 +41,11 @@ A file that is no longer needed:
 === delete path/of/file
 A line of a file that begins with === or \\ gets a \\ before it.";
 
+/// What an agent with tools is told besides.
+pub(crate) const TOOLS_FIRST: &str = "\
+Before you answer, look at what you need with the tools, which read the files as they are: nothing that they show can be changed
+but by the blocks of your answer. Call no tool once you know enough.";
+
 /// A change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileChange {
@@ -96,6 +101,11 @@ pub fn quoted_file(path: &str, text: &str) -> String {
     }
     block.push_str("=== end\n");
     block
+}
+
+/// Whether an answer is meant to be in this form: it has the beginning of a block.
+pub(crate) fn has_blocks(answer: &str) -> bool {
+    answer.lines().any(|line| line.starts_with(MARK))
 }
 
 /// Reads the changes in an answer.

@@ -1,10 +1,9 @@
 //! A question to a respondent, and its progress.
 
-use hone_protocol::{FinishReason, Query, Recall, Response, ToolCall};
+use hone_protocol::{FinishReason, Query, Recall, Response, ToolCall, ToolLimits, ToolRounds};
 
 use super::answer::{AnswerSoFar, Round};
 use crate::recall::scope;
-use crate::tool_rounds::{ToolLimits, ToolRounds};
 use crate::topic::Topic;
 
 /// A question and its progress.

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use ignore::WalkBuilder;
+
 use crate::{WorkspaceFiles, is_inside};
 
-/// Folders of tools and version control, whose files are not part of the work.
-const NOT_WORK: [&str; 10] = [
+/// Folders of tools, of version control and of hone, whose files are not part of the work.
+const NOT_WORK: [&str; 11] = [
     ".git",
     ".hg",
+    ".hone",
     ".venv",
     "venv",
     "node_modules",
@@ -74,6 +77,31 @@ impl DirectoryFiles {
     }
 }
 
+/// A file that a model is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedFile {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+}
+
+impl DirectoryFiles {
+    /// The files without those that `.gitignore` leaves out, in alphabetical order.
+    pub(crate) fn listed(&self) -> Vec<ListedFile> {
+        let mut walk = WalkBuilder::new(&self.root);
+        walk.hidden(false).parents(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);
+        walk.filter_entry(|entry| entry.depth() == 0 || entry.file_name().to_str().is_some_and(is_work));
+        let file_of = |entry: ignore::DirEntry| {
+            let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            let parts = entry.path().strip_prefix(&self.root).ok()?.iter();
+            let parts: Vec<&str> = parts.map(|part| part.to_str()).collect::<Option<_>>()?;
+            Some(ListedFile { path: parts.join("/"), bytes: metadata.len() })
+        };
+        let mut listed: Vec<ListedFile> = walk.build().flatten().filter_map(file_of).take(MOST_FILES).collect();
+        listed.sort_by(|one, other| one.path.cmp(&other.path));
+        listed
+    }
+}
+
 impl WorkspaceFiles for DirectoryFiles {
     fn text(&self, path: &str) -> Option<String> {
         let place = self.place(path)?;
@@ -113,6 +141,9 @@ mod tests {
         assert_eq!(files.paths(), [".github/ci.yml", "b.txt", "src/a.py"]);
         assert_eq!(files.text("src/a.py").as_deref(), Some("text"));
         assert!(files.exists("src") && files.exists("src/") && !files.exists("src/b.py"));
+        fs::write(folder.path().join(".gitignore"), "b.*\n").unwrap();
+        let listed: Vec<String> = files.listed().into_iter().map(|file| file.path).collect();
+        assert_eq!(listed, [".github/ci.yml", ".gitignore", "src/a.py"]);
     }
 
     #[cfg(unix)]

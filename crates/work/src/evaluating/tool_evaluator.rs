@@ -1,5 +1,7 @@
 //! An evaluator that runs a tool.
 
+use std::path::Path;
+
 use hone_containment::{ContainedCommand, Ending, Limits, Ran};
 use hone_protocol::{Category, EvaluationResult};
 
@@ -37,7 +39,7 @@ impl ToolEvaluator {
             None => return not_run(ToolEnd::NotInstalled),
         };
         match self.settings.launcher.run(&command, &*self.settings.is_cancelled) {
-            Ok(ran) => tool_run(ran),
+            Ok(ran) => relative(tool_run(ran), &self.settings.workspace),
             Err(error) => not_run(ToolEnd::NotRun(hone_protocol::with_causes(&error))),
         }
     }
@@ -118,6 +120,19 @@ fn tool_run(ran: Ran) -> ToolRun {
         set_aside: ran.set_aside,
         seconds: ran.seconds,
     }
+}
+
+/// What a tool wrote, with the paths of the workspace's files as agents know them.
+fn relative(run: ToolRun, workspace: &Path) -> ToolRun {
+    let real = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let without = |text: String| {
+        [workspace, &real].iter().filter_map(|root| root.to_str()).fold(text, |text, root| {
+            let root = format!("{root}{}", std::path::MAIN_SEPARATOR);
+            let in_json = root.replace('\\', "\\\\");
+            text.replace(&format!("file://{root}"), "").replace(&root, "").replace(&in_json, "")
+        })
+    };
+    ToolRun { stdout: without(run.stdout), stderr: without(run.stderr), report: run.report.map(without), ..run }
 }
 
 fn not_run(end: ToolEnd) -> ToolRun {

@@ -14,7 +14,7 @@ pub(super) fn junit(text: &str) -> Result<ToolFindings, String> {
     for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
         let child = |name: &str| case.children().find(|node| node.has_tag_name(name));
         if let Some(failure) = child("failure").or_else(|| child("error")) {
-            findings.fail(&name(case), message(failure));
+            findings.fail(&name(case), &message(failure));
         } else if child("skipped").is_some() {
             findings.counts().skipped += 1;
         } else {
@@ -29,6 +29,8 @@ fn name(case: Node<'_, '_>) -> String {
     [part("classname"), part("name")].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-fn message<'a>(failure: Node<'a, 'a>) -> &'a str {
-    failure.attribute("message").or(failure.text()).unwrap_or_default()
+/// The message, and the traceback under it.
+fn message(failure: Node<'_, '_>) -> String {
+    let (message, text) = (failure.attribute("message").unwrap_or_default(), failure.text().unwrap_or_default());
+    if text.starts_with(message) { text.to_owned() } else { format!("{message}\n{text}") }
 }

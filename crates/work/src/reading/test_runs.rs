@@ -7,7 +7,8 @@ use hone_protocol::TestCounts;
 use super::diagnostics;
 use super::{FailedTest, ToolFindings, json_in, json_lines};
 
-/// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, and the lines `FAILED test - message`.
+/// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, the lines `FAILED test - message`, and the tracebacks
+/// under `____ test ____`.
 pub(super) fn pytest(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
     let summary = text.lines().rev().map(|line| line.trim_matches([' ', '='])).find(|line| {
@@ -28,9 +29,26 @@ pub(super) fn pytest(text: &str) -> Result<ToolFindings, String> {
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR ")) else { continue };
         let (name, message) = rest.split_once(" - ").unwrap_or((rest, ""));
-        findings.failed_tests.push(FailedTest { name: name.trim().to_owned(), message: message.trim().to_owned() });
+        let (name, message) = (name.trim(), message.trim());
+        let message = format!("{message}\n{}", pytest_traceback(text, name));
+        findings.failed_tests.push(FailedTest { name: name.to_owned(), message: message.trim_end().to_owned() });
     }
     Ok(findings)
+}
+
+/// The traceback of a failed test, and what it wrote; empty if pytest does not show it.
+fn pytest_traceback(text: &str, test: &str) -> String {
+    // The title of `test_a.py::TestB::test_c` is `TestB.test_c`, that of a file is `ERROR collecting test_a.py`.
+    let title = test.split_once("::").map_or(test.to_owned(), |(_, name)| name.replace("::", "."));
+    let is_of_test = |line: &str| {
+        let inner = line.trim_matches(['_', ' ']);
+        let is_same = inner == title || inner.strip_suffix(&title).is_some_and(|before| before.ends_with(' '));
+        line.starts_with("__") && is_same
+    };
+    let after = text.lines().skip_while(|line| !is_of_test(line)).skip(1);
+    let is_end =
+        |line: &str| line.starts_with("__") && line.ends_with("__") || line.starts_with("==") && line.ends_with("==");
+    after.take_while(|line| !is_end(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// libtest's lines `test name ... FAILED` and `test result: ...`; errors of the compiler, as JSON or as text on stderr.
@@ -97,6 +115,20 @@ pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
         {
             test.message = message.trim_matches('\'').to_owned();
         }
+        // The lines of a text that begins with `|-`, and the stack, are indented more.
+        if let Some(test) = findings.failed_tests.last_mut()
+            && depth > deepest_since
+            && !test.message.is_empty()
+            && !is_detail_of_runner(line)
+        {
+            match test.message.as_str() {
+                "|-" | ">-" => test.message = line.to_owned(),
+                _ if !test.message.starts_with(line) && !line.starts_with("error: ") => {
+                    test.message.push_str(&format!("\n{line}"));
+                }
+                _ => {}
+            }
+        }
         let (passed, rest) = match (line.strip_prefix("not ok"), line.strip_prefix("ok")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
@@ -125,6 +157,15 @@ pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
+/// Whether a line of a failed test's details says how the runner ran it, and not how it failed.
+fn is_detail_of_runner(line: &str) -> bool {
+    let keys = ["duration_ms:", "type:", "failureType:", "code:", "name:", "operator:", "---", "...", "#"];
+    line.is_empty()
+        || keys.iter().any(|key| line.starts_with(key))
+        || line.starts_with("ok ")
+        || line.starts_with("not ok ")
+}
+
 /// `1..4`
 fn is_plan(line: &str) -> bool {
     line.strip_prefix("1..").is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
@@ -141,9 +182,9 @@ pub(super) fn vitest(text: &str) -> Result<ToolFindings, String> {
             match test["status"].as_str().unwrap_or_default() {
                 "passed" => findings.counts().passed += 1,
                 "failed" => {
-                    let message = test["failureMessages"][0].as_str().unwrap_or_default();
-                    let message = message.lines().next().unwrap_or_default();
-                    findings.fail(test["fullName"].as_str().unwrap_or_default().trim(), message);
+                    let messages = test["failureMessages"].as_array().map(Vec::as_slice).unwrap_or_default();
+                    let messages: Vec<&str> = messages.iter().filter_map(|message| message.as_str()).collect();
+                    findings.fail(test["fullName"].as_str().unwrap_or_default().trim(), &messages.join("\n"));
                 }
                 _ => findings.counts().skipped += 1,
             }

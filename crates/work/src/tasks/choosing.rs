@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use hone_protocol::{Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, GateAction, Payload};
 
 use super::answering::Changed;
-use super::record::{CandidateEvaluation, TaskError, TaskRecord};
+use super::record::{CandidateEvaluation, TaskError, TaskRecord, WorkCandidate};
 use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::DirectoryFiles;
 use crate::{EvaluationContext, TaskPhase, criticize, decide};
@@ -55,7 +55,7 @@ impl TaskRun<'_> {
         let next = attempt.candidates.iter().position(|candidate| candidate.evaluation.is_none());
         match next {
             Some(index) => self.evaluate_candidate(record, phase, index, heard)?,
-            None => self.take_best(record),
+            None => self.take_best(record, phase),
         }
         self.save(record)
     }
@@ -69,6 +69,7 @@ impl TaskRun<'_> {
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         let candidates = &attempt.candidates;
+        let cut_at = candidates[index].is_cut.then_some(phase.max_tokens);
         if index == 0 {
             self.runner.publish(record, Payload::EvaluationStarted(step(record)));
         }
@@ -78,7 +79,7 @@ impl TaskRun<'_> {
         let evaluation = match same.and_then(|other| other.evaluation.clone()) {
             Some(evaluation) => evaluation,
             None => {
-                let changed = self.changed_by(record, answer);
+                let changed = self.changed_by(record, answer, cut_at);
                 let work = WorkToEvaluate { answer, changed: changed.as_ref().map_err(String::as_str) };
                 let (results, critics) = self.findings(record, phase, &work, heard)?;
                 let agent = attempt.agent.as_str();
@@ -94,7 +95,7 @@ impl TaskRun<'_> {
     }
 
     /// Makes the best candidate the answer, with what was found about it. Of equals, the first is taken.
-    fn take_best(&self, record: &mut TaskRecord) {
+    fn take_best(&self, record: &mut TaskRecord, phase: &TaskPhase) {
         let Some(attempt) = record.attempts.last_mut() else { return };
         let candidates = attempt.candidates.iter().enumerate();
         let evaluated = candidates.filter_map(|(index, candidate)| Some((index, candidate.evaluation.as_ref()?)));
@@ -102,8 +103,14 @@ impl TaskRun<'_> {
         let Some((index, evaluation)) = best else { return };
         (attempt.results, attempt.critics) = (evaluation.results.clone(), evaluation.critics.clone());
         attempt.chosen = Some(index + 1);
-        let answer = attempt.candidates[index].answer.clone();
-        self.take(record, answer);
+        let WorkCandidate { answer, is_cut, .. } = attempt.candidates[index].clone();
+        self.take(record, answer, is_cut.then_some(phase.max_tokens));
+    }
+
+    /// The paths of changed files, without those that other phases wrote for the agents alone.
+    fn changed_paths(&self, files: &Changed, phase: &TaskPhase) -> Vec<String> {
+        let others = || self.runner.phases.iter().filter(|other| !other.delivers && other.name != phase.name);
+        files.keys().filter(|path| !others().any(|other| other.files.contains(path))).cloned().collect()
     }
 
     /// What evaluators and critics find about work, which is put into the folder that tools run in.
@@ -117,7 +124,7 @@ impl TaskRun<'_> {
         let files = work.changed.unwrap_or(&record.files);
         self.staging.apply(files)?;
         let assignment = phase.assignment_of(&record.assignment);
-        let changed: Vec<String> = files.keys().cloned().collect();
+        let changed = self.changed_paths(files, phase);
         let diff = self.runner.store.diff(record.id);
         let context = EvaluationContext {
             phase: &phase.name,

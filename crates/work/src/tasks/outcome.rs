@@ -109,6 +109,7 @@ pub(crate) mod tests {
             agent: agent.to_owned(),
             started: Timestamp(1_000),
             ended: Some(Timestamp(3_000)),
+            calls: Vec::new(),
             candidates: Vec::new(),
             chosen: None,
             answer: Some("=== a.py".to_owned()),

@@ -10,7 +10,8 @@ use hone_protocol::{CriticScore, EvaluationResult, GateDecision, GenerateError, 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Assignment, TaskPhase};
+use super::exploring::WorkToolCall;
+use crate::{Assignment, TaskPhase, Written};
 
 /// The file of a task in its folder.
 const FILE: &str = "task.json";
@@ -97,6 +98,9 @@ pub struct WorkAttempt {
     /// When the gate decided about it; `None` until then, and for attempts of versions that did not keep it.
     #[serde(default)]
     pub ended: Option<Timestamp>,
+    /// What the agent looked at before it answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<WorkToolCall>,
     /// The answers of which the best is taken; empty if the agent gives a single one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<WorkCandidate>,
@@ -121,14 +125,18 @@ pub struct WorkAttempt {
 pub struct WorkCandidate {
     /// What the agent wrote.
     pub answer: String,
+    /// Whether it was cut because it reached the limit of tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// What was found about it; `None` until it is evaluated.
     pub evaluation: Option<CandidateEvaluation>,
 }
 
 impl WorkCandidate {
     /// One that is not evaluated yet.
-    pub(super) fn new(answer: String) -> WorkCandidate {
-        WorkCandidate { answer, evaluation: None }
+    pub(super) fn new(written: Written) -> WorkCandidate {
+        let is_cut = !written.finish_reason.is_complete();
+        WorkCandidate { answer: written.text, is_cut, evaluation: None }
     }
 }
 

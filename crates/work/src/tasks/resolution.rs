@@ -1,6 +1,7 @@
 //! What a person decides about a task that waits for them.
 
 use super::delivery;
+use super::learned::{LEARNED, learn};
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, file_error};
 use super::staging::Staging;
 use crate::TaskPhase;
@@ -49,6 +50,9 @@ impl TaskStore {
             }
         }
         self.save(&record)?;
+        if record.state != TaskState::Rejected || note.is_some() {
+            learn(&record).map_err(file_error(&record.workspace.join(LEARNED)))?;
+        }
         Ok(record)
     }
 }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hone_protocol::{
-    Envelope, EvaluationResult, GateAction, GateDecision, Generate, Payload, SamplingOptions, SessionId, Timestamp,
-    WorkDecided, WorkEvaluated, WorkStep,
+    Envelope, EvaluationResult, GateAction, GateDecision, GenerateRequest, Payload, SessionId, Timestamp, WorkDecided,
+    WorkEvaluated, WorkStep,
 };
 
 use super::delivery;
+use super::exploring::WorkToolCall;
+use super::learned::{LEARNED, learn};
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
 use super::staging::Staging;
 use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
-use crate::{EvaluationContext, EvaluatorTool, GateConfig, Reviewers, TaskPhase, decide};
+use crate::{Author, EvaluationContext, EvaluatorTool, GateConfig, Reviewers, TaskPhase, decide};
 
 /// The sender of the events.
 const NAME: &str = "tasks";
@@ -22,6 +24,8 @@ const NAME: &str = "tasks";
 pub enum TaskProgress<'a> {
     /// An agent begins an attempt.
     Attempt(&'a WorkAttempt),
+    /// It looked at something before it answers.
+    Called(&'a WorkToolCall),
     /// One of several candidates is evaluated.
     Candidate {
         /// Its number, from 1.
@@ -37,10 +41,11 @@ pub enum TaskProgress<'a> {
 
 /// Works on tasks.
 pub struct TaskRunner {
-    /// The models of the agents.
-    pub generator: Arc<dyn Generate>,
-    /// How they choose tokens.
-    pub sampling: SamplingOptions,
+    /// Has the agents' models write.
+    pub author: Arc<dyn Author>,
+    /// What every request to them has: how they choose tokens, whether they reason, where they stop, and the most tokens, if
+    /// fewer than the phase allows.
+    pub request: GenerateRequest,
     /// The agent of the first attempt, where the gate has no ladder.
     pub agent: String,
     /// The phases.
@@ -78,7 +83,11 @@ impl TaskRunner {
                 TaskState::Working if (self.tool_settings.is_cancelled)() => return Err(TaskError::Stopped(record.id)),
                 TaskState::Working => run.step(&mut record, heard)?,
                 TaskState::Delivering => run.deliver(&mut record)?,
-                TaskState::Waiting | TaskState::Accepted | TaskState::Rejected => return Ok(record),
+                TaskState::Waiting | TaskState::Accepted => {
+                    learn(&record).map_err(file_error(&record.workspace.join(LEARNED)))?;
+                    return Ok(record);
+                }
+                TaskState::Rejected => return Ok(record),
             }
         }
     }
@@ -122,7 +131,7 @@ impl TaskRun<'_> {
             Some(attempt) if attempt.decision.is_none() && !attempt.candidates.is_empty() => {
                 self.choose(record, phase, heard)
             }
-            Some(attempt) if attempt.decision.is_none() => self.answer(record, phase),
+            Some(attempt) if attempt.decision.is_none() => self.answer(record, phase, heard),
             _ => {
                 self.begin(record, phase);
                 self.save(record)?;
@@ -171,6 +180,7 @@ impl TaskRun<'_> {
             agent: decided.unwrap_or_else(|| first.clone()),
             started: Timestamp::now(),
             ended: None,
+            calls: Vec::new(),
             candidates: Vec::new(),
             chosen: None,
             answer: evaluates_first.then(String::new),

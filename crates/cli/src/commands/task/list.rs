@@ -1,7 +1,7 @@
 //! `hone task list`, `inbox` and `show`.
 
 use hone_app::describe::on_one_line;
-use hone_work::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
+use hone_work::{TaskRecord, TaskState, WorkAttempt, WorkCandidate, WorkToolCall};
 use serde::Serialize;
 
 use crate::arguments::{TaskListArguments, TaskShowArguments};
@@ -76,6 +76,14 @@ fn print(app: &Invocation, record: &TaskRecord, json: bool) -> anyhow::Result<()
     diff.lines().try_for_each(|line| app.output.print_line(line))
 }
 
+/// What an agent looked at, in a line.
+pub(crate) fn call_line(call: &WorkToolCall) -> String {
+    let values = call.arguments.as_object().into_iter().flatten();
+    let values: Vec<String> = values.map(|(name, value)| format!("{name}={value}")).collect();
+    let first = call.result.lines().next().unwrap_or_default();
+    on_one_line(&format!("  {} {}: {first}", call.name, values.join(" ")))
+}
+
 /// Prints the excerpts that show what is wrong with an attempt.
 fn print_evidence(app: &Invocation, attempt: &WorkAttempt) -> anyhow::Result<()> {
     for result in &attempt.results {
@@ -89,6 +97,7 @@ fn print_evidence(app: &Invocation, attempt: &WorkAttempt) -> anyhow::Result<()>
 
 fn print_attempt(app: &Invocation, attempt: &WorkAttempt) -> anyhow::Result<()> {
     app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))?;
+    attempt.calls.iter().try_for_each(|call| app.output.print_line(&call_line(call)))?;
     if let Some(chosen) = attempt.chosen {
         let score = |candidate: &WorkCandidate| candidate.evaluation.as_ref().and_then(|found| found.score);
         let scores: Vec<String> = attempt

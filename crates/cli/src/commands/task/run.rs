@@ -1,17 +1,21 @@
 //! `hone task run`: has models work on a task.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use anyhow::Context;
 use hone_agents::Load;
 use hone_app::StackOptions;
+use hone_app::authoring::EngineAuthor;
 use hone_app::config::PHASES;
 use hone_app::evaluation::{Tools, read_assignment};
 use hone_app::judging::reviewers;
 use hone_app::routing::routed_for;
 use hone_bus::Bus;
-use hone_protocol::Envelope;
+use hone_protocol::{Envelope, GenerateRequest, Prompt};
 use hone_work::{TaskProgress, TaskRecord, TaskRunner, TaskState};
 
-use super::list;
+use super::list::{self, call_line};
 use crate::arguments::TaskRunArguments;
 use crate::evaluation::{decision_line, print_result};
 use crate::failure::{Outcome, usage};
@@ -47,12 +51,21 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         keeps_prefix: false,
         load: Load::PERSON,
     })?;
+    let mut context_tokens = HashMap::new();
     for agent in [&app.config.engine.model].into_iter().chain(&app.config.gate.ladder) {
-        app.installed(agent).with_context(|| format!("cannot use the agent {agent}"))?;
+        let tokens = app.context_tokens(agent).with_context(|| format!("cannot use the agent {agent}"))?;
+        context_tokens.extend(tokens.map(|tokens| (agent.clone(), tokens)));
     }
+    let sampling = &app.config.sampling;
     let runner = TaskRunner {
-        generator: stack.generator().clone(),
-        sampling: app.config.sampling.options(),
+        author: Arc::new(EngineAuthor::new(stack.generator().clone(), context_tokens)),
+        request: GenerateRequest {
+            sampling: sampling.options(),
+            thinking: sampling.thinking(),
+            max_tokens: sampling.max_tokens,
+            stop: sampling.stop.clone(),
+            ..GenerateRequest::new("", Prompt::Chat(Vec::new()))
+        },
         agent: app.config.engine.model.clone(),
         phases,
         tools,
@@ -79,6 +92,7 @@ fn print_progress(app: &Invocation, progress: TaskProgress<'_>) -> anyhow::Resul
         TaskProgress::Attempt(attempt) => {
             app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))
         }
+        TaskProgress::Called(call) => app.output.print_line(&call_line(call)),
         TaskProgress::Candidate { number, of } => app.output.print_line(&format!("candidate {number} of {of}")),
         TaskProgress::Evaluated(result) => print_result(app.output, result),
         TaskProgress::Decided(decision) => app.output.print_marked_line(&decision_line(decision)),

@@ -1,9 +1,10 @@
 //! The loop of a model that calls tools: it is asked, its calls are carried out, and it is asked again with the results,
 //! until it answers or may call no more.
 //!
-//! The generator carries out calls of its own tool this way, and a client those of its tools.
+//! The generator carries out calls of its own tool this way, a client those of its tools, and an agent that works on a task those
+//! with which it looks at the workspace.
 
-use hone_protocol::{Message, Role, ToolCall};
+use crate::{Message, Role, ToolCall};
 
 /// How often a model may call tools for one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,71 @@
+//! Has the engine's models write the work on tasks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use hone_agents::AnswerText;
+use hone_protocol::{FinishReason, Generate, GenerateError, GenerateRequest, Generation, Tool};
+use hone_work::{Author, Written};
+
+/// How often a slow answer is checked: whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The models of an engine as authors.
+pub struct EngineAuthor {
+    generator: Arc<dyn Generate>,
+    /// The models that are known, with the tokens that they have room for.
+    context_tokens: HashMap<String, usize>,
+}
+
+impl EngineAuthor {
+    /// The models of `generator`. `context_tokens` says how many tokens of prompt and answer together they have room for.
+    pub fn new(generator: Arc<dyn Generate>, context_tokens: HashMap<String, usize>) -> EngineAuthor {
+        EngineAuthor { generator, context_tokens }
+    }
+}
+
+impl Author for EngineAuthor {
+    fn context_tokens(&self, agent: &str) -> Option<usize> {
+        self.context_tokens.get(agent).copied()
+    }
+
+    fn write(
+        &self,
+        requests: Vec<GenerateRequest>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Written>>, GenerateError> {
+        let start = |request: GenerateRequest| {
+            // An answer that is held to a form calls nothing, whatever it quotes.
+            let tools = if request.constraint.is_some() { Vec::new() } else { request.tools.clone() };
+            (Generation::start(&*self.generator, request), tools)
+        };
+        let started: Vec<(Generation, Vec<Tool>)> = requests.into_iter().map(start).collect();
+        started.iter().map(|(generation, tools)| complete(generation, tools, is_cancelled)).collect()
+    }
+}
+
+fn complete(
+    generation: &Generation,
+    tools: &[Tool],
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Option<Written>, GenerateError> {
+    let mut answer = AnswerText::with_tools(tools);
+    loop {
+        match generation.events().recv_timeout(LOOK) {
+            Ok(event) => {
+                if answer.take(event)? {
+                    let finish_reason = answer.finish_reason.unwrap_or(FinishReason::Stop);
+                    let (text, calls) = (format!("{}\n", answer.text()), answer.calls().to_vec());
+                    return Ok(Some(Written { text, calls, finish_reason }));
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(GenerateError::Stopped),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if is_cancelled() {
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The tools with which an agent looks at the workspace before it writes.
+
+use hone_protocol::{Message, Role, Tool, ToolCall};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::overview::list_of;
+use crate::WorkspaceFiles;
+use crate::evaluating::DirectoryFiles;
+
+/// The most places that a search names.
+const MOST_FOUND: usize = 60;
+/// The most characters of a line that a search shows.
+const LONGEST_LINE: usize = 200;
+/// How much of a call's result the record of a task keeps, in characters.
+const LONGEST_KEPT: usize = 2000;
+
+/// A call of a tool, and its result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkToolCall {
+    /// The tool.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Value,
+    /// What the model was told, abridged.
+    pub result: String,
+}
+
+/// Looks at a workspace for a model.
+pub(super) struct Explorer<'a> {
+    pub(super) files: &'a DirectoryFiles,
+    /// The most bytes of a result.
+    pub(super) most_bytes: usize,
+    /// Runs the tests, and says what they show.
+    pub(super) run_tests: &'a dyn Fn() -> String,
+}
+
+/// The tools that are offered.
+pub(super) fn tools() -> Vec<Tool> {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let number = |description: &str| json!({ "type": "integer", "description": description });
+    vec![
+        tool(
+            "list",
+            "Lists the files of the workspace with their sizes.",
+            &json!({ "folder": text("Only in this folder") }),
+            &[],
+        ),
+        tool(
+            "read",
+            "Shows a file, or some of its lines.",
+            &json!({ "path": text("The file"), "first_line": number("From 1"), "last_line": number("The last line to show") }),
+            &["path"],
+        ),
+        tool(
+            "search",
+            "Finds the lines that contain a text, whatever its case, in all files.",
+            &json!({ "text": text("What to find"), "folder": text("Only in this folder") }),
+            &["text"],
+        ),
+        tool("run_tests", "Runs the tests on the files as they are, and says which fail and how.", &json!({}), &[]),
+    ]
+}
+
+fn tool(name: &str, description: &str, properties: &Value, required: &[&str]) -> Tool {
+    let parameters = json!({ "type": "object", "properties": properties, "required": required });
+    Tool { name: name.to_owned(), description: description.to_owned(), parameters }
+}
+
+impl Explorer<'_> {
+    /// Carries out a call, and returns the turn that the model reads, with what the record keeps.
+    pub(super) fn carry_out(&self, call: &ToolCall) -> (Message, WorkToolCall) {
+        let arguments = &call.arguments;
+        let folder = arguments["folder"].as_str().unwrap_or_default();
+        let result = match (call.name.as_str(), arguments["path"].as_str(), arguments["text"].as_str()) {
+            ("list", ..) => self.list(folder),
+            ("read", Some(path), _) => self.read(path, line(arguments, "first_line"), line(arguments, "last_line")),
+            ("search", _, Some(text)) if !text.trim().is_empty() => self.search(text.trim(), folder),
+            ("run_tests", ..) => shortened((self.run_tests)(), self.most_bytes),
+            ("read", ..) => "read needs a path".to_owned(),
+            ("search", ..) => "search needs a text".to_owned(),
+            (name, ..) => format!("there is no tool {name:?}: call list, read, search or run_tests, or write the work"),
+        };
+        let kept = WorkToolCall {
+            name: call.name.clone(),
+            arguments: arguments.clone(),
+            result: result.chars().take(LONGEST_KEPT).collect(),
+        };
+        (Message { result_of: call.id.clone(), ..Message::new(Role::Tool, result) }, kept)
+    }
+
+    fn list(&self, folder: &str) -> String {
+        let mut listed = self.files.listed();
+        listed.retain(|file| is_in(&file.path, folder));
+        if listed.is_empty() { format!("there are no files in {folder:?}") } else { list_of(&listed, self.most_bytes) }
+    }
+
+    fn read(&self, path: &str, first: Option<usize>, last: Option<usize>) -> String {
+        let Some(text) = self.files.text(path) else { return format!("{path} is no text file of the workspace") };
+        let lines: Vec<&str> = text.lines().collect();
+        let first = first.unwrap_or(1).max(1);
+        let last = last.unwrap_or(lines.len()).min(lines.len());
+        if first > last {
+            return format!("{path} has {} lines", lines.len());
+        }
+        let (mut shown, mut end) = (String::new(), first - 1);
+        for line in &lines[first - 1..last] {
+            if shown.len() + line.len() > self.most_bytes && end >= first {
+                break;
+            }
+            shown.push_str(line);
+            shown.push('\n');
+            end += 1;
+        }
+        let rest = if end < last { format!("; read on with first_line {}", end + 1) } else { String::new() };
+        format!("{path}, lines {first} to {end} of {}{rest}\n{}", lines.len(), shortened(shown, self.most_bytes))
+    }
+
+    fn search(&self, text: &str, folder: &str) -> String {
+        let wanted = text.to_lowercase();
+        let (mut found, mut n_found) = (String::new(), 0);
+        for file in self.files.listed().iter().filter(|file| is_in(&file.path, folder)) {
+            let Some(content) = self.files.text(&file.path) else { continue };
+            for (index, line) in content.lines().enumerate().filter(|(_, line)| line.to_lowercase().contains(&wanted)) {
+                n_found += 1;
+                if n_found <= MOST_FOUND && found.len() < self.most_bytes {
+                    let line: String = line.trim().chars().take(LONGEST_LINE).collect();
+                    found.push_str(&format!("{}:{}: {line}\n", file.path, index + 1));
+                }
+            }
+        }
+        match n_found {
+            0 => format!("no line contains {text:?}"),
+            n => format!("{n} lines contain it, of which the first are shown:\n{found}"),
+        }
+    }
+}
+
+fn line(arguments: &Value, key: &str) -> Option<usize> {
+    arguments[key].as_u64().map(|line| usize::try_from(line).unwrap_or(usize::MAX))
+}
+
+fn is_in(path: &str, folder: &str) -> bool {
+    let folder = folder.trim_start_matches("./").trim_matches('/');
+    folder.is_empty() || folder == "." || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// A text of at most so many bytes.
+fn shortened(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push_str("\n[the rest is left out]");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn each_tool_says_what_it_found_or_what_it_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("src")).unwrap();
+        fs::write(folder.path().join("src/a.py"), "one\nTwo\nthree\n").unwrap();
+        fs::write(folder.path().join("b.txt"), "two").unwrap();
+        let files = DirectoryFiles::new(folder.path());
+        let explorer = Explorer { files: &files, most_bytes: 100, run_tests: &|| "1 of 2 tests fail".to_owned() };
+        let check = |name: &str, arguments: Value, expected: &str| {
+            let (turn, kept) = explorer.carry_out(&ToolCall::new(name, arguments));
+            assert_eq!((turn.content.as_str(), kept.result.as_str()), (expected, expected));
+        };
+        check("list", json!({}), "b.txt (3 bytes)\nsrc/a.py (14 bytes)\n");
+        check("list", json!({ "folder": "src/" }), "src/a.py (14 bytes)\n");
+        check("read", json!({ "path": "src/a.py", "first_line": 2 }), "src/a.py, lines 2 to 3 of 3\nTwo\nthree\n");
+        check("read", json!({ "path": "../x" }), "../x is no text file of the workspace");
+        check("read", json!({ "path": "b.txt", "first_line": 9 }), "b.txt has 1 lines");
+        check("read", json!({}), "read needs a path");
+        let found = "2 lines contain it, of which the first are shown:\nb.txt:1: two\nsrc/a.py:2: Two\n";
+        check("search", json!({ "text": "two" }), found);
+        check("search", json!({ "text": "four" }), "no line contains \"four\"");
+        check("run_tests", json!({}), "1 of 2 tests fail");
+        let unknown = "there is no tool \"rm\": call list, read, search or run_tests, or write the work";
+        check("rm", json!({}), unknown);
+    }
+
+    #[test]
+    fn a_long_file_is_read_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let text: String = (1..=99).map(|number| format!("line {number}\n")).collect();
+        fs::write(folder.path().join("a"), text).unwrap();
+        let files = DirectoryFiles::new(folder.path());
+        let explorer = Explorer { files: &files, most_bytes: 40, run_tests: &String::new };
+        let (turn, _) = explorer.carry_out(&ToolCall::new("read", json!({ "path": "a", "first_line": 10 })));
+        assert!(turn.content.starts_with("a, lines 10 to 14 of 99; read on with first_line 15\nline 10\n"), "{turn:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The prompt of an attempt.
+
+use hone_protocol::{EvaluationResult, Message, Role};
+
+use super::learned::lessons;
+use super::overview::Overview;
+use super::record::{TaskRecord, WorkAttempt};
+use super::runner::TaskRun;
+use crate::TaskPhase;
+use crate::evaluating::DirectoryFiles;
+use crate::feedback_memory::{PastAttempt, optimized_prompt};
+use crate::gate::feedback;
+use crate::work_format::{TOOLS_FIRST, WORK_FORM};
+
+/// How many bytes of a workspace a prompt shows where the model's context is not known.
+const SHOWN_BYTES: usize = 12_000;
+/// The fewest bytes of source code that a token stands for in most files.
+const BYTES_OF_A_TOKEN: usize = 3;
+/// The part of a context that is left for the task, the feedback and what an agent looks at.
+const LEFT: f64 = 0.4;
+/// The most bytes of what earlier tasks taught.
+const MOST_OF_LESSONS: usize = 2000;
+
+/// How many bytes of a workspace a prompt shows, by the model's context and the most tokens of an answer.
+pub(super) fn shown_bytes(context_tokens: Option<usize>, answer_tokens: usize) -> usize {
+    let Some(context) = context_tokens else { return SHOWN_BYTES };
+    // A limit that is more than half of the context is hardly ever reached.
+    let of_prompt = context.saturating_sub(answer_tokens).max(context / 2);
+    (of_prompt as f64 * BYTES_OF_A_TOKEN as f64 * (1.0 - LEFT)) as usize
+}
+
+/// What tests show, for an agent.
+pub(super) fn feedback_of(results: &[EvaluationResult]) -> String {
+    let failed = feedback(results, &[]);
+    if !failed.is_empty() {
+        return failed;
+    }
+    let lines = results.iter().map(|result| format!("{}: {}\n", result.evaluator, result.feedback));
+    if results.is_empty() { "there are no tools that run tests".to_owned() } else { lines.collect() }
+}
+
+impl TaskRun<'_> {
+    /// The messages of the next attempt, with at most so many bytes of the workspace.
+    pub(super) fn messages(
+        &self,
+        record: &TaskRecord,
+        phase: &TaskPhase,
+        budget: usize,
+        has_tools: bool,
+    ) -> Vec<Message> {
+        let round = record.attempts.get(record.round..).unwrap_or_default();
+        let past: Vec<PastAttempt> = round.iter().filter_map(past_attempt).collect();
+        let most = self.runner.gate.max_retries + 1;
+        let mut text = optimized_prompt(&phase.prompt_for(&record.assignment), &phase.name, &past, most);
+        if !record.notes.is_empty() {
+            text.push_str(&format!("\n\nA person says: {}", record.notes.join("\n")));
+        }
+        let learned = latest(&lessons(&record.workspace));
+        if !learned.is_empty() {
+            text.push_str(&format!("\n\n## What earlier tasks in this workspace taught\n{learned}"));
+        }
+        let files = DirectoryFiles::new(self.staging.work());
+        let overview =
+            Overview { files: &files, first: first_files(record), about: about(record, past.last()), has_tools };
+        let shown = overview.text(budget);
+        if !shown.is_empty() {
+            text.push_str(&format!("\n\n{shown}"));
+        }
+        let form = if has_tools { format!("{WORK_FORM}\n{TOOLS_FIRST}") } else { WORK_FORM.to_owned() };
+        vec![Message::new(Role::System, form), Message::new(Role::User, text)]
+    }
+}
+
+/// The files that were changed, and those that the task names.
+fn first_files(record: &TaskRecord) -> Vec<String> {
+    let task = &record.assignment;
+    let of_requirements = task.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
+    record.files.keys().chain(&task.files).chain(&task.paths).chain(of_requirements).cloned().collect()
+}
+
+/// What is looked for in the files.
+fn about(record: &TaskRecord, latest: Option<&PastAttempt>) -> String {
+    let task = &record.assignment;
+    let requirements = task.requirements.iter().map(|requirement| requirement.text.as_str());
+    let feedback = latest.map(|attempt| attempt.feedback.as_str());
+    let notes = record.notes.iter().map(String::as_str);
+    [task.goal.as_str()].into_iter().chain(requirements).chain(notes).chain(feedback).collect::<Vec<_>>().join("\n")
+}
+
+/// The latest lessons that fit, as a list.
+fn latest(lessons: &[String]) -> String {
+    let mut n_bytes = 0;
+    let fits = |lesson: &&String| {
+        n_bytes += lesson.len() + 3;
+        n_bytes <= MOST_OF_LESSONS
+    };
+    let mut kept: Vec<&String> = lessons.iter().rev().take_while(fits).collect();
+    kept.reverse();
+    kept.into_iter().map(|lesson| format!("- {lesson}\n")).collect::<String>().trim_end().to_owned()
+}
+
+fn past_attempt(attempt: &WorkAttempt) -> Option<PastAttempt> {
+    let decision = attempt.decision.as_ref()?;
+    let suggestions = attempt.results.iter().flat_map(|result| result.suggestions.iter().cloned()).collect();
+    let feedback = if decision.feedback.is_empty() { decision.reason.clone() } else { decision.feedback.clone() };
+    Some(PastAttempt { score: decision.score, feedback, suggestions })
+}
