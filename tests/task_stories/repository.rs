@@ -144,8 +144,13 @@ fn an_answer_that_was_cut_is_told_so() {
             ..Script::saying(&["=== write lib/rates.mjs\nexport const x"])
         },
     }));
-    let record = stage.runner(&[], model).run(stage.task(TASK), &mut |_| {}).unwrap();
+    let mut runner = stage.runner(&[], model.clone());
+    (runner.request.max_tokens, runner.request.thinking.budget) = (Some(2000), Some(300));
+    let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
     let cut = record.attempts[1].form_error.as_deref().unwrap();
-    assert!(cut.starts_with("the answer was cut at 4096 tokens"), "{cut}");
+    assert!(cut.starts_with("the answer was cut at 2000 tokens"), "{cut}");
     assert_eq!(record.state, TaskState::Accepted);
+    let limits = model.requests().into_iter().map(|request| (request.max_tokens, request.thinking.budget));
+    let [planning, coding] = [Some(1024 + 300), Some(2000 + 300)].map(|tokens| (tokens, Some(300)));
+    assert_eq!(limits.collect::<Vec<_>>(), [planning, coding, coding], "reasoning comes on top of the answer");
 }

@@ -44,7 +44,7 @@ impl TaskRun<'_> {
             }
         } else if let Some(answer) = answers.pop() {
             let is_cut = !answer.finish_reason.is_complete();
-            self.take(record, answer.text, is_cut.then_some(phase.max_tokens));
+            self.take(record, answer.text, is_cut.then_some(self.most_tokens(phase)));
         }
         self.save(record)
     }
@@ -172,9 +172,14 @@ impl TaskRun<'_> {
         feedback_of(&self.evaluators.test(&context))
     }
 
+    /// The most tokens of an answer, its reasoning not counted.
+    pub(super) fn most_tokens(&self, phase: &TaskPhase) -> usize {
+        self.runner.request.max_tokens.map_or(phase.max_tokens, |most| most.min(phase.max_tokens))
+    }
+
     fn request(&self, agent: &str, messages: Vec<Message>, phase: &TaskPhase) -> GenerateRequest {
         let configured = &self.runner.request;
-        let most_tokens = configured.max_tokens.map_or(phase.max_tokens, |most| most.min(phase.max_tokens));
+        let most_tokens = self.most_tokens(phase);
         GenerateRequest {
             model: agent.to_owned(),
             prompt: Prompt::Chat(messages),

@@ -69,7 +69,7 @@ impl TaskRun<'_> {
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         let candidates = &attempt.candidates;
-        let cut_at = candidates[index].is_cut.then_some(phase.max_tokens);
+        let cut_at = candidates[index].is_cut.then_some(self.most_tokens(phase));
         if index == 0 {
             self.runner.publish(record, Payload::EvaluationStarted(step(record)));
         }
@@ -104,7 +104,7 @@ impl TaskRun<'_> {
         (attempt.results, attempt.critics) = (evaluation.results.clone(), evaluation.critics.clone());
         attempt.chosen = Some(index + 1);
         let WorkCandidate { answer, is_cut, .. } = attempt.candidates[index].clone();
-        self.take(record, answer, is_cut.then_some(phase.max_tokens));
+        self.take(record, answer, is_cut.then_some(self.most_tokens(phase)));
     }
 
     /// The paths of changed files, without those that other phases wrote for the agents alone.
