@@ -229,6 +229,18 @@ fn doctor_finds_nothing_wrong_with_a_fresh_machine() {
 }
 
 #[test]
+fn doctor_shows_that_concurrent_answers_are_isolated() {
+    let home = Home::new();
+    let report = home.json(&["doctor", "--isolation", "--model", &smollm2(), "--json"]);
+    assert_eq!(
+        (&report["failures"], &report["requests"]),
+        (&serde_json::json!([]), &serde_json::json!(8)),
+        "{report:#}"
+    );
+    assert!(report["tokens"].as_u64().unwrap() > 100, "{report:#}");
+}
+
+#[test]
 fn doctor_fails_with_what_is_wrong_and_what_to_do() {
     let check = |home: &Home, arguments: &[&str], problem: &str| {
         let run = home.run(arguments);

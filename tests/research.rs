@@ -17,7 +17,7 @@ fn home() -> Home {
 }
 
 #[test]
-fn an_answer_has_only_supported_claims_with_their_lines_and_is_remembered_behind_the_gate() {
+fn an_answer_has_no_unsupported_claims_names_their_lines_and_is_remembered_behind_the_gate() {
     let home = home();
     let docs = home.path("docs").display().to_string();
     let question = "Who built the windmill?";
@@ -30,14 +30,17 @@ fn an_answer_has_only_supported_claims_with_their_lines_and_is_remembered_behind
         result["skipped"].as_array().unwrap().iter().map(|file| file["reason"].as_str().unwrap()).collect();
     assert!(skipped[0].starts_with("is not a PDF that can be read"), "{skipped:?}");
     assert_eq!(skipped[1..], ["is a binary file"]);
-    let is_supported = |claim: &&Value| claim["support"] == "supported";
-    let supported = result["claims"].as_array().unwrap().iter().filter(is_supported).count();
-    if supported == 0 {
+    let claims = result["claims"].as_array().unwrap();
+    let is_marked = claims.iter().any(|claim| claim["support"].is_null());
+    let shown = claims.iter().filter(|claim| claim["support"] == "supported" || claim["support"].is_null()).count();
+    if shown == 0 {
         assert_eq!((&result["answer"], run.code), (&Value::Null, 1), "{result}");
         assert!(run.stderr.contains("no answer found in these sources"), "{}", run.stderr);
         assert_eq!(result["query_id"], Value::Null, "{result}");
     } else {
-        assert_eq!(result["answer"].as_str().unwrap().lines().count(), supported, "{result}");
+        let answer = result["answer"].as_str().unwrap();
+        assert_eq!(answer.lines().count(), shown, "{result}");
+        assert_eq!((answer.contains("(not checked)"), run.code == 3), (is_marked, is_marked), "{result}");
         assert_eq!(result["state"], "unreviewed", "the model has not passed an examination: {result}");
     }
 }

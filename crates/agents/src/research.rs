@@ -12,6 +12,7 @@ mod answering;
 mod checking;
 mod details;
 mod document;
+mod entailment;
 mod gathering;
 mod html;
 mod passages;
@@ -38,7 +39,7 @@ pub use settings::{ResearchSettings, Unsupported};
 /// How many texts an embedder is given at once.
 const BATCH: usize = 32;
 
-/// What is said where no claim is supported.
+/// What is said where every claim lacks support.
 pub const NO_ANSWER: &str = "no answer found in these sources";
 
 /// A question that was researched.
@@ -46,7 +47,7 @@ pub const NO_ANSWER: &str = "no answer found in these sources";
 pub struct Research {
     /// The question.
     pub question: String,
-    /// The supported claims as a text, with their citations; `None` if no claim is supported.
+    /// The claims as a text, with their citations, those marked that are not checked; `None` if all of them lack support.
     pub answer: Option<String>,
     /// All claims in order, those without support included.
     pub claims: Vec<CheckedClaim>,
@@ -159,6 +160,11 @@ pub fn research(
 }
 
 impl Research {
+    /// Whether every claim was decided about, by its words and figures or by a judge.
+    pub fn is_checked(&self) -> bool {
+        self.claims.iter().all(|claim| claim.support.is_some())
+    }
+
     /// What a critic needs to know about the answer: the question, and the passages that its claims cite.
     pub fn context(&self) -> String {
         let is_cited = |passage: &&Passage| self.claims.iter().any(|claim| claim.citations.contains(&passage.place));
@@ -168,23 +174,23 @@ impl Research {
     }
 }
 
-/// The claims as a text, one on each line; `None` if none is supported.
+/// The claims as a text, one on each line; `None` if all lack support.
 fn answer(claims: &[CheckedClaim], unsupported: Unsupported) -> Option<String> {
-    let is_supported = |claim: &&CheckedClaim| claim.support == Support::Supported;
-    claims.iter().find(is_supported)?;
-    let is_shown = |claim: &&CheckedClaim| unsupported == Unsupported::Mark || is_supported(claim);
+    let may_hold = |claim: &&CheckedClaim| matches!(claim.support, Some(Support::Supported) | None);
+    claims.iter().find(may_hold)?;
+    let is_shown = |claim: &&CheckedClaim| unsupported == Unsupported::Mark || may_hold(claim);
     Some(claims.iter().filter(is_shown).map(written).collect::<Vec<_>>().join("\n"))
 }
 
-/// A claim with its citations, and a mark if they do not support it.
+/// A claim with its citations, and a mark unless they are known to support it.
 fn written(claim: &CheckedClaim) -> String {
     let citations: Vec<String> = claim.citations.iter().map(PassagePlace::to_string).collect();
     let mut text = claim.text.clone();
     if !citations.is_empty() {
         text.push_str(&format!(" [{}]", citations.join("; ")));
     }
-    if claim.support != Support::Supported {
-        text.push_str(&format!(" ({})", claim.support.name()));
+    if claim.support != Some(Support::Supported) {
+        text.push_str(&format!(" ({})", claim.verdict()));
     }
     text
 }

@@ -13,6 +13,7 @@ pub mod describe;
 mod embedder;
 pub mod evaluation;
 mod interrupt;
+pub mod isolation;
 pub mod judge;
 pub mod judging;
 pub mod kept;

@@ -183,6 +183,7 @@ impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
         matches!(self, Command::Report(arguments) if arguments.comparison.compare.is_some())
+            || matches!(self, Command::Doctor(arguments) if arguments.isolation)
             || matches!(self, Command::Critic(arguments) if matches!(arguments.command, CriticCommand::Vet(_)))
             || matches!(
                 self,
@@ -628,6 +629,10 @@ pub(crate) struct DoctorArguments {
     /// costs
     #[arg(long)]
     pub(crate) deep: bool,
+    /// Check instead that concurrent answers do not leak into each other: requests with secrets, answered alone and then
+    /// together, must get the same answers to the bit. Uses the engine of a running server, if there is one
+    #[arg(long, conflicts_with = "deep")]
+    pub(crate) isolation: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

@@ -66,6 +66,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Verdict(arguments) => verdict::run(&arguments, output),
         Command::Preset(arguments) => preset::run(&arguments, &places, output),
+        Command::Doctor(arguments) if arguments.isolation => doctor::isolation::run(&app(loaded)?, &arguments),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(arguments) => chat::run(&answering(app(loaded)?)?, arguments),
         Command::Serve(arguments) => serve::run(&answering(app(loaded)?)?, &arguments),

@@ -10,7 +10,7 @@ use hone_protocol::{GenerateError, GenerateRequest, Lane, Prompt, QueryId};
 use super::*;
 use crate::notes::ModelWriter;
 
-const NOTES: &str = "# The mill\n\nIt was built in 1792.\nIt burned down in 1871.\n";
+const NOTES: &str = "# The mill\n\nThe mill was built in 1792.\nIt burned down in 1871.\n";
 
 fn engram_id() -> QueryId {
     "0190f000-0000-7000-8000-000000000007".parse().unwrap()
@@ -91,7 +91,9 @@ fn supported_claims_are_the_answer_with_their_places() {
     );
     assert_eq!(research.answer, Some(expected), "{:?}", research.claims);
     assert!(
-        research.context().starts_with("Question: When was the mill built?\n\n[notes.md:3]\nIt was built in 1792.")
+        research
+            .context()
+            .starts_with("Question: When was the mill built?\n\n[notes.md:3]\nThe mill was built in 1792.")
     );
 }
 
@@ -125,6 +127,21 @@ fn claims_without_support_are_left_out_or_marked_and_say_why() {
 }
 
 #[test]
+fn what_only_a_judge_could_tell_is_marked_in_the_answer() {
+    let claims = [claim("It was built in 1792.", &[1]), claim("In 1871 the mill burned down.", &[1, 2])];
+    let shipped = ResearchSettings::shipped();
+    let research = researched(&claims, &shipped, &nobody);
+    let expected =
+        "It was built in 1792. [notes.md:3]\nIn 1871 the mill burned down. [notes.md:3; notes.md:4] (not checked)";
+    assert_eq!(research.answer.as_deref(), Some(expected), "{:?}", research.claims);
+    assert!(!research.is_checked());
+    assert_eq!(research.claims[1].support, None);
+    let research = researched(&claims[1..], &shipped, &nobody);
+    assert!(research.answer.unwrap().ends_with(" (not checked)"), "it may be right: it is shown even alone");
+    assert!(researched(&claims[..1], &shipped, &nobody).is_checked());
+}
+
+#[test]
 fn without_a_supported_claim_there_is_no_answer_even_a_marked_one() {
     let settings = ResearchSettings { unsupported: Unsupported::Mark, ..ResearchSettings::shipped() };
     for claims in [vec![], vec![claim("It was built in 1729.", &[1])], vec![claim(" ", &[1])]] {
@@ -149,8 +166,10 @@ fn a_judge_decides_about_what_words_speak_for() {
         claim("It was built in 1729.", &[1]),
     ];
     let research = researched(&claims, &ResearchSettings::shipped(), &ask);
-    let found: Vec<(Support, bool)> = research.claims.iter().map(|claim| (claim.support, claim.judged)).collect();
-    let expected = [(Support::Supported, true), (Support::Contradicted, true), (Support::NotSupported, false)];
+    let found: Vec<(Option<Support>, bool)> =
+        research.claims.iter().map(|claim| (claim.support, claim.judged)).collect();
+    let expected =
+        [(Some(Support::Supported), true), (Some(Support::Contradicted), true), (Some(Support::NotSupported), false)];
     assert_eq!(found, expected);
     assert_eq!(model.requests().len(), 2, "what words speak against needs no judge");
     assert_eq!(research.answer.as_deref(), Some("It was built in 1792. [notes.md:3]"));

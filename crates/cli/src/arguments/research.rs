@@ -9,7 +9,8 @@ use super::critic::CriticFlags;
 /// What stands under the help of `hone research`.
 pub(super) const RESEARCH_HELP: &str = "\
 Each claim of the answer cites the passages that it is taken from, and is checked against them; claims without support are
-left out (research.unsupported). The exit code is 1 if no claim is supported: there is no answer in these sources.
+left out (research.unsupported). The exit code is 1 if no claim is supported: there is no answer in these sources. Claims that no
+rule can decide about and no judge has checked are marked (not checked), and the exit code is 3.
 The answer is remembered after the critic has challenged it; in hard mode the exit code is 3 if the critic blocks it, and 1 if it
 could not be asked or its word does not count.
 Text, Markdown, source code, HTML and PDF files are read. Of a folder, hidden files and what .gitignore names are left out.";

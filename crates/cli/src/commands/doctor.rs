@@ -4,6 +4,7 @@
 //! do next; a remark is merely worth knowing. Only problems make the command fail.
 
 mod installation;
+pub(super) mod isolation;
 mod judge;
 pub(super) mod machine;
 mod memory;

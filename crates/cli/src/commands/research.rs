@@ -76,7 +76,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         return Ok(Outcome::Failed);
     }
     kept.said.iter().for_each(|said| app.output.note(said));
-    Ok(kept.outcome)
+    Ok(if research.is_checked() { kept.outcome } else { Outcome::BelowThreshold })
 }
 
 /// What has become of an answer in memory.
@@ -227,10 +227,10 @@ fn tell_skipped(output: Output, skipped: &[Skipped]) {
     }
 }
 
-/// Says which claims were not supported, and what else a reader must know.
+/// Says which claims are not supported or not checked, and what else a reader must know.
 fn tell_checks(output: Output, research: &Research) {
-    for claim in research.claims.iter().filter(|claim| claim.support != Support::Supported) {
-        output.note(&format!("{}: {:?}: {}", claim.support.name(), claim.text, claim.reasons.join("; ")));
+    for claim in research.claims.iter().filter(|claim| claim.support != Some(Support::Supported)) {
+        output.note(&format!("{}: {:?}: {}", claim.verdict(), claim.text, claim.reasons.join("; ")));
     }
     research.remarks.iter().for_each(|remark| output.note(remark));
 }

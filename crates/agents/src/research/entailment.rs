@@ -1,0 +1,139 @@
+//! Textual entailment by rules: whether a passage says what a claim says, decided without a model.
+//!
+//! A claim is taken apart into clauses, and each clause must stand in one clause of the passage: all of its words in some
+//! form, in the same order, with the same numbers, negations and limits. A passive verb is turned first, phrases with a
+//! preposition may move, and what a pronoun or a conjunction leaves out is put back. What does not fit may still be a good
+//! paraphrase: the rules say "supported" or nothing. They know English; of other languages they know a sentence that was
+//! copied.
+
+mod alignment;
+mod clauses;
+mod forms;
+mod grammar;
+pub(super) mod numbers;
+mod statement;
+mod tokens;
+
+use alignment::stands_in;
+use clauses::{Clause, clauses};
+use grammar::first_verb;
+use statement::Statement;
+use tokens::{Token, sentences};
+
+/// Words that limit all that their sentence says.
+const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "except", "respectively"];
+
+/// Words of which almost every English passage has one, and which are rare in other languages.
+const ENGLISH: [&str; 7] = ["the", "and", "with", "from", "that", "this", "are"];
+
+/// Whether one of the texts says, in its words, all that the claim says.
+pub(super) fn is_entailed(claim: &str, texts: &[&str]) -> bool {
+    let sources: Vec<Source> = texts.iter().flat_map(|text| Source::of(text)).collect();
+    let said = sentences(claim);
+    let is_english =
+        said.iter().chain(sources.iter().map(|source| &source.tokens)).any(|sentence| is_english(sentence));
+    let mut phrases = Vec::new();
+    let is_entailed = |sentence: &Vec<Token>| {
+        let clauses = clauses(sentence, &mut phrases);
+        let is_copied = sources.iter().any(|source| is_copy(sentence, &source.tokens));
+        let is_statement = is_english && first_verb(sentence).is_some();
+        is_copied || (is_statement && clauses.iter().all(|clause| is_said(clause, sentence, &sources)))
+    };
+    !said.is_empty() && said.iter().all(is_entailed)
+}
+
+fn is_english(sentence: &[Token]) -> bool {
+    sentence.iter().any(|token| token.is(&ENGLISH))
+}
+
+/// A sentence of a passage.
+struct Source {
+    tokens: Vec<Token>,
+    statements: Vec<Statement>,
+}
+
+impl Source {
+    fn of(text: &str) -> Vec<Source> {
+        let mut phrases = Vec::new();
+        let source = |tokens: Vec<Token>| {
+            let clauses = clauses(&tokens, &mut phrases);
+            Source { statements: clauses.iter().flatten().map(Statement::of).collect(), tokens }
+        };
+        sentences(text).into_iter().map(source).collect()
+    }
+}
+
+/// Whether a claim is a whole sentence of the source, word for word.
+fn is_copy(claim: &[Token], source: &[Token]) -> bool {
+    let words = |tokens: &[Token]| -> Vec<String> {
+        tokens.iter().filter(|token| !token.is_mark()).map(|token| token.text.clone()).collect()
+    };
+    words(claim) == words(source)
+}
+
+/// Whether a source says what one reading of a clause says.
+fn is_said(readings: &[Clause], sentence: &[Token], sources: &[Source]) -> bool {
+    let has = |condition: &str, tokens: &[Token]| tokens.iter().any(|token| token.is(&[condition]));
+    let has_no_other_condition = |source: &&Source| {
+        CONDITIONS.iter().all(|condition| !has(condition, &source.tokens) || has(condition, sentence))
+    };
+    let resolved = readings.iter().filter(|reading| readings.len() == 1 || reading.is_completed);
+    let statements = resolved.flat_map(|reading| [Some(Statement::of(reading)), Statement::turned(reading)]).flatten();
+    let statements: Vec<Statement> = statements.collect();
+    sources.iter().filter(has_no_other_condition).any(|source| {
+        source.statements.iter().any(|known| statements.iter().any(|statement| stands_in(statement, known)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(claim: &str, text: &str, expected: bool) {
+        assert_eq!(is_entailed(claim, &[text]), expected, "{claim:?} from {text:?}");
+    }
+
+    #[test]
+    fn what_a_sentence_says_may_be_said_in_another_order() {
+        let text = "In 1792 the mill was built by Jan Pieters. It burned down in 1871 and was sold to the town.";
+        check("Jan Pieters built the mill in 1792.", text, true);
+        check("The mill was built by Jan Pieters.", text, true);
+        check("The mill burned down in 1871.", text, true);
+        check("The mill was sold to the town, and Jan Pieters built it.", text, true);
+        check("The mill built Jan Pieters.", text, false);
+        check("The mill burned down in 1792.", text, false);
+        check("The town was sold to the mill.", text, false);
+        check("Jan Pieters burned down in 1871.", text, false);
+    }
+
+    #[test]
+    fn numbers_limits_and_negations_stay_with_what_they_belong_to() {
+        let text = "The house has two doors and at most seventeen windows. The cellar is not heated.";
+        check("The house has 2 doors.", text, true);
+        check("The house has no more than 17 windows.", text, true);
+        check("The house has 17 doors.", text, false);
+        check("The house has 17 windows.", text, false);
+        check("The cellar is heated.", text, false);
+        check("The house has no doors.", text, false);
+    }
+
+    #[test]
+    fn a_name_alone_and_half_of_a_condition_are_not_said() {
+        let text = "The valve of the boiler opens if the pressure rises. According to the maker, it never leaks.";
+        check("The valve of the boiler.", text, false);
+        check("The valve of the boiler opens.", text, false);
+        check("The valve of the boiler opens if the pressure rises.", text, true);
+        check("The boiler opens if the pressure rises.", text, false);
+        check("", text, false);
+    }
+
+    #[test]
+    fn in_other_languages_a_copied_sentence_is_said_and_nothing_else() {
+        let text = "Das Haus brannte 1871 nicht ab. Es steht am Deich.";
+        check("Das Haus brannte 1871 nicht ab.", text, true);
+        check("Das Haus brannte 1871 ab.", text, false);
+        check("我的自行车是红色的。", "我的自行车是红色的。今天天气很好。", true);
+        check("今天天气很好。", "我的自行车是红色的。今天天气不好。", false);
+    }
+}
