@@ -20,7 +20,6 @@ use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
-use crate::models::GgufFacts;
 use crate::progress::Progress;
 use crate::room::largest_file;
 use crate::running::borrowing::{BorrowedEngine, Lender};
@@ -123,17 +122,6 @@ impl App {
             }
             found => Ok(found?),
         }
-    }
-
-    /// How many tokens of prompt and answer together an installed model has room for; `None` if its file does not say.
-    ///
-    /// # Errors
-    /// When it is not known, cannot be downloaded, or its file cannot be read.
-    pub fn context_tokens(&self, name: &str) -> anyhow::Result<Option<usize>> {
-        self.installed(name)?;
-        let trained = GgufFacts::read(&self.model_file(name)?)?.context_length;
-        let trained = trained.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
-        Ok(self.config.engine.options.model.context_length.into_iter().chain(trained).min())
     }
 
     /// How models are pulled: as the environment says, in a quantization that fits this machine.

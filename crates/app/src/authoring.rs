@@ -9,8 +9,22 @@ use hone_agents::AnswerText;
 use hone_protocol::{FinishReason, Generate, GenerateError, GenerateRequest, Generation, Tool};
 use hone_work::{Author, Written};
 
+use crate::App;
+use crate::models::GgufFacts;
+
 /// How often a slow answer is checked: whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How many tokens of prompt and answer together an installed model has room for; `None` if its file does not say.
+///
+/// # Errors
+/// When it is not known, cannot be downloaded, or its file cannot be read.
+pub fn context_tokens(app: &App, model: &str) -> anyhow::Result<Option<usize>> {
+    app.installed(model)?;
+    let trained = GgufFacts::read(&app.model_file(model)?)?.context_length;
+    let trained = trained.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+    Ok(app.config.engine.options.model.context_length.into_iter().chain(trained).min())
+}
 
 /// The models of an engine as authors.
 pub struct EngineAuthor {

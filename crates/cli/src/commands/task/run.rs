@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hone_agents::Load;
 use hone_app::StackOptions;
-use hone_app::authoring::EngineAuthor;
+use hone_app::authoring::{EngineAuthor, context_tokens};
 use hone_app::config::PHASES;
 use hone_app::evaluation::{Tools, read_assignment};
 use hone_app::judging::reviewers;
@@ -51,14 +51,14 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         keeps_prefix: false,
         load: Load::PERSON,
     })?;
-    let mut context_tokens = HashMap::new();
+    let mut contexts = HashMap::new();
     for agent in [&app.config.engine.model].into_iter().chain(&app.config.gate.ladder) {
-        let tokens = app.context_tokens(agent).with_context(|| format!("cannot use the agent {agent}"))?;
-        context_tokens.extend(tokens.map(|tokens| (agent.clone(), tokens)));
+        let tokens = context_tokens(app, agent).with_context(|| format!("cannot use the agent {agent}"))?;
+        contexts.extend(tokens.map(|tokens| (agent.clone(), tokens)));
     }
     let sampling = &app.config.sampling;
     let runner = TaskRunner {
-        author: Arc::new(EngineAuthor::new(stack.generator().clone(), context_tokens)),
+        author: Arc::new(EngineAuthor::new(stack.generator().clone(), contexts)),
         request: GenerateRequest {
             sampling: sampling.options(),
             thinking: sampling.thinking(),
