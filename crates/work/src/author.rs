@@ -28,3 +28,10 @@ pub struct Written {
     /// Why it ended.
     pub finish_reason: FinishReason,
 }
+
+impl Written {
+    /// Why it was cut, if it was.
+    pub(crate) fn cut(&self) -> Option<FinishReason> {
+        Some(self.finish_reason).filter(|reason| !reason.is_complete())
+    }
+}

@@ -105,7 +105,8 @@ pub fn quoted_file(path: &str, text: &str) -> String {
 
 /// Whether an answer is meant to be in this form: it has the beginning of a block.
 pub(crate) fn has_blocks(answer: &str) -> bool {
-    answer.lines().any(|line| line.starts_with(MARK))
+    let mut verbs = answer.lines().filter_map(|line| Some(line.strip_prefix(MARK)?.split_once(' ')?.0));
+    verbs.any(|verb| matches!(verb, "write" | "edit" | "delete"))
 }
 
 /// Reads the changes in an answer.

@@ -126,7 +126,7 @@ fn tool_run(ran: Ran) -> ToolRun {
 fn relative(run: ToolRun, workspace: &Path) -> ToolRun {
     let real = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
     let without = |text: String| {
-        [workspace, &real].iter().filter_map(|root| root.to_str()).fold(text, |text, root| {
+        [&*real, workspace].iter().filter_map(|root| root.to_str()).fold(text, |text, root| {
             let root = format!("{root}{}", std::path::MAIN_SEPARATOR);
             let in_json = root.replace('\\', "\\\\");
             text.replace(&format!("file://{root}"), "").replace(&root, "").replace(&in_json, "")

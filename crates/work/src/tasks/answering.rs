@@ -1,22 +1,24 @@
 //! Has an agent write: lets it look around, and then takes one answer, or several candidates in one batch.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use hone_protocol::{
-    Constraint, GenerateError, GenerateRequest, Message, Payload, Prompt, Role, SamplingOptions, ToolLimits, ToolRounds,
+    Constraint, FinishReason, GenerateError, GenerateRequest, Message, Payload, Prompt, Role, SamplingOptions,
+    ToolLimits, ToolRounds,
 };
 
 use super::exploring::{Explorer, tools};
-use super::prompting::{feedback_of, shown_bytes};
+use super::prompting::{feedback_of, looked_at_bytes, prompt_bytes, shown_bytes};
 use super::record::{TaskError, TaskRecord, WorkCandidate};
 use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::{DirectoryFiles, is_work};
 use crate::work_format::{has_blocks, work_regex};
-use crate::{EvaluationContext, FileChange, TaskPhase, WorkspaceFiles, Written, changed_text, parse_work};
+use crate::{Assignment, EvaluationContext, FileChange, TaskPhase, WorkspaceFiles, Written, changed_text, parse_work};
 
 /// The least bytes of files that a prompt has room for.
 const LEAST_SHOWN: usize = 500;
-/// How much less than the files of a prompt a tool's result may have.
+/// The part of what an agent may look at that one result may take.
 const OF_A_RESULT: usize = 4;
 /// The least temperature of every candidate but the first, so that they differ.
 const CANDIDATE_TEMPERATURE: f32 = 0.8;
@@ -43,15 +45,15 @@ impl TaskRun<'_> {
                 attempt.candidates = candidates;
             }
         } else if let Some(answer) = answers.pop() {
-            let is_cut = !answer.finish_reason.is_complete();
-            self.take(record, answer.text, is_cut.then_some(self.most_tokens(phase)));
+            let cut = answer.cut().map(|reason| self.why_cut(reason, phase));
+            self.take(record, answer.text, cut);
         }
         self.save(record)
     }
 
-    /// Takes the changes of an answer: all of them, or none. `cut_at` is the limit of tokens at which it was cut.
-    pub(super) fn take(&self, record: &mut TaskRecord, answer: String, cut_at: Option<usize>) {
-        let changed = self.changed_by(record, &answer, cut_at);
+    /// Takes the changes of an answer: all of them, or none. `cut` says how it was cut, if it was.
+    pub(super) fn take(&self, record: &mut TaskRecord, answer: String, cut: Option<String>) {
+        let changed = self.changed_by(record, &answer, cut);
         let Some(attempt) = record.attempts.last_mut() else { return };
         match changed {
             Ok(changed) => record.files = changed,
@@ -64,21 +66,20 @@ impl TaskRun<'_> {
     ///
     /// # Errors
     /// Why it cannot be applied, in words for the agent.
-    pub(super) fn changed_by(
-        &self,
-        record: &TaskRecord,
-        answer: &str,
-        cut_at: Option<usize>,
-    ) -> Result<Changed, String> {
+    pub(super) fn changed_by(&self, record: &TaskRecord, answer: &str, cut: Option<String>) -> Result<Changed, String> {
         // The files that no attempt has changed are those of the base, whatever is being evaluated now.
-        let changes = parse_work(answer).map_err(|error| match cut_at {
-            Some(most) => format!(
-                "the answer was cut at {most} tokens: write less at once, and edit parts of files instead of writing \
-                 them whole"
-            ),
-            None => error,
-        })?;
+        let changes = parse_work(answer).map_err(|error| cut.unwrap_or(error))?;
         changed_files(&changes, &self.staging.before(), &record.files)
+    }
+
+    /// How an answer was cut, in words for the agent.
+    pub(super) fn why_cut(&self, reason: FinishReason, phase: &TaskPhase) -> String {
+        let how = match reason {
+            FinishReason::ContextFull => "was cut because the context is full".to_owned(),
+            FinishReason::Repetition => "was stopped because it repeated itself".to_owned(),
+            _ => format!("was cut at {} tokens", self.most_tokens(phase)),
+        };
+        format!("the answer {how}: write less at once, and edit parts of files instead of writing them whole")
     }
 
     /// The agent's answers, as many as the phase has candidates. Before it writes them, it may look around, if its model
@@ -89,14 +90,17 @@ impl TaskRun<'_> {
         phase: &TaskPhase,
         heard: &mut ProgressSink<'_>,
     ) -> Result<Vec<Written>, TaskError> {
+        let task = record.assignment.clone();
         let agent = record.attempts.last().map_or_else(String::new, |attempt| attempt.agent.clone());
-        let mut budget = shown_bytes(self.runner.author.context_tokens(&agent), phase.max_tokens);
+        let room = prompt_bytes(self.runner.author.context_tokens(&agent), phase.max_tokens);
         let mut rounds = ToolRounds::new(ToolLimits { rounds: phase.tool_calls, calls: phase.tool_calls });
         let (mut has_tools, mut explores) = (phase.tool_calls > 0, phase.tool_calls > 0);
-        let mut answers = Vec::new();
+        let mut budget = shown_bytes(room, has_tools);
+        let test_feedback = OnceCell::new();
+        let (mut answers, mut beginning) = (Vec::new(), self.messages(record, phase, budget, has_tools));
         loop {
-            explores &= rounds.may_call();
-            let mut messages = self.messages(record, phase, budget, has_tools);
+            explores &= rounds.may_call() && n_bytes(rounds.turns()) < looked_at_bytes(room);
+            let mut messages = beginning.clone();
             messages.extend(rounds.turns().iter().cloned());
             let tools = if has_tools { tools() } else { Vec::new() };
             let request = GenerateRequest { tools, ..self.request(&agent, messages, phase) };
@@ -107,7 +111,10 @@ impl TaskRun<'_> {
                 Ok(None) => return Err(TaskError::Stopped(record.id)),
                 Ok(Some(written)) if explores => match written.into_iter().next() {
                     Some(one) if !one.calls.is_empty() => {
-                        self.look(record, phase, &one, &mut rounds, budget / OF_A_RESULT, heard);
+                        let run_tests = || test_feedback.get_or_init(|| self.test_feedback(&task, phase)).clone();
+                        let looking =
+                            Looking { most_bytes: looked_at_bytes(room) / OF_A_RESULT, run_tests: &run_tests };
+                        self.look(record, &looking, &one, &mut rounds, heard);
                     }
                     Some(one) if has_blocks(&one.text) => {
                         answers.push(one);
@@ -122,8 +129,15 @@ impl TaskRun<'_> {
                     answers.extend(written);
                     return Ok(answers);
                 }
-                Err(GenerateError::NoTools { .. }) if has_tools => (has_tools, explores) = (false, false),
-                Err(GenerateError::ContextOverflow { .. }) if budget > LEAST_SHOWN => budget /= 2,
+                Err(GenerateError::NoTools { .. }) if has_tools => {
+                    (has_tools, explores) = (false, false);
+                    budget = shown_bytes(room, has_tools);
+                    beginning = self.messages(record, phase, budget, has_tools);
+                }
+                Err(GenerateError::ContextOverflow { .. }) if budget > LEAST_SHOWN => {
+                    budget /= 2;
+                    beginning = self.messages(record, phase, budget, has_tools);
+                }
                 Err(GenerateError::ContextOverflow { .. }) if !rounds.turns().is_empty() => rounds.forget(),
                 Err(error) => return Err(TaskError::Agent { agent, error }),
             }
@@ -134,16 +148,14 @@ impl TaskRun<'_> {
     fn look(
         &self,
         record: &mut TaskRecord,
-        phase: &TaskPhase,
+        looking: &Looking<'_>,
         written: &Written,
         rounds: &mut ToolRounds,
-        most_bytes: usize,
         heard: &mut ProgressSink<'_>,
     ) {
         let files = DirectoryFiles::new(self.staging.work());
         let mut kept = Vec::new();
-        let run_tests = || self.test_feedback(record, phase, &files);
-        let explorer = Explorer { files: &files, most_bytes, run_tests: &run_tests };
+        let explorer = Explorer { files: &files, most_bytes: looking.most_bytes, run_tests: looking.run_tests };
         let result_of = |call: &_, is_within_limits: bool| -> Result<_, std::convert::Infallible> {
             if !is_within_limits {
                 return Ok(Some(Message::new(Role::Tool, "You have looked often enough: write the work.")));
@@ -160,12 +172,13 @@ impl TaskRun<'_> {
     }
 
     /// What the tests of a phase show, for an agent.
-    fn test_feedback(&self, record: &TaskRecord, phase: &TaskPhase, files: &DirectoryFiles) -> String {
+    fn test_feedback(&self, assignment: &Assignment, phase: &TaskPhase) -> String {
+        let files = DirectoryFiles::new(self.staging.work());
         let context = EvaluationContext {
             phase: &phase.name,
             output: "",
-            assignment: &record.assignment,
-            workspace: files,
+            assignment,
+            workspace: &files,
             changed: None,
             diff: "",
         };
@@ -187,6 +200,16 @@ impl TaskRun<'_> {
             ..configured.clone()
         }
     }
+}
+
+/// What an agent's tools need besides the files.
+struct Looking<'a> {
+    most_bytes: usize,
+    run_tests: &'a dyn Fn() -> String,
+}
+
+fn n_bytes(turns: &[Message]) -> usize {
+    turns.iter().map(|turn| turn.content.len()).sum()
 }
 
 /// The requests for the answers that are still to be written, by their numbers, held to their form. They have one prompt, that of

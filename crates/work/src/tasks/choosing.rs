@@ -69,7 +69,7 @@ impl TaskRun<'_> {
     ) -> Result<(), TaskError> {
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
         let candidates = &attempt.candidates;
-        let cut_at = candidates[index].is_cut.then_some(self.most_tokens(phase));
+        let cut = candidates[index].cut.map(|reason| self.why_cut(reason, phase));
         if index == 0 {
             self.runner.publish(record, Payload::EvaluationStarted(step(record)));
         }
@@ -79,7 +79,7 @@ impl TaskRun<'_> {
         let evaluation = match same.and_then(|other| other.evaluation.clone()) {
             Some(evaluation) => evaluation,
             None => {
-                let changed = self.changed_by(record, answer, cut_at);
+                let changed = self.changed_by(record, answer, cut);
                 let work = WorkToEvaluate { answer, changed: changed.as_ref().map_err(String::as_str) };
                 let (results, critics) = self.findings(record, phase, &work, heard)?;
                 let agent = attempt.agent.as_str();
@@ -103,8 +103,8 @@ impl TaskRun<'_> {
         let Some((index, evaluation)) = best else { return };
         (attempt.results, attempt.critics) = (evaluation.results.clone(), evaluation.critics.clone());
         attempt.chosen = Some(index + 1);
-        let WorkCandidate { answer, is_cut, .. } = attempt.candidates[index].clone();
-        self.take(record, answer, is_cut.then_some(self.most_tokens(phase)));
+        let WorkCandidate { answer, cut, .. } = attempt.candidates[index].clone();
+        self.take(record, answer, cut.map(|reason| self.why_cut(reason, phase)));
     }
 
     /// The paths of changed files, without those that other phases wrote for the agents alone.

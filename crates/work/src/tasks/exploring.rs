@@ -4,12 +4,14 @@ use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::overview::list_of;
+use super::overview::{list_of, paths_of, shortened as shortened_list};
 use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
 /// The most places that a search names.
 const MOST_FOUND: usize = 60;
+/// The most bytes of all files that a search reads.
+const MOST_SEARCHED: u64 = 256 << 20;
 /// The most characters of a line that a search shows.
 const LONGEST_LINE: usize = 200;
 /// How much of a call's result the record of a task keeps, in characters.
@@ -92,7 +94,11 @@ impl Explorer<'_> {
     fn list(&self, folder: &str) -> String {
         let mut listed = self.files.listed();
         listed.retain(|file| is_in(&file.path, folder));
-        if listed.is_empty() { format!("there are no files in {folder:?}") } else { list_of(&listed, self.most_bytes) }
+        match (listed.is_empty(), folder) {
+            (true, _) => format!("there are no files in {folder:?}"),
+            (false, "") => list_of(&listed, self.most_bytes),
+            (false, _) => shortened_list(paths_of(&listed), self.most_bytes),
+        }
     }
 
     fn read(&self, path: &str, first: Option<usize>, last: Option<usize>) -> String {
@@ -118,8 +124,13 @@ impl Explorer<'_> {
 
     fn search(&self, text: &str, folder: &str) -> String {
         let wanted = text.to_lowercase();
-        let (mut found, mut n_found) = (String::new(), 0);
+        let (mut found, mut n_found, mut n_bytes) = (String::new(), 0, 0);
         for file in self.files.listed().iter().filter(|file| is_in(&file.path, folder)) {
+            n_bytes += file.bytes;
+            if n_bytes > MOST_SEARCHED {
+                found.push_str("[the files after this one were not searched: name a folder]\n");
+                break;
+            }
             let Some(content) = self.files.text(&file.path) else { continue };
             for (index, line) in content.lines().enumerate().filter(|(_, line)| line.to_lowercase().contains(&wanted)) {
                 n_found += 1;

@@ -28,38 +28,69 @@ pub(super) fn lessons(workspace: &Path) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Keeps what a task has taught, once it is accepted or waits for a person.
+/// Keeps what attempts got wrong that were made since the last time, and a note of a person. What else stands in the file stays;
+/// of the lessons, the oldest go first.
 ///
 /// # Errors
-/// When the file cannot be written.
-pub(super) fn learn(record: &TaskRecord) -> io::Result<()> {
-    let known = lessons(&record.workspace);
-    let new: Vec<String> = lessons_of(record).into_iter().filter(|lesson| !known.contains(lesson)).collect();
-    if new.is_empty() {
-        return Ok(());
+/// When the file cannot be read or written.
+fn learn(record: &mut TaskRecord, note: Option<&str>) -> io::Result<()> {
+    let files = DirectoryFiles::new(&record.workspace);
+    let text = match files.text(LEARNED) {
+        Some(text) => text,
+        None if files.exists(LEARNED) => return Err(io::Error::other("it is no text that can be read")),
+        None => HEAD.to_owned(),
+    };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for lesson in lessons_of(record, note) {
+        let line = format!("- {lesson}");
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
-    let all: Vec<&String> = known.iter().chain(&new).collect();
-    let kept = &all[all.len().saturating_sub(MOST_LESSONS)..];
-    let lines: String = kept.iter().map(|lesson| format!("- {lesson}\n")).collect();
-    write(&record.workspace, LEARNED, format!("{HEAD}{lines}").as_bytes(), &record.workspace)
+    let n_lessons = lines.iter().filter(|line| line.starts_with("- ")).count();
+    let mut n_dropped = n_lessons.saturating_sub(MOST_LESSONS);
+    lines.retain(|line| {
+        let is_dropped = n_dropped > 0 && line.starts_with("- ");
+        n_dropped -= usize::from(is_dropped);
+        !is_dropped
+    });
+    record.learned = record.attempts.len();
+    let new = format!("{}\n", lines.join("\n"));
+    if n_lessons == 0 || new == text {
+        Ok(())
+    } else {
+        write(&record.workspace, LEARNED, new.as_bytes(), &record.workspace)
+    }
 }
 
-/// What people said, and what the evaluators found about attempts that were not accepted, each once.
-fn lessons_of(record: &TaskRecord) -> Vec<String> {
+/// Learns as far as the workspace allows: whether it does has nothing to do with the task.
+pub(super) fn keep_lessons(record: &mut TaskRecord, note: Option<&str>) {
+    if let Err(error) = learn(record, note) {
+        tracing::warn!(
+            "nothing is learned from task {}: {LEARNED} in {}: {error}",
+            record.id,
+            record.workspace.display()
+        );
+    }
+}
+
+/// The note, and what the evaluators found about new attempts that were not accepted, each once.
+fn lessons_of(record: &TaskRecord, note: Option<&str>) -> Vec<String> {
     let is_refused = |attempt: &&WorkAttempt| {
         let action = attempt.decision.as_ref().map(|decision| decision.action);
         action.is_some_and(|action| action != GateAction::Accept)
     };
-    let mut lessons: Vec<String> = record.notes.iter().map(|note| lesson(note)).collect();
-    for attempt in record.attempts.iter().filter(is_refused) {
+    let mut lessons: Vec<String> = Vec::new();
+    for attempt in record.attempts.iter().skip(record.learned).filter(is_refused) {
         let failed = attempt.results.iter().filter(|result| result.deterministic && result.is_failed());
-        for suggestion in failed.flat_map(|result| &result.suggestions).take(MOST_OF_A_TASK) {
+        for suggestion in failed.flat_map(|result| &result.suggestions) {
             let found = lesson(&format!("{}: {suggestion}", attempt.phase));
-            if !lessons.contains(&found) && lessons.len() < record.notes.len() + MOST_OF_A_TASK {
+            if !lessons.contains(&found) && lessons.len() < MOST_OF_A_TASK {
                 lessons.push(found);
             }
         }
     }
+    lessons.extend(note.map(lesson));
     lessons
 }
 
@@ -88,14 +119,14 @@ mod tests {
         result.suggestions = vec!["fix a.py:1:  unused\nimport".to_owned()];
         task.attempts[0].results = vec![result.clone()];
         task.attempts[1].results = vec![result];
-        learn(&task).unwrap();
-        learn(&task).unwrap();
+        learn(&mut task, None).unwrap();
+        learn(&mut task, None).unwrap();
         assert_eq!(lessons(folder.path()), ["coding: fix a.py:1: unused import"]);
         let path = folder.path().join(LEARNED);
-        std::fs::write(&path, "- Use tabs\nno lesson\n").unwrap();
-        task.notes = vec!["Keep the old function".to_owned()];
-        learn(&task).unwrap();
-        assert_eq!(lessons(folder.path()), ["Use tabs", "Keep the old function", "coding: fix a.py:1: unused import"]);
+        std::fs::write(&path, "# Ours\n\n- Use tabs\nThat is all.\n").unwrap();
+        learn(&mut task, Some("Keep the old\nfunction")).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "# Ours\n\n- Use tabs\nThat is all.\n- Keep the old function\n", "what was deleted stays so");
     }
 
     #[test]
@@ -103,8 +134,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut task = outcome_tests::record(TaskState::Waiting, Vec::new());
         task.workspace = folder.path().to_owned();
-        task.notes = (0..MOST_LESSONS + 2).map(|number| format!("note {number}")).collect();
-        learn(&task).unwrap();
+        for number in 0..MOST_LESSONS + 2 {
+            learn(&mut task, Some(&format!("note {number}"))).unwrap();
+        }
         let kept = lessons(folder.path());
         assert_eq!((kept.len(), kept[0].as_str()), (MOST_LESSONS, "note 2"));
     }

@@ -133,6 +133,7 @@ pub(crate) mod tests {
             files: BTreeMap::new(),
             tests_before: None,
             notes: Vec::new(),
+            learned: 0,
         }
     }
 

@@ -13,8 +13,13 @@ use crate::{WorkspaceFiles, quoted_file};
 const AROUND: usize = 8;
 /// How many words of a task are looked for.
 const MOST_TERMS: usize = 48;
+/// The most bytes of a file that is searched for a task's words, and of all of them; a file that is named is read all the same.
+const MOST_OF_A_FILE: u64 = 1 << 20;
+const MOST_SEARCHED: u64 = 64 << 20;
 /// Words shorter than this say nothing about a task.
 const SHORTEST_TERM: usize = 4;
+/// With less room than this, in bytes, no other file is shown.
+const LEAST_LEFT: usize = 200;
 /// The part of the budget that the list of files may take.
 const OF_LIST: usize = 4;
 
@@ -33,6 +38,8 @@ pub(super) struct Overview<'a> {
 struct Known {
     path: String,
     text: String,
+    /// The text in lower case.
+    lower: String,
     /// Whether it was changed, or is named.
     is_named: bool,
     /// How much it has to do with the task.
@@ -48,15 +55,18 @@ impl Overview<'_> {
         if listed.is_empty() {
             return String::new();
         }
-        if n_quoted <= budget && known.len() == listed.len() {
+        if n_quoted <= budget && listed.iter().all(|file| file.bytes <= MOST_OF_A_FILE) {
             let all: String = known.iter().map(|file| quoted_file(&file.path, &file.text)).collect();
-            return format!("## The files as they are\n{all}");
+            let is_text = |file: &&ListedFile| known.iter().any(|known| known.path == file.path);
+            let others: Vec<ListedFile> = listed.iter().filter(|file| !is_text(file)).cloned().collect();
+            let rest = list_of(&others, budget / OF_LIST);
+            let rest = if others.is_empty() { rest } else { format!("Files that are no text:\n{rest}") };
+            return format!("## The files as they are\n{all}{rest}");
         }
         let list = list_of(&listed, budget / OF_LIST);
         let terms = weighed(terms_of(&self.about), &known);
         for file in &mut known {
-            let text = file.text.to_lowercase();
-            file.score = terms.iter().filter(|(term, _)| text.contains(term.as_str())).map(|(_, weight)| weight).sum();
+            file.score = weight_in(&file.lower, &terms);
         }
         let rank = |file: &Known| (file.is_named, file.score);
         known.sort_by(|one, other| {
@@ -80,13 +90,19 @@ impl Overview<'_> {
         let mut first: Vec<&str> = self.first.iter().map(String::as_str).filter(|path| paths.contains(path)).collect();
         first.extend(named_in(&self.about, listed));
         let n_named = first.len();
-        let others = listed.iter().map(|file| file.path.as_str());
+        let mut n_bytes = 0;
+        let is_searched = |file: &&ListedFile| {
+            n_bytes += file.bytes;
+            file.bytes <= MOST_OF_A_FILE && n_bytes <= MOST_SEARCHED
+        };
+        let others = listed.iter().filter(is_searched).map(|file| file.path.as_str());
         let mut seen = BTreeSet::new();
         let in_order = first.into_iter().chain(others).enumerate().filter(|(_, path)| seen.insert(*path));
         in_order
             .filter_map(|(index, path)| {
                 let text = self.files.text(path)?;
-                Some(Known { path: path.to_owned(), text, is_named: index < n_named, score: 0.0 })
+                let (path, lower) = (path.to_owned(), text.to_lowercase());
+                Some(Known { path, text, lower, is_named: index < n_named, score: 0.0 })
             })
             .collect()
     }
@@ -94,8 +110,11 @@ impl Overview<'_> {
     /// The files in this order as far as there is room, how many of them whole, and how many in part.
     fn shown(&self, known: &[Known], terms: &[(String, f64)], budget: usize) -> (String, usize, usize) {
         let (mut shown, mut n_whole, mut n_in_part) = (String::new(), 0, 0);
-        for file in known.iter().filter(|file| file.is_named || file.score > 0.0) {
+        for file in known {
             let left = budget.saturating_sub(shown.len());
+            if left < LEAST_LEFT {
+                break;
+            }
             let whole = quoted_file(&file.path, &file.text);
             // A file that only has the words of the task leaves room for others.
             let most = if file.is_named { left } else { left / 2 };
@@ -146,11 +165,8 @@ impl Overview<'_> {
     fn lines_of_interest(&self, file: &Known, lines: &[&str], terms: &[(String, f64)]) -> Vec<usize> {
         let mut found: Vec<usize> = lines_named(&self.about, &file.path);
         found.retain(|line| *line < lines.len());
-        let score = |line: &str| -> f64 {
-            let line = line.to_lowercase();
-            terms.iter().filter(|(term, _)| line.contains(term.as_str())).map(|(_, weight)| weight).sum()
-        };
-        let mut scored: Vec<(usize, f64)> = lines.iter().map(|line| score(line)).enumerate().collect();
+        let mut scored: Vec<(usize, f64)> =
+            lines.iter().map(|line| weight_in(&line.to_lowercase(), terms)).enumerate().collect();
         scored.retain(|(_, score)| *score > 0.0);
         scored.sort_by(|one, other| other.1.total_cmp(&one.1));
         found.extend(scored.into_iter().map(|(index, _)| index));
@@ -166,7 +182,7 @@ fn named_in<'a>(text: &str, listed: &'a [ListedFile]) -> Vec<&'a str> {
     }
     let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
     let words: BTreeSet<&str> =
-        text.split(|c| !is_part(c)).map(|word| word.trim_matches('.')).filter(|word| !word.is_empty()).collect();
+        text.split(|c| !is_part(c)).map(|word| word.trim_end_matches('.').trim_start_matches("./")).collect();
     let is_named = |file: &&ListedFile| {
         let name = name_of(&file.path);
         words.contains(file.path.as_str()) || (name.contains('.') && by_name[name] == 1 && words.contains(name))
@@ -203,27 +219,50 @@ fn terms_of(text: &str) -> Vec<String> {
 
 /// Words with their inverse document frequency; those that most files have are left out.
 fn weighed(terms: Vec<String>, known: &[Known]) -> Vec<(String, f64)> {
-    let texts: Vec<String> = known.iter().map(|file| file.text.to_lowercase()).collect();
     let weigh = |term: String| {
-        let n_having = texts.iter().filter(|text| text.contains(&term)).count();
-        let is_rare = n_having > 0 && (n_having * 2 <= texts.len() || texts.len() < 4);
-        is_rare.then(|| (term, (1.0 + texts.len() as f64 / n_having as f64).ln()))
+        let n_having = known.iter().filter(|file| file.lower.contains(&term)).count();
+        let is_rare = n_having > 0 && (n_having * 2 <= known.len() || known.len() < 4);
+        is_rare.then(|| (term, (1.0 + known.len() as f64 / n_having as f64).ln()))
     };
     terms.into_iter().filter_map(weigh).collect()
 }
 
+/// How much of a task's words a text in lower case has.
+fn weight_in(text: &str, terms: &[(String, f64)]) -> f64 {
+    terms.iter().filter(|(term, _)| text.contains(term.as_str())).map(|(_, weight)| weight).sum()
+}
+
+/// The files with their sizes, a line each.
+pub(crate) fn paths_of(listed: &[ListedFile]) -> String {
+    listed.iter().map(|file| format!("{} ({})\n", file.path, size(file.bytes))).collect()
+}
+
 /// The files with their sizes, a line each; their folders where that takes more bytes than `most`.
 pub(crate) fn list_of(listed: &[ListedFile], most: usize) -> String {
-    let each: String = listed.iter().map(|file| format!("{} ({})\n", file.path, size(file.bytes))).collect();
+    let each = paths_of(listed);
     if each.len() <= most {
         return each;
     }
     let by_folder = folders(listed, |path| path.rsplit_once('/').map_or("", |(folder, _)| folder));
     if by_folder.len() <= most {
-        by_folder
-    } else {
-        folders(listed, |path| path.split_once('/').map_or("", |(top, _)| top))
+        return by_folder;
     }
+    shortened(folders(listed, |path| path.split_once('/').map_or("", |(top, _)| top)), most)
+}
+
+/// The lines of a list that fit, and how many do not.
+pub(crate) fn shortened(list: String, most: usize) -> String {
+    if list.len() <= most {
+        return list;
+    }
+    let mut n_bytes = 0;
+    let fits = |line: &&str| {
+        n_bytes += line.len() + 1;
+        n_bytes <= most
+    };
+    let kept: Vec<&str> = list.lines().take_while(fits).collect();
+    let n_more = list.lines().count() - kept.len();
+    format!("{}\n[{n_more} more]\n", kept.join("\n"))
 }
 
 fn folders<'a>(listed: &'a [ListedFile], folder_of: impl Fn(&'a str) -> &'a str) -> String {
@@ -294,7 +333,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
-        assert!(!text.contains("ignored/data") && !text.contains("def other"), "{text}");
+        assert!(!text.contains("ignored/data"), "{text}");
         assert!(text.len() < 4400, "{}", text.len());
     }
 
@@ -313,5 +352,6 @@ mod tests {
             (0..50).map(|number| ListedFile { path: format!("src/{}/{number}.rs", number % 2), bytes: 100 }).collect();
         assert_eq!(list_of(&listed, 100), "src/0/ (25 files, 2.5 KB)\nsrc/1/ (25 files, 2.5 KB)\n");
         assert_eq!(list_of(&listed, 30), "src/ (50 files, 5.0 KB)\n");
+        assert_eq!(shortened(paths_of(&listed), 50), "src/0/0.rs (100 bytes)\nsrc/1/1.rs (100 bytes)\n[48 more]\n");
     }
 }

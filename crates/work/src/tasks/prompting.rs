@@ -12,21 +12,33 @@ use crate::feedback_memory::{PastAttempt, optimized_prompt};
 use crate::gate::feedback;
 use crate::work_format::{TOOLS_FIRST, WORK_FORM};
 
-/// How many bytes of a workspace a prompt shows where the model's context is not known.
-const SHOWN_BYTES: usize = 12_000;
+/// How many bytes a prompt may have where the model's context is not known.
+const PROMPT_BYTES: usize = 20_000;
 /// The fewest bytes of source code that a token stands for in most files.
 const BYTES_OF_A_TOKEN: usize = 3;
-/// The part of a context that is left for the task, the feedback and what an agent looks at.
-const LEFT: f64 = 0.4;
+/// The part of a prompt that shows the workspace, without tools and with them.
+const SHOWN: f64 = 0.6;
+const SHOWN_WITH_TOOLS: f64 = 0.35;
+/// The part of a prompt that is left for what an agent looks at.
+const LOOKED_AT: f64 = 0.4;
 /// The most bytes of what earlier tasks taught.
 const MOST_OF_LESSONS: usize = 2000;
 
-/// How many bytes of a workspace a prompt shows, by the model's context and the most tokens of an answer.
-pub(super) fn shown_bytes(context_tokens: Option<usize>, answer_tokens: usize) -> usize {
-    let Some(context) = context_tokens else { return SHOWN_BYTES };
+/// How many bytes a prompt may have, by the model's context and the most tokens of an answer.
+pub(super) fn prompt_bytes(context_tokens: Option<usize>, answer_tokens: usize) -> usize {
+    let Some(context) = context_tokens else { return PROMPT_BYTES };
     // A limit that is more than half of the context is hardly ever reached.
-    let of_prompt = context.saturating_sub(answer_tokens).max(context / 2);
-    (of_prompt as f64 * BYTES_OF_A_TOKEN as f64 * (1.0 - LEFT)) as usize
+    context.saturating_sub(answer_tokens).max(context / 2) * BYTES_OF_A_TOKEN
+}
+
+/// How many of them show the workspace.
+pub(super) fn shown_bytes(prompt_bytes: usize, has_tools: bool) -> usize {
+    (prompt_bytes as f64 * if has_tools { SHOWN_WITH_TOOLS } else { SHOWN }) as usize
+}
+
+/// How many of them may hold what an agent looked at.
+pub(super) fn looked_at_bytes(prompt_bytes: usize) -> usize {
+    (prompt_bytes as f64 * LOOKED_AT) as usize
 }
 
 /// What tests show, for an agent.

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use hone_files::{create_private_folder, staged_file, sync_folder};
-use hone_protocol::{CriticScore, EvaluationResult, GateDecision, GenerateError, TaskId, TestCounts, Timestamp};
+use hone_protocol::{
+    CriticScore, EvaluationResult, FinishReason, GateDecision, GenerateError, TaskId, TestCounts, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -44,6 +46,9 @@ pub struct TaskRecord {
     /// What people said about it.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// How many of the attempts have been learned from.
+    #[serde(default)]
+    pub learned: usize,
 }
 
 impl TaskRecord {
@@ -125,9 +130,9 @@ pub struct WorkAttempt {
 pub struct WorkCandidate {
     /// What the agent wrote.
     pub answer: String,
-    /// Whether it was cut because it reached the limit of tokens.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_cut: bool,
+    /// Why it was cut, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<FinishReason>,
     /// What was found about it; `None` until it is evaluated.
     pub evaluation: Option<CandidateEvaluation>,
 }
@@ -135,8 +140,8 @@ pub struct WorkCandidate {
 impl WorkCandidate {
     /// One that is not evaluated yet.
     pub(super) fn new(written: Written) -> WorkCandidate {
-        let is_cut = !written.finish_reason.is_complete();
-        WorkCandidate { answer: written.text, is_cut, evaluation: None }
+        let cut = written.cut();
+        WorkCandidate { answer: written.text, cut, evaluation: None }
     }
 }
 
@@ -240,6 +245,7 @@ impl TaskStore {
             files: BTreeMap::new(),
             tests_before: None,
             notes: Vec::new(),
+            learned: 0,
         };
         let folder = self.folder_of(record.id);
         create_private_folder(&folder).map_err(file_error(&folder))?;

@@ -1,7 +1,7 @@
 //! What a person decides about a task that waits for them.
 
 use super::delivery;
-use super::learned::{LEARNED, learn};
+use super::learned::keep_lessons;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, file_error};
 use super::staging::Staging;
 use crate::TaskPhase;
@@ -49,10 +49,8 @@ impl TaskStore {
                 record.state = TaskState::Accepted;
             }
         }
+        keep_lessons(&mut record, note);
         self.save(&record)?;
-        if record.state != TaskState::Rejected || note.is_some() {
-            learn(&record).map_err(file_error(&record.workspace.join(LEARNED)))?;
-        }
         Ok(record)
     }
 }

@@ -10,7 +10,7 @@ use hone_protocol::{
 
 use super::delivery;
 use super::exploring::WorkToolCall;
-use super::learned::{LEARNED, learn};
+use super::learned::keep_lessons;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
 use super::staging::Staging;
 use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
@@ -84,7 +84,8 @@ impl TaskRunner {
                 TaskState::Working => run.step(&mut record, heard)?,
                 TaskState::Delivering => run.deliver(&mut record)?,
                 TaskState::Waiting | TaskState::Accepted => {
-                    learn(&record).map_err(file_error(&record.workspace.join(LEARNED)))?;
+                    keep_lessons(&mut record, None);
+                    self.store.save(&record)?;
                     return Ok(record);
                 }
                 TaskState::Rejected => return Ok(record),

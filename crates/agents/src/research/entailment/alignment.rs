@@ -12,7 +12,7 @@ const DIRECTIONS: [&str; 19] = [
     "by", "without", "than", "except", "instead", "because",
 ];
 /// Verbs behind which stands what somebody says or thinks, and not what is so.
-const REPORTING: [&str; 17] = [
+const REPORTING: [&str; 27] = [
     "expect",
     "believe",
     "claim",
@@ -30,6 +30,33 @@ const REPORTING: [&str; 17] = [
     "propose",
     "intend",
     "according",
+    "deny",
+    "doubt",
+    "dispute",
+    "refute",
+    "stop",
+    "avoid",
+    "consider",
+    "refuse",
+    "pretend",
+    "imagine",
+];
+/// Words before a noun with which it is something else: the former mayor, the vice president.
+const CHANGING: [&str; 14] = [
+    "former",
+    "ex",
+    "vice",
+    "deputy",
+    "acting",
+    "future",
+    "alleged",
+    "fake",
+    "proposed",
+    "planned",
+    "assistant",
+    "honorary",
+    "so-called",
+    "would-be",
 ];
 /// Words of time, which may stand anywhere in a clause.
 const TIMES: [&str; 16] = [
@@ -204,7 +231,8 @@ impl Match<'_> {
         (first.unwrap_or(0)..last.unwrap_or(0)).filter(|at| !self.is_matched(*at))
     }
 
-    /// Whether no name is left out that may be the subject, and no verb of saying or thinking.
+    /// Whether no name is left out that may be the subject, no verb of saying or thinking, and no word that makes something else
+    /// of the noun behind it.
     fn skips_nothing(&self) -> bool {
         let has_name = self.claim.iter().any(|word| word.is_name);
         let is_other_name = |at: usize| {
@@ -212,13 +240,14 @@ impl Match<'_> {
                 || self.source.get(at + 1).is_some_and(|next| next.follows && next.is_name);
             has_name && self.source[at].is_name && self.preposition(at).is_none() && !is_joined
         };
-        let is_reporting = |word: &Word| match &word.value {
-            Value::Text(form) => form.is_one_of(&REPORTING),
+        let is_one_of = |word: &Word, words: &[&str]| match &word.value {
+            Value::Text(form) => form.is_one_of(words),
             _ => false,
         };
         let last = self.places.iter().max().copied().unwrap_or(0);
-        let reports = (0..last).any(|at| !self.is_matched(at) && is_reporting(&self.source[at]));
-        !reports && !self.skipped().any(is_other_name)
+        let is_telling = |word: &Word| is_one_of(word, &REPORTING) || is_one_of(word, &CHANGING);
+        let tells = (0..last).any(|at| !self.is_matched(at) && is_telling(&self.source[at]));
+        !tells && !self.skipped().any(is_other_name)
     }
 }
 

@@ -141,13 +141,34 @@ pub(super) fn is_participle(token: &Token) -> bool {
         || token.is(&["cut", "put", "set", "read", "let", "cost", "hit", "shut", "found"])
 }
 
-/// Whether a clause has a finite verb from `at` on, and where the first one is.
+/// Where a clause has its first finite verb.
 pub(super) fn first_verb(clause: &[Token]) -> Option<usize> {
-    (0..clause.len()).find(|at| is_verb(clause, *at))
+    let have_verbs = beginnings_with_verbs(clause);
+    (0..clause.len()).find(|at| is_verb_behind(clause, *at, have_verbs[*at]))
 }
 
 /// Whether the word here is a finite verb, as far as its form and its neighbours tell.
 pub(super) fn is_verb(clause: &[Token], at: usize) -> bool {
+    let Some(before) = clause.get(..at) else { return false };
+    is_verb_behind(clause, at, first_verb(before).is_some())
+}
+
+/// For each number of words, whether a clause that ended there would have a finite verb.
+fn beginnings_with_verbs(clause: &[Token]) -> Vec<bool> {
+    // Whether a word is a verb depends on the two behind it, so only the last three of a beginning are uncertain.
+    const UNCERTAIN: usize = 3;
+    let (mut found, mut have_verbs) = (false, vec![false]);
+    for end in 1..=clause.len() {
+        let beginning = &clause[..end];
+        let from = end.saturating_sub(UNCERTAIN);
+        found = found || (from > 0 && is_verb_behind(beginning, from - 1, have_verbs[from - 1]));
+        have_verbs.push(found || (from..end).any(|at| is_verb_behind(beginning, at, have_verbs[at])));
+    }
+    have_verbs
+}
+
+/// Whether the word here is a finite verb, behind words that have one or not.
+fn is_verb_behind(clause: &[Token], at: usize, has_verb: bool) -> bool {
     let Some(token) = clause.get(at) else { return false };
     if is_auxiliary(token) {
         return !token.is(&["be", "been", "being", "having"]);
@@ -171,14 +192,14 @@ pub(super) fn is_verb(clause: &[Token], at: usize) -> bool {
         // "The mill, built in 1792" and "the mill built by Anna" say nothing about the mill yet.
         let has_agent = next.is_some_and(|next| next.is(&["by"])) && !clause.get(at + 2).is_some_and(is_number);
         let is_reduced = has_agent || before.is_some_and(|before| before.is(&[","]));
-        return before.is_some() && (!is_reduced || first_verb(&clause[..at]).is_some());
+        return before.is_some() && (!is_reduced || has_verb);
     }
-    is_present(clause, at, before, next)
+    is_present(clause, at, before, has_verb)
 }
 
 /// Whether the word is a verb in the present: `covers` behind a noun, `breed` behind a plural, `knead` at the beginning.
-fn is_present(clause: &[Token], at: usize, before: Option<&Token>, next: Option<&Token>) -> bool {
-    let token = &clause[at];
+fn is_present(clause: &[Token], at: usize, before: Option<&Token>, has_verb: bool) -> bool {
+    let (token, next) = (&clause[at], clause.get(at + 1));
     let opens = |next: &Token| is_determiner(next) || is_number(next) || is_pronoun(next);
     let begins = before.is_none_or(|before| before.is(&["and", "but", ",", ";", ":", "please"]));
     let is_many = clause[..at].iter().any(|token| is_number(token) || token.is(&["these", "those", "all", "many"]));
@@ -201,7 +222,7 @@ fn is_present(clause: &[Token], at: usize, before: Option<&Token>, next: Option<
                 && !next.is_mark()
                 && !is_verb_next
         }
-        (false, true) => first_verb(&clause[..at]).is_none() && !next.is_mark(),
+        (false, true) => !has_verb && !next.is_mark(),
         _ => false,
     }
 }

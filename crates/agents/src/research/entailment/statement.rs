@@ -60,13 +60,14 @@ pub(super) enum Qualifier {
     Possibly,
     Necessarily,
     Hypothetically,
+    Future,
     Often,
     Always,
     Rarely,
 }
 
 /// Phrases that qualify, the longest first.
-const QUALIFIERS: [(&str, Qualifier); 65] = [
+const QUALIFIERS: [(&str, Qualifier); 66] = [
     ("no more than", Qualifier::AtMost),
     ("not more than", Qualifier::AtMost),
     ("no fewer than", Qualifier::AtLeast),
@@ -90,6 +91,7 @@ const QUALIFIERS: [(&str, Qualifier); 65] = [
     ("none", Qualifier::Not),
     ("neither", Qualifier::Not),
     ("nor", Qualifier::Not),
+    ("will", Qualifier::Future),
     ("nobody", Qualifier::Not),
     ("nothing", Qualifier::Not),
     ("without", Qualifier::Not),

@@ -29,8 +29,11 @@ const ABBREVIATIONS: [&str; 16] =
 
 /// The sentences of a text. A heading, an item of a list and a row of a table each end one, too.
 pub(super) fn sentences(text: &str) -> Vec<Vec<Token>> {
-    let sentences = blocks(text).iter().flat_map(|block| divided(block)).map(tokens).collect::<Vec<_>>();
-    sentences.into_iter().filter(|sentence| sentence.iter().any(|token| !token.is_mark())).collect()
+    let blocks = blocks(text);
+    // A question says nothing.
+    let said =
+        blocks.iter().flat_map(|block| divided(block)).filter(|sentence| !sentence.trim_end().ends_with(['?', '？']));
+    said.map(tokens).filter(|sentence| sentence.iter().any(|token| !token.is_mark())).collect()
 }
 
 /// Lines that belong together, each with single spaces and number words as figures.
