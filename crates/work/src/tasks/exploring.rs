@@ -4,7 +4,7 @@ use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::overview::{list_of, paths_of, shortened as shortened_list};
+use super::overview::{lines_that_fit, list_of, paths_of};
 use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
@@ -97,7 +97,7 @@ impl Explorer<'_> {
         match (listed.is_empty(), folder) {
             (true, _) => format!("there are no files in {folder:?}"),
             (false, "") => list_of(&listed, self.most_bytes),
-            (false, _) => shortened_list(paths_of(&listed), self.most_bytes),
+            (false, _) => lines_that_fit(paths_of(&listed), self.most_bytes),
         }
     }
 
@@ -124,25 +124,27 @@ impl Explorer<'_> {
 
     fn search(&self, text: &str, folder: &str) -> String {
         let wanted = text.to_lowercase();
-        let (mut found, mut n_found, mut n_bytes) = (String::new(), 0, 0);
+        let (mut found, mut rest) = (String::new(), String::new());
+        let (mut n_found, mut n_shown, mut n_bytes) = (0, 0, 0);
         for file in self.files.listed().iter().filter(|file| is_in(&file.path, folder)) {
             n_bytes += file.bytes;
             if n_bytes > MOST_SEARCHED {
-                found.push_str("[the files after this one were not searched: name a folder]\n");
+                rest = format!("; {} and the files after it were not searched: name a folder", file.path);
                 break;
             }
             let Some(content) = self.files.text(&file.path) else { continue };
             for (index, line) in content.lines().enumerate().filter(|(_, line)| line.to_lowercase().contains(&wanted)) {
                 n_found += 1;
-                if n_found <= MOST_FOUND && found.len() < self.most_bytes {
+                if n_shown < MOST_FOUND && found.len() < self.most_bytes {
+                    n_shown += 1;
                     let line: String = line.trim().chars().take(LONGEST_LINE).collect();
                     found.push_str(&format!("{}:{}: {line}\n", file.path, index + 1));
                 }
             }
         }
         match n_found {
-            0 => format!("no line contains {text:?}"),
-            n => format!("{n} lines contain it, of which the first are shown:\n{found}"),
+            0 => format!("no line contains {text:?}{rest}"),
+            n => format!("{n_shown} of {n} lines that contain it{rest}:\n{found}"),
         }
     }
 }
@@ -189,7 +191,7 @@ mod tests {
         check("read", json!({ "path": "../x" }), "../x is no text file of the workspace");
         check("read", json!({ "path": "b.txt", "first_line": 9 }), "b.txt has 1 lines");
         check("read", json!({}), "read needs a path");
-        let found = "2 lines contain it, of which the first are shown:\nb.txt:1: two\nsrc/a.py:2: Two\n";
+        let found = "2 of 2 lines that contain it:\nb.txt:1: two\nsrc/a.py:2: Two\n";
         check("search", json!({ "text": "two" }), found);
         check("search", json!({ "text": "four" }), "no line contains \"four\"");
         check("run_tests", json!({}), "1 of 2 tests fail");

@@ -247,11 +247,11 @@ pub(crate) fn list_of(listed: &[ListedFile], most: usize) -> String {
     if by_folder.len() <= most {
         return by_folder;
     }
-    shortened(folders(listed, |path| path.split_once('/').map_or("", |(top, _)| top)), most)
+    lines_that_fit(folders(listed, |path| path.split_once('/').map_or("", |(top, _)| top)), most)
 }
 
-/// The lines of a list that fit, and how many do not.
-pub(crate) fn shortened(list: String, most: usize) -> String {
+/// The first lines of a list, as many as fit, and how many are left out.
+pub(crate) fn lines_that_fit(list: String, most: usize) -> String {
     if list.len() <= most {
         return list;
     }
@@ -352,6 +352,9 @@ mod tests {
             (0..50).map(|number| ListedFile { path: format!("src/{}/{number}.rs", number % 2), bytes: 100 }).collect();
         assert_eq!(list_of(&listed, 100), "src/0/ (25 files, 2.5 KB)\nsrc/1/ (25 files, 2.5 KB)\n");
         assert_eq!(list_of(&listed, 30), "src/ (50 files, 5.0 KB)\n");
-        assert_eq!(shortened(paths_of(&listed), 50), "src/0/0.rs (100 bytes)\nsrc/1/1.rs (100 bytes)\n[48 more]\n");
+        assert_eq!(
+            lines_that_fit(paths_of(&listed), 50),
+            "src/0/0.rs (100 bytes)\nsrc/1/1.rs (100 bytes)\n[48 more]\n"
+        );
     }
 }
