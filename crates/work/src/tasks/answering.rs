@@ -92,7 +92,7 @@ impl TaskRun<'_> {
     ) -> Result<Vec<Written>, TaskError> {
         let task = record.assignment.clone();
         let agent = record.attempts.last().map_or_else(String::new, |attempt| attempt.agent.clone());
-        let room = prompt_bytes(self.runner.author.context_tokens(&agent), phase.max_tokens);
+        let room = prompt_bytes(self.runner.author.context_tokens(&agent), self.tokens_to_write(phase));
         let mut rounds = ToolRounds::new(ToolLimits { rounds: phase.tool_calls, calls: phase.tool_calls });
         let (mut has_tools, mut explores) = (phase.tool_calls > 0, phase.tool_calls > 0);
         let mut budget = shown_bytes(room, has_tools);
@@ -190,13 +190,17 @@ impl TaskRun<'_> {
         self.runner.request.max_tokens.map_or(phase.max_tokens, |most| most.min(phase.max_tokens))
     }
 
+    /// The most tokens of an answer with its reasoning.
+    fn tokens_to_write(&self, phase: &TaskPhase) -> usize {
+        self.most_tokens(phase) + self.runner.request.thinking.budget.unwrap_or_default()
+    }
+
     fn request(&self, agent: &str, messages: Vec<Message>, phase: &TaskPhase) -> GenerateRequest {
         let configured = &self.runner.request;
-        let most_tokens = self.most_tokens(phase);
         GenerateRequest {
             model: agent.to_owned(),
             prompt: Prompt::Chat(messages),
-            max_tokens: Some(most_tokens + configured.thinking.budget.unwrap_or_default()),
+            max_tokens: Some(self.tokens_to_write(phase)),
             ..configured.clone()
         }
     }
