@@ -30,7 +30,7 @@ pub struct IsolationReport {
     pub tokens: usize,
     /// How many requests were cancelled meanwhile.
     pub cancelled: usize,
-    /// What was not as it must be, in words.
+    /// Each violation, in words; empty if the requests are isolated.
     pub failures: Vec<String>,
 }
 
