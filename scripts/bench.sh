@@ -10,6 +10,7 @@
 #   portable-instructions     instructions per token on a processor without AVX, under an emulator
 #   arm-instructions          instructions per product on 64-bit ARM beside llama.cpp, under an emulator
 #   manipulation              how far answers that speak to their judge get
+#   memory                    what memory does to answers: impersonal and personal questions with it and without
 set -euo pipefail
 
 here=$(dirname "$0")

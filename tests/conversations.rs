@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::terminal::Terminal;
 use crate::support::{Home, Run, smollm2};
+use hone_memory::{Engram, EngramKind, Fact, MemoryOptions, MemoryStore};
+use hone_protocol::{QueryId, Response, SessionId};
 use serde_json::json;
 
 /// A home with these conversations of one exchange, which no memory knows.
@@ -75,6 +77,38 @@ fn conversations_are_renamed_exported_and_deleted() {
     check(&home.run(&["conversations", "delete", "sea", "mars"]), 1, &["no conversation \"mars\" is saved"]);
     check(&home.run(&["conversations", "delete", "sea"]), 0, &["sea is deleted"]);
     assert_eq!(home.json(&["conversations", "list", "--json"]).as_array().unwrap().len(), 1);
+}
+
+/// The answer, a fact of its question and a note made of the answer; another conversation's answer stays.
+#[test]
+fn what_came_of_a_deleted_conversation_is_forgotten_if_that_is_wanted() {
+    let home = Home::new();
+    let store = MemoryStore::open(&home.path("data/memory"), MemoryOptions::default()).unwrap();
+    let remember = |engram: Engram| {
+        store.remember(engram.clone(), None).unwrap();
+        engram.query_id
+    };
+    let response = |question: &str| Response::new(question, "Yes.", "tiny");
+    let answer = |question: &str| Engram::new(QueryId::fresh(), SessionId::fresh(), &response(question));
+    let ids = ["My boat is red, is that well?", "Does the moon move the sea?"].map(answer).map(remember);
+    let facts = vec![Fact { text: "My boat is red.".to_owned(), is_update: false, vector: None }];
+    store.add_facts(ids[0], facts).unwrap();
+    remember(Engram::note(EngramKind::Research, SessionId::fresh(), &response("What boats are there?"), vec![ids[0]]));
+    drop(store);
+    for (name, id) in [("boat", ids[0]), ("sea", ids[1])] {
+        let exchange = json!({"question": "?", "answer": "Yes.", "model": "tiny", "finish_reason": "stop",
+            "timings": hone_protocol::Timings::default(), "query_id": id});
+        let conversation = json!({"format": 1, "model": smollm2(), "system": "", "exchanges": [exchange]});
+        home.write(&format!("data/conversations/{name}.json"), conversation.to_string().as_bytes());
+    }
+    let n_remembered = || home.json(&["memory", "list", "--kind", "all", "--json"]).as_array().unwrap().len();
+    assert_eq!(n_remembered(), 4);
+    let notes = home.json(&["memory", "list", "--kind", "research", "--json"]);
+    assert_eq!((notes.as_array().unwrap().len(), &notes[0]["query"]), (1, &json!("What boats are there?")));
+    check(&home.run(&["memory", "list", "--kind", "dream"]), 2, &["there are episodic, fact, intention, research"]);
+    check(&home.run(&["conversations", "delete", "sea"]), 0, &["sea is deleted", "1 memory of it stay"]);
+    check(&home.run(&["conversations", "delete", "boat", "--forget"]), 0, &["boat is deleted", "3 memories forgotten"]);
+    assert_eq!(n_remembered(), 1);
 }
 
 #[test]

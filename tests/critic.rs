@@ -79,10 +79,12 @@ fn the_modes_are_set_at_run_time() {
         let status = home.json(&["critic", "status", "--json"]);
         ["intention", "research"].map(|gate| status["gates"][gate]["mode"].as_str().unwrap().to_owned())
     };
-    assert_eq!(modes(&home), ["soft", "hard"], "as shipped");
+    assert_eq!(modes(&home), ["soft", "soft"], "as shipped: what has not passed its examination is soft");
     let critic = &home.json(&["critic", "status", "--json"])["critic"];
     assert!(critic["obstacle"].as_str().unwrap().contains("is not installed"), "{critic}");
     assert!(succeed(&home, &["critic", "status"]).starts_with("critic: none (model `prometheus:7b` is not installed"));
+    let home = home.variable("HONE_CRITIQUE_EXAMINATION", "false");
+    assert_eq!(modes(&home), ["soft", "hard"], "as configured");
     for (command, mode) in [("bypass", "off"), ("soft", "soft"), ("hard", "hard")] {
         succeed(&home, &["critic", command]);
         assert_eq!(modes(&home), [mode; 2]);

@@ -35,7 +35,7 @@ fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examinatio
         assert_eq!(run.code, i32::from(!has_verdict), "{}", run.stderr);
         if has_verdict {
             let reason = result["disregarded"].as_str().unwrap();
-            assert!(reason.contains("has not taken its examination"), "{reason}");
+            assert!(reason.contains("has not taken the critic's examination"), "{reason}");
         }
     }
 }

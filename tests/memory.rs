@@ -34,6 +34,7 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         respondent_id: RespondentId::A,
         model: "smollm2:135m".into(),
         sampling: SamplingOptions::default(),
+        thinking: false,
         finish_reason: None,
         intent: None,
         entities: Vec::new(),
@@ -202,9 +203,7 @@ fn grades_and_comparisons_are_marked_wherever_they_are_shown() {
     let listed = home.run(&["memory", "list"]).stdout;
     assert!(["◇ 5/5", "○ 2/5", "● 4/5"].iter().all(|mark| listed.contains(mark)), "{listed}");
     let shown = home.run(&["memory", "show", &id(2).to_string()]).stdout;
-    assert!(
-        shown.contains("○ the better of two (log-odds of A +0.00, both orders agree, by smollm2:135m (self-graded))")
-    );
+    assert!(shown.contains("○ the better of two (50 % for A, both orders agree, by smollm2:135m (self-graded))"));
     let exported: Vec<Value> =
         home.run(&["memory", "export"]).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |number: u64| exported.iter().find(|it| it.to_string().contains(&id(number).to_string())).unwrap();

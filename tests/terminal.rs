@@ -83,9 +83,9 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     terminal.type_text("/why\r");
     terminal.wait_for("grade since", |lines| is_explained(lines, "2]Isicecold?", &["grade○", "(self-graded)"]));
     terminal.type_text("/why 1\r");
-    let of_both = ["grade○", "respondentB○", "comparedbetter", "log-odds", "orders"];
-    let of_both_worse = ["grade○", "respondentB○", "comparedworse", "log-odds", "orders"];
-    let of_both_even = ["grade○", "respondentB○", "comparedasgood", "log-odds", "orders"];
+    let of_both = ["grade○", "respondentB○", "comparedbetter", "%forA", "orders"];
+    let of_both_worse = ["grade○", "respondentB○", "comparedworse", "%forA", "orders"];
+    let of_both_even = ["grade○", "respondentB○", "comparedasgood", "%forA", "orders"];
     terminal.wait_for("comparison", |lines| {
         [of_both, of_both_worse, of_both_even].iter().any(|parts| is_explained(lines, "1]Isfirehot?", parts))
     });

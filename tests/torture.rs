@@ -14,3 +14,4 @@ mod kills;
 mod ordeal;
 mod power;
 mod remembered;
+mod servers;

@@ -147,7 +147,7 @@ fn two_answers_are_compared_in_both_orders() {
     let swapped = home.json(&["compare", "--query", QUERY, "--a", "Paris", "--b", ANSWER, "--json"]);
     assert!((swapped["log_odds"].as_f64().unwrap() + log_odds).abs() < 0.05, "{preference} {swapped}");
     let shown = home.run(&arguments);
-    assert!(shown.stdout.contains("log-odds of A") && shown.code == 0, "{}{}", shown.stdout, shown.stderr);
+    assert!(shown.stdout.contains("% for A") && shown.code == 0, "{}{}", shown.stdout, shown.stderr);
 }
 
 #[track_caller]

@@ -238,7 +238,10 @@ test("conversations are searched, renamed, exported and deleted", async () => {
   await page.getByLabel("More for Rainbow").click();
   await page.getByRole("button", { name: "Delete" }).click();
   await checkAccessibility("a dialog");
+  await page.getByLabel("Also forget what is remembered of it").check();
+  const removal = page.waitForResponse((response) => response.url().includes("?forget=true"));
   await page.locator("#confirm-yes").click();
+  assert.equal((await (await removal).json()).forgotten > 0, true, "what came of it is forgotten");
   await page.waitForFunction(() => document.querySelectorAll("#conversations li").length === 0);
   assert.equal(await page.locator("#title").innerText(), "New conversation");
   assert.equal(await entries.count(), 0);

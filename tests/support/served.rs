@@ -1,6 +1,6 @@
 //! A running `hone serve`, and what its clients send.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 
@@ -21,13 +21,7 @@ impl Served {
     }
 
     pub(crate) fn start_in(home: Home, arguments: &[&str]) -> Served {
-        let model = smollm2();
-        let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
-        let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
+        let (process, address) = serve(&home, arguments);
         Served { process, address, home }
     }
 
@@ -42,15 +36,31 @@ impl Served {
     }
 
     pub(crate) fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
-        let (host, body) = (&self.address, body.to_string());
-        let mut stream = TcpStream::connect(host).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{kind}{body}").as_bytes()).unwrap();
-        stream
+        connect(&self.address, method, path, body).unwrap()
     }
+}
+
+/// Starts a server, and waits for its address.
+pub(crate) fn serve(home: &Home, arguments: &[&str]) -> (Child, String) {
+    let model = smollm2();
+    let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
+    let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
+    (process, address)
+}
+
+/// Sends a request to a server.
+pub(crate) fn connect(host: &str, method: &str, path: &str, body: &Value) -> io::Result<TcpStream> {
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(format!("{head}{kind}{body}").as_bytes())?;
+    Ok(stream)
 }
 
 impl Drop for Served {

@@ -158,15 +158,19 @@ impl BacklogAgent {
 
     fn grade(&self, idle: Idle, engram: Engram) -> State {
         let task = GradeTask { query: engram.query.clone(), answer: engram.answer.clone(), reference: None };
-        let run = self.parts.judge.start(task, &engram.model);
+        let run = self.judge_of(&engram).start(task, &engram.model);
         State::Grading(idle.act(StartGrade), Box::new(EngramAtJudge { engram, run }))
+    }
+
+    fn judge_of(&self, engram: &Engram) -> Jury {
+        self.parts.judge.clone().of_owner(engram.owner)
     }
 
     /// Compares an answer of respondent B with that of A, where there is one.
     fn compare_or_not(&mut self, idle: Idle, engram: Engram) -> State {
         match self.pair_of(&engram) {
             Ok(Some(pair)) => {
-                let run = self.parts.judge.start(pair.task(), &pair.a.model);
+                let run = self.judge_of(&engram).start(pair.task(), &pair.a.model);
                 State::Comparing(idle.act(StartPairwise), Box::new(EngramPairAtJudge { engram, pair, run }))
             }
             Ok(None) => {

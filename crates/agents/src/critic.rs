@@ -1,8 +1,8 @@
 //! The critic agent: has what is remembered reviewed while nobody waits for anything.
 //!
 //! Texts that no critic has seen are taken up one after the other, those first that were recalled most often, and of these the
-//! newest. As soon as somebody asks something the agent drops what the critic is doing. Texts that the critic wrote itself, and
-//! those about which it came to no decision, are left to `hone critic vet`.
+//! newest. As soon as somebody asks something the agent drops what the critic is doing. Texts of a type for which it has not passed
+//! its examination, those that it wrote itself, and those about which it came to no decision, are left to `hone critic vet`.
 
 pub(crate) mod states;
 
@@ -15,8 +15,8 @@ use hone_bus::{Agent, Inbox, Wakeup};
 use hone_judging::{CritiqueSettings, Judge, Review, critique_result};
 use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore};
 use hone_protocol::{
-    CriticMode, CritiqueResult, Envelope, GenerationEvent, Lane, Payload, Prospect, QueryId, Subject, Timestamp,
-    with_causes,
+    ContentType, CriticMode, CritiqueResult, Envelope, GenerationEvent, Lane, Payload, Prospect, QueryId, Subject,
+    Timestamp, with_causes,
 };
 
 use self::states::{Decide, EngramAtCritic, Idle, Reviewing, StartReview, State, Withdraw};
@@ -50,6 +50,22 @@ pub struct BackgroundCritic {
     pub judge: Judge,
     /// What it is asked, and how much its word counts.
     pub settings: Arc<CritiqueSettings>,
+    /// Says why its word counts for nothing about texts of a type; see [`Criticize::unproven`].
+    pub unproven: Unproven,
+}
+
+/// See [`Criticize::unproven`].
+pub type Unproven = Arc<dyn Fn(ContentType) -> Option<String> + Send + Sync>;
+
+impl Criticize for BackgroundCritic {
+    fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult {
+        let review = self.judge.judge(self.settings.task(kind, content, context), "");
+        critique_result(kind, &review, self.unproven(kind).as_deref())
+    }
+
+    fn unproven(&self, kind: ContentType) -> Option<String> {
+        (self.unproven)(kind)
+    }
 }
 
 /// What the agent needs from outside.
@@ -78,15 +94,6 @@ pub(crate) enum Event {
     Rest,
 }
 
-/// Stands for the critic where it is asked by the agent itself.
-struct Unasked;
-
-impl Criticize for Unasked {
-    fn criticize(&self, _: hone_protocol::ContentType, _: &str, _: &str) -> CritiqueResult {
-        CritiqueResult::default()
-    }
-}
-
 impl CriticAgent {
     pub(crate) fn new(mut parts: CriticParts) -> Self {
         parts.critic.judge = parts.critic.judge.in_lane(Lane::Batch).of_unknown_authors();
@@ -96,8 +103,8 @@ impl CriticAgent {
     }
 
     fn keeper(&self) -> Gatekeeper<'_> {
-        let (store, settings) = (&self.parts.store, &*self.parts.critic.settings);
-        Gatekeeper { store, critic: &Unasked, settings, is_batch: true, clock: &Timestamp::now }
+        let CriticParts { store, critic } = &self.parts;
+        Gatekeeper { store, critic, settings: &critic.settings, is_batch: true, clock: &Timestamp::now }
     }
 
     fn receive(&mut self, message: &Envelope) {
@@ -150,7 +157,8 @@ impl CriticAgent {
         pending.sort_by_key(|engram| std::cmp::Reverse(recalled.get(&engram.query_id).copied().unwrap_or_default()));
         for engram in pending {
             let (kind, keeper) = (content_type(engram.kind), &vetter.gatekeeper);
-            if keeper.mode(kind)? != CriticMode::Off && keeper.refusal(kind)?.is_none() {
+            let counts = keeper.mode(kind)? != CriticMode::Off && keeper.critic.unproven(kind).is_none();
+            if counts && keeper.refusal(kind)?.is_none() {
                 let context = vetter.context(&engram)?;
                 return Ok(Some((engram, context)));
             }
@@ -160,7 +168,7 @@ impl CriticAgent {
 
     /// Whether this critic is the one for a text, did not write it, and has not failed at it.
     fn may_review(&self, engram: &Engram) -> bool {
-        let BackgroundCritic { judge, settings } = &self.parts.critic;
+        let BackgroundCritic { judge, settings, .. } = &self.parts.critic;
         let model = judge.settings().model.as_str();
         let is_its = settings.critic_of(&engram.model).is_none_or(|critic| critic == model);
         is_its && engram.model != model && !self.failed.contains(&engram.query_id)
@@ -191,7 +199,7 @@ impl CriticAgent {
 
     fn conclude(&mut self, reviewing: Reviewing, engram: &Engram, review: &Review) -> Idle {
         let kind = content_type(engram.kind);
-        let result = critique_result(kind, review, None);
+        let result = critique_result(kind, review, self.parts.critic.unproven(kind).as_deref());
         if result.judging.prospect() == Some(Prospect::Failed) {
             tracing::info!("the critic failed: {}", result.judging.failure.unwrap_or_default());
             self.failed.insert(engram.query_id);

@@ -5,11 +5,9 @@
 
 use std::time::Duration;
 
-use hone_judging::CritiqueSettings;
+use hone_judging::{CritiqueSettings, keeps_out};
 use hone_memory::{Criticized, CritiqueRecord, Engram, MemoryError, MemoryStore, Vetting};
-use hone_protocol::{
-    ContentType, CriticDecision, CriticMode, CritiqueLevel, CritiqueResult, Prospect, Timestamp, VettingState,
-};
+use hone_protocol::{ContentType, CriticDecision, CriticMode, CritiqueResult, Prospect, Timestamp, VettingState};
 
 /// An hour, in milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
@@ -18,6 +16,10 @@ const HOUR: u64 = 60 * 60 * 1_000;
 pub trait Criticize: Sync {
     /// Criticizes a text that `context` has led to. Failures are part of the result.
     fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult;
+
+    /// Why what it says of texts of this type counts for nothing, such as that it has not passed its examination; `None` if
+    /// it counts.
+    fn unproven(&self, kind: ContentType) -> Option<String>;
 }
 
 /// Decides what counts as long-term memory.
@@ -71,12 +73,17 @@ impl Decided {
 }
 
 impl Gatekeeper<'_> {
-    /// How much the critic's word counts now: as a person has set it, or as it is configured.
+    /// How much the critic's word counts now: as a person has set it, or as it is configured; one that has not been proven to
+    /// be any good is at most soft.
     ///
     /// # Errors
     /// When memory cannot be read.
     pub fn mode(&self, kind: ContentType) -> Result<CriticMode, MemoryError> {
-        Ok(self.store.critic_override()?.unwrap_or_else(|| self.settings.mode(kind)))
+        let configured = || match self.settings.mode(kind) {
+            CriticMode::Hard if self.critic.unproven(kind).is_some() => CriticMode::Soft,
+            mode => mode,
+        };
+        Ok(self.store.critic_override()?.unwrap_or_else(configured))
     }
 
     /// Why the critic is not asked about a text of this type now; `None` if it is.
@@ -175,11 +182,10 @@ impl Gatekeeper<'_> {
     }
 }
 
-/// Whether a critique keeps its text out of long-term memory: a summary that distorts is worse than its sources, so a
-/// major flaw is enough there.
+/// Whether a critique keeps its text out of long-term memory.
 fn blocks(result: &CritiqueResult) -> bool {
-    let is_major = result.content_type == ContentType::Consolidation && result.level == Some(CritiqueLevel::Major);
-    result.should_block || (is_major && result.disregarded.is_none())
+    let keeps_it_out = result.level.is_some_and(|level| keeps_out(result.content_type, level));
+    result.should_block || (keeps_it_out && result.disregarded.is_none())
 }
 
 fn decided(mode: CriticMode, result: CritiqueResult) -> Decided {

@@ -84,7 +84,7 @@ impl JudgeAgent {
 
     fn start_grade(&self, graded: &Graded) -> JuryRun<GradeTask> {
         let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
-        self.judge.start(task, &graded.model)
+        self.judge.clone().of_owner(graded.topic.owner).start(task, &graded.model)
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
@@ -130,7 +130,8 @@ impl JudgeAgent {
             let next = self.pairs.lock().begin();
             match next {
                 Some(NextPair::Compare(pair)) => {
-                    let run = self.judge.start(pair.task(), &pair.a.model);
+                    let judge = self.judge.clone().of_owner(pair.a.topic.owner);
+                    let run = judge.start(pair.task(), &pair.a.model);
                     return State::Comparing(idle.act(StartPairwise), Box::new(PairAtJudge { pair, run }));
                 }
                 Some(NextPair::GiveUp(pair)) => self.leave_uncompared(&pair, FAILED),

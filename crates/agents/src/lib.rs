@@ -32,6 +32,7 @@ mod notes;
 mod recall;
 mod recorder;
 mod remembering;
+mod repetition;
 pub mod research;
 mod settings;
 mod statements;
@@ -42,7 +43,7 @@ mod topic;
 
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
-pub use critic::BackgroundCritic;
+pub use critic::{BackgroundCritic, Unproven};
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
 pub use exchange::{Exchange, ExchangeChange, Expected, RespondentReply};
 pub use gatekeeping::{CriticRefusal, Criticize, Decided, Gatekeeper};

@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use hone_judging::fill;
-use hone_memory::{Filters, MemoryStore, RecallQuestion, Whose, WithinScope};
-use hone_protocol::{Embed, Message, OwnerId, Query, RecalledEngram, Role, Tool, ToolCall, with_causes};
+use hone_memory::{Filters, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
+use hone_protocol::{Embed, Message, OwnerId, Query, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::notes::quoted;
+use crate::repetition::repeats;
 use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, shortened};
+
+/// How many blocked texts near a question are compared with what is recalled for it, and how near they are.
+const BLOCKED: usize = 16;
+const NEAR_BLOCKED: f32 = 0.3;
 
 /// The tool's name.
 const TOOL: &str = "search_memory";
@@ -27,7 +32,8 @@ pub struct Recaller {
 
 impl Recaller {
     /// What memory holds of the owner about `search`, best first: facts that the person stated and exchanges that may help. Left out
-    /// is what was cut short, stopped, marked bad or not shown, and what the `conversation` holds already. A failure is
+    /// is what was cut short, stopped, marked bad or not shown, what says again what a critic has blocked, and what the
+    /// `conversation` holds already. A failure is
     /// logged and finds nothing: an answer without recollections is better than none.
     pub fn search(&self, search: &str, conversation: &[Message], owner: Option<OwnerId>) -> Vec<RecalledEngram> {
         let found = self.question(search, conversation).and_then(|question| {
@@ -41,12 +47,36 @@ impl Recaller {
                 unhelpful: self.settings.unhelpful.clone(),
                 ..Filters::default()
             };
-            self.store.recall(question, self.settings.n_recalled, &filters).map_err(|error| with_causes(&error))
+            let vector = question.vector.clone();
+            let found = self.store.recall(question, self.settings.n_recalled, &filters);
+            found.and_then(|found| self.without_repetitions(found, &vector, owner)).map_err(|error| with_causes(&error))
         });
         found.unwrap_or_else(|error| {
             tracing::error!("memory cannot be searched: {error}");
             Vec::new()
         })
+    }
+
+    /// The answers among these that do not say again what a critic has blocked.
+    fn without_repetitions(
+        &self,
+        mut found: Vec<RecalledEngram>,
+        question: &[f32],
+        owner: Option<OwnerId>,
+    ) -> Result<Vec<RecalledEngram>, MemoryError> {
+        if found.iter().all(|engram| engram.is_fact) {
+            return Ok(found);
+        }
+        let blocked = Filters {
+            whose: Whose::Of(owner),
+            vetting: Some(VettingState::Blocked),
+            notes: true,
+            min_similarity: Some(NEAR_BLOCKED),
+            ..Filters::default()
+        };
+        let blocked = self.store.search(question, BLOCKED, &blocked)?;
+        found.retain(|engram| engram.is_fact || !blocked.iter().any(|blocked| repeats(engram, blocked)));
+        Ok(found)
     }
 
     fn question(&self, search: &str, conversation: &[Message]) -> Result<RecallQuestion, String> {
@@ -64,11 +94,22 @@ impl Recaller {
     /// conversation, so that the conversation's KV cache stays valid, and because some chat templates do not support
     /// instructions.
     pub(crate) fn in_context(&self, engrams: &[RecalledEngram], query: &str) -> String {
-        if engrams.is_empty() {
-            return query.to_owned();
-        }
-        let paragraph = fill(&self.settings.context_template, &[("memories", &self.quoted(engrams))]);
-        format!("{paragraph}\n\n{query}")
+        let (facts, exchanges): (Vec<_>, Vec<_>) = engrams.iter().cloned().partition(|engram| engram.is_fact);
+        let quoted = || fill(&self.settings.context_template, &[("memories", &self.quoted(&exchanges))]);
+        let paragraphs = [
+            (!exchanges.is_empty()).then(quoted),
+            (!facts.is_empty()).then(|| self.said_before(&facts)),
+            Some(query.to_owned()),
+        ];
+        paragraphs.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Facts in the person's own words, the most relevant one last, next to the question: a small model takes them for granted
+    /// like this, and repeats neither the marks around notes nor what the notes are said to be.
+    fn said_before(&self, facts: &[RecalledEngram]) -> String {
+        let room = self.settings.recalled_characters;
+        let said: Vec<String> = facts.iter().rev().map(|fact| as_sentence(&fact.query)).collect();
+        fill(&self.settings.facts_template, &[("facts", &shortened(&said.join(" "), room))])
     }
 
     /// The tool's description for a model.
@@ -119,6 +160,13 @@ impl Recaller {
             }
         }
     }
+}
+
+/// A statement on one line, with an end.
+fn as_sentence(statement: &str) -> String {
+    let line = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_ended = line.ends_with(['.', '!', '?', '…', '。', '！', '？']);
+    if is_ended { line } else { format!("{line}.") }
 }
 
 /// The bytes of the instructions' digest that name their scope.

@@ -2,11 +2,13 @@
 //! what is done with saved ones ([`Conversations`]).
 
 mod kept;
+mod remembered;
 mod saved;
 mod session;
 mod store;
 
 pub use kept::{Conversations, Named, OwnedConversations};
+pub use remembered::remembered_of;
 pub use saved::{ConversationEntry, ConversationError, FoundConversation, SavedConversation};
 pub use session::{Conversation, FORMAT, SavedExchange, Session};
 pub use store::{ConversationStore, fresh_name};

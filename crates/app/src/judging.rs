@@ -3,6 +3,7 @@
 mod batch;
 mod cache;
 mod claims;
+mod critic_examination;
 mod critiques;
 pub mod dataset;
 mod driver;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hone_judging::{
-    Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
+    CriticMarks, Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
 };
-use hone_protocol::{Generate, Lane};
+use hone_protocol::{ContentType, Generate, Lane, OwnerId};
 use serde_json::{Map, Value};
 
 use crate::app::App;
@@ -34,7 +35,8 @@ use crate::progress::{Activity, Progress};
 pub use batch::Summary;
 use cache::VerdictCache;
 pub use claims::ClaimJudge;
-pub use critiques::{Critic, CriticStanding, background_critic};
+pub use critic_examination::critic_model;
+pub use critiques::{Critic, CriticStanding, ExaminedCritic, background_critic};
 pub use driver::Completed;
 use driver::{Driver, Judged};
 pub use idle::{Advice, Chat, IdleExamination};
@@ -111,8 +113,13 @@ impl JudgeSession {
     ///
     /// # Errors
     /// When the judge cannot be created.
-    fn open_for_client(app: &App, generator: Arc<dyn Generate>, withdrawn: Interrupt) -> anyhow::Result<JudgeSession> {
-        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_unknown_authors();
+    fn open_for_client(
+        app: &App,
+        generator: Arc<dyn Generate>,
+        owner: Option<OwnerId>,
+        withdrawn: Interrupt,
+    ) -> anyhow::Result<JudgeSession> {
+        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_owner(owner).of_unknown_authors();
         Ok(JudgeSession::uncached(app, judge, withdrawn))
     }
 
@@ -235,6 +242,23 @@ impl JudgeSession {
     /// When the judge gives no grade.
     pub fn examine(&self, activity: &dyn Activity) -> anyhow::Result<Option<Marks>> {
         examination::examine(&self.driver(activity))
+    }
+
+    /// Examines the judge as a critic of texts of this type, and keeps its marks; `None` if a person stopped it.
+    ///
+    /// # Errors
+    /// When it cannot work, or the marks cannot be written.
+    pub fn examine_critic(
+        &self,
+        app: &App,
+        kind: ContentType,
+        activity: &dyn Activity,
+    ) -> anyhow::Result<Option<CriticMarks>> {
+        let marks = critic_examination::examine(&self.driver(activity), &app.config.critique, kind)?;
+        if let Some(marks) = &marks {
+            critic_examination::keep(app, &self.judge().settings().model, kind, marks)?;
+        }
+        Ok(marks)
     }
 
     /// Keeps the judge's marks.

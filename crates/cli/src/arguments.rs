@@ -31,12 +31,12 @@ use hone_protocol::Timestamp;
 pub(crate) use background::{DownArguments, LogsArguments, UpArguments};
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
 pub(crate) use conversations::{
-    ConversationsArguments, ConversationsCommand, ConversationsExportArguments, ConversationsRenameArguments,
-    ConversationsSearchArguments, ConversationsShowArguments,
+    ConversationsArguments, ConversationsCommand, ConversationsDeleteArguments, ConversationsExportArguments,
+    ConversationsRenameArguments, ConversationsSearchArguments, ConversationsShowArguments,
 };
 pub(crate) use critic::{
-    ConsolidateArguments, CriticArguments, CriticBlocksArguments, CriticCommand, CriticReviewArguments,
-    CriticStatsArguments, CriticVetArguments, IntentionArguments,
+    ConsolidateArguments, CriticArguments, CriticBlocksArguments, CriticCommand, CriticExamArguments,
+    CriticReviewArguments, CriticStatsArguments, CriticVetArguments, IntentionArguments,
 };
 pub(crate) use critique::CritiqueArguments;
 pub(crate) use embed::EmbedArguments;
@@ -184,7 +184,7 @@ impl Command {
     pub(crate) fn runs_a_model(&self) -> bool {
         matches!(self, Command::Report(arguments) if arguments.comparison.compare.is_some())
             || matches!(self, Command::Doctor(arguments) if arguments.isolation)
-            || matches!(self, Command::Critic(arguments) if matches!(arguments.command, CriticCommand::Vet(_)))
+            || matches!(self, Command::Critic(arguments) if matches!(arguments.command, CriticCommand::Vet(_) | CriticCommand::Exam(_)))
             || matches!(
                 self,
                 Command::Chat(_)

@@ -102,7 +102,13 @@ pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
     }
     let winner = winner.map_or_else(|| "neither".to_owned(), |winner| winner.to_string());
     let orders = if *consistent { "" } else { ", the orders disagree" };
-    format!("{winner} (log-odds of A {log_odds:+.2}{orders}, {:.1} s) {reason}", judging.seconds).trim_end().to_owned()
+    let (share, seconds) = (share_of_a(*log_odds), judging.seconds);
+    format!("{winner} ({share}{orders}, {seconds:.1} s) {reason}").trim_end().to_owned()
+}
+
+/// How likely a judge finds it that answer A is the better one.
+pub(crate) fn share_of_a(log_odds: f64) -> String {
+    format!("{:.0} % for A", 100.0 / (1.0 + (-log_odds).exp()))
 }
 
 #[cfg(test)]

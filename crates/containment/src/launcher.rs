@@ -62,6 +62,7 @@ mod unix {
 
     use super::{ContainedCommand, Launcher, Ran, RunError};
     use crate::command::{Containment, Limits};
+    use crate::scratch::Scratch;
     use crate::worker::{Order, REPORT_PLACE, Reply};
 
     /// How often it is checked whether the command is still wanted.
@@ -90,7 +91,7 @@ mod unix {
         /// # Errors
         /// When no worker can be started.
         pub fn containment(&self) -> Result<Containment, RunError> {
-            let workspace = tempfile::Builder::new().prefix("hone-command-").tempdir()?;
+            let workspace = Scratch::new()?;
             let command = ContainedCommand {
                 argv: vec!["/bin/true".to_owned()],
                 workspace: workspace.path().to_owned(),
@@ -107,7 +108,7 @@ mod unix {
             uses_namespaces: bool,
             is_cancelled: &dyn Fn() -> bool,
         ) -> Result<Reply, RunError> {
-            let scratch = tempfile::Builder::new().prefix("hone-command-").tempdir()?;
+            let scratch = Scratch::new()?;
             let private = scratch.path().join("private");
             std::fs::create_dir(&private)?;
             let mut command = command.clone();

@@ -20,6 +20,8 @@
 
 mod command;
 mod launcher;
+#[cfg(unix)]
+mod scratch;
 mod self_running;
 #[cfg(unix)]
 pub mod worker;

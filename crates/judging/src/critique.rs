@@ -20,6 +20,10 @@ pub struct CritiqueSettings {
     pub pairs: Vec<String>,
     /// Whether a model may criticize its own texts, without blocking one.
     pub self_critique: bool,
+    /// Whether a critic blocks only if it has passed its examination.
+    pub examination: bool,
+    /// The least share of right blocks with which a critic passes.
+    pub least_precision: f64,
     /// How much the critic's word counts when an exchange is reviewed.
     pub exchange_mode: CriticMode,
     /// The same for an intention.
@@ -68,6 +72,9 @@ impl CritiqueSettings {
         }
         if self.blocks_before_cooldown == 0 {
             return Err("blocks_before_cooldown must be 1 or more".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.least_precision) {
+            return Err(format!("least_precision is {}: it must be 0 to 1", self.least_precision));
         }
         if self.cooldown_minutes < 0.0 || Duration::try_from_secs_f64(self.cooldown_minutes * 60.0).is_err() {
             return Err(format!("cooldown_minutes is {}: it must be 0 or more", self.cooldown_minutes));
@@ -134,6 +141,13 @@ struct CritiqueSaid {
     level: CritiqueLevel,
 }
 
+/// Whether a text about which a critic says this is kept out of long-term memory: a summary that distorts is worse than its
+/// sources, so a major flaw is enough there.
+pub fn keeps_out(kind: ContentType, level: CritiqueLevel) -> bool {
+    let is_major = kind == ContentType::Consolidation && level == CritiqueLevel::Major;
+    is_major || level == CritiqueLevel::Block
+}
+
 /// The result of a critique. The verdict of a critic that is disregarded, for the reason given, blocks nothing.
 pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&str>) -> CritiqueResult {
     let judging = review.judging().clone();
@@ -144,7 +158,6 @@ pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&
             return CritiqueResult { content_type: kind, judging, ..CritiqueResult::default() };
         }
     };
-    let blocks = said.level == CritiqueLevel::Block;
     let validity = said.validity_score.clamp(0.0, 1.0);
     let contradiction = (said.level <= CritiqueLevel::Minor && validity < LEAST_VALIDITY)
         .then(|| format!("{NO_VERDICT} that counts: {} with a validity of {validity:.2}", said.level));
@@ -156,7 +169,7 @@ pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&
         challenges: said.challenges,
         suggested_improvements: said.suggested_improvements,
         strongest_counterargument: said.strongest_counterargument,
-        should_block: blocks && disregarded.is_none(),
+        should_block: said.level == CritiqueLevel::Block && disregarded.is_none(),
         reasoning: said.reasoning,
         disregarded,
         remarks: review.remarks("text").collect(),
@@ -247,6 +260,7 @@ mod tests {
             CritiqueSettings { per_hour: 0, ..settings.clone() },
             CritiqueSettings { blocks_before_cooldown: 0, ..settings.clone() },
             CritiqueSettings { cooldown_minutes: f64::NAN, ..settings.clone() },
+            CritiqueSettings { least_precision: f64::NAN, ..settings.clone() },
         ] {
             assert!(settings.check().is_err(), "{settings:?}");
         }

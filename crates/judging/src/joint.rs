@@ -6,6 +6,7 @@ use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, Prospect, RespondentId};
 
 use crate::comparing::winner;
+use crate::review::Review;
 use crate::settings::JudgeSettings;
 use crate::task::{Verdict, without_verdict};
 
@@ -137,6 +138,23 @@ impl JointVerdict for Grade {
         (self.spread, self.disputed) = (spread(&votes), Grade::is_disputed(&votes, limits));
         self.jury = members;
     }
+}
+
+/// Reviews are written by one judge, the first; where there are several, its word stands.
+impl JointVerdict for Review {
+    fn joint(votes: &[&Juror<Self>], _: DisagreementLimits) -> Self {
+        votes.first().map(|vote| vote.verdict.clone()).unwrap_or_default()
+    }
+
+    fn is_disputed(_: &[&Juror<Self>], _: DisagreementLimits) -> bool {
+        false
+    }
+
+    fn members(&self) -> &[Juror<Self>] {
+        &[]
+    }
+
+    fn keep(&mut self, _: Vec<Juror<Self>>, _: DisagreementLimits) {}
 }
 
 impl JointVerdict for Preference {

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hone_protocol::{
-    Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
+    Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, OwnerId, Prompt, Role, SamplingOptions,
     ThinkingOptions,
 };
 
@@ -26,6 +26,8 @@ use crate::standing::Standings;
 pub struct Judge {
     shared: Arc<JudgeParts>,
     lane: Lane,
+    /// Who may find in the KV cache what is computed for its verdicts, besides the person at the terminal.
+    owner: Option<OwnerId>,
     /// Whether the author of the answers is unknown, so that they count as nobody's own.
     is_author_unknown: bool,
     profile: Arc<JudgeProfile>,
@@ -62,12 +64,17 @@ impl Judge {
         let shared = JudgeParts { generator, settings, key, likelihood, standings, has_told };
         let (shared, profile, rubric) = (Arc::new(shared), Arc::new(profile), Arc::new(rubric));
         let stand_in = Arc::clone(&profile);
-        Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in, rubric })
+        Ok(Judge { shared, lane: Lane::Background, owner: None, is_author_unknown: false, profile, stand_in, rubric })
     }
 
     /// The same judge, with its requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Judge {
         Judge { lane, ..self }
+    }
+
+    /// The same judge, for texts of this owner: how soon a verdict comes must not tell another owner what they are.
+    pub fn of_owner(self, owner: Option<OwnerId>) -> Judge {
+        Judge { owner, ..self }
     }
 
     /// The same judge, for answers whose author is unknown: the model that stands in for the judge did not write them.
@@ -159,6 +166,7 @@ impl Judge {
             logprobs: LogprobOptions { top: None, named: form.named, state: false },
             common_beginning: Some(prompt.beginning),
             lane: self.lane,
+            owner: self.owner,
             thinking: form.thinking,
             time_limit: Some(form.time_limit.unwrap_or(settings.grade_timeout)),
             conclusion_tokens: Some(form.conclusion_tokens),
@@ -178,7 +186,8 @@ impl Judge {
     pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> JudgeRequest {
         let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
         let settings = self.settings();
-        let request = GenerateRequest { lane: self.lane, time_limit: Some(settings.grade_timeout), ..request };
+        let (lane, owner, time_limit) = (self.lane, self.owner, Some(settings.grade_timeout));
+        let request = GenerateRequest { lane, owner, time_limit, ..request };
         JudgeRequest::start(&*self.shared.generator, request, answer_characters)
     }
 

@@ -5,7 +5,7 @@
 //! fit in memory together. Where they disagree, a stronger judge can be asked, whose verdict then stands.
 
 use crossbeam_channel::{Receiver, RecvError};
-use hone_protocol::{GenerationEvent, Juror, Lane};
+use hone_protocol::{GenerationEvent, Juror, Lane, OwnerId};
 
 use crate::joint::{DisagreementLimits, JointVerdict, joint_failure, verdict_of, votes};
 use crate::judge::Judge;
@@ -42,6 +42,11 @@ impl Jury {
     /// The same judges, with their requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Jury {
         self.of_each(|judge| judge.in_lane(lane))
+    }
+
+    /// The same judges, for texts of this owner; see [`Judge::of_owner`].
+    pub fn of_owner(self, owner: Option<OwnerId>) -> Jury {
+        self.of_each(|judge| judge.of_owner(owner))
     }
 
     /// The same judges, for answers whose author is unknown.

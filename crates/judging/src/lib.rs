@@ -16,6 +16,7 @@ mod bradley_terry;
 mod calibration;
 mod clustering;
 mod comparing;
+mod critic_examination;
 mod critique;
 mod examination;
 mod fallback;
@@ -60,7 +61,8 @@ pub use calibration::{
 };
 pub use clustering::clustered;
 pub use comparing::CompareTask;
-pub use critique::{CritiqueSettings, critique_result};
+pub use critic_examination::{CriticMarks, PlantedFlaw};
+pub use critique::{CritiqueSettings, critique_result, keeps_out};
 pub use examination::{Answers, Marks, Question, QuestionGrades, QuestionSet, examination_stages};
 pub use fence::FenceKey;
 pub use grading::GradeTask;

@@ -31,6 +31,8 @@ pub struct ReportRow {
     pub respondent: Option<RespondentId>,
     /// The temperature; `None` for a task.
     pub temperature: Option<f32>,
+    /// Whether the model reasoned first.
+    pub thinking: bool,
     /// The kind of task or of question.
     pub kind: Cow<'static, str>,
     /// What the score is comparable with: outcomes of tasks, or a judge and its rubric.
@@ -102,19 +104,22 @@ pub struct ScaleReport {
     pub respondents: BTreeMap<String, ScoreFigures>,
     /// Those of each kind of task.
     pub kinds: BTreeMap<String, ScoreFigures>,
-    /// Those of each model, temperature and kind of question, where there are several models or temperatures.
+    /// Those of each configuration and kind of question, where there are several configurations: models, quantizations (which
+    /// have names of their own), temperatures, with and without reasoning.
     pub configurations: Vec<ConfigurationFigures>,
     /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
     pub trend: BTreeMap<u64, ScoreFigures>,
 }
 
-/// The figures of a model at a temperature for questions of a kind.
+/// The figures of a configuration for questions of a kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConfigurationFigures {
     /// The model.
     pub model: String,
     /// Its temperature.
     pub temperature: f32,
+    /// Whether it reasoned first.
+    pub thinking: bool,
     /// The kind of question.
     pub kind: String,
     /// The figures.
@@ -194,20 +199,22 @@ fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K)
 /// The figures by configuration and kind; empty for a single configuration, whose figures by kind are those of all.
 fn configurations(rows: &[&ReportRow]) -> Vec<ConfigurationFigures> {
     // The order of the bits is that of the numbers, since a temperature is at least 0.
-    let bits = |row: &ReportRow| row.temperature.unwrap_or_default().to_bits();
-    let is_other =
-        |row: &&ReportRow| rows.first().is_some_and(|first| (&first.agent, bits(first)) != (&row.agent, bits(row)));
+    let configuration = |row: &ReportRow| (row.temperature.unwrap_or_default().to_bits(), row.thinking);
+    let is_other = |row: &&ReportRow| {
+        rows.first().is_some_and(|first| (&first.agent, configuration(first)) != (&row.agent, configuration(row)))
+    };
     if !rows.iter().any(is_other) {
         return Vec::new();
     }
-    let groups = grouped(rows, |row| (row.agent.as_str(), row.kind.as_ref(), bits(row)));
-    let of_group = |((model, kind, bits), figures): ((&str, &str, u32), ScoreFigures)| ConfigurationFigures {
+    let groups = grouped(rows, |row| (row.agent.as_str(), row.kind.as_ref(), configuration(row)));
+    let figures = groups.into_iter().map(|((model, kind, (bits, thinking)), figures)| ConfigurationFigures {
         model: model.to_owned(),
         temperature: f32::from_bits(bits),
+        thinking,
         kind: kind.to_owned(),
         figures,
-    };
-    groups.into_iter().map(of_group).collect()
+    });
+    figures.collect()
 }
 
 /// The groups under their names.
@@ -251,6 +258,7 @@ mod tests {
             agent,
             respondent,
             temperature: respondent.map(|_| 0.7),
+            thinking: false,
             kind,
             scale: scale.into(),
             range: if respondent.is_some() { GRADES } else { OUTCOMES },
@@ -296,6 +304,10 @@ mod tests {
         let found = QualityReport::of(&rows, None).scales.remove(0).configurations;
         let means: Vec<_> = found.iter().map(|it| (it.temperature, it.kind.as_str(), it.figures.mean)).collect();
         assert_eq!(means, [(0.0, "python", Some(4.0)), (0.7, "python", Some(2.0))]);
+        rows[1] = ReportRow { thinking: true, ..row("a", "judge", Some(5.0)) };
+        let found = QualityReport::of(&rows, None).scales.remove(0).configurations;
+        let means: Vec<_> = found.iter().map(|it| (it.thinking, it.figures.mean)).collect();
+        assert_eq!(means, [(false, Some(2.0)), (true, Some(5.0))]);
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl EngramKind {
         }
     }
 
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<EngramKind> {
+        EngramKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// Whether a model made it from what is remembered, so that a critic stands before it.
     pub fn is_note(self) -> bool {
         match self {
@@ -97,6 +102,8 @@ pub struct Engram {
     pub model: String,
     /// The sampling options.
     pub sampling: SamplingOptions,
+    /// Whether the model reasoned before it answered.
+    pub thinking: bool,
     /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
     /// The intent of the question, in a few words; `None` if it was not extracted.
@@ -179,6 +186,7 @@ impl Engram {
             respondent_id: RespondentId::A,
             model: response.model.clone(),
             sampling: response.sampling.clone(),
+            thinking: !response.thinking.is_empty(),
             finish_reason: response.finish_reason,
             intent: None,
             entities: Vec::new(),
@@ -338,6 +346,7 @@ pub(crate) mod tests {
             respondent_id: if full { RespondentId::B } else { RespondentId::A },
             model: "smollm2:135m".to_owned(),
             sampling: SamplingOptions::default(),
+            thinking: full,
             finish_reason: full.then_some(FinishReason::Stop),
             intent: full.then(|| "arithmetic".to_owned()),
             entities: if full { vec![number.to_string()] } else { Vec::new() },
@@ -393,6 +402,23 @@ pub(crate) mod tests {
         let engram = Engram { grade: Some(failed), ..example(2) };
         let text = serde_json::to_string(&engram).unwrap();
         assert_eq!(serde_json::from_str::<Engram>(&text).unwrap(), engram, "{text}");
+    }
+
+    #[test]
+    fn what_is_graded_low_or_likely_wrong_is_not_recalled_unless_a_person_finds_it_good() {
+        let likely = |likely| Grade { score: None, likely: Some(likely), ..graded(1) };
+        for (grade, rating, expected) in [
+            (graded(2), None, false),
+            (graded(3), None, true),
+            (likely(Likely::Wrong), None, false),
+            (likely(Likely::Right), None, true),
+            (likely(Likely::Wrong), Some(Rating::Good), true),
+            (graded(5), Some(Rating::Bad), false),
+        ] {
+            let (respondent_id, grade) = (RespondentId::A, Some(grade));
+            let engram = Engram { respondent_id, grade, user_feedback: rating, ..example(3) };
+            assert_eq!(engram.is_worth_recalling(), expected, "{engram:?}");
+        }
     }
 
     #[test]

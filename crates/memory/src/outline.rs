@@ -29,6 +29,8 @@ pub struct Outline {
     pub model: String,
     /// Its temperature.
     pub temperature: f32,
+    /// Whether it reasoned first.
+    pub thinking: bool,
     /// The type of the question.
     pub question_type: QuestionType,
     /// The user's rating.
@@ -117,6 +119,8 @@ struct Stored<'a> {
     model: Cow<'a, str>,
     #[serde(default)]
     sampling: Temperature,
+    #[serde(default)]
+    thinking: bool,
     #[serde(borrow)]
     query: Cow<'a, str>,
     answer: Length,
@@ -178,6 +182,7 @@ impl Stored<'_> {
             respondent_id: self.respondent_id,
             model: self.model.into_owned(),
             temperature: self.sampling.temperature,
+            thinking: self.thinking,
             question_type: QuestionType::of(&self.query),
             rating: self.user_feedback,
             n_characters: self.answer.0,

@@ -104,18 +104,26 @@ export function announce(text) {
   byId("announcer").textContent = text;
 }
 
-/** Asks whether something should really be done. */
-export function confirmed(title, note, action) {
+/** Asks whether something is wanted that cannot be undone. */
+export async function confirmed(title, note, action) {
+  return (await confirmedWith(title, note, action, "")) !== null;
+}
+
+/** The same with a choice: null if it is not wanted, and else whether the option is. */
+export function confirmedWith(title, note, action, option) {
   const dialog = byId("confirm-dialog");
   byId("confirm-title").textContent = title;
   byId("confirm-note").textContent = note;
   byId("confirm-yes").textContent = action;
+  byId("confirm-option").textContent = option;
+  byId("confirm-choice").hidden = !option;
+  byId("confirm-check").checked = false;
   dialog.showModal();
   byId("confirm-no").focus();
   return new Promise((resolve) => {
-    let answer = false;
+    let answer = null;
     byId("confirm-yes").onclick = () => {
-      answer = true;
+      answer = byId("confirm-check").checked;
       dialog.close();
     };
     byId("confirm-no").onclick = () => dialog.close();

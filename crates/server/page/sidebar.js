@@ -1,7 +1,7 @@
 // The list of conversations: searched, renamed, exported and deleted.
 
 import { call, conversationPath, request } from "./api.js";
-import { byId, confirmed, element, icon, moment } from "./elements.js";
+import { byId, confirmedWith, element, icon, moment } from "./elements.js";
 
 /** How long nothing is typed before it is searched for, in milliseconds. */
 const PAUSE = 200;
@@ -127,10 +127,11 @@ function asName(text) {
 
 async function remove(name, title) {
   closeMenus(null);
-  const note = `“${title}” is deleted. Its remembered answers stay in memory.`;
-  if (!(await confirmed("Delete this conversation?", note, "Delete"))) return;
+  const option = "Also forget what is remembered of it";
+  const forgets = await confirmedWith("Delete this conversation?", `“${title}” is deleted.`, "Delete", option);
+  if (forgets === null) return;
   await attempt(async () => {
-    await call(conversationPath(name), { method: "DELETE" });
+    await call(conversationPath(name, forgets ? "?forget=true" : ""), { method: "DELETE" });
     hooks.removed(name);
   });
 }

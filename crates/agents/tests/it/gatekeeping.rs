@@ -37,6 +37,10 @@ impl Criticize for Scripted {
             ..CritiqueResult::default()
         }
     }
+
+    fn unproven(&self, _: ContentType) -> Option<String> {
+        self.disregarded.clone()
+    }
 }
 
 fn saying(levels: &[Option<CritiqueLevel>]) -> Scripted {
@@ -112,7 +116,7 @@ fn a_critic_whose_word_does_not_count_neither_blocks_nor_lets_pass() {
     let critic = Scripted { disregarded: Some("it has not passed its examination".to_owned()), ..saying(&levels) };
     for _ in levels {
         let (stored, decided) = place.decide(&critic, ContentType::Research);
-        assert_eq!(decided.state, VettingState::Unreviewed);
+        assert_eq!((decided.state, decided.mode), (VettingState::Unreviewed, CriticMode::Soft));
         assert_eq!(stored.vetting.note.as_deref(), Some("it has not passed its examination"));
         assert!(stored.vetting.critique.is_some(), "what it said is kept");
     }

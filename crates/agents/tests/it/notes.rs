@@ -48,6 +48,10 @@ impl Criticize for Levels {
             ..CritiqueResult::default()
         }
     }
+
+    fn unproven(&self, _: ContentType) -> Option<String> {
+        None
+    }
 }
 
 struct Place {

@@ -1,15 +1,19 @@
 //! What memory contributes to an answer: as context, as a tool, or not at all.
 
-use hone_agents::MemoryMode;
-use hone_memory::{Engram, Filters};
+use std::sync::Arc;
+
+use hone_agents::{MemoryMode, Recaller};
+use hone_memory::{Engram, Filters, Vetting};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    AnswerOptions, FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, Query, QueryId, Recall,
-    RecallMode, Response, Role, SessionId, Subject, Timings, ToolCall,
+    AnswerOptions, Embed, FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, Query, QueryId,
+    Recall, RecallMode, Response, Role, SessionId, Subject, Timings, ToolCall, VettingState,
 };
 use serde_json::json;
 
-use crate::stage::{MODEL, Plan, Stage, count, memory_settings, messages_of, response_in, text_of, wait_until};
+use crate::stage::{
+    MODEL, Plan, Stage, WordEmbedder, count, memory_settings, messages_of, response_in, text_of, wait_until,
+};
 
 const CALL: [&str; 3] =
     ["<tool_", "call>{\"name\": \"search_memory\", ", "\"arguments\": {\"query\": \"cat called\"}}</tool_call>"];
@@ -87,6 +91,9 @@ fn what_one_owner_said_another_does_not_recall() {
         assert_eq!((response_in(&answer).answer.as_str(), answer.owner), (expected, owner));
         let graded = stage.wait_about(id, Subject::CritiqueResult);
         assert_eq!(graded.owner, owner);
+        // How soon a grade comes tells no owner what another asked.
+        let requests = stage.judge.as_ref().unwrap().requests();
+        assert_eq!(requests.last().unwrap().owner, owner);
     }
     let heard = stage.stop();
     let recalls = heard.iter().filter(|envelope| matches!(envelope.payload, Payload::MemoryRecalled(_)));
@@ -338,7 +345,7 @@ fn what_a_person_states_is_recalled_as_they_said_it() {
     assert_eq!(response_in(&answer).answer, "Mia.");
     let requests = stage.generator.requests();
     let turn = messages_of(&requests[1]).last().unwrap();
-    assert!(turn.content.contains("> Stated: My cat is called Mia\n\n"), "{}", turn.content);
+    assert_eq!(turn.content, "My cat is called Mia.\n\nWhat is my cat called?");
     let heard = stage.stop();
     let recalled: Vec<_> = recalls_in(&heard).into_iter().flat_map(|recall| recall.engrams).collect();
     assert!(recalled.len() == 1 && recalled[0].is_fact, "{recalled:#?}");
@@ -379,5 +386,27 @@ fn recollections_are_bounded() {
     let quoted: Vec<&str> = instructions.lines().filter(|line| line.starts_with('>')).collect();
     assert_eq!(quoted.len(), 2, "{instructions}");
     assert!(quoted[1].ends_with('…'), "{instructions}");
+    stage.stop();
+}
+
+/// A critic has blocked a falsehood; what says the same in other words is not recalled, whoever let it pass.
+#[test]
+fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
+    let mut stage = Plan::answering(without_tools).start();
+    let remember = |query: &str, answer: &str, state: VettingState| {
+        let response = Response { finish_reason: Some(FinishReason::Stop), ..Response::new(query, answer, MODEL) };
+        let engram = Engram::new(QueryId::fresh(), SessionId::fresh(), &response);
+        let vector = WordEmbedder.embed_query(query).unwrap();
+        let engram = Engram { vetting: Vetting { state, ..Vetting::default() }, ..engram };
+        stage.store.remember(engram, Some(vector)).unwrap();
+    };
+    remember("Where is the Eiffel Tower?", "The Eiffel Tower is in Berlin.", VettingState::Blocked);
+    remember("Where does the Eiffel Tower stand?", "It stands in Berlin, of course.", VettingState::Reviewed);
+    remember("Where is the Eiffel Tower built?", "The Eiffel Tower is in Paris.", VettingState::Reviewed);
+    let settings = Arc::new(memory_settings(MemoryMode::Auto));
+    let recaller = Recaller { store: stage.store.clone(), embedder: Arc::new(WordEmbedder), settings };
+    let found = recaller.search("Where is the Eiffel Tower then?", &[], None);
+    let answers: Vec<&str> = found.iter().map(|engram| engram.answer.as_str()).collect();
+    assert_eq!(answers, ["The Eiffel Tower is in Paris."]);
     stage.stop();
 }

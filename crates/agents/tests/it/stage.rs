@@ -143,6 +143,7 @@ impl Plan {
         let background = critic.as_ref().map(|model| BackgroundCritic {
             judge: scripted::judge_over(Arc::clone(model) as _, JudgeSettings::shipped()),
             settings: Arc::new(toml::from_str(include_str!("../../../../config/critique.toml")).unwrap()),
+            unproven: Arc::new(|_| None),
         });
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
@@ -234,6 +235,7 @@ pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
         changed_statement: 0.4,
         unhelpful: Vec::new(),
         facts: false,
+        facts_template: "{facts}".to_owned(),
         fact_template: "Stated: {statement}".to_owned(),
         n_recalled: 2,
         n_searches: 3,

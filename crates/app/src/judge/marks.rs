@@ -77,7 +77,7 @@ impl MarksStore {
 
 impl JudgeSetup<'_> {
     /// The name of a file about these grades and `subject`; `None` if the model is not installed.
-    pub(super) fn file_name(&self, store: &Store, subject: &Value) -> Option<String> {
+    pub(crate) fn file_name(&self, store: &Store, subject: &Value) -> Option<String> {
         let JudgeSetup { model, settings, profile, rubric } = *self;
         let installed = store.show(model).ok()?;
         let key =

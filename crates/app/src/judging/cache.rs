@@ -26,6 +26,8 @@ use crate::kept;
 pub trait CachedTask: JudgeTask<Verdict: Serialize + DeserializeOwned> + Serialize {
     /// Its name in the cache.
     const KIND: &'static str;
+    /// How many run concurrently. The engine takes four sequences, and a comparison takes two.
+    const IN_FLIGHT: usize;
 
     /// Whether every member of a jury has a verdict; `None` if a single judge gave it.
     fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool>;
@@ -33,6 +35,7 @@ pub trait CachedTask: JudgeTask<Verdict: Serialize + DeserializeOwned> + Seriali
 
 impl CachedTask for GradeTask {
     const KIND: &'static str = "grade";
+    const IN_FLIGHT: usize = 4;
 
     fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
         is_whole(verdict)
@@ -41,6 +44,7 @@ impl CachedTask for GradeTask {
 
 impl CachedTask for CompareTask {
     const KIND: &'static str = "compare";
+    const IN_FLIGHT: usize = 2;
 
     fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
         is_whole(verdict)
@@ -49,6 +53,7 @@ impl CachedTask for CompareTask {
 
 impl CachedTask for ReviewTask {
     const KIND: &'static str = "review";
+    const IN_FLIGHT: usize = 4;
 
     fn is_of_whole_jury(_: &Self::Verdict) -> Option<bool> {
         None
@@ -57,6 +62,7 @@ impl CachedTask for ReviewTask {
 
 impl<T: CachedTask> CachedTask for OwnRubric<T> {
     const KIND: &'static str = T::KIND;
+    const IN_FLIGHT: usize = T::IN_FLIGHT;
 
     fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
         T::is_of_whole_jury(verdict)

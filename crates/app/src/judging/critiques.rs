@@ -1,18 +1,20 @@
 //! The critic that challenges texts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hone_agents::{BackgroundCritic, Criticize};
-use hone_judging::{CritiqueSettings, Review, critique_result};
+use hone_judging::{CriticMarks, CritiqueSettings, Review, Share, critique_result};
 use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
 use serde::Serialize;
 
-use super::lender::{Lender, named_or_judge};
+use super::critic_examination::{self, critic_model};
+use super::lender::Lender;
 use crate::app::App;
-use crate::judge::is_named_by_hand;
 
 /// A critic of the texts of one author.
 pub struct Critic {
+    app: App,
     lender: Lender,
     settings: CritiqueSettings,
     /// Whether the author is the critic.
@@ -21,32 +23,23 @@ pub struct Critic {
 
 impl Critic {
     /// The critic of the texts of the model `author`, or of an unknown author. It uses this engine, or one that is started
-    /// when it is first asked. One that was named on the command line is asked although it has not passed its
-    /// examination, but blocks nothing then.
+    /// when it is first asked. One that has not passed its examination is asked all the same, but blocks nothing.
     pub fn new(app: &App, author: Option<&str>, lane: Lane, generator: Option<&Arc<dyn Generate>>) -> Critic {
-        let settings = app.config.critique.clone();
-        let by_hand = is_named_by_hand(&app.config);
-        let configured = settings.critic_of(author.unwrap_or_default()).filter(|_| !by_hand).unwrap_or_default();
-        let lender = Lender::of_model(app, named_or_judge(&app.config, configured), generator).in_lane(lane);
+        let model = critic_model(&app.config, author);
+        let lender = Lender::of_model(app, model, generator).in_lane(lane).lifting_bar();
         let is_author = author == Some(lender.model());
-        Critic { lender: if by_hand { lender.lifting_bar() } else { lender }, settings, is_author }
+        Critic { app: app.with_config(app.config.clone()), lender, settings: app.config.critique.clone(), is_author }
     }
 }
 
-/// The critic of this configuration that reviews what is remembered while nobody waits; `None` where there is none whose word
-/// counts.
+/// The critic of this configuration that reviews what is remembered while nobody waits; `None` where it is not installed.
 pub fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<BackgroundCritic> {
     let critic = Critic::new(app, None, Lane::Batch, Some(generator));
-    let judge = critic.lender.obstacle().and_then(|obstacle| match obstacle {
-        None => critic.lender.judge().map(Some),
-        Some(_) => Ok(None),
-    });
-    let judge = judge.unwrap_or_else(|error| {
-        tracing::info!("nothing is reviewed while nobody waits: {error:#}");
-        None
-    })?;
-    // One that was asked for by name although it has not passed blocks nothing.
-    critic.lender.lifted().is_none().then(|| BackgroundCritic { judge, settings: Arc::new(critic.settings) })
+    app.store.show(critic.lender.model()).ok()?;
+    let judge = critic.lender.judge();
+    let judge = judge.map_err(|error| tracing::info!("nothing is reviewed while nobody waits: {error:#}")).ok()?;
+    let settings = Arc::new(critic.settings.clone());
+    Some(BackgroundCritic { judge, settings, unproven: Arc::new(move |kind| critic.unproven(kind)) })
 }
 
 /// Who criticizes texts of unknown authors.
@@ -56,16 +49,52 @@ pub struct CriticStanding {
     pub model: String,
     /// Why it gives no verdict; `None` if it does.
     pub obstacle: Option<String>,
+    /// Its examinations, by type of text.
+    pub examinations: BTreeMap<&'static str, ExaminedCritic>,
+}
+
+/// What an examination has found out about a critic of texts of one type.
+#[derive(Debug, Serialize)]
+pub struct ExaminedCritic {
+    /// Why its word counts for nothing; `None` if it counts.
+    pub unproven: Option<String>,
+    /// How many texts it has read there; `None` if it has not taken the examination.
+    pub texts: Option<u64>,
+    /// The share of its blocks that were right.
+    pub precision: Option<Share>,
+    /// The share of critical flaws that it did not block.
+    pub missed: Option<Share>,
+    /// The share of sound texts that it blocked.
+    pub sound_blocked: Option<Share>,
+    /// Texts without a verdict that counts.
+    pub without_verdict: Option<u64>,
 }
 
 impl CriticStanding {
     /// The critic of this configuration. No model is loaded.
-    ///
-    /// # Errors
-    /// When the rubric or the profile that the configuration names does not exist.
-    pub fn of(app: &App) -> anyhow::Result<CriticStanding> {
-        let critic = Critic::new(app, None, Lane::Background, None);
-        Ok(CriticStanding { model: critic.lender.model().to_owned(), obstacle: critic.lender.obstacle()? })
+    pub fn of(app: &App) -> CriticStanding {
+        let model = critic_model(&app.config, None);
+        CriticStanding {
+            model: model.to_owned(),
+            obstacle: app.store.show(model).err().map(|error| error.to_string()),
+            examinations: ContentType::ALL.map(|kind| (kind.name(), ExaminedCritic::of(app, model, kind))).into(),
+        }
+    }
+}
+
+impl ExaminedCritic {
+    /// What is known about this critic of texts of this type.
+    pub fn of(app: &App, model: &str, kind: ContentType) -> ExaminedCritic {
+        let marks = critic_examination::find(app, model, kind);
+        let marks = marks.as_ref();
+        ExaminedCritic {
+            unproven: critic_examination::unproven(app, model, kind),
+            texts: marks.map(|marks| marks.n_texts),
+            precision: marks.map(CriticMarks::precision),
+            missed: marks.map(CriticMarks::missed),
+            sound_blocked: marks.map(CriticMarks::sound_blocked),
+            without_verdict: marks.map(|marks| marks.n_without_verdict),
+        }
     }
 }
 
@@ -79,12 +108,16 @@ impl Criticize for Critic {
             )),
             false => self.lender.review(&self.settings.task(kind, content, context)),
         };
-        let unblocked = match (self.is_author, self.lender.lifted()) {
-            (true, _) => Some(format!("{} criticizes its own text", self.lender.model())),
-            (false, lifted) => lifted.map(str::to_owned),
+        let unblocked = match self.is_author {
+            true => Some(format!("{} criticizes its own text", self.lender.model())),
+            false => self.unproven(kind),
         };
         let mut result = critique_result(kind, &review, unblocked.as_deref());
         result.judging.self_graded = self.is_author;
         result
+    }
+
+    fn unproven(&self, kind: ContentType) -> Option<String> {
+        critic_examination::unproven(&self.app, self.lender.model(), kind)
     }
 }

@@ -6,8 +6,7 @@ use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_judging::{JointVerdict, JudgeTask, Jury, JuryRun};
 use hone_protocol::GenerationEvent;
 
-use super::cache::VerdictCache;
-use super::task::BatchTask;
+use super::cache::{CachedTask, VerdictCache};
 use crate::interrupt::Interrupt;
 use crate::progress::Activity;
 
@@ -57,7 +56,7 @@ impl Driver<'_> {
     ///
     /// # Errors
     /// Those of `on_verdict`, after which judging stops.
-    pub(super) fn judge_all<T: BatchTask>(
+    pub(super) fn judge_all<T: CachedTask<Verdict: JointVerdict> + Clone>(
         &self,
         tasks: &[T],
         mut on_verdict: impl FnMut(Judged<T::Verdict>) -> anyhow::Result<()>,

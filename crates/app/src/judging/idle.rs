@@ -1,4 +1,4 @@
-//! A judge's examination that begins by itself in a chat.
+//! The examinations of a judge and of a critic, which begin by themselves in a chat.
 //!
 //! It runs while nobody waits, in the batch lane, and drops its work when somebody asks: the judge's model and its KV
 //! cache would take memory that the chat may need. Every verdict is cached, so it resumes where it stopped, also in the
@@ -13,9 +13,9 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
 use hone_agents::{Asker, Exchange, Expected};
 use hone_bus::Mailbox;
 use hone_judging::{Judge, Jury, Marks, Standing, Standings};
-use hone_protocol::{Envelope, Generate, QueryId, Subject};
+use hone_protocol::{ContentType, Envelope, Generate, QueryId, Subject};
 
-use super::JudgeSession;
+use super::{JudgeSession, critic_examination};
 use crate::app::App;
 use crate::interrupt::Interrupt;
 use crate::judge;
@@ -63,22 +63,31 @@ pub struct Chat<'a> {
 
 impl IdleExamination {
     /// Begins the examination, or continues it, of the judge that grades in this chat, if it is installed and has not
-    /// taken it; of a jury, that of the first such juror.
+    /// taken it; of a jury, that of the first such juror. The critic's follows.
     pub fn start(app: &App, chat: Chat<'_>) -> Option<IdleExamination> {
         let unexamined = |judge| judge::unexamined(&app.config, &app.store, app.data_folder(), judge);
-        let (judge, model) = chat.jury.judges().find_map(|judge| Some((judge, unexamined(judge)?)))?;
-        say_that_it_runs(judge, &model);
+        let judge = chat.jury.judges().find_map(|judge| Some((judge, unexamined(judge)?)));
+        let critic = critic_examination::unexamined(app);
+        if judge.is_none() && critic.is_none() {
+            return None;
+        }
+        if let Some((judge, model)) = &judge {
+            say_that_it_runs(judge, model);
+        }
         let (stop, stopped) = bounded::<()>(0);
         let (press, pressed) = bounded(1);
         let (orders_sender, orders) = bounded(0);
         let mailbox = chat.asker.listen("examination", &SUBJECTS);
         let watch = Watch { expected: chat.asker.expected(), open: HashMap::new(), idle_since: Instant::now() };
-        let mut config = app.config.clone();
-        config.judge.model = model;
+        let examined = |model| {
+            let mut config = app.config.clone();
+            config.judge.model = model;
+            app.with_config(config)
+        };
         let worker = Worker {
             app: app.with_config(app.config.clone()),
-            examined: app.with_config(config),
-            judge: judge.clone(),
+            judge: judge.map(|(judge, model)| (judge.clone(), examined(model))),
+            critic: critic.map(examined),
             generator: Arc::clone(chat.generator),
             announce: chat.announce,
             advice: chat.advice,
@@ -127,14 +136,14 @@ enum Order {
     Leave,
 }
 
-/// Examines the judge.
+/// Examines the judge and the critic.
 struct Worker {
     /// The chat's configuration.
     app: App,
-    /// The same with the examined model as its judge.
-    examined: App,
-    /// The judge that grades in the chat.
-    judge: Judge,
+    /// The judge that grades in the chat, and the configuration whose judge is the examined model.
+    judge: Option<(Judge, App)>,
+    /// The configuration whose judge is the critic's model.
+    critic: Option<App>,
     generator: Arc<dyn Generate>,
     announce: Box<dyn Fn(String) + Send>,
     advice: Advice,
@@ -143,11 +152,26 @@ struct Worker {
 
 impl Worker {
     fn run(self, orders: &Receiver<Order>) {
-        let examined = self.examine(orders);
+        if let Some((judge, examined)) = &self.judge {
+            self.examine_judge(judge, examined, orders);
+        }
+        if let Some(examined) = &self.critic
+            && let Err(error) = self.examine_critic(examined, orders)
+        {
+            (self.announce)(format!("{} cannot be examined as a critic: {error:#}", examined.config.judge.model));
+        }
+    }
+
+    fn examine_judge(&self, judge: &Judge, examined: &App, orders: &Receiver<Order>) {
+        let marks = self.session(examined).and_then(|session| {
+            let marks = while_idle(orders, || session.examine(&Silent))?;
+            marks.iter().try_for_each(|marks| session.keep_marks(examined, marks))?;
+            Ok(marks)
+        });
         let App { config, store, .. } = &self.app;
-        self.judge.set_standings(judge::standings(config, store, self.app.data_folder(), &self.judge));
-        let model = &self.examined.config.judge.model;
-        match examined {
+        judge.set_standings(judge::standings(config, store, self.app.data_folder(), judge));
+        let model = &examined.config.judge.model;
+        match marks {
             Ok(Some(marks)) => {
                 (self.announce)(verdict(model, &marks, config.judge.least_auc, &(self.advice)(model, &self.app)))
             }
@@ -156,18 +180,37 @@ impl Worker {
         }
     }
 
-    /// Examines it while it may; `None` if the chat ends before.
-    fn examine(&self, orders: &Receiver<Order>) -> anyhow::Result<Option<Marks>> {
-        let generator = |_: &App| Ok(Arc::clone(&self.generator));
-        let session = JudgeSession::examining(&self.examined, generator, self.interrupt.clone())?;
-        while orders.recv() == Ok(Order::Run) {
-            if let Some(marks) = session.examine(&Silent)? {
-                session.keep_marks(&self.examined, &marks)?;
-                return Ok(Some(marks));
+    /// Examines the critic for one type of text after the other.
+    fn examine_critic(&self, examined: &App, orders: &Receiver<Order>) -> anyhow::Result<()> {
+        let (session, model) = (self.session(examined)?, &examined.config.judge.model);
+        for kind in ContentType::ALL {
+            if critic_examination::find(examined, model, kind).is_some() {
+                continue;
             }
+            let marks = while_idle(orders, || session.examine_critic(examined, kind, &Silent))?;
+            let Some(marks) = marks else { break };
+            let word = if marks.passes(self.app.config.critique.least_precision) { "passed" } else { "not passed" };
+            (self.announce)(format!("{model} has {word} the critic's examination for texts of type {kind}"));
         }
-        Ok(None)
+        Ok(())
     }
+
+    fn session(&self, examined: &App) -> anyhow::Result<JudgeSession> {
+        JudgeSession::examining(examined, |_| Ok(Arc::clone(&self.generator)), self.interrupt.clone())
+    }
+}
+
+/// Works while it may, until there is a result; `None` if the chat ends before.
+fn while_idle<T>(
+    orders: &Receiver<Order>,
+    mut work: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<Option<T>> {
+    while orders.recv() == Ok(Order::Run) {
+        if let Some(result) = work()? {
+            return Ok(Some(result));
+        }
+    }
+    Ok(None)
 }
 
 /// What a person is told at the end.

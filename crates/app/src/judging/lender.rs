@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hone_judging::{Fallback, GradeTask, Judge, Jury, Review, ReviewTask, Standing, Standings};
+use hone_judging::{Fallback, GradeTask, Judge, Jury, Review, ReviewTask, Standings};
 use hone_protocol::{Generate, Grade, Judging, Lane};
 
 use super::cache::{CachedTask, VerdictCache};
@@ -24,8 +24,6 @@ pub(super) struct Lender {
 struct Opened {
     jury: Jury,
     cache: Option<VerdictCache>,
-    /// Why the first judge would give no verdict if it had not been named by hand.
-    lifted: Option<String>,
 }
 
 impl Lender {
@@ -55,27 +53,6 @@ impl Lender {
         &self.app.config.judge.model
     }
 
-    /// Why the judge would give no verdict: it is not installed, or has not passed its examination.
-    ///
-    /// # Errors
-    /// When the rubric or the profile that the configuration names does not exist.
-    pub(super) fn obstacle(&self) -> anyhow::Result<Option<String>> {
-        let model = self.model();
-        if let Err(error) = self.app.store.show(model) {
-            return Ok(Some(error.to_string()));
-        }
-        if !self.app.config.judge.examination || self.lifts_bar {
-            return Ok(None);
-        }
-        Ok(match self.app.marks(model, &self.app.rubric()?)? {
-            None => Some(format!("{model} has not taken the examination: run `hone judge exam {model}`")),
-            Some(marks) if !marks.passes(self.app.config.judge.least_auc) => {
-                Some(format!("{model} has not passed the examination"))
-            }
-            Some(_) => None,
-        })
-    }
-
     /// The first judge.
     ///
     /// # Errors
@@ -97,11 +74,6 @@ impl Lender {
         let author = self.app.config.engine.model.as_str();
         let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
         self.verdict(task, |jury| jury.judge(task.clone(), author)).unwrap_or_else(failed)
-    }
-
-    /// Why the verdicts of a judge that was asked all the same should not be relied on.
-    pub(super) fn lifted(&self) -> Option<&str> {
-        self.opened.get()?.as_ref().ok()?.lifted.as_deref()
     }
 
     /// The verdict of an earlier run, or a new one.
@@ -129,15 +101,10 @@ impl Lender {
         };
         let jury = self.app.jury(generator)?.in_lane(self.lane).of_unknown_authors();
         let cache = VerdictCache::new(&self.app, &setting(&self.app, &jury))?;
-        let standings = jury.first().standings();
-        let lifted = match &standings.judge {
-            Standing::Barred(reason) if self.lifts_bar => {
-                jury.first().set_standings(Standings { judge: Standing::Unchecked, ..standings.clone() });
-                Some(reason.clone())
-            }
-            _ => None,
-        };
-        Ok(Opened { jury, cache, lifted })
+        if self.lifts_bar {
+            jury.first().set_standings(Standings::default());
+        }
+        Ok(Opened { jury, cache })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use hone_judging::Jury;
-use hone_protocol::Generate;
+use hone_protocol::{Generate, OwnerId};
 
 use super::driver::Driver;
 use super::task::BatchTask;
@@ -39,23 +39,28 @@ impl ServedJudges {
         ServedJudges { source: Source::Given(jury) }
     }
 
-    /// The verdict on a task; `None` if something comes from `withdrawn` first. It takes as long as the judge does.
+    /// The verdict on a task of an owner; `None` if something comes from `withdrawn` first. It takes as long as the judge does.
     ///
     /// # Errors
     /// When there is no judge that could be asked. One that gives no verdict is no error: the verdict says why.
-    pub fn judge<T: BatchTask>(&self, task: T, withdrawn: Receiver<()>) -> Result<Option<T::Verdict>, String> {
+    pub fn judge<T: BatchTask>(
+        &self,
+        task: T,
+        owner: Option<OwnerId>,
+        withdrawn: Receiver<()>,
+    ) -> Result<Option<T::Verdict>, String> {
         if !withdrawn.is_empty() {
             return Ok(None);
         }
         let interrupt = Interrupt::from_channel(withdrawn);
         let verdict = match &self.source {
             Source::Configured { app, generator } => {
-                let session = JudgeSession::open_for_client(app, Arc::clone(generator), interrupt);
+                let session = JudgeSession::open_for_client(app, Arc::clone(generator), owner, interrupt);
                 session.and_then(|session| session.judge_one(task, &Silent))
             }
             Source::Given(jury) => {
-                let interrupt = &interrupt;
-                judged_alone(&Driver { judge: jury, answered_by: "", cache: None, interrupt, activity: &Silent }, task)
+                let (judge, interrupt) = (&jury.clone().of_owner(owner), &interrupt);
+                judged_alone(&Driver { judge, answered_by: "", cache: None, interrupt, activity: &Silent }, task)
             }
         };
         verdict.map_err(|error| format!("{error:#}"))

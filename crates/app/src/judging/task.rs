@@ -14,8 +14,6 @@ pub trait BatchTask:
 {
     /// What a file contains, for the progress bar.
     const UNIT: &'static str;
-    /// How many run concurrently. The engine takes four sequences, and a comparison takes two.
-    const IN_FLIGHT: usize;
 
     /// A verdict with all optional parts, which determines the columns of all verdicts.
     fn full_verdict() -> Self::Verdict;
@@ -23,7 +21,6 @@ pub trait BatchTask:
 
 impl BatchTask for GradeTask {
     const UNIT: &'static str = "answers";
-    const IN_FLIGHT: usize = 4;
 
     fn full_verdict() -> Grade {
         Grade {
@@ -46,7 +43,6 @@ impl BatchTask for GradeTask {
 
 impl BatchTask for CompareTask {
     const UNIT: &'static str = "pairs";
-    const IN_FLIGHT: usize = 2;
 
     fn full_verdict() -> Preference {
         Preference {
@@ -62,7 +58,6 @@ impl BatchTask for CompareTask {
 
 impl<T: BatchTask> BatchTask for OwnRubric<T> {
     const UNIT: &'static str = T::UNIT;
-    const IN_FLIGHT: usize = T::IN_FLIGHT;
 
     fn full_verdict() -> T::Verdict {
         T::full_verdict()

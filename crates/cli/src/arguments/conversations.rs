@@ -79,6 +79,9 @@ pub(crate) struct ConversationsDeleteArguments {
     /// The conversations' whole names
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
+    /// Also forget what is remembered of them: answers, what was stated, and notes that were made of both
+    #[arg(long)]
+    pub(crate) forget: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use hone_app::config::Override;
+use hone_protocol::ContentType;
 
 use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
 
@@ -15,6 +16,12 @@ const CHECK_HELP: &str =
 pub(super) const GATE_HELP: &str = "\
 In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked or its word does
 not count; neither is long-term memory then. `hone critic` shows and changes the modes.";
+
+/// What stands under the help of `hone critic exam`.
+const EXAM_HELP: &str = "\
+For each type of text the critic reads 40 sound texts and 40 with a planted flaw. It passes if at least 80 % of its blocks are
+right (critique.least_precision) and, with 95 % confidence, more than half. The exit code is 3 if it does not pass. An
+examination that was stopped continues where it was; a chat takes it by itself while nobody waits.";
 
 /// Flags of `hone critic`.
 #[derive(Debug, Args)]
@@ -43,6 +50,9 @@ pub(crate) enum CriticCommand {
     /// Have the critic review remembered answers, and notes that were left without a verdict
     #[command(after_help = GATE_HELP)]
     Vet(CriticVetArguments),
+    /// Examine the critic with texts that have planted flaws, and sound ones: only if it passes may it block
+    #[command(after_help = EXAM_HELP)]
+    Exam(CriticExamArguments),
     /// Show figures about what the critic has said
     Stats(CriticStatsArguments),
     /// Check whether the critic does what it should: few blocks, right ones, better grades, nothing bad let through
@@ -87,6 +97,18 @@ pub(crate) struct CriticStatsArguments {
     /// Also write them to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone critic exam`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticExamArguments {
+    /// Only for texts of this type: general, intention, research or consolidation
+    #[arg(long = "type", value_name = "TYPE", value_parser = str::parse::<ContentType>)]
+    pub(crate) kind: Option<ContentType>,
+    #[command(flatten)]
+    pub(crate) critic: CriticFlags,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
@@ -156,8 +178,10 @@ impl CriticFlags {
 
 impl CriticArguments {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
-        if let CriticCommand::Vet(arguments) = &self.command {
-            arguments.critic.add_to(overrides);
+        match &self.command {
+            CriticCommand::Vet(arguments) => arguments.critic.add_to(overrides),
+            CriticCommand::Exam(arguments) => arguments.critic.add_to(overrides),
+            _ => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{EngineFlags, JsonFlag, shared};
 
 /// What stands under the help of `hone critique`.
 pub(super) const CRITIQUE_HELP: &str = "\
-The exit code is 3 if a text is blocked. A critic that has not passed its examination (`hone judge exam`), and one that
+The exit code is 3 if a text is blocked. A critic that has not passed its examination (`hone critic exam`), and one that
 wrote the text itself, block nothing.
 Each line of --batch is an object with the string key content, and optionally context, type and by. It is printed with
 the keys of the critique; the verdicts of an earlier run are taken from the cache.";

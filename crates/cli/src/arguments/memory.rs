@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use hone_memory::Filters;
+use hone_memory::{EngramKind, Filters};
 use hone_protocol::{InvalidRespondent, RespondentId, SessionId, Subject, Timestamp};
 use serde::Serialize;
 use time::{Date, Month};
@@ -190,6 +190,9 @@ pub(crate) struct FilterFlags {
     /// Also facts that you stated, besides answers
     #[arg(long)]
     pub(crate) facts: bool,
+    /// Only this kind: episodic (answers), fact, intention, research or consolidation; or all of them
+    #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with = "facts")]
+    pub(crate) kind: Option<Kinds>,
     /// Only exchanges that contain this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
@@ -207,9 +210,37 @@ impl FilterFlags {
             until: self.until,
             scored: (self.scored || self.unscored).then_some(self.scored),
             text: self.text.clone(),
-            facts: self.facts,
+            facts: self.facts || self.kind == Some(Kinds::All),
+            notes: self.kind == Some(Kinds::All),
+            kind: self.kind.and_then(Kinds::only),
             ..Filters::default()
         }
+    }
+}
+
+/// Kinds of memories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    All,
+    Only(EngramKind),
+}
+
+impl Kinds {
+    fn only(self) -> Option<EngramKind> {
+        match self {
+            Kinds::All => None,
+            Kinds::Only(kind) => Some(kind),
+        }
+    }
+}
+
+fn kinds(name: &str) -> Result<Kinds, String> {
+    match name {
+        "all" => Ok(Kinds::All),
+        name => EngramKind::named(name).map(Kinds::Only).ok_or_else(|| {
+            let names = EngramKind::ALL.map(EngramKind::name).join(", ");
+            format!("there is no such kind: there are {names}, and all")
+        }),
     }
 }
 

@@ -185,7 +185,7 @@ pub(crate) fn comparison_text(preference: &Preference) -> String {
         None => "as good as respondent B's",
     };
     let orders = if *consistent { "both orders agree" } else { "the orders disagree" };
-    format!("{comparison} (log-odds {log_odds:.2}, {orders}, by {})", badge::judge_name(judging))
+    format!("{comparison} ({}, {orders}, by {})", badge::share_of_a(*log_odds), badge::judge_name(judging))
 }
 
 /// The mean of a jury's scores, and how far they lie apart; empty for a single judge.
@@ -315,7 +315,7 @@ mod tests {
             ["rubric", "default"],
             ["time", "0.5 s, 7 tokens"],
             ["respondent B", "● 2/5 by j"],
-            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree, by j)"],
+            ["compared", "better than respondent B's (82 % for A, the orders disagree, by j)"],
             ["reason", "It is shorter."],
         ];
         check(&explanation, &expected);
@@ -360,7 +360,7 @@ mod tests {
             ["rubric", "default"],
             ["time", "0.5 s, 7 tokens"],
             ["respondent B", "○ 2/5 by m (self-graded)"],
-            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree, by m (self-graded))"],
+            ["compared", "better than respondent B's (82 % for A, the orders disagree, by m (self-graded))"],
             ["reason", "It is shorter."],
             ["recalled", "0.75 ◇ 3/5 Is it?"],
         ];

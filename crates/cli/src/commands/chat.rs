@@ -176,7 +176,7 @@ fn options(
 
 /// Starts the servers whose tools the model may call.
 fn toolbox(app: &Invocation, flags: &ToolFlags) -> anyhow::Result<Option<Toolbox>> {
-    let can_ask = std::io::stdin().is_terminal() && app.output.stderr_is_terminal;
+    let can_ask = keyboard::can_ask(app.output);
     let (output, allows) = (app.output, flags.allow_tools);
     let permission = move |_: &ToolCall| match (allows, can_ask) {
         (true, _) => Ok(Permit::Allowed),
@@ -188,12 +188,7 @@ fn toolbox(app: &Invocation, flags: &ToolFlags) -> anyhow::Result<Option<Toolbox
 
 /// Asks the person whether a call may be carried out.
 fn permit(output: Output) -> anyhow::Result<Permit> {
-    output.note_piece("allow it? [y/N] ");
-    let reply = keyboard::ask().context("cannot read from the terminal")?;
-    output.note(match reply {
-        Consent::Yes => "yes",
-        Consent::No | Consent::Interrupted => "no",
-    });
+    let reply = keyboard::consent(output, "allow it? [y/N] ")?;
     Ok(match reply {
         Consent::Yes => Permit::Allowed,
         Consent::No => Permit::Refused("you did not allow it"),

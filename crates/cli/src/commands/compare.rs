@@ -6,7 +6,7 @@ use hone_protocol::Preference;
 
 use super::grade::{counts, judge_file, open, tell_failure, tell_summary};
 use crate::arguments::CompareArguments;
-use crate::badge::{judge_name, juror_name, juror_preference};
+use crate::badge::{judge_name, juror_name, juror_preference, share_of_a};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Spinner;
@@ -65,5 +65,5 @@ fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result
     }
     let agreement = if *consistent { "both orders agree" } else { "the orders disagree" };
     let (judge, seconds) = (judge_name(judging), judging.seconds);
-    app.output.print_line(&format!("log-odds of A {log_odds:+.2} · {agreement} · judge {judge} · {seconds:.1} s"))
+    app.output.print_line(&format!("{} · {agreement} · judge {judge} · {seconds:.1} s", share_of_a(*log_odds)))
 }

@@ -1,25 +1,27 @@
 //! `hone conversations`: lists, shows, searches and manages what a chat or the page has saved.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use hone_app::conversations::{
-    ConversationStore, Conversations, FoundConversation, Named, SavedConversation, SavedExchange,
+    ConversationStore, Conversations, FoundConversation, Named, SavedConversation, SavedExchange, remembered_of,
 };
 use hone_app::describe::{moment, on_one_line};
 use hone_app::judging::lines::is_pipe;
-use hone_memory::MemoryStore;
+use hone_memory::{MemoryStore, Whose};
 use hone_protocol::{Grade, QueryId, Timestamp};
 use serde::Serialize;
 
 use crate::arguments::{
-    ConversationsArguments, ConversationsCommand, ConversationsExportArguments, ConversationsRenameArguments,
-    ConversationsSearchArguments, ConversationsShowArguments,
+    ConversationsArguments, ConversationsCommand, ConversationsDeleteArguments, ConversationsExportArguments,
+    ConversationsRenameArguments, ConversationsSearchArguments, ConversationsShowArguments,
 };
 use crate::badge;
 use crate::chat::export::{is_json, text_of, write_new};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
+use crate::terminal::keyboard::{Consent, can_ask, consent};
 use crate::terminal::{Line, Markdown};
 
 /// The most names in an error.
@@ -40,7 +42,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyho
         ConversationsCommand::Search(arguments) => search(app, &kept, arguments)?,
         ConversationsCommand::Show(arguments) => show(app, &kept, arguments)?,
         ConversationsCommand::Rename(arguments) => rename(app, &kept, arguments)?,
-        ConversationsCommand::Delete(arguments) => delete(app, &kept, &arguments.names, arguments.json.json)?,
+        ConversationsCommand::Delete(arguments) => delete(app, &kept, arguments)?,
         ConversationsCommand::Export(arguments) => export(app, &kept, arguments)?,
     }
     Ok(Outcome::Done)
@@ -260,25 +262,51 @@ fn rename(app: &Invocation, kept: &Conversations, arguments: &ConversationsRenam
     }
 }
 
-fn delete(app: &Invocation, kept: &Conversations, names: &[String], json: bool) -> anyhow::Result<()> {
+fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDeleteArguments) -> anyhow::Result<()> {
     // Nothing is deleted unless every conversation exists.
-    for name in names {
+    for name in &arguments.names {
         kept.check(name)?;
     }
-    let mut names = names.to_vec();
+    let mut names = arguments.names.clone();
     names.sort();
     names.dedup();
+    let remembered = remembered(app, kept, &names)?;
     for name in &names {
         kept.remove(name)?;
     }
-    if json {
-        return app.output.print_json(&names);
+    match arguments.json.json {
+        true => app.output.print_json(&names)?,
+        false => names.iter().try_for_each(|name| app.output.print_line(&format!("{name} is deleted")))?,
     }
-    for name in &names {
-        app.output.print_line(&format!("{name} is deleted"))?;
+    if remembered.is_empty() {
+        return Ok(());
     }
-    app.output.note("its answers are still remembered: `hone memory rm` forgets them");
+    let n = match remembered.len() {
+        1 => "1 memory".to_owned(),
+        n => format!("{n} memories"),
+    };
+    let is_wanted = arguments.forget
+        || (can_ask(app.output)
+            && consent(app.output, &format!("{n} came of it. Forget that, too? [y/N] "))? == Consent::Yes);
+    if is_wanted {
+        app.memory_to_write()?.remove(&remembered)?;
+        app.output.note(&format!("{n} forgotten"));
+    } else {
+        app.output.note(&format!("{n} of it stay: `hone memory list` lists them, and `hone memory rm` forgets them"));
+    }
     Ok(())
+}
+
+/// What memory holds of these conversations. One that cannot be read has left nothing that could be found.
+fn remembered(app: &Invocation, kept: &Conversations, names: &[String]) -> anyhow::Result<Vec<QueryId>> {
+    if !app.memory_folder().exists() {
+        return Ok(Vec::new());
+    }
+    let (store, mut ids) = (app.memory_to_read()?, BTreeSet::new());
+    for conversation in names.iter().filter_map(|name| kept.load(name).ok()) {
+        ids.extend(remembered_of(&conversation, &store, Whose::Of(None))?);
+    }
+    Ok(ids.into_iter().collect())
 }
 
 fn export(app: &Invocation, kept: &Conversations, arguments: &ConversationsExportArguments) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod check;
+mod exam;
 mod status;
 mod vet;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(app: &Invocation, arguments: &CriticArguments) -> anyhow::Resu
         CriticCommand::Blocks(arguments) => blocks::list(app, &app.memory_to_read()?, arguments),
         CriticCommand::Review(arguments) => blocks::review(app, &app.memory_to_write()?, arguments),
         CriticCommand::Vet(arguments) => vet::run(app, arguments),
+        CriticCommand::Exam(arguments) => exam::run(app, arguments),
         CriticCommand::Stats(arguments) => stats(app, arguments),
         CriticCommand::Check(arguments) => check::run(app, &app.memory_to_read()?, arguments.json.json),
     }

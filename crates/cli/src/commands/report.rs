@@ -232,10 +232,10 @@ fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFig
     let agents = scale.agents.iter().map(|(name, figures)| (name.clone(), figures));
     let respondents = scale.respondents.iter().map(|(name, figures)| (format!("respondent {name}"), figures));
     let kinds = scale.kinds.iter().map(|(name, figures)| (format!("type {name}"), figures));
-    let configurations = scale
-        .configurations
-        .iter()
-        .map(|it| (format!("{} at temperature {}, type {}", it.model, it.temperature, it.kind), &it.figures));
+    let configurations = scale.configurations.iter().map(|it| {
+        let thinking = if it.thinking { ", with reasoning" } else { "" };
+        (format!("{} at temperature {}{thinking}, type {}", it.model, it.temperature, it.kind), &it.figures)
+    });
     let trend = scale.trend.iter().map(|(at, figures)| (format!("from {}", moment(Timestamp(*at))), figures));
     std::iter::once(("all".to_owned(), &scale.all))
         .chain(agents)

@@ -4,10 +4,13 @@ use std::io::{IsTerminal, stderr, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEventKind, KeyModifiers, poll, read,
 };
 use crossterm::execute;
+
+use super::Output;
 
 /// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
@@ -95,11 +98,27 @@ pub(crate) enum Consent {
     Interrupted,
 }
 
+/// Whether there is somebody to ask.
+pub(crate) fn can_ask(output: Output) -> bool {
+    stdin().is_terminal() && output.stderr_is_terminal
+}
+
+/// Asks for a yes, and shows what the answer was taken for.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub(crate) fn consent(output: Output, question: &str) -> anyhow::Result<Consent> {
+    output.note_piece(question);
+    let reply = ask().context("cannot read from the terminal")?;
+    output.note(if reply == Consent::Yes { "yes" } else { "no" });
+    Ok(reply)
+}
+
 /// Waits for the key that answers a question. What was typed before it was asked is no answer, and is discarded.
 ///
 /// # Errors
 /// When the terminal cannot be used.
-pub(crate) fn ask() -> std::io::Result<Consent> {
+fn ask() -> std::io::Result<Consent> {
     crossterm::terminal::enable_raw_mode()?;
     let reply = next_key();
     crossterm::terminal::disable_raw_mode()?;

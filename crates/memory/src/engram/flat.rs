@@ -31,6 +31,8 @@ pub(super) struct FlatEngram {
     model: String,
     #[serde(deserialize_with = "known_sampling")]
     sampling: SamplingOptions,
+    #[serde(default)]
+    thinking: bool,
     finish_reason: Option<FinishReason>,
     intent: Option<String>,
     #[serde(default)]
@@ -102,6 +104,7 @@ impl From<Engram> for FlatEngram {
             respondent_id: engram.respondent_id,
             model: engram.model,
             sampling: engram.sampling,
+            thinking: engram.thinking,
             finish_reason: engram.finish_reason,
             intent: engram.intent,
             entities: engram.entities,
@@ -135,6 +138,7 @@ impl From<FlatEngram> for Engram {
             respondent_id: flat.respondent_id,
             model: flat.model,
             sampling: flat.sampling,
+            thinking: flat.thinking,
             finish_reason: flat.finish_reason,
             intent: flat.intent,
             entities: flat.entities,

@@ -3,7 +3,8 @@
 //! The nearest vectors and the texts with the question's words are ranked separately and merged by reciprocal rank
 //! fusion (Cormack, Clarke and Büttcher, *Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
 //! Methods*, SIGIR 2009): a rank `r` of either list adds `weight / (60 + r)`. What is not similar enough by either
-//! measure is left out, every exchange appears once, and of statements about the same thing the newest comes first.
+//! measure is left out, every exchange appears once, of statements about the same thing the newest comes first, and a reviewed
+//! summary comes before what it was made from.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -70,6 +71,7 @@ impl Opened {
         if !question.keeps_all {
             keep_one_of_each(&mut matches, question.matching.duplicate);
         }
+        summaries_first(&mut matches);
         matches.truncate(n.saturating_mul(POOL_PER_RESULT));
         newest_first(&mut matches, &question.matching);
         matches.truncate(n);
@@ -243,6 +245,19 @@ fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
         }
     }
     *matches = kept;
+}
+
+/// Moves every summary that has been reviewed before the first of those that it was made from.
+fn summaries_first(matches: &mut [Match]) {
+    for index in 1..matches.len() {
+        let summary = &matches[index].engram;
+        if summary.kind == EngramKind::Consolidation && summary.is_reviewed() {
+            let place = (0..index).find(|place| summary.sources.contains(&matches[*place].engram.query_id));
+            if let Some(place) = place {
+                matches[place..=index].rotate_right(1);
+            }
+        }
+    }
 }
 
 /// Moves every statement before the first one that it supersedes.

@@ -55,6 +55,7 @@ pub(crate) fn engram(number: u64) -> Engram {
         respondent_id: if number.is_multiple_of(2) { RespondentId::A } else { RespondentId::B },
         model: "smollm2:135m".to_owned(),
         sampling: SamplingOptions::default(),
+        thinking: false,
         finish_reason: None,
         intent: None,
         entities: Vec::new(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hone_app::ServedMemory;
 use hone_app::judging::ServedJudges;
 use hone_memory::Whose;
+use hone_protocol::OwnerId;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -40,12 +41,19 @@ impl Abilities {
         Abilities { bench: Bench { judges, room }, memory, whose: Whose::Of(None) }
     }
 
+    fn owner(&self) -> Option<OwnerId> {
+        match self.whose {
+            Whose::Of(owner) => owner,
+            Whose::Everyones => None,
+        }
+    }
+
     /// Grades an answer.
     ///
     /// # Errors
     /// When there is no judge, or too many wait for it.
     pub(crate) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
-        self.bench.grade(request).await
+        self.bench.grade(request, self.owner()).await
     }
 
     /// Compares two answers.
@@ -53,7 +61,7 @@ impl Abilities {
     /// # Errors
     /// When there is no judge, or too many wait for it.
     pub(crate) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
-        self.bench.compare(request).await
+        self.bench.compare(request, self.owner()).await
     }
 
     /// Searches what the client has asked.

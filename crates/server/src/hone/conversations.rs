@@ -7,14 +7,17 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
-use hone_app::conversations::{ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange};
+use hone_app::conversations::{
+    ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange, remembered_of,
+};
+use hone_memory::{MemoryError, MemoryStore, Whose};
 use hone_protocol::BranchPlace;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::critique::Judged;
-use super::shapes::{HoneConversation, HoneConversations, HoneExport, HoneRemoved, HoneRenamed};
+use super::shapes::{HoneConversation, HoneConversationRemoved, HoneConversations, HoneExport, HoneRenamed};
 use super::{Sessions, blocking};
 use crate::Shared;
 use crate::clients::Client;
@@ -178,21 +181,48 @@ pub(super) async fn rename(
     Ok(Json(json!({"name": renamed})))
 }
 
-/// Removes a conversation.
+/// What is removed with a conversation.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Removal {
+    /// Whether what is remembered of it is forgotten, too.
+    #[serde(default)]
+    forget: bool,
+}
+
+/// Removes a conversation, and what is remembered of it if that is wanted.
 #[utoipa::path(
     delete,
     path = "/hone/v1/conversations/{name}",
     tag = "hone",
-    params(("name" = String, Path)),
-    responses((status = OK, body = HoneRemoved), (status = NOT_FOUND), (status = CONFLICT))
+    params(("name" = String, Path), Removal),
+    responses((status = OK, body = HoneConversationRemoved), (status = NOT_FOUND), (status = CONFLICT), (status = BAD_REQUEST))
 )]
 pub(super) async fn remove(
     State(shared): State<Arc<Shared>>,
     client: Client,
     Path(name): Path<String>,
+    Query(Removal { forget }): Query<Removal>,
 ) -> Result<Json<Value>, ApiError> {
+    let (conversations, of_name) = (shared.conversations_of(client), name.clone());
+    // One that cannot be read has left nothing that could be found.
+    let conversation = blocking(move || Ok::<_, ApiError>(conversations.load(&of_name).ok())).await?;
     change(&shared, client, name, |conversations, name| conversations.remove(name)).await?;
-    Ok(Json(json!({"removed": true})))
+    let memory = shared.parts.memory.as_ref().filter(|_| forget).map(|memory| memory.store.clone());
+    let forgotten = match (memory, conversation) {
+        (Some(store), Some(conversation)) => {
+            blocking(move || Ok::<_, ApiError>(forget_all(&store, &conversation, client.whose())?)).await?
+        }
+        _ => 0,
+    };
+    Ok(Json(json!({"removed": true, "forgotten": forgotten})))
+}
+
+/// Forgets what is remembered of a conversation, and returns how much it was.
+fn forget_all(store: &MemoryStore, conversation: &SavedConversation, whose: Whose) -> Result<usize, MemoryError> {
+    let ids = remembered_of(conversation, store, whose)?;
+    store.remove(&ids)?;
+    Ok(ids.len())
 }
 
 /// Changes a conversation in which nothing is being answered.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hone_app::judging::ServedJudges;
 use hone_judging::{CompareTask, GradeTask};
-use hone_protocol::Preference;
+use hone_protocol::{OwnerId, Preference};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -19,6 +19,7 @@ use super::badge::judge_name;
 use super::blocking;
 use super::critique::grade_json;
 use super::shapes::{HoneGrade, HonePreference};
+use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::{Shared, take_place};
@@ -59,10 +60,14 @@ pub(crate) struct CompareRequest {
     request_body = GradeRequest,
     responses((status = OK, body = HoneGrade))
 )]
-pub(super) async fn grade(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub(super) async fn grade(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
     let request = parsed(&body)?;
     shared.check_serving()?;
-    Bench::of(&shared).grade(request).await.map(Json)
+    Bench::of(&shared).grade(request, client.owner()).await.map(Json)
 }
 
 /// The judge's choice between two answers. The winner is null for a tie, and if `failure` says why there is no verdict.
@@ -73,10 +78,14 @@ pub(super) async fn grade(State(shared): State<Arc<Shared>>, body: Bytes) -> Res
     request_body = CompareRequest,
     responses((status = OK, body = HonePreference))
 )]
-pub(super) async fn compare(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+pub(super) async fn compare(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
     let request = parsed(&body)?;
     shared.check_serving()?;
-    Bench::of(&shared).compare(request).await.map(Json)
+    Bench::of(&shared).compare(request, client.owner()).await.map(Json)
 }
 
 /// The judges, and the room for those who wait for them.
@@ -91,17 +100,17 @@ impl Bench {
         Bench { judges: Arc::clone(&shared.parts.judges), room: Arc::clone(&shared.room) }
     }
 
-    pub(super) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
+    pub(super) async fn grade(&self, request: GradeRequest, owner: Option<OwnerId>) -> Result<Value, ApiError> {
         let GradeRequest { query, answer, reference } = request;
         let task = GradeTask { query, answer, reference };
-        let grade = self.judged(move |judges, withdrawn| judges.judge(task, withdrawn)).await?;
+        let grade = self.judged(move |judges, withdrawn| judges.judge(task, owner, withdrawn)).await?;
         Ok(grade_json(Some(&grade)))
     }
 
-    pub(super) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
+    pub(super) async fn compare(&self, request: CompareRequest, owner: Option<OwnerId>) -> Result<Value, ApiError> {
         let CompareRequest { query, a, b } = request;
         let task = CompareTask { query, answer_a: a, answer_b: b };
-        let preference = self.judged(move |judges, withdrawn| judges.judge(task, withdrawn)).await?;
+        let preference = self.judged(move |judges, withdrawn| judges.judge(task, owner, withdrawn)).await?;
         Ok(preference_json(&preference))
     }
 

@@ -9,6 +9,8 @@ documented! {
     HoneStopped = object([("stopped", flag())], []);
     /// Whether there was something, which is removed.
     HoneRemoved = object([("removed", flag())], []);
+    /// Whether a conversation was removed, and how much of it was forgotten.
+    HoneConversationRemoved = object([("removed", flag()), ("forgotten", whole())], []);
     /// A new name.
     HoneRenamed = object([("name", text())], []);
     /// Saved conversations, the most recently written first.

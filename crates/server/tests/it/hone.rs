@@ -168,6 +168,15 @@ fn conversations_are_listed_searched_renamed_exported_and_deleted() {
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 200);
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 404);
     assert_eq!(names(""), [name_of("stars")]);
+    let remembered = || {
+        let (_, list) = stage.get("/hone/v1/memory");
+        let engrams = list["engrams"].as_array().unwrap();
+        engrams.iter().map(|it| it["query"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    wait_until("both are remembered", || remembered().len() == 2);
+    let (status, removed) = send("DELETE", &format!("{}?forget=true", path_of("stars")), "");
+    assert!(status == 200 && removed.contains("\"forgotten\":1"), "{status} {removed}");
+    assert_eq!(remembered(), ["tides"], "what was not to be forgotten stays");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::commands::doctor::{self, machine::Machine};
 use crate::commands::estimate::{Estimate, Limits};
 use crate::invocation::Invocation;
 use crate::terminal::Output;
-use crate::terminal::keyboard::{self, Consent};
+use crate::terminal::keyboard::{Consent, consent};
 use crate::terminal::lines::Lines;
 
 /// The file that says that the guide was shown.
@@ -78,7 +78,7 @@ fn offer_generator(app: &Invocation, model: &CatalogModel, estimate: Estimate) -
     let is_known = app.store.catalog().find(current).is_some();
     let compared = if is_known { format!(", which answers better than {current}") } else { String::new() };
     app.output.print_prose(&format!("It can run {name} ({size} to download, {speed}){compared}."))?;
-    let is_wanted = is_wanted(app, "Download it now, and chat meanwhile? [y/N] ")?;
+    let is_wanted = consent(app.output, "Download it now, and chat meanwhile? [y/N] ")? == Consent::Yes;
     if !is_wanted {
         app.output.note(&format!("`hone pull {name}` downloads it later, `hone chat -m {name}` chats with it"));
     }
@@ -99,18 +99,11 @@ fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Opti
          some answers as likely right or likely wrong, and says nothing about the others.",
         bytes(size)
     ))?;
-    let is_wanted = is_wanted(app, "Download the judge now? [y/N] ")?;
+    let is_wanted = consent(app.output, "Download the judge now? [y/N] ")? == Consent::Yes;
     if !is_wanted {
         app.output.note(&format!("`hone pull {name}` downloads it later, and judge.model = {name:?} lets it grade"));
     }
     Ok(is_wanted.then_some(name))
-}
-
-fn is_wanted(app: &Invocation, question: &str) -> anyhow::Result<bool> {
-    app.output.note_piece(question);
-    let is_wanted = keyboard::ask().context("cannot read from the terminal")? == Consent::Yes;
-    app.output.note(if is_wanted { "yes" } else { "no" });
-    Ok(is_wanted)
 }
 
 impl Downloads {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use hone_agents::{Criticize, Gatekeeper};
+use hone_agents::Gatekeeper;
 use hone_app::describe::moment;
-use hone_app::judging::CriticStanding;
+use hone_app::judging::{Critic, CriticStanding};
 use hone_memory::{MemoryStore, Whose};
-use hone_protocol::{ContentType, CriticMode, CritiqueResult, Timestamp};
+use hone_protocol::{ContentType, CriticMode, Lane, Timestamp};
 use serde::Serialize;
 
+use super::exam::describe;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
@@ -31,18 +32,10 @@ struct GateStatus {
     until: Option<Timestamp>,
 }
 
-/// Nobody is asked for a status.
-struct Nobody;
-
-impl Criticize for Nobody {
-    fn criticize(&self, _: ContentType, _: &str, _: &str) -> CritiqueResult {
-        CritiqueResult::default()
-    }
-}
-
 pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
     let settings = &app.config.critique;
-    let keeper = Gatekeeper { store, critic: &Nobody, settings, is_batch: false, clock: &Timestamp::now };
+    let critic = Critic::new(app, None, Lane::Background, None);
+    let keeper = Gatekeeper { store, critic: &critic, settings, is_batch: false, clock: &Timestamp::now };
     let mut gates = BTreeMap::new();
     for kind in ContentType::ALL {
         let refusal = keeper.refusal(kind)?;
@@ -53,7 +46,7 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::
     let (reviewed, blocked) = (figures.reviewed, figures.blocked);
     let unreviewed = (figures.all.engrams + figures.notes).saturating_sub(reviewed + blocked);
     let status = Status {
-        critic: CriticStanding::of(app)?,
+        critic: CriticStanding::of(app),
         r#override: store.critic_override()?,
         gates,
         unreviewed,
@@ -66,7 +59,7 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::
     }
     app.output.print_line(&match &status.critic.obstacle {
         None => format!("critic: {}", status.critic.model),
-        Some(obstacle) => format!("critic: none ({obstacle}): what a hard gate guards stays unreviewed"),
+        Some(obstacle) => format!("critic: none ({obstacle}): nothing is reviewed"),
     })?;
     app.output.print_line(&match status.r#override {
         Some(mode) => format!("every gate is {mode}, as a person has set it (`hone critic configured` ends that)"),
@@ -75,7 +68,8 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::
     let row = |(name, gate): (&&str, &GateStatus)| {
         let until = gate.until.map(|until| format!(", until {} UTC", moment(until))).unwrap_or_default();
         let refused = gate.refused.as_ref().map(|reason| format!("not asked now: {reason}{until}"));
-        vec![(*name).to_owned(), gate.mode.to_string(), refused.unwrap_or_default()]
+        let examined = describe(&status.critic.examinations[*name]);
+        vec![(*name).to_owned(), gate.mode.to_string(), examined, refused.unwrap_or_default()]
     };
     app.output.print_table(&status.gates.iter().map(row).collect::<Vec<_>>())?;
     app.output.print_line(&format!("memory: {reviewed} reviewed, {unreviewed} unreviewed, {blocked} blocked"))?;

@@ -1,7 +1,7 @@
 //! `hone memory list`: answers, latest first.
 
 use hone_app::describe::{moment, on_one_line};
-use hone_memory::{Engram, MemoryStore};
+use hone_memory::{Engram, EngramKind, MemoryStore};
 
 use super::describe::{EngramLine, print_lines};
 use crate::arguments::MemoryListArguments;
@@ -24,9 +24,13 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryListA
 
 fn line(engram: Engram) -> EngramLine {
     let respondent = engram.respondent_id.to_string();
+    let text = match engram.kind {
+        EngramKind::Episodic => on_one_line(&engram.query),
+        kind => format!("[{}] {}", kind.name(), on_one_line(&engram.query)),
+    };
     EngramLine {
         query_id: engram.query_id,
         grade: engram.grade,
-        cells: vec![moment(engram.at), respondent, engram.model, on_one_line(&engram.query)],
+        cells: vec![moment(engram.at), respondent, engram.model, text],
     }
 }

@@ -76,7 +76,7 @@ fn compared(engram: &Engram) -> Option<String> {
     }
     let orders = if compared.consistent { "both orders agree" } else { "the orders disagree" };
     let (mark, judge) = (badge::mark(Some(&compared.judging())), badge::judge_name(&compared.judging()));
-    Some(format!("{mark} {verdict} (log-odds of A {:+.2}, {orders}, by {judge})", compared.log_odds))
+    Some(format!("{mark} {verdict} ({}, {orders}, by {judge})", badge::share_of_a(compared.log_odds)))
 }
 
 /// What of the judging is due, and why it has not been done.

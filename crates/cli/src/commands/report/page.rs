@@ -93,6 +93,7 @@ mod tests {
             agent: "<script>alert(1)</script>".into(),
             respondent: None,
             temperature: None,
+            thinking: false,
             kind: "a & b".into(),
             scale: "tasks".into(),
             range: hone_judging::OUTCOMES,

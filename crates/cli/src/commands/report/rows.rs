@@ -23,6 +23,7 @@ pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<Re
         record.outcomes(phases).into_iter().map(move |outcome| ReportRow {
             respondent: None,
             temperature: None,
+            thinking: false,
             kind: Cow::Owned(type_of(record).to_owned()),
             scale: Arc::clone(&scale),
             range: OUTCOMES,
@@ -46,6 +47,7 @@ pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
             agent: outline.model.clone(),
             respondent: Some(outline.respondent_id),
             temperature: Some(outline.temperature),
+            thinking: outline.thinking,
             kind: Cow::Borrowed(outline.question_type.as_str()),
             scale: scales.of(grade),
             range: GRADES,

@@ -1,7 +1,7 @@
 //! Recall: what is found by meaning and by words, what is left out, and in which order the rest comes.
 
-use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Whose};
-use hone_protocol::{FinishReason, Grade, Rating, RespondentId};
+use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Vetting, Whose};
+use hone_protocol::{FinishReason, Grade, Rating, RespondentId, VettingState};
 
 use super::check_whole;
 use crate::support::{Home, engram, id, with_cosine};
@@ -202,6 +202,26 @@ fn of_engrams_that_say_the_same_the_newest_stands() {
             .unwrap();
     }
     check(&store, question("a thing", &[]), &["Is fire hot??"]);
+}
+
+#[test]
+fn a_summary_comes_before_what_it_was_made_from_once_it_is_reviewed() {
+    let home = Home::new();
+    let store = home.open();
+    store.remember(answered(1, "eggs", "Six minutes."), Some(with_cosine(0.9))).unwrap();
+    store.remember(answered(2, "milk", "In the fridge."), Some(with_cosine(0.8))).unwrap();
+    for (number, query, state) in
+        [(3, "all of eggs", VettingState::Reviewed), (4, "more of eggs", VettingState::Unreviewed)]
+    {
+        let (kind, sources) = (EngramKind::Consolidation, vec![id(1)]);
+        let vetting = Vetting { state, ..Vetting::default() };
+        let summary = Engram { kind, sources, vetting, ..answered(number, query, "Boil them for six minutes.") };
+        store.remember(summary, Some(with_cosine(0.8 - 0.1 * number as f32))).unwrap();
+    }
+    let filters = Filters { notes: true, worth_recalling: true, ..Filters::default() };
+    let found = store.recall(question("anything", &[]), 4, &filters).unwrap();
+    let found: Vec<&str> = found.iter().map(|found| found.query.as_str()).collect();
+    assert_eq!(found, ["all of eggs", "eggs", "milk", "more of eggs"]);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! Whether an answer says again what a critic has blocked.
+
+use std::collections::HashSet;
+
+use hone_memory::words::{is_common, words};
+use hone_protocol::RecalledEngram;
+
+/// The share of the words of one of its sentences from which a text is said again.
+const SAID_AGAIN: f64 = 0.8;
+
+/// The share of the words of question and answer that both must have, so that they are about the same.
+const SAME_SUBJECT: f64 = 0.6;
+
+/// Whether an exchange is about the same as a blocked one and holds one of its sentences, in its own order and with words
+/// around it. What the question says already does not count as said, unless the answer says nothing else; a number must be
+/// the same.
+pub(crate) fn repeats(exchange: &RecalledEngram, blocked: &RecalledEngram) -> bool {
+    let (asked, said) = (content(&exchange.query), content(&exchange.answer));
+    let all: HashSet<String> = asked.union(&said).cloned().collect();
+    let blocked_asked = content(&blocked.query);
+    let about: HashSet<String> = blocked_asked.union(&content(&blocked.answer)).cloned().collect();
+    share(&about, &all).max(share(&all, &about)) >= SAME_SUBJECT
+        && sentences(&blocked.answer).any(|sentence| {
+            let sentence = content(sentence);
+            let new: HashSet<String> = sentence.difference(&blocked_asked).cloned().collect();
+            let told = if new.is_empty() { &sentence } else { &new };
+            let has_its_numbers = told.iter().filter(|word| is_number(word)).all(|number| said.contains(number));
+            !told.is_empty() && has_its_numbers && share(told, &said) >= SAID_AGAIN
+        })
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim).filter(|sentence| !sentence.is_empty())
+}
+
+/// The words that say something.
+fn content(text: &str) -> HashSet<String> {
+    words(text).filter(|word| !is_common(word) || is_denial(word)).collect()
+}
+
+fn is_denial(word: &str) -> bool {
+    matches!(word, "no" | "not" | "t")
+}
+
+fn is_number(word: &str) -> bool {
+    word.chars().any(char::is_numeric)
+}
+
+/// The share of the words that the others have; 0 without words.
+fn share(words: &HashSet<String>, of: &HashSet<String>) -> f64 {
+    words.intersection(of).count() as f64 / words.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(query: &str, answer: &str) -> RecalledEngram {
+        serde_json::from_value(serde_json::json!({
+            "query_id": hone_protocol::QueryId::fresh(), "query": query, "answer": answer, "score": null,
+            "similarity": 0.9, "relevance": 0.9,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_falsehood_in_other_words_is_told_from_the_truth() {
+        let blocked = exchange("Where is the Eiffel Tower?", "The Eiffel Tower is in Berlin. It was built in 1889.");
+        for (query, answer, expected) in [
+            ("Where does the Eiffel Tower stand?", "It stands in Berlin.", true),
+            ("Where is the Eiffel Tower?", "Berlin", true),
+            ("In which city is the Eiffel Tower?", "The Eiffel Tower is in Paris.", false),
+            ("When was the Eiffel Tower built?", "In 1887.", false),
+            ("Tell me about Berlin.", "Berlin is the capital of Germany.", false),
+        ] {
+            assert_eq!(repeats(&exchange(query, answer), &blocked), expected, "{query} {answer}");
+        }
+        let blocked = exchange("How many people live in France?", "About 900 million people live in France.");
+        assert!(repeats(
+            &exchange("What is the population of France?", "900 million people live in France."),
+            &blocked
+        ));
+        assert!(!repeats(
+            &exchange("How many people live in France?", "About 68 million people live in France."),
+            &blocked
+        ));
+        let blocked = exchange("Are tomatoes poisonous?", "Tomatoes are not safe to eat.");
+        assert!(!repeats(&exchange("Are tomatoes poisonous?", "Tomatoes are safe to eat."), &blocked));
+        let blocked = exchange("埃菲尔铁塔在哪里？", "埃菲尔铁塔在柏林。");
+        assert!(repeats(&exchange("埃菲尔铁塔在哪个城市？", "铁塔在柏林。"), &blocked));
+        assert!(!repeats(&exchange("埃菲尔铁塔在哪个城市？", "在巴黎。"), &blocked));
+    }
+}
