@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::served::{connect, serve};
 use crate::support::{Home, Run};
-use crate::torture::ordeal::{Ordeal, run_sane};
+use crate::torture::ordeal::{Ordeal, assert_sane, run_sane};
 use crate::torture::remembered::{Acknowledged, ask};
 
 /// Requests at once.
@@ -145,9 +145,8 @@ fn heard_in(request: &Request, answer: &str) -> Option<Heard> {
             Heard::Answer { question: question.clone(), id: text(&body["hone"]["query_id"])?, conversation: None }
         }
         Request::Page(question) => {
-            let events =
-                body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
-            let end = events.filter(|event| event["type"] == "answered").last()?;
+            let event = |line: &str| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok();
+            let end = body.lines().rev().filter_map(event).find(|event| event["type"] == "answered")?;
             assert_eq!(end["is_remembered"], true, "{end}");
             let (id, conversation) = (text(&end["exchange"]["query_id"])?, text(&end["conversation"]));
             Heard::Answer { question: question.clone(), id, conversation }
@@ -155,14 +154,16 @@ fn heard_in(request: &Request, answer: &str) -> Option<Heard> {
     })
 }
 
-/// Waits for the chat, unless it was killed.
+/// Waits for the chat, unless it was killed. It may have used the engine of a server that was.
 fn finish_chat(ordeal: &mut Ordeal, mut chat: Victim, question: &str, acknowledged: &mut Acknowledged) {
     let Some(code) = chat.process.wait().unwrap().code() else { return };
-    let mut stderr = String::new();
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    chat.process.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
     chat.process.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-    assert!(code == 0 && !stderr.contains("panicked at"), "{question:?} ended with {code}: {stderr}");
-    acknowledged.note(question, &Run { code, stdout: String::new(), stderr });
-    ordeal.count("answers of a chat acknowledged");
+    let run = Run { code, stdout, stderr };
+    assert_sane(&run, question);
+    let is_acknowledged = acknowledged.note(question, &run);
+    ordeal.count(if is_acknowledged { "answers of a chat acknowledged" } else { "chats without an answer" });
 }
 
 /// What clients have heard of, besides the questions that were answered.

@@ -176,7 +176,11 @@ mod tests {
             for wrong in [
                 marks(kind, |_| block, |_, _| block),
                 marks(kind, |_| pass, |_, _| pass),
-                marks(kind, |n| if n % 2 == 0 { block } else { pass }, |n, _| if n % 2 == 0 { pass } else { block }),
+                marks(
+                    kind,
+                    |n| if n.is_multiple_of(2) { block } else { pass },
+                    |n, _| if n.is_multiple_of(2) { pass } else { block },
+                ),
                 marks(kind, |_| pass, |n, flaw| if n < 3 { flaw.severity } else { pass }),
                 marks(kind, |n| if n < 10 { block } else { pass }, |_, flaw| flaw.severity),
             ] {

@@ -164,7 +164,8 @@ mod tests {
         assert!(knowing.passes(0.8), "{knowing:?}");
         // Texts that speak to the critic are shown to it without that sentence, so that three flaws are not recognised here.
         assert!((21..=24).contains(&knowing.n_rightly_blocked) && knowing.n_blocked == knowing.n_rightly_blocked);
-        let blocks_half = |turn: &str| if turn.len() % 2 == 0 { CritiqueLevel::Block } else { CritiqueLevel::Pass };
+        let blocks_half =
+            |turn: &str| if turn.len().is_multiple_of(2) { CritiqueLevel::Block } else { CritiqueLevel::Pass };
         let guessing = examined(move |turn| says(blocks_half(turn))).unwrap().unwrap();
         assert!(guessing.n_blocked > 10 && !guessing.passes(0.8), "{guessing:?}");
         let rambling = examined(|_| Script::saying(&["{"])).unwrap().unwrap();

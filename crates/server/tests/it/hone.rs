@@ -168,15 +168,24 @@ fn conversations_are_listed_searched_renamed_exported_and_deleted() {
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 200);
     assert_eq!(send("DELETE", "/hone/v1/conversations/sea", "").0, 404);
     assert_eq!(names(""), [name_of("stars")]);
+}
+
+#[test]
+fn what_came_of_a_removed_conversation_is_forgotten_if_that_is_wanted() {
+    let stage = Stage::planned(settings(), Plan::grading(4), echo);
+    chat(&stage, &json!({"question": "stars"}));
+    chat(&stage, &json!({"question": "tides"}));
     let remembered = || {
         let (_, list) = stage.get("/hone/v1/memory");
         let engrams = list["engrams"].as_array().unwrap();
         engrams.iter().map(|it| it["query"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     wait_until("both are remembered", || remembered().len() == 2);
-    let (status, removed) = send("DELETE", &format!("{}?forget=true", path_of("stars")), "");
-    assert!(status == 200 && removed.contains("\"forgotten\":1"), "{status} {removed}");
+    let removed = stage.delete(&format!("{}?forget=true", path_of("stars")));
+    assert_eq!(removed, (200, json!({"removed": true, "forgotten": 1})));
     assert_eq!(remembered(), ["tides"], "what was not to be forgotten stays");
+    assert_eq!(stage.delete(&path_of("tides")), (200, json!({"removed": true, "forgotten": 0})));
+    assert_eq!(remembered(), ["tides"]);
 }
 
 #[test]

@@ -57,10 +57,11 @@ pub(super) fn describe(examined: &ExaminedCritic) -> String {
         Some(_) => "not passed, so it blocks nothing and lets nothing pass",
     };
     format!(
-        "{verdict}: of {texts} texts {} were blocked, {} of them rightly; it missed {} of the grave flaws and blocked {} of \
-         the sound texts",
-        precision.of,
-        percent(precision),
+        "{verdict}: of {texts} texts {}; it missed {} of the grave flaws and blocked {} of the sound texts",
+        match precision.of {
+            0 => "none was blocked".to_owned(),
+            n => format!("{n} were blocked, {} of them rightly", percent(precision)),
+        },
         percent(missed),
         percent(sound_blocked)
     )
