@@ -106,7 +106,11 @@ fn what_came_of_a_deleted_conversation_is_forgotten_if_that_is_wanted() {
     let notes = home.json(&["memory", "list", "--kind", "research", "--json"]);
     assert_eq!((notes.as_array().unwrap().len(), &notes[0]["query"]), (1, &json!("What boats are there?")));
     check(&home.run(&["memory", "list", "--kind", "dream"]), 2, &["there are episodic, fact, intention, research"]);
-    check(&home.run(&["conversations", "delete", "sea"]), 0, &["sea is deleted", "1 memory of it stay"]);
+    check(
+        &home.run(&["conversations", "delete", "sea"]),
+        0,
+        &["sea is deleted", "memory keeps what came of it (1 memory)"],
+    );
     check(&home.run(&["conversations", "delete", "boat", "--forget"]), 0, &["boat is deleted", "3 memories forgotten"]);
     assert_eq!(n_remembered(), 1);
 }

@@ -118,7 +118,11 @@ fn a_missing_critic_is_named_and_a_hard_gate_fails_for_it() {
 
 #[test]
 fn the_built_in_model_writes_and_criticizes_each_kind_of_note() {
-    let home = home();
+    let unproven = home();
+    let run = unproven.run(&["critic", "vet", "-n", "1", "-m", &smollm2(), "--judge", &critic(&unproven), "--json"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("has not taken the critic's examination"), "{}", run.stderr);
+    let home = home().variable("HONE_CRITIQUE_EXAMINATION", "false");
     let critic = critic(&home);
     let flags = ["-m", &smollm2(), "--judge", &critic, "--json"];
     let json = |run: crate::support::Run| -> (i32, Value) {

@@ -152,18 +152,21 @@ impl CriticAgent {
         if pending.is_empty() {
             return Ok(None);
         }
+        let keeper = &vetter.gatekeeper;
+        let mut kinds = HashSet::new();
+        for kind in ContentType::ALL {
+            let counts = keeper.mode(kind)? != CriticMode::Off && keeper.critic.unproven(kind).is_none();
+            if counts && keeper.refusal(kind)?.is_none() {
+                kinds.insert(kind);
+            }
+        }
+        pending.retain(|engram| kinds.contains(&content_type(engram.kind)));
         let recalled = self.recalled()?;
         // The sort is stable: of equally useful ones, the newest comes first.
         pending.sort_by_key(|engram| std::cmp::Reverse(recalled.get(&engram.query_id).copied().unwrap_or_default()));
-        for engram in pending {
-            let (kind, keeper) = (content_type(engram.kind), &vetter.gatekeeper);
-            let counts = keeper.mode(kind)? != CriticMode::Off && keeper.critic.unproven(kind).is_none();
-            if counts && keeper.refusal(kind)?.is_none() {
-                let context = vetter.context(&engram)?;
-                return Ok(Some((engram, context)));
-            }
-        }
-        Ok(None)
+        let Some(engram) = pending.into_iter().next() else { return Ok(None) };
+        let context = vetter.context(&engram)?;
+        Ok(Some((engram, context)))
     }
 
     /// Whether this critic is the one for a text, did not write it, and has not failed at it.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use hone_judging::fill;
 use hone_memory::{Filters, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
-use hone_protocol::{Embed, Message, OwnerId, Query, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes};
+use hone_protocol::{
+    Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -60,7 +62,7 @@ impl Recaller {
     /// The answers among these that do not say again what a critic has blocked.
     fn without_repetitions(
         &self,
-        mut found: Vec<RecalledEngram>,
+        found: Vec<RecalledEngram>,
         question: &[f32],
         owner: Option<OwnerId>,
     ) -> Result<Vec<RecalledEngram>, MemoryError> {
@@ -75,8 +77,18 @@ impl Recaller {
             ..Filters::default()
         };
         let blocked = self.store.search(question, BLOCKED, &blocked)?;
-        found.retain(|engram| engram.is_fact || !blocked.iter().any(|blocked| repeats(engram, blocked)));
-        Ok(found)
+        let mut kept = Vec::new();
+        for engram in found {
+            let is_repetition = !engram.is_fact && blocked.iter().any(|blocked| repeats(&engram, blocked));
+            if !is_repetition || self.is_rated_good(&engram)? {
+                kept.push(engram);
+            }
+        }
+        Ok(kept)
+    }
+
+    fn is_rated_good(&self, engram: &RecalledEngram) -> Result<bool, MemoryError> {
+        Ok(self.store.get(engram.query_id)?.is_some_and(|engram| engram.user_feedback == Some(Rating::Good)))
     }
 
     fn question(&self, search: &str, conversation: &[Message]) -> Result<RecallQuestion, String> {
@@ -95,21 +107,15 @@ impl Recaller {
     /// instructions.
     pub(crate) fn in_context(&self, engrams: &[RecalledEngram], query: &str) -> String {
         let (facts, exchanges): (Vec<_>, Vec<_>) = engrams.iter().cloned().partition(|engram| engram.is_fact);
-        let quoted = || fill(&self.settings.context_template, &[("memories", &self.quoted(&exchanges))]);
+        let mut room = self.settings.recalled_characters;
+        let said = said_before(&facts, &mut room);
+        let memories = self.quoted(&exchanges, room);
         let paragraphs = [
-            (!exchanges.is_empty()).then(quoted),
-            (!facts.is_empty()).then(|| self.said_before(&facts)),
+            (!memories.is_empty()).then(|| fill(&self.settings.context_template, &[("memories", &memories)])),
+            (!said.is_empty()).then(|| fill(&self.settings.facts_template, &[("facts", &said)])),
             Some(query.to_owned()),
         ];
         paragraphs.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
-    }
-
-    /// Facts in the person's own words, the most relevant one last, next to the question: a small model takes them for granted
-    /// like this, and repeats neither the marks around notes nor what the notes are said to be.
-    fn said_before(&self, facts: &[RecalledEngram]) -> String {
-        let room = self.settings.recalled_characters;
-        let said: Vec<String> = facts.iter().rev().map(|fact| as_sentence(&fact.query)).collect();
-        fill(&self.settings.facts_template, &[("facts", &shortened(&said.join(" "), room))])
     }
 
     /// The tool's description for a model.
@@ -129,14 +135,16 @@ impl Recaller {
     pub(crate) fn tool_result(&self, engrams: &[RecalledEngram]) -> Message {
         let text = match engrams {
             [] => self.settings.tool_found_nothing.clone(),
-            engrams => fill(&self.settings.tool_template, &[("memories", &self.quoted(engrams))]),
+            engrams => {
+                let memories = self.quoted(engrams, self.settings.recalled_characters);
+                fill(&self.settings.tool_template, &[("memories", &memories)])
+            }
         };
         Message::new(Role::Tool, text)
     }
 
-    /// The recollections, truncated to the limit, with every line quoted.
-    fn quoted(&self, engrams: &[RecalledEngram]) -> String {
-        let mut room = self.settings.recalled_characters;
+    /// The recollections, with at most so many characters, and every line quoted.
+    fn quoted(&self, engrams: &[RecalledEngram], mut room: usize) -> String {
         let mut memories = Vec::new();
         for engram in engrams {
             if room == 0 {
@@ -160,6 +168,22 @@ impl Recaller {
             }
         }
     }
+}
+
+/// Facts in the person's own words, the most relevant one last, next to the question: a small model takes them for granted like
+/// this, and repeats neither the marks around notes nor what the notes are said to be. The less relevant ones are left out
+/// first where there is no room.
+fn said_before(facts: &[RecalledEngram], room: &mut usize) -> String {
+    let mut said = Vec::new();
+    for fact in facts {
+        if *room == 0 {
+            break;
+        }
+        let sentence = shortened(&as_sentence(&fact.query), *room);
+        *room -= sentence.chars().count().min(*room);
+        said.insert(0, sentence);
+    }
+    said.join(" ")
 }
 
 /// A statement on one line, with an end.

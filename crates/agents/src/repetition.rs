@@ -11,15 +11,23 @@ const SAID_AGAIN: f64 = 0.8;
 /// The share of the words of question and answer that both must have, so that they are about the same.
 const SAME_SUBJECT: f64 = 0.6;
 
+/// Words that turn a statement into its opposite.
+const DENIALS: [&str; 8] = ["no", "not", "t", "never", "cannot", "without", "neither", "nor"];
+
 /// Whether an exchange is about the same as a blocked one and holds one of its sentences, in its own order and with words
-/// around it. What the question says already does not count as said, unless the answer says nothing else; a number must be
-/// the same.
+/// around it. What the question says already does not count as said, unless the answer says nothing else. An exchange that
+/// denies what the blocked one does not, or the other way round, and one with a name or a number of its own, says something
+/// else: it may be the correction.
 pub(crate) fn repeats(exchange: &RecalledEngram, blocked: &RecalledEngram) -> bool {
     let (asked, said) = (content(&exchange.query), content(&exchange.answer));
     let all: HashSet<String> = asked.union(&said).cloned().collect();
-    let blocked_asked = content(&blocked.query);
-    let about: HashSet<String> = blocked_asked.union(&content(&blocked.answer)).cloned().collect();
-    share(&about, &all).max(share(&all, &about)) >= SAME_SUBJECT
+    let (blocked_asked, blocked_said) = (content(&blocked.query), content(&blocked.answer));
+    let about: HashSet<String> = blocked_asked.union(&blocked_said).cloned().collect();
+    let denies = |words: &HashSet<String>| DENIALS.iter().any(|denial| words.contains(*denial));
+    let adds = names_and_numbers(&exchange.answer).iter().any(|name| !about.contains(name) && !asked.contains(name));
+    denies(&said) == denies(&blocked_said)
+        && !adds
+        && share(&about, &all).max(share(&all, &about)) >= SAME_SUBJECT
         && sentences(&blocked.answer).any(|sentence| {
             let sentence = content(sentence);
             let new: HashSet<String> = sentence.difference(&blocked_asked).cloned().collect();
@@ -29,17 +37,20 @@ pub(crate) fn repeats(exchange: &RecalledEngram, blocked: &RecalledEngram) -> bo
         })
 }
 
+/// Words that begin with a capital letter, or have figures.
+fn names_and_numbers(text: &str) -> Vec<String> {
+    let is_name = |word: &&str| word.chars().next().is_some_and(char::is_uppercase) || is_number(word);
+    let named = text.split(|letter: char| !letter.is_alphanumeric()).filter(is_name);
+    named.flat_map(words).filter(|word| !is_common(word)).collect()
+}
+
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim).filter(|sentence| !sentence.is_empty())
 }
 
 /// The words that say something.
 fn content(text: &str) -> HashSet<String> {
-    words(text).filter(|word| !is_common(word) || is_denial(word)).collect()
-}
-
-fn is_denial(word: &str) -> bool {
-    matches!(word, "no" | "not" | "t")
+    words(text).filter(|word| !is_common(word) || DENIALS.contains(&word.as_str())).collect()
 }
 
 fn is_number(word: &str) -> bool {
@@ -71,6 +82,8 @@ mod tests {
             ("Where is the Eiffel Tower?", "Berlin", true),
             ("In which city is the Eiffel Tower?", "The Eiffel Tower is in Paris.", false),
             ("When was the Eiffel Tower built?", "In 1887.", false),
+            ("Where is the Eiffel Tower?", "It was built in 1889 and stands in Paris.", false),
+            ("Where is the Eiffel Tower?", "It is not in Berlin.", false),
             ("Tell me about Berlin.", "Berlin is the capital of Germany.", false),
         ] {
             assert_eq!(repeats(&exchange(query, answer), &blocked), expected, "{query} {answer}");
@@ -84,8 +97,14 @@ mod tests {
             &exchange("How many people live in France?", "About 68 million people live in France."),
             &blocked
         ));
-        let blocked = exchange("Are tomatoes poisonous?", "Tomatoes are not safe to eat.");
-        assert!(!repeats(&exchange("Are tomatoes poisonous?", "Tomatoes are safe to eat."), &blocked));
+        for (falsehood, truth) in [
+            ("Tomatoes are not safe to eat.", "Tomatoes are safe to eat."),
+            ("Tomatoes are safe to eat.", "Tomatoes are never safe to eat."),
+        ] {
+            let blocked = exchange("Are tomatoes poisonous?", falsehood);
+            assert!(!repeats(&exchange("Are tomatoes poisonous?", truth), &blocked), "{truth}");
+            assert!(repeats(&exchange("Are tomatoes poisonous?", falsehood), &blocked), "{falsehood}");
+        }
         let blocked = exchange("埃菲尔铁塔在哪里？", "埃菲尔铁塔在柏林。");
         assert!(repeats(&exchange("埃菲尔铁塔在哪个城市？", "铁塔在柏林。"), &blocked));
         assert!(!repeats(&exchange("埃菲尔铁塔在哪个城市？", "在巴黎。"), &blocked));

@@ -10,8 +10,9 @@ use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
 
 use crate::topic::{Topic, Withdrawal};
 
-/// The most questions that wait; the oldest is evicted to make room.
-pub(crate) const CAPACITY: usize = 100;
+/// The most answers that wait for the other one, which may never come; the oldest is evicted to make room. It is more than there
+/// are open questions at a time: one that is evicted while the other answer is still being written would never be compared.
+pub(crate) const CAPACITY: usize = 4096;
 
 /// How often a comparison is begun.
 const MOST_ATTEMPTS: usize = 2;

@@ -1,7 +1,7 @@
 //! The review of what is remembered: exchanges, and notes that were left without a verdict.
 
 use hone_memory::{Engram, EngramKind, Filters, MemoryError, MemoryStore, Whose, WithinScope};
-use hone_protocol::{ContentType, VettingState};
+use hone_protocol::{ContentType, CriticMode, VettingState};
 
 use super::quoted;
 use crate::gatekeeping::{Decided, Gatekeeper};
@@ -38,6 +38,16 @@ impl Vetter<'_> {
     /// When memory cannot be read or written.
     pub fn decide(&self, engram: &Engram) -> Result<Decided, MemoryError> {
         self.gatekeeper.decide(engram, content_type(engram.kind), &self.context(engram)?)
+    }
+
+    /// Why what the critic says of one of them would count for nothing; `None` if it counts, or the critic is off.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub fn unproven(&self, engram: &Engram) -> Result<Option<String>, MemoryError> {
+        let (keeper, kind) = (&self.gatekeeper, content_type(engram.kind));
+        let is_asked = keeper.mode(kind)? != CriticMode::Off;
+        Ok(is_asked.then(|| keeper.critic.unproven(kind)).flatten())
     }
 
     /// What the critic is told about the origin of one of them.

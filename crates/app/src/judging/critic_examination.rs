@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use hone_judging::{CriticMarks, CritiqueSettings, PlantedFlaw, Review, ReviewTask, critique_result};
-use hone_protocol::{ContentType, CritiqueResult, Prospect};
+use hone_protocol::{ContentType, CriticMode, CritiqueResult, Prospect};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -96,7 +96,8 @@ pub(super) fn unproven(app: &App, model: &str, kind: ContentType) -> Option<Stri
     }
     match find(app, model, kind) {
         None => Some(format!(
-            "{model} has not taken the critic's examination for texts of type {kind}: run `hone critic exam --type {kind}`"
+            "{model} has not taken the critic's examination for texts of type {kind}: run \
+             `hone critic exam --judge {model} --type {kind}`"
         )),
         Some(marks) if !marks.passes(app.config.critique.least_precision) => {
             Some(format!("{model} has not passed the critic's examination for texts of type {kind}"))
@@ -105,11 +106,17 @@ pub(super) fn unproven(app: &App, model: &str, kind: ContentType) -> Option<Stri
     }
 }
 
+/// The types of texts for which a critic is asked, and has not been examined.
+pub(super) fn due(app: &App, model: &str) -> impl Iterator<Item = ContentType> {
+    let is_asked = |kind: &ContentType| app.config.critique.mode(*kind) != CriticMode::Off;
+    ContentType::ALL.into_iter().filter(is_asked).filter(move |kind| find(app, model, *kind).is_none())
+}
+
 /// The critic of this configuration if it is installed and has not taken the examination for every type of text.
 pub(super) fn unexamined(app: &App) -> Option<String> {
     let model = critic_model(&app.config, None);
-    let is_due = app.config.critique.examination && app.store.show(model).is_ok();
-    (is_due && ContentType::ALL.iter().any(|kind| find(app, model, *kind).is_none())).then(|| model.to_owned())
+    let is_due = app.config.critique.examination && app.config.memory.is_used() && app.store.show(model).is_ok();
+    (is_due && due(app, model).next().is_some()).then(|| model.to_owned())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
 use hone_agents::{Asker, Exchange, Expected};
 use hone_bus::Mailbox;
 use hone_judging::{Judge, Jury, Marks, Standing, Standings};
-use hone_protocol::{ContentType, Envelope, Generate, QueryId, Subject};
+use hone_protocol::{Envelope, Generate, QueryId, Subject};
 
 use super::{JudgeSession, critic_examination};
 use crate::app::App;
@@ -183,10 +183,7 @@ impl Worker {
     /// Examines the critic for one type of text after the other.
     fn examine_critic(&self, examined: &App, orders: &Receiver<Order>) -> anyhow::Result<()> {
         let (session, model) = (self.session(examined)?, &examined.config.judge.model);
-        for kind in ContentType::ALL {
-            if critic_examination::find(examined, model, kind).is_some() {
-                continue;
-            }
+        for kind in critic_examination::due(examined, model) {
             let marks = while_idle(orders, || session.examine_critic(examined, kind, &Silent))?;
             let Some(marks) = marks else { break };
             let word = if marks.passes(self.app.config.critique.least_precision) { "passed" } else { "not passed" };

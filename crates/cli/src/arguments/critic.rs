@@ -14,14 +14,16 @@ const CHECK_HELP: &str =
 
 /// What stands under the help of the commands that pass a gate.
 pub(super) const GATE_HELP: &str = "\
-In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked or its word does
-not count; neither is long-term memory then. `hone critic` shows and changes the modes.";
+In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked; neither is long-term
+memory then. The gates of a critic that has not passed its examination are soft (`hone critic exam`). `hone critic` shows and
+changes the modes.";
 
 /// What stands under the help of `hone critic exam`.
 const EXAM_HELP: &str = "\
 For each type of text the critic reads 40 sound texts and 40 with a planted flaw. It passes if at least 80 % of its blocks are
-right (critique.least_precision) and, with 95 % confidence, more than half. The exit code is 3 if it does not pass. An
-examination that was stopped continues where it was; a chat takes it by itself while nobody waits.";
+right (critique.least_precision) and, with 95 % confidence, more than half, and if it blocks at least half of what it should.
+The exit code is 3 if it does not pass. An examination that was stopped continues where it was; a chat takes it by itself
+while nobody waits.";
 
 /// Flags of `hone critic`.
 #[derive(Debug, Args)]

@@ -270,7 +270,24 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
     let mut names = arguments.names.clone();
     names.sort();
     names.dedup();
-    let remembered = remembered(app, kept, &names)?;
+    let remembered = match remembered(app, kept, &names) {
+        Err(error) if !arguments.forget => {
+            app.output.note(&format!("what is remembered of it is unknown: {error:#}"));
+            Vec::new()
+        }
+        remembered => remembered?,
+    };
+    let n = match remembered.len() {
+        1 => "1 memory".to_owned(),
+        n => format!("{n} memories"),
+    };
+    let is_asked = !arguments.forget && !arguments.json.json && !remembered.is_empty() && can_ask(app.output);
+    let is_wanted = arguments.forget
+        || (is_asked && consent(app.output, &format!("{n} came of it. Forget that, too? [y/N] "))? == Consent::Yes);
+    // Memory first: once a conversation is gone, nothing says any more what came of it.
+    if is_wanted && !remembered.is_empty() {
+        app.memory_to_write()?.remove(&remembered)?;
+    }
     for name in &names {
         kept.remove(name)?;
     }
@@ -278,21 +295,11 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
         true => app.output.print_json(&names)?,
         false => names.iter().try_for_each(|name| app.output.print_line(&format!("{name} is deleted")))?,
     }
-    if remembered.is_empty() {
-        return Ok(());
-    }
-    let n = match remembered.len() {
-        1 => "1 memory".to_owned(),
-        n => format!("{n} memories"),
-    };
-    let is_wanted = arguments.forget
-        || (can_ask(app.output)
-            && consent(app.output, &format!("{n} came of it. Forget that, too? [y/N] "))? == Consent::Yes);
-    if is_wanted {
-        app.memory_to_write()?.remove(&remembered)?;
-        app.output.note(&format!("{n} forgotten"));
-    } else {
-        app.output.note(&format!("{n} of it stay: `hone memory list` lists them, and `hone memory rm` forgets them"));
+    if !remembered.is_empty() {
+        app.output.note(&match is_wanted {
+            true => format!("{n} forgotten"),
+            false => format!("memory keeps what came of it ({n}): `hone memory list --kind all`, `hone memory rm`"),
+        });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The saved conversations: those of the page and of the terminal.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -11,7 +12,7 @@ use hone_app::conversations::{
     ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange, remembered_of,
 };
 use hone_memory::{MemoryError, MemoryStore, Whose};
-use hone_protocol::BranchPlace;
+use hone_protocol::{BranchPlace, with_causes};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -204,18 +205,19 @@ pub(super) async fn remove(
     Path(name): Path<String>,
     Query(Removal { forget }): Query<Removal>,
 ) -> Result<Json<Value>, ApiError> {
-    let (conversations, of_name) = (shared.conversations_of(client), name.clone());
-    // One that cannot be read has left nothing that could be found.
-    let conversation = blocking(move || Ok::<_, ApiError>(conversations.load(&of_name).ok())).await?;
-    change(&shared, client, name, |conversations, name| conversations.remove(name)).await?;
     let memory = shared.parts.memory.as_ref().filter(|_| forget).map(|memory| memory.store.clone());
-    let forgotten = match (memory, conversation) {
-        (Some(store), Some(conversation)) => {
-            blocking(move || Ok::<_, ApiError>(forget_all(&store, &conversation, client.whose())?)).await?
+    let n_forgotten = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&n_forgotten);
+    change(&shared, client, name, move |conversations, name| {
+        if let Some(store) = memory {
+            let forgotten = forget_all(&store, &conversations.load(name)?, client.whose());
+            let forgotten = forgotten.map_err(|error| ConversationError::Storage(with_causes(&error)))?;
+            counter.store(forgotten, Ordering::Relaxed);
         }
-        _ => 0,
-    };
-    Ok(Json(json!({"removed": true, "forgotten": forgotten})))
+        conversations.remove(name)
+    })
+    .await?;
+    Ok(Json(json!({"removed": true, "forgotten": n_forgotten.load(Ordering::Relaxed)})))
 }
 
 /// Forgets what is remembered of a conversation, and returns how much it was.

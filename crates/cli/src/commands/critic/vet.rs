@@ -37,6 +37,11 @@ pub(super) fn run(app: &Invocation, arguments: &CriticVetArguments) -> anyhow::R
         if !goes_on {
             break;
         }
+        // What an unproven critic says would be kept, and the text taken for one that has been dealt with.
+        if let Some(reason) = vetter.unproven(engram)? {
+            stopped = Some(reason);
+            break;
+        }
         let decided = vetter.decide(engram)?;
         steps.clear();
         print(app, engram, &decided, arguments.json.json)?;
