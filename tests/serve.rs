@@ -47,6 +47,77 @@ fn the_built_in_model_answers_over_http() {
 }
 
 #[test]
+fn texts_become_tokens_and_conversations_prompts() {
+    let served = Served::start(&[]);
+    let post = |path: &str, body: Value| body_of(&served.post(path, &body));
+    let text = "<|im_start|>Grüße";
+    let tokens = post("/tokenize", json!({"content": text}));
+    assert_eq!((&tokens["tokens"][0], &tokens["max_model_len"]), (&json!(1), &json!(8192)), "{tokens}");
+    assert_eq!(tokens["count"], tokens["tokens"].as_array().unwrap().len());
+    let back = post("/detokenize", json!({"tokens": tokens["tokens"]}));
+    assert_eq!(back, json!({"content": text, "prompt": text}));
+    let plain = post("/tokenize", json!({"prompt": text, "parse_special": false, "with_pieces": true}));
+    assert_eq!(plain["tokens"][0]["piece"], "<", "{plain}");
+    assert!(post("/detokenize", json!({"tokens": [999999]})).to_string().contains("not in the vocabulary of 49152"));
+    let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]);
+    let prompt = post("/apply-template", json!({"messages": messages}))["prompt"].as_str().unwrap().to_owned();
+    let ask = json!({"messages": messages, "max_tokens": 1});
+    let n_tokens = post("/v1/chat/completions", ask)["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(post("/tokenize", json!({"content": prompt}))["count"], n_tokens, "{prompt:?}");
+    let properties = body_of(&served.request("GET", "/props", &Value::Null));
+    assert_eq!(properties["default_generation_settings"]["n_ctx"], 8192, "{properties}");
+    assert!(properties["chat_template"].as_str().unwrap().contains("im_start"), "{properties}");
+    assert_eq!(properties["bos_token"], "<|im_start|>", "{properties}");
+}
+
+/// As lm-evaluation-harness asks.
+#[test]
+fn texts_are_scored_over_http() {
+    let served = Served::start(&[]);
+    let complete = |body: Value| body_of(&served.post("/v1/completions", &body));
+    let text = "The capital of France is Paris";
+    let tokens = body_of(&served.post("/tokenize", &json!({"content": text})))["tokens"].clone();
+    let n_tokens = tokens.as_array().unwrap().len();
+    let ask = json!({"prompt": [tokens, tokens], "echo": true, "logprobs": 1, "max_tokens": 1, "temperature": 0});
+    let scored = complete(ask);
+    let [one, other] = [0, 1].map(|index| scored["choices"][index].clone());
+    assert_eq!((&one["logprobs"], &one["text"]), (&other["logprobs"], &other["text"]), "{scored}");
+    assert!(one["text"].as_str().unwrap().starts_with(text), "{one}");
+    let of = one["logprobs"]["token_logprobs"].as_array().unwrap();
+    assert_eq!((of.len(), &of[0], &one["logprobs"]["top_logprobs"][0]), (n_tokens + 1, &Value::Null, &Value::Null));
+    assert!(of[1..].iter().all(|logprob| logprob.as_f64().unwrap() <= 0.0), "{one}");
+    let paris = of[n_tokens - 1].as_f64().unwrap();
+    let rome =
+        complete(json!({"prompt": "The capital of France is Rome", "echo": true, "logprobs": 1, "max_tokens": 0}));
+    assert_eq!(rome["choices"][0]["text"], "The capital of France is Rome", "{rome}");
+    let rome = rome["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap().last().unwrap().as_f64().unwrap();
+    assert!(paris > rome, "{paris} {rome}");
+    assert_eq!(scored["usage"]["prompt_tokens"], 2 * n_tokens, "{scored}");
+    let streamed = served.post("/v1/completions", &json!({"prompt": tokens, "max_tokens": 2, "stream": true}));
+    assert!(streamed.contains("text_completion") && streamed.contains("[DONE]"), "{streamed}");
+    assert!(served.post("/v1/completions", &json!({"prompt": [70000]})).contains("not in the vocabulary"));
+}
+
+#[test]
+fn a_model_that_knows_no_tools_is_told_of_them() {
+    let served = Served::start(&[]);
+    let parameters =
+        json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]});
+    let tool = json!({"type": "function", "function": {"name": "weather", "description": "The weather in a city", "parameters": parameters}});
+    let messages = json!([{"role": "user", "content": "What is the weather in Rome?"}]);
+    let ask = json!({"messages": messages, "tools": [tool], "temperature": 0, "max_tokens": 60});
+    let answer = served.post("/v1/chat/completions", &ask);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = body_of(&answer);
+    if let Some(call) = answer["choices"][0]["message"]["tool_calls"].get(0) {
+        let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert!(arguments["city"] == "Rome" || arguments["city"] == "Oslo", "{answer}");
+    }
+    let prompt = body_of(&served.post("/apply-template", &ask))["prompt"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("You can call these tools") && prompt.contains("The weather in a city"), "{prompt}");
+}
+
+#[test]
 fn the_judge_of_a_server_judges_for_its_clients() {
     let quick =
         |home: Home| home.variable("HONE_JUDGE_FEEDBACK_TOKENS", "24").variable("HONE_JUDGE_GRADE_TIMEOUT", "600");

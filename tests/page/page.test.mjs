@@ -443,6 +443,8 @@ test("what was recalled stands at the answer and is forgotten there", async () =
     await page.locator(".turn.answer .content").waitFor();
     assert.equal(await kept.locator("li").count(), count - 1, "a reload does not bring it back");
   } finally {
+    // A page that is open when its server goes reports refused connections.
+    await page.goto("about:blank");
     await recalling.stop();
   }
 });
@@ -498,6 +500,7 @@ test("a server that needs a key asks for it once", async () => {
     await page.locator("#model option").first().waitFor({ state: "attached" });
     assert.equal(await page.locator("#key-dialog").isVisible(), false, "the key is kept");
   } finally {
+    await page.goto("about:blank");
     await locked.stop();
   }
 });

@@ -42,7 +42,10 @@ impl AnswerText {
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { reasoning, .. } => self.splitter = Splitter::new(reasoning),
-            GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Loading { .. }
+            | GenerationEvent::Prefill { .. }
+            | GenerationEvent::OfPrompt(_)
+            | GenerationEvent::StoppedBy(_) => {}
             GenerationEvent::Token { text, .. } => {
                 self.add(&text);
                 if self.scanner.as_ref().is_some_and(CallScanner::is_complete) {

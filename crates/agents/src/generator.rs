@@ -207,6 +207,8 @@ impl GeneratorAgent {
             session: Some(question.topic.session_id),
             owner: question.topic.owner,
             tools,
+            // A search of memory of our own is not worth teaching: what is recalled can stand in the question.
+            teaches_tools: !query.options.tools.is_empty(),
             thinking: query.options.thinking,
             logprobs: LogprobOptions { top: query.options.logprobs, ..LogprobOptions::default() },
             ..GenerateRequest::new(&query.model, prompt)

@@ -5,6 +5,7 @@
 
 mod facts;
 mod served;
+mod text;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,7 @@ use thiserror::Error;
 
 pub use facts::GgufFacts;
 pub use served::ServedModels;
+pub use text::ModelText;
 
 /// The models. Methods may read files and take long, unless they say that they do not.
 pub trait Models: Send + Sync {
@@ -41,6 +43,12 @@ pub trait Models: Send + Sync {
     /// # Errors
     /// When it is not installed, or its files are damaged.
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError>;
+
+    /// The tokenizer and the chat template of the model of this name. The latest is kept.
+    ///
+    /// # Errors
+    /// When it is not installed, or its file has no tokenizer that is supported.
+    fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError>;
 
     /// The models in memory.
     ///
@@ -163,6 +171,8 @@ pub struct ModelDescription {
     pub metadata: Map<String, Value>,
     /// What it can do: `completion`, `tools`, `thinking`, `embedding`.
     pub capabilities: Vec<&'static str>,
+    /// The most tokens of a prompt and its answer together, if known.
+    pub context: Option<usize>,
 }
 
 /// A model in memory.

@@ -140,6 +140,25 @@ impl ConstraintFactory {
         })
     }
 
+    /// Starts a text that is free, and may hold JSON that `schema` accepts between `open` and `close`, any number of
+    /// times from some place on to its end.
+    ///
+    /// # Errors
+    /// When the schema is invalid, uses an unsupported feature, or is too complex.
+    pub(crate) fn start_calls(
+        &self,
+        open: &str,
+        schema: &Value,
+        close: &str,
+    ) -> Result<ConstraintState, ConstraintError> {
+        on_a_large_stack(|| {
+            let mut state = self.parsing(CALLS, grammar_of_calls(open, schema, close))?;
+            state.json = Some(JsonText::default());
+            state.is_optional = true;
+            state.with_free_text(usize::MAX, open)
+        })
+    }
+
     fn parsing(
         &self,
         form: &'static str,
@@ -163,6 +182,7 @@ impl ConstraintFactory {
             mask_is_current: false,
             free: None,
             ends_with_marker: false,
+            is_optional: false,
             is_released: false,
             was_concluded: false,
             json: None,
@@ -182,6 +202,8 @@ pub(crate) struct ConstraintState {
     free: Option<FreeText>,
     /// Whether everything is allowed after the marker.
     ends_with_marker: bool,
+    /// Whether the text may end without the marker.
+    is_optional: bool,
     /// Whether everything is allowed from now on.
     is_released: bool,
     was_concluded: bool,
@@ -344,10 +366,15 @@ impl ConstraintState {
 
     /// Ends the free text at the end of a sentence, and after at most `most_tokens` more tokens.
     pub(crate) fn conclude(&mut self, most_tokens: usize) {
-        if let Some(free) = &mut self.free {
+        if let Some(free) = self.free.as_mut().filter(|_| !self.is_optional) {
             free.n_left = free.n_left.min(most_tokens.max(1));
             free.is_concluding = true;
         }
+    }
+
+    /// Whether the whole text may be free.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.is_optional
     }
 
     /// Whether the free text was ended by [`conclude`](ConstraintState::conclude).
@@ -375,6 +402,10 @@ impl ConstraintState {
 
     fn accept_free(&mut self, mut free: FreeText, token: u32) -> Result<Taken, ConstraintError> {
         if self.tokens.tok_trie().eos_tokens().contains(&token) {
+            if self.is_optional {
+                self.free = Some(free);
+                return Ok(Taken::Appended);
+            }
             self.end_free_text(free.watch.written())?;
             return Ok(Taken::ChooseAgain);
         }
@@ -540,6 +571,7 @@ fn special_word(name: &[u8]) -> Vec<u8> {
     [&[TokTrie::SPECIAL_TOKEN_MARKER], name].concat()
 }
 
+const CALLS: &str = "schema of the tools";
 const FREE_THEN_REGEX: &str = "free text with a form after it";
 
 fn form_name(constraint: &Constraint) -> &'static str {
@@ -587,13 +619,27 @@ fn grammar_after(marker: &str, constraint: &Constraint) -> Result<TopLevelGramma
         }
         Constraint::Regex(expression) => Ok(marker_then(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => {
-            limits::check_schema(schema)?;
-            references::check(schema)?;
-            let (marker, schema) = (Value::from(marker), on_one_line(&schema::enforceable(schema)));
+            let (marker, schema) = (Value::from(marker), embeddable(schema)?);
             Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {schema}\n")))
         }
         Constraint::FreeThenRegex { .. } => Err("it has free text of its own".to_owned()),
     }
+}
+
+/// The grammar of calls between marks.
+fn grammar_of_calls(open: &str, schema: &Value, close: &str) -> Result<TopLevelGrammar, String> {
+    let (open, schema, close) = (Value::from(open), embeddable(schema)?, Value::from(close));
+    let rules = format!(
+        "start: call (\"\\n\"? call)*\ncall: {open} \"\\n\"? answer \"\\n\"? {close}\nanswer: %json {schema}\n"
+    );
+    Ok(TopLevelGrammar::from_lark(rules))
+}
+
+/// A schema as a part of a grammar.
+fn embeddable(schema: &Value) -> Result<Value, String> {
+    limits::check_schema(schema)?;
+    references::check(schema)?;
+    Ok(on_one_line(&schema::enforceable(schema)))
 }
 
 /// The regular expression that matches exactly `text`.

@@ -24,6 +24,7 @@ mod process;
 mod python;
 mod rendering;
 mod source;
+mod taught_tools;
 pub mod worker;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use source::TemplateSource;
 
 pub use host::TemplateHost;
 pub use messages::Failure;
+pub(crate) use taught_tools::FORM;
 
 const KEY: &str = "tokenizer.chat_template";
 /// The longest template. Those of well-known models have up to about twenty kilobytes.
@@ -99,6 +101,8 @@ pub struct Chat<'a> {
     pub messages: &'a [Message],
     /// The tools that the model may call.
     pub tools: &'a [Tool],
+    /// Whether a model whose template knows no tools is told of them in its instructions.
+    pub teaches_tools: bool,
     /// Whether and how thoroughly the model reasons.
     pub thinking: ThinkingOptions,
     /// Says whether the prompt is no longer wanted.
@@ -108,7 +112,13 @@ pub struct Chat<'a> {
 impl<'a> Chat<'a> {
     /// Turns alone.
     pub fn of(messages: &'a [Message]) -> Chat<'a> {
-        Chat { messages, tools: &[], thinking: ThinkingOptions::default(), is_cancelled: &|| false }
+        Chat {
+            messages,
+            tools: &[],
+            teaches_tools: false,
+            thinking: ThinkingOptions::default(),
+            is_cancelled: &|| false,
+        }
     }
 }
 
@@ -175,18 +185,29 @@ impl ChatTemplate {
     /// When the template fails or refuses the conversation, does not support the given tools, or the request was
     /// cancelled.
     pub fn render(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
-        let Chat { messages, tools, .. } = chat;
-        let template = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.plain);
-        if !tools.is_empty() && !template.mentions_tools() {
-            return Err(TemplateError::NoTools);
-        }
-        let Some((begun, before)) = begun_answer(messages) else {
-            return adaptation::render(template, chat);
-        };
-        let mut text = adaptation::render(template, Chat { messages: before, ..chat })?;
+        let Some((begun, before)) = begun_answer(chat.messages) else { return self.render_turns(chat) };
+        let mut text = self.render_turns(Chat { messages: before, ..chat })?;
         text.push_str(&self.before_answer(&text));
         text.push_str(&begun.content);
         Ok(text)
+    }
+
+    /// The text of turns that end before the model's.
+    fn render_turns(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
+        let template = self.with_tools.as_ref().filter(|_| !chat.tools.is_empty()).unwrap_or(&self.plain);
+        if chat.tools.is_empty() || template.mentions_tools() {
+            return adaptation::render(template, chat);
+        }
+        if !chat.teaches_tools {
+            return Err(TemplateError::NoTools);
+        }
+        let messages = taught_tools::told(chat.messages, chat.tools);
+        adaptation::render(template, Chat { messages: &messages, tools: &[], ..chat })
+    }
+
+    /// Whether the template knows tools, so that its model was trained to call them.
+    pub(crate) fn knows_tools(&self) -> bool {
+        self.with_tools.as_ref().unwrap_or(&self.plain).mentions_tools()
     }
 
     /// What stands between the end of a prompt and an answer that has begun: the end of the reasoning that the prompt

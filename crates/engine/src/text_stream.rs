@@ -14,7 +14,8 @@ pub(crate) struct TextStream {
     unfinished: Vec<u8>,
     /// Text that may be the start of a stop string.
     held: String,
-    stopped: bool,
+    /// The stop string that has appeared.
+    stopped_by: Option<String>,
 }
 
 impl TextStream {
@@ -27,16 +28,16 @@ impl TextStream {
     /// Takes a token's bytes and returns the text that has become certain: whole characters only, U+FFFD for bytes that
     /// are not UTF-8, and nothing that belongs to a stop string or follows it.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
-        if self.stopped {
+        if self.stopped_by.is_some() {
             return String::new();
         }
         self.decode(bytes);
         self.release()
     }
 
-    /// Whether a stop string has appeared.
-    pub(crate) fn stopped(&self) -> bool {
-        self.stopped
+    /// The stop string that has appeared.
+    pub(crate) fn stopped_by(&self) -> Option<&str> {
+        self.stopped_by.as_deref()
     }
 
     /// Returns what was held back, once no more bytes will come.
@@ -70,7 +71,7 @@ impl TextStream {
             return std::mem::take(&mut self.held);
         }
         if let Some(found) = self.first_stop() {
-            self.stopped = true;
+            self.stopped_by = Some(self.held[found.clone()].to_owned());
             self.unfinished.clear();
             let mut text = std::mem::take(&mut self.held);
             text.truncate(found.start);
@@ -108,7 +109,7 @@ mod tests {
         for length in 1..=bytes.len().max(1) {
             let mut stream = TextStream::new(stop.iter().map(|text| (*text).to_owned()).collect());
             let mut text: String = bytes.chunks(length).map(|chunk| stream.push(chunk)).collect();
-            assert_eq!(stream.stopped(), expected_to_stop, "{stop:?} {text:?} in pieces of {length}");
+            assert_eq!(stream.stopped_by().is_some(), expected_to_stop, "{stop:?} {text:?} in pieces of {length}");
             text.push_str(&stream.finish());
             assert_eq!(text, expected, "{stop:?} in pieces of {length}");
         }
@@ -166,6 +167,6 @@ mod tests {
         assert_eq!(stream.push(b"go stop go"), "go ");
         assert_eq!(stream.push(b"more"), "");
         assert_eq!(stream.finish(), "");
-        assert!(stream.stopped());
+        assert!(stream.stopped_by().is_some());
     }
 }

@@ -163,7 +163,7 @@ impl Judge {
             max_tokens: Some(form.max_tokens),
             context: Some(settings.context),
             constraint: Some(form.constraint),
-            logprobs: LogprobOptions { top: None, named: form.named, state: false },
+            logprobs: LogprobOptions { top: None, named: form.named, state: false, of_prompt: false },
             common_beginning: Some(prompt.beginning),
             lane: self.lane,
             owner: self.owner,

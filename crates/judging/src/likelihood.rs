@@ -166,7 +166,12 @@ impl Likelihood {
 fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool, state: bool) -> GenerateRequest {
     GenerateRequest {
         forced_answer: Some(answer.to_owned()),
-        logprobs: LogprobOptions { top: Some(usize::from(wants_likeliest)), named: Vec::new(), state },
+        logprobs: LogprobOptions {
+            top: Some(usize::from(wants_likeliest)),
+            named: Vec::new(),
+            state,
+            of_prompt: false,
+        },
         ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, question)]))
     }
 }

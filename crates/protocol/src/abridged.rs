@@ -91,6 +91,7 @@ fn abridged_response(response: &Response) -> Response {
         model: beginning(&response.model),
         sampling: abridged_sampling(&response.sampling),
         finish_reason: response.finish_reason,
+        stopped_by: response.stopped_by.as_deref().map(beginning),
         timings: response.timings,
     }
 }

@@ -353,6 +353,9 @@ pub struct Response {
     pub sampling: SamplingOptions,
     /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
+    /// The stop text before which it ended, if it ended before one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
     /// What it cost.
     pub timings: Timings,
 }
@@ -370,6 +373,7 @@ impl Response {
             model: model.into(),
             sampling: SamplingOptions::default(),
             finish_reason: Some(FinishReason::Stop),
+            stopped_by: None,
             timings: Timings::default(),
         }
     }

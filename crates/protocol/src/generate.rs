@@ -37,6 +37,10 @@ pub struct GenerateRequest {
     pub context: Option<usize>,
     /// Tools that the model may call, described to it by its chat template; a call is part of the answer's text.
     pub tools: Vec<Tool>,
+    /// Whether a model whose chat template knows no tools is told of them in its instructions, and held to a form of
+    /// calls. Without it, such a request fails ([`GenerateError::NoTools`]).
+    #[serde(default)]
+    pub teaches_tools: bool,
     /// Whether and how long the model reasons, for a chat.
     pub thinking: ThinkingOptions,
     /// Generation ends before the first of these texts, which is not part of the answer.
@@ -84,6 +88,7 @@ impl GenerateRequest {
             max_tokens: None,
             context: None,
             tools: Vec::new(),
+            teaches_tools: false,
             thinking: ThinkingOptions::default(),
             stop: Vec::new(),
             constraint: None,
@@ -217,10 +222,14 @@ pub struct LogprobOptions {
     pub named: Vec<String>,
     /// Also report the model's [state](TokenLogprobs::state).
     pub state: bool,
+    /// Also report those of the prompt's tokens, all but the first, which nothing predicts. The prompt is then computed
+    /// anew, since the cache holds no probabilities.
+    #[serde(default)]
+    pub of_prompt: bool,
 }
 
 impl LogprobOptions {
-    /// Whether anything should be reported.
+    /// Whether anything should be reported with every token of the answer.
     pub fn is_wanted(&self) -> bool {
         self.top.is_some() || !self.named.is_empty() || self.state
     }
@@ -260,8 +269,8 @@ pub struct TokenLogprobs {
     pub state: Vec<f32>,
 }
 
-/// The events of a request, in this order: any number of `Loading`, `Started`, any number of `Prefill` and `Token`, and finally exactly one of
-/// `Finished` and `Failed`.
+/// The events of a request, in this order: any number of `Loading`, `Started`, any number of `Prefill`, `OfPrompt` and
+/// `Token`, perhaps `StoppedBy`, and finally exactly one of `Finished` and `Failed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GenerationEvent {
     /// The model is brought into memory.
@@ -285,6 +294,8 @@ pub enum GenerationEvent {
         /// Prompt tokens in all.
         total: usize,
     },
+    /// The log-probabilities of the next token of the prompt, if requested; the first one has none.
+    OfPrompt(TokenLogprobs),
     /// One more token.
     Token {
         /// Its id.
@@ -295,6 +306,8 @@ pub enum GenerationEvent {
         /// Log-probabilities, if requested.
         logprobs: Option<TokenLogprobs>,
     },
+    /// The answer ends before this one of the request's stop texts.
+    StoppedBy(String),
     /// The answer is complete.
     Finished {
         /// Why it ended.
@@ -474,6 +487,9 @@ pub struct Completion {
     /// A row per token, if log-probabilities were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs>,
+    /// A row per token of the prompt but the first, if those were requested, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompt_logprobs: Vec<TokenLogprobs>,
 }
 
 impl Completion {
@@ -484,7 +500,8 @@ impl Completion {
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_token_ids = prompt_token_ids,
-            GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } | GenerationEvent::StoppedBy(_) => {}
+            GenerationEvent::OfPrompt(logprobs) => self.prompt_logprobs.push(logprobs),
             GenerationEvent::Token { id, text, logprobs } => {
                 self.token_ids.push(id);
                 self.text.push_str(&text);

@@ -7,6 +7,7 @@
 mod abridged;
 mod branches;
 mod call_format;
+mod call_schema;
 mod causes;
 mod chat;
 pub mod configured;
@@ -29,6 +30,7 @@ mod verdict;
 
 pub use branches::{BranchPlace, Branches, Forks, WrongFork};
 pub use call_format::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, CallFormat, TEXT_MARK};
+pub use call_schema::call_schema;
 pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
 pub use critique::{

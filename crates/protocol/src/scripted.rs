@@ -18,6 +18,8 @@ pub struct Script {
     pub held_back: String,
     /// Why the answer ends; `None` means an endless answer, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
+    /// The stop text before which it ends.
+    pub stopped_by: Option<String>,
     /// The error after the pieces, if any.
     pub failure: Option<GenerateError>,
     /// What it cost; the tokens of prompt and answer are counted.
@@ -58,6 +60,7 @@ impl Script {
             events.push(GenerationEvent::Failed(error));
             return events;
         }
+        events.extend(self.stopped_by.map(GenerationEvent::StoppedBy));
         let timings = Timings { prompt_tokens, generation_tokens, ..self.timings };
         let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };
         events.extend(self.finish_reason.map(finished));

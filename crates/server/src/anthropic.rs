@@ -50,11 +50,11 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
     let request: MessagesRequest = parsed(&body)?;
     let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
-    let (model, stop) = (query.model.clone(), query.stop.clone());
+    let model = query.model.clone();
     let slot = stream.then(|| shared.streams.take(client)).transpose()?;
     let answering = Answering::ask(&shared, client, query)?;
     let id = answering.id();
-    let head = Head { id, model, stop, most_calls };
+    let head = Head { id, model, most_calls };
     let headers = [(REQUEST_ID, request_id(id)), ("x-hone-query-id", id.to_string())];
     if let Some(slot) = slot {
         let events = Events::begin(answering, head).await?.stream();

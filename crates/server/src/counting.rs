@@ -26,11 +26,12 @@ pub(crate) async fn prompt_tokens(shared: &Arc<Shared>, query: Query) -> Result<
 }
 
 /// The request that an answer to the question begins with.
-fn request(query: Query) -> GenerateRequest {
+pub(crate) fn request(query: Query) -> GenerateRequest {
     let mut messages = query.history;
     messages.push(Message::new(Role::User, query.query));
     messages.extend(query.options.turns_after);
     GenerateRequest {
+        teaches_tools: !query.options.tools.is_empty(),
         tools: query.options.tools,
         thinking: query.options.thinking,
         ..GenerateRequest::new(query.model, Prompt::Chat(messages))

@@ -36,6 +36,7 @@ mod requests;
 mod sampling;
 mod shapes;
 mod streams;
+mod text;
 mod tool_choice;
 
 use std::net::SocketAddr;

@@ -10,15 +10,19 @@ mod messages;
 mod models;
 mod request;
 mod responses;
+mod scoring;
 mod shapes;
 
 use std::sync::Arc;
 
+use hone_protocol::Query;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Shared;
+use crate::error::ApiError;
 
+pub(crate) use self::request::ChatRequest;
 pub(crate) use self::responses::{KeptResponses, RunningResponses};
 
 /// Its paths.
@@ -30,4 +34,13 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(completions::complete))
         .merge(responses::routes())
         .routes(routes!(embeddings::embed))
+}
+
+/// The question of a chat, whose answer is not asked for.
+///
+/// # Errors
+/// As where it is asked.
+pub(crate) fn chat_query(shared: &Shared, request: ChatRequest) -> Result<Query, ApiError> {
+    let queries = request.queries(common::Defaults::of(shared))?;
+    queries.into_iter().next().ok_or_else(|| ApiError::bad_request("n is 0"))
 }

@@ -29,6 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(hone::routes())
+        .merge(crate::text::routes())
         .merge(mcp::routes())
 }
 

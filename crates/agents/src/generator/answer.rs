@@ -17,6 +17,8 @@ pub(crate) struct AnswerSoFar {
     pub(crate) thinking: String,
     /// The calls of the client's tools with which it ends.
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// The stop text before which it ended.
+    pub(crate) stopped_by: Option<String>,
     pub(crate) timings: Timings,
 }
 
@@ -87,6 +89,11 @@ impl Round {
             }
             GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], RoundStep::GoesOn),
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], RoundStep::GoesOn),
+            GenerationEvent::OfPrompt(_) => (Vec::new(), RoundStep::GoesOn),
+            GenerationEvent::StoppedBy(text) => {
+                answer.stopped_by = Some(text);
+                (Vec::new(), RoundStep::GoesOn)
+            }
             GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;
                 let was_inside = self.is_inside();

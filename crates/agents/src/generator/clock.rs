@@ -57,7 +57,10 @@ impl RoundClock {
                 self.generation_tokens += 1;
             }
             GenerationEvent::Finished { timings, .. } => self.told = Some(*timings),
-            GenerationEvent::Loading { .. } | GenerationEvent::Failed(_) => {}
+            GenerationEvent::Loading { .. }
+            | GenerationEvent::OfPrompt(_)
+            | GenerationEvent::StoppedBy(_)
+            | GenerationEvent::Failed(_) => {}
         }
     }
 

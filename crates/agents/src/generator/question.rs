@@ -70,6 +70,7 @@ pub(super) fn response(query: &Query, answer: AnswerSoFar, finish_reason: Option
         model: query.model.clone(),
         sampling: query.sampling.clone(),
         finish_reason,
+        stopped_by: answer.stopped_by,
         timings: answer.timings,
     }
 }

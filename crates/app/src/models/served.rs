@@ -1,18 +1,20 @@
 //! The models of the store and the engine as clients of a server see them, and the one that the operator chose.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hone_engine::gguf::{Gguf, Value as GgufValue};
-use hone_engine::{EngineOptions, ModelState, ModelStatus};
+use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus};
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
 use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, with_causes};
 use serde_json::{Map, Value, json};
 
 use super::facts::GgufFacts;
-use super::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
+use super::{
+    LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, ModelText, Models, PullStep,
+};
 use crate::app::App;
 use crate::describe::remark;
 use crate::embedder::SharedEmbedder;
@@ -36,6 +38,10 @@ pub struct ServedModels {
     data_folder: PathBuf,
     /// The size of the largest file that fits this machine.
     room: Option<u64>,
+    /// How models are loaded.
+    options: ModelOptions,
+    /// The model whose text was asked for last.
+    text: Mutex<Option<(InstalledModel, Arc<ModelText>)>>,
 }
 
 impl ServedModels {
@@ -52,6 +58,8 @@ impl ServedModels {
             is_on_device: model.device.open().is_ok_and(|name| name != "cpu"),
             data_folder: app.data_folder().to_owned(),
             room: app.pull_options().room,
+            options: model,
+            text: Mutex::new(None),
         }
     }
 
@@ -188,7 +196,22 @@ impl Models for ServedModels {
             _ => capabilities(&template, !text("tokenizer.chat_template.tool_use").is_empty()),
         };
         let metadata = gguf.as_ref().map(metadata).unwrap_or_default();
-        Ok(ModelDescription { info: self.info(&model), template, licence, metadata, capabilities })
+        let trained = gguf.as_ref().and_then(|gguf| GgufFacts::of(gguf).ok()?.context_length);
+        let trained = trained.and_then(|length| usize::try_from(length).ok());
+        let context = trained.map(|length| length.min(self.options.context_length.unwrap_or(length)));
+        Ok(ModelDescription { info: self.info(&model), template, licence, metadata, capabilities, context })
+    }
+
+    fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {
+        let model = self.installed(name)?;
+        let mut latest = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = latest.as_ref().filter(|(known, _)| *known == model) {
+            return Ok(Arc::clone(text));
+        }
+        let gguf = open(&model).ok_or_else(|| ModelError::Failed(format!("the model {name:?} is no GGUF file")))?;
+        let text = ModelText::of(&gguf, &self.options.templates)?;
+        *latest = Some((model, Arc::clone(&text)));
+        Ok(text)
     }
 
     fn loaded(&self) -> Result<Vec<LoadedModel>, ModelError> {

@@ -61,18 +61,13 @@ impl Attachment {
     /// # Errors
     /// When a mentioned file is not a text.
     pub(crate) fn mentioned(question: &str) -> anyhow::Result<Vec<Attachment>> {
-        let mut files = Vec::new();
-        for (at, _) in question.match_indices('@') {
-            let begins_word = question[..at].chars().next_back().is_none_or(|before| before.is_whitespace());
-            let rest = question[at + 1..].lines().next().unwrap_or_default();
-            if !begins_word {
-                continue;
-            }
-            let quoted = rest.strip_prefix('"').and_then(|rest| Some(Path::new(rest.split_once('"')?.0)));
-            let path = quoted.filter(|path| path.is_file()).or_else(|| mentioned_path(rest));
-            files.extend(path.map(Attachment::file).transpose()?);
-        }
-        Ok(files)
+        mentions(question).filter_map(|(_, path)| path).map(Attachment::file).collect()
+    }
+
+    /// Words of `question` that are written like mentions of files, and name none.
+    pub(crate) fn mentioned_in_vain(question: &str) -> Vec<&str> {
+        let words = mentions(question).filter(|(_, path)| path.is_none()).map(|(word, _)| word);
+        words.filter(|word| looks_like_path(word)).collect()
     }
 
     /// Its text.
@@ -132,12 +127,34 @@ const FILE: &str = "File: ";
 /// The most words of a file's name.
 const MOST_WORDS: usize = 12;
 
+/// The words of a text that begin with `@`, without it, and the files that they name.
+fn mentions(text: &str) -> impl Iterator<Item = (&str, Option<&Path>)> {
+    let places = text.match_indices('@').map(|(at, _)| at);
+    let begin_word = places.filter(|at| text[..*at].chars().next_back().is_none_or(char::is_whitespace));
+    begin_word.map(|at| {
+        let rest = text[at + 1..].lines().next().unwrap_or_default();
+        let quoted = rest.strip_prefix('"').and_then(|rest| Some(rest.split_once('"')?.0));
+        let path = quoted.map(Path::new).filter(|path| path.is_file()).or_else(|| mentioned_path(rest));
+        let word = quoted.or_else(|| rest.split_whitespace().next()).unwrap_or_default();
+        (word.trim_end_matches(ends_sentence), path)
+    })
+}
+
+/// Whether a word has folders, or an extension.
+fn looks_like_path(word: &str) -> bool {
+    let is_extension = |end: &str| (1..=5).contains(&end.len()) && end.chars().all(char::is_alphanumeric);
+    word.contains(['/', '\\']) || word.rsplit_once('.').is_some_and(|(name, end)| !name.is_empty() && is_extension(end))
+}
+
+fn ends_sentence(character: char) -> bool {
+    ".,;:!?)".contains(character)
+}
+
 /// The file whose path a line begins with: the longest of those that exist, as names may hold spaces.
 fn mentioned_path(line: &str) -> Option<&Path> {
-    let sentence_end = |character| ".,;:!?)".contains(character);
     let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at).take(MOST_WORDS).chain([line.len()]);
     let paths: Vec<&Path> =
-        ends.flat_map(|end| [line[..end].trim_end_matches(sentence_end), &line[..end]]).map(Path::new).collect();
+        ends.flat_map(|end| [line[..end].trim_end_matches(ends_sentence), &line[..end]]).map(Path::new).collect();
     paths.into_iter().rfind(|path| path.is_file())
 }
 

@@ -19,7 +19,7 @@ use reedline::{
 
 use super::completion::{Candidates, offers};
 use super::input::is_complete;
-use super::pastes::Pastes;
+use super::pastes::{Pastes, Side};
 use crate::terminal::Output;
 
 /// Lines that can be recalled within a chat that keeps no history.
@@ -54,7 +54,7 @@ pub(crate) fn editor(
         .with_history(Box::new(UnfoldingHistory { typed, pastes: pastes.clone() }))
         .with_history_exclusion_prefix(Some(" ".to_string()))
         .with_hinter(Box::new(OneLineHinter::default()))
-        .with_highlighter(Box::new(NoHighlighting))
+        .with_highlighter(Box::new(NoHighlighting { pastes: pastes.clone() }))
         .with_validator(Box::new(LineValidator { pastes: pastes.clone() }))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
         .with_quick_completions(true)
@@ -95,6 +95,25 @@ fn is_pasted_by_keys() -> bool {
     cfg!(windows) && event::poll(Duration::ZERO).unwrap_or(false)
 }
 
+impl FoldingEmacs {
+    /// What a key does that deletes or passes the name of a folded text, which is one character to it.
+    fn over_name(&self, event: &Event) -> Option<Vec<EditCommand>> {
+        let Event::Key(KeyEvent { code, modifiers, .. }) = event else { return None };
+        let (side, edit) = match code {
+            KeyCode::Backspace => (Side::Left, EditCommand::Backspace),
+            KeyCode::Delete => (Side::Right, EditCommand::Delete),
+            KeyCode::Left => (Side::Left, EditCommand::MoveLeft { select: false }),
+            KeyCode::Right => (Side::Right, EditCommand::MoveRight { select: false }),
+            _ => {
+                self.pastes.forget_drawn();
+                return None;
+            }
+        };
+        let n_characters = self.pastes.name_at_cursor(side)?;
+        modifiers.is_empty().then(|| vec![edit; n_characters])
+    }
+}
+
 impl EditMode for FoldingEmacs {
     fn parse_event(&mut self, event: ReedlineRawEvent) -> ReedlineEvent {
         match Event::from(event) {
@@ -102,9 +121,9 @@ impl EditMode for FoldingEmacs {
             Event::Key(KeyEvent { code: KeyCode::Enter, .. }) if (self.is_pasting)() => {
                 ReedlineEvent::Edit(vec![EditCommand::InsertNewline])
             }
-            event => {
+            event => self.over_name(&event).map(ReedlineEvent::Edit).unwrap_or_else(|| {
                 ReedlineRawEvent::try_from(event).map_or(ReedlineEvent::None, |event| self.keys.parse_event(event))
-            }
+            }),
         }
     }
 
@@ -192,10 +211,13 @@ fn beginning(text: &str) -> String {
 }
 
 /// Shows what is typed in the terminal's own colour, which is readable on every background.
-struct NoHighlighting;
+struct NoHighlighting {
+    pastes: Pastes,
+}
 
 impl Highlighter for NoHighlighting {
-    fn highlight(&self, line: &str, _cursor: usize) -> StyledText {
+    fn highlight(&self, line: &str, cursor: usize) -> StyledText {
+        self.pastes.note_drawn(line, cursor);
         let mut text = StyledText::new();
         text.push((Style::new(), line.to_string()));
         text

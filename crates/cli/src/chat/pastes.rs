@@ -18,6 +18,8 @@ struct Pasted {
     folded: Vec<Folded>,
     /// Texts of the line being typed that are shown whole.
     shown: Vec<String>,
+    /// The line as it was drawn last, before and after the cursor; `None` once it may have changed.
+    drawn: Option<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -31,6 +33,13 @@ const MOST_LINES: usize = 5;
 
 /// The most characters of a pasted text that is shown whole.
 const MOST_CHARACTERS: usize = 500;
+
+/// A side of the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
 
 /// A part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +89,30 @@ impl Pastes {
     pub(crate) fn typed(&self, line: &str) -> String {
         let pasted = self.pasted();
         pasted.parts(line).iter().map(|part| if let Part::Typed(text) = part { text } else { "x" }).collect()
+    }
+
+    /// Notes how the line is drawn.
+    pub(crate) fn note_drawn(&self, line: &str, cursor: usize) {
+        let place = line.split_at_checked(cursor);
+        self.pasted().drawn = place.map(|(before, after)| (before.to_owned(), after.to_owned()));
+    }
+
+    /// The line may have changed since it was drawn.
+    pub(crate) fn forget_drawn(&self) {
+        self.pasted().drawn = None;
+    }
+
+    /// The characters of the name at a side of the cursor, if there is one, for a key that then takes it as a whole. The
+    /// line is taken to have changed.
+    pub(crate) fn name_at_cursor(&self, side: Side) -> Option<usize> {
+        let mut pasted = self.pasted();
+        let (before, after) = pasted.drawn.take()?;
+        let is_there = |name: &&str| match side {
+            Side::Left => before.ends_with(*name),
+            Side::Right => after.starts_with(*name),
+        };
+        let mut names = pasted.folded.iter().map(|paste| paste.name.as_str());
+        names.find(is_there).map(|name| name.chars().count())
     }
 
     /// Forgets the texts that a line showed which was entered or given up.
@@ -156,6 +189,20 @@ mod tests {
         let line = "x [pasted 34 B, 6 lines] [pasted 1.00 kB, 1 line]. y";
         let expected = format!("x a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne {long}. y");
         assert_eq!(entered(&pastes, line), Some(expected), "a pasted text is not looked into");
+    }
+
+    #[test]
+    fn a_name_is_one_character() {
+        let pastes = Pastes::default();
+        let line = format!("x {} y", pastes.fold(&"a".repeat(600)));
+        let at = |cursor: usize, side: Side| {
+            pastes.note_drawn(&line, cursor);
+            pastes.name_at_cursor(side)
+        };
+        let n_characters = line.len() - 4;
+        assert_eq!((at(line.len() - 2, Side::Left), at(2, Side::Right)), (Some(n_characters), Some(n_characters)));
+        assert_eq!((at(line.len(), Side::Left), at(0, Side::Right), at(5, Side::Left)), (None, None, None));
+        assert_eq!(pastes.name_at_cursor(Side::Left), None, "it is not known how the line is drawn");
     }
 
     #[test]

@@ -145,6 +145,9 @@ impl Shell<'_> {
         if !mentioned.is_empty() {
             screen.note(&format!("with {}", attachments::describe(&mentioned)));
         }
+        for name in Attachment::mentioned_in_vain(question) {
+            screen.note(&format!("there is no file {name:?}: the question goes without it"));
+        }
         let attached: Vec<Attachment> = std::mem::take(&mut self.attached).into_iter().chain(mentioned).collect();
         self.session.ask(attachments::compose(&attached, question));
         let answered = self.answer(screen);

@@ -74,7 +74,7 @@ fn request(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<Ge
         thinking: sampling.thinking(),
         constraint: constraint(arguments)?,
         completes_json: true,
-        logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new(), state: false },
+        logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new(), state: false, of_prompt: false },
         ..GenerateRequest::new(app.config.engine.model.clone(), prompt(arguments)?)
     })
 }

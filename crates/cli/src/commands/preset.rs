@@ -57,9 +57,10 @@ fn create(presets: &Presets, arguments: &PresetCreateArguments, output: Output) 
 }
 
 fn read(path: &Path, output: Output) -> anyhow::Result<Vec<(String, Value)>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let wrong = |wrong| usage(format!("{}: {wrong}", path.display()));
+    let text = Modelfile::decode(&bytes).map_err(wrong)?;
     let Modelfile { keys, remarks } = Modelfile::read(&text, folder).map_err(wrong)?;
     remarks.iter().for_each(|remark| output.note(remark));
     Ok(keys)

@@ -488,3 +488,57 @@ fn a_form_that_is_wrong_is_refused_with_the_reason() {
     vocabulary
         .check_refused(&Constraint::JsonSchema(json!({"minimum": 5, "maximum": 1, "type": "integer"})), "nsatisf");
 }
+
+/// A text of calls is free up to the first mark, and may end there; what follows it has the schema's form.
+#[test]
+fn text_may_hold_calls_and_need_not() {
+    let schema = json!({
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {"name": {"const": "time"}, "arguments": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false}},
+                "required": ["name", "arguments"],
+                "additionalProperties": false,
+            },
+            {"type": "object", "properties": {"name": {"const": "stop"}}, "required": ["name"], "additionalProperties": false},
+        ],
+    });
+    for vocabulary in [smollm2(), llama()] {
+        let Vocabulary { tokenizer, factory } = &vocabulary;
+        let end = tokenizer.eos().unwrap();
+        let start = || factory.start_calls("<tool_call>", &schema, "</tool_call>").unwrap();
+        let encode = |text: &str| tokenizer.encode(text, EncodeOptions::default()).unwrap();
+        let mut state = start();
+        assert!(state.is_optional());
+        for token in encode("I do not call <tool anything. 1 < 2").into_iter().chain([end]) {
+            assert!(state.allowed().unwrap().is_none(), "text is free");
+            assert_eq!(state.accept(token).unwrap(), Taken::Appended);
+        }
+        let mut random = Random::new(7);
+        for _ in 0..20 {
+            let mut state = start();
+            let mut ids = encode("I call.\n<tool_call>");
+            ids.iter().for_each(|token| assert_eq!(state.accept(*token).unwrap(), Taken::Appended));
+            while ids.len() < MAX_TOKENS && !state.is_complete() {
+                if state.may_end().unwrap() && random.below(4) == 0 {
+                    break;
+                }
+                let allowed: Vec<u32> = state.allowed().unwrap().unwrap().tokens().collect();
+                let token = random.pick(&allowed);
+                state.accept(token).unwrap();
+                if !tokenizer.is_end_of_generation(token) {
+                    ids.push(token);
+                }
+            }
+            if !state.may_end().unwrap() {
+                continue;
+            }
+            let text = tokenizer.decode(&ids, true);
+            let calls = text.split("<tool_call>").skip(1).map(|part| part.trim().strip_suffix("</tool_call>").unwrap());
+            for call in calls {
+                let call: Value = serde_json::from_str(call).unwrap_or_else(|error| panic!("{text}: {error}"));
+                assert!(call["name"] == "stop" || call["arguments"]["n"].is_number(), "{text}");
+            }
+        }
+    }
+}

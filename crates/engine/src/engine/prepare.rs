@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use hone_protocol::{
-    Constraint, GenerateError, GenerateRequest, GenerationSender, Message, ModelFile, Prompt, ReasoningTags,
-    ThinkingOptions, with_causes,
+    CallFormat, Constraint, GenerateError, GenerateRequest, GenerationSender, Message, ModelFile, Prompt,
+    ReasoningTags, ThinkingOptions, call_schema, with_causes,
 };
 
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
 use crate::sampler::{Breakers, Sampler};
-use crate::template::{Chat, TemplateError, begun_answer};
+use crate::template::{Chat, ChatTemplate, FORM, TemplateError, begun_answer};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
 /// How many tokens at the end of a prompt hold the tag that opens reasoning.
@@ -119,9 +119,24 @@ fn constraint(
             let marker = if form.is_some() { tags.before_answer() } else { tags.close.to_owned() };
             model.constraints().and_then(|factory| factory.start_after(&marker, most_tokens, form.as_ref()))
         }
+        _ if is_taught(request, model) => return Ok(taught_calls(request, model)),
         _ => return Ok(None),
     };
     state.map(Some).map_err(refused)
+}
+
+/// Whether the model is told of tools that its template does not know.
+fn is_taught(request: &GenerateRequest, model: &ModelText) -> bool {
+    let knows_tools = || model.template().is_ok_and(ChatTemplate::knows_tools);
+    request.teaches_tools && !request.tools.is_empty() && matches!(request.prompt, Prompt::Chat(_)) && !knows_tools()
+}
+
+/// Holds the calls of a model that was not trained to make any to the schemas of the tools, as far as these can be
+/// enforced.
+fn taught_calls(request: &GenerateRequest, model: &ModelText) -> Option<ConstraintState> {
+    let CallFormat { open, close, .. } = FORM;
+    let state = model.constraints().and_then(|factory| factory.start_calls(open, &call_schema(&request.tools), close));
+    state.inspect_err(|error| tracing::debug!("calls are not held to their schemas: {error}")).ok()
 }
 
 /// The tags that the prompt of a chat has opened at its end. Opens them if reasoning is asked for and the template knows
@@ -187,7 +202,13 @@ fn encode_chat(
 ) -> Result<Vec<u32>, GenerateError> {
     let template = model.template().map_err(refused)?;
     let is_cancelled = || events.is_cancelled();
-    let chat = Chat { messages, tools: &request.tools, thinking: request.thinking, is_cancelled: &is_cancelled };
+    let chat = Chat {
+        messages,
+        tools: &request.tools,
+        teaches_tools: request.teaches_tools,
+        thinking: request.thinking,
+        is_cancelled: &is_cancelled,
+    };
     let encoded = template.encode_chat(model.tokenizer(), chat);
     encoded.map_err(|error| match error {
         TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },

@@ -35,6 +35,11 @@ pub(super) struct RunningRequest {
     session: Option<SessionId>,
     owner: Option<OwnerId>,
     n_prompt: usize,
+    /// The tokens of the prompt whose log-probabilities are wanted: all but the first, or none. They are computed like
+    /// guesses of an answer that are always right.
+    scored: Vec<u32>,
+    /// How many of them have been scored.
+    n_scored: usize,
     /// The tags that the prompt has opened.
     reasoning: Option<ReasoningTags>,
     /// How many of the prompt's first tokens are shared with many other requests.
@@ -63,7 +68,9 @@ impl RunningRequest {
     pub(super) fn new(prepared: Prepared, located: LocatedRequest, speculation: Speculation) -> Self {
         let LocatedRequest { request, file, events, arrived } = located;
         let max_tokens = prepared.max_tokens(&request);
-        let Prepared { prompt, reasoning, n_common, choice, named_tokens, .. } = prepared;
+        let Prepared { mut prompt, reasoning, n_common, choice, named_tokens, .. } = prepared;
+        let (n_prompt, decoding) = (prompt.len(), Decoding::new(choice, speculation, &prompt));
+        let scored = if request.logprobs.of_prompt { prompt.split_off(1) } else { Vec::new() };
         let reply = Reply {
             events,
             text: TextStream::new(request.stop),
@@ -80,13 +87,15 @@ impl RunningRequest {
             lane: request.lane,
             session: request.session,
             owner: request.owner,
-            n_prompt: prompt.len(),
+            n_prompt,
+            n_common: if scored.is_empty() { n_common } else { 0 },
+            scored,
+            n_scored: 0,
             reasoning,
-            n_common,
             conclusion_tokens: request.conclusion_tokens,
             can_be_shortened: request.can_be_shortened,
             completes_json: request.completes_json && request.tools.is_empty(),
-            decoding: Decoding::new(choice, speculation, &prompt),
+            decoding,
             tokens: RequestTokens::new(prompt),
             reply,
             clock: Clock::new(arrived, request.time_limit),
@@ -100,8 +109,8 @@ impl RunningRequest {
             model,
             lane: self.lane,
             session: self.session,
-            prompt_tokens: self.n_prompt,
-            answer_tokens: self.reply.max_tokens,
+            prompt_tokens: self.n_prompt - self.scored.len(),
+            answer_tokens: self.scored.len() + self.reply.max_tokens,
             time_limit: self.clock.time_limit,
             common_tokens: self.n_common,
             conclusion_tokens: self.conclusion_tokens,
@@ -111,7 +120,7 @@ impl RunningRequest {
 
     /// Tells the caller that the request has been accepted.
     pub(super) fn announce(&self) {
-        let prompt_token_ids = self.tokens.all().to_vec();
+        let prompt_token_ids = [self.tokens.all(), &self.scored[self.n_scored..]].concat();
         self.reply.events.send(GenerationEvent::Started { prompt_token_ids, reasoning: self.reasoning });
     }
 
@@ -200,12 +209,22 @@ impl RunningRequest {
             self.report_prefill();
         }
         self.tokens.begin_step(chunk);
-        if self.clock.has_token() && self.tokens.wants_logits() {
+        if self.tokens.wants_logits() {
             // The last token of an answer is never computed, so the cache has no room for it.
-            let room = self.reply.max_tokens - self.reply.n_generated - 1;
-            self.guess(most_guesses.min(room), guesser);
+            let room = |n_left: usize| most_guesses.min(n_left - 1);
+            let (unscored, n_left) = (&self.scored[self.n_scored..], self.reply.max_tokens - self.reply.n_generated);
+            if !unscored.is_empty() {
+                self.tokens.guess(&unscored[..room(unscored.len() + n_left).min(unscored.len())]);
+            } else if self.clock.has_token() {
+                self.guess(room(n_left), guesser);
+            }
         }
         self.tokens.advance()
+    }
+
+    /// Whether the next token belongs to the prompt.
+    fn is_scoring(&self) -> bool {
+        self.n_scored < self.scored.len()
     }
 
     fn guess(&mut self, most: usize, guesser: Guesser<'_>) {
@@ -240,7 +259,7 @@ impl RunningRequest {
 
     /// Chooses a token from the first row, and from each following row as long as the guess matched the choice.
     fn choose_tokens<'a>(&mut self, guesses: &[u32], rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) {
-        let mut n_right = 0;
+        let (mut n_right, are_known) = (0, self.is_scoring());
         for index in 0..=guesses.len() {
             let row = rows.next().expect("a row of logits for every one that was asked for");
             if self.reply.has_ended || n_right < index {
@@ -253,13 +272,15 @@ impl RunningRequest {
             n_right += usize::from(is_right);
         }
         self.tokens.accept(n_right);
-        self.decoding.learn(guesses.len(), n_right);
+        if !are_known {
+            self.decoding.learn(guesses.len(), n_right);
+        }
     }
 
     /// Chooses the next token, which may end the request.
     fn choose_token(&mut self, row: Row<'_>, tokenizer: &Tokenizer) {
-        self.clock.token_comes();
-        match self.decode(row, tokenizer) {
+        let outcome = if self.is_scoring() { Ok(self.score(row, tokenizer)) } else { self.decode(row, tokenizer) };
+        match outcome {
             Ok(None) => return,
             Ok(Some(reason)) => {
                 let closing = if self.is_closed(reason) { self.decoding.closing() } else { Vec::new() };
@@ -275,8 +296,18 @@ impl RunningRequest {
         self.completes_json && matches!(reason, FinishReason::Length | FinishReason::ContextFull)
     }
 
+    /// Scores the next token of the prompt; returns the reason if nothing is to follow it.
+    fn score(&mut self, row: Row<'_>, tokenizer: &Tokenizer) -> Option<FinishReason> {
+        let token = self.scored[self.n_scored];
+        self.n_scored += 1;
+        self.tokens.push(token);
+        self.reply.send_of_prompt(token, row, tokenizer);
+        (!self.is_scoring() && self.reply.is_full()).then(|| self.reply.length_reason())
+    }
+
     /// Appends the next token to the answer; returns the reason if the answer ends with it.
     fn decode(&mut self, row: Row<'_>, tokenizer: &Tokenizer) -> Result<Option<FinishReason>, GenerateError> {
+        self.clock.token_comes();
         if self.reply.is_full() {
             return Ok(Some(self.reply.length_reason()));
         }
@@ -287,7 +318,7 @@ impl RunningRequest {
         self.decoding.observe(token);
         self.tokens.push(token);
         self.reply.send_token(token, row, tokenizer);
-        Ok(if self.reply.text.stopped() {
+        Ok(if self.reply.text.stopped_by().is_some() {
             Some(FinishReason::StopText)
         } else if self.decoding.is_complete() {
             Some(self.decoding.end_reason())
@@ -308,7 +339,7 @@ impl RunningRequest {
             request: id,
             computed: self.n_computed(),
             uncomputed: self.tokens.n_uncomputed(),
-            generated: self.reply.n_generated,
+            generated: self.n_scored + self.reply.n_generated,
             has_ended: self.reply.has_ended,
         }
     }

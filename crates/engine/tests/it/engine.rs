@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hone_engine::gguf::Gguf;
-use hone_engine::{EngineHandle, ModelOptions};
+use hone_engine::{EncodeOptions, EngineHandle, ModelOptions};
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
     LogprobOptions, Message, Prompt, Role, SamplingOptions, Tool,
@@ -149,7 +149,8 @@ fn the_same_seed_gives_the_same_text_and_greedy_needs_none() {
 #[test]
 fn greedy_takes_the_likeliest_token_at_every_step() {
     let fixture = Fixture::new();
-    let logprobs = LogprobOptions { top: Some(3), named: vec![" the".into(), "!".into()], state: false };
+    let logprobs =
+        LogprobOptions { top: Some(3), named: vec![" the".into(), "!".into()], state: false, of_prompt: false };
     let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
     assert_eq!(completion.logprobs.len(), completion.token_ids.len());
     for (row, token) in completion.logprobs.iter().zip(&completion.token_ids) {
@@ -163,7 +164,8 @@ fn greedy_takes_the_likeliest_token_at_every_step() {
 #[test]
 fn a_name_that_is_no_single_token_is_left_out() {
     let fixture = Fixture::new();
-    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into(), "!".into()], state: false };
+    let logprobs =
+        LogprobOptions { top: None, named: vec!["no such token".into(), "!".into()], state: false, of_prompt: false };
     let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
     assert!(completion.logprobs.iter().all(|row| row.named.len() == 1 && row.named[0].text == "!"));
 }
@@ -275,6 +277,14 @@ fn tools_need_a_template_that_knows_them() {
     let chat = ask(Prompt::Chat(vec![Message::new(Role::User, "Hi")])).unwrap_err();
     assert_eq!(chat, GenerateError::NoTools { model: name(&fixture.model) });
     assert!(ask(text("Hi")).unwrap_err().to_string().contains("give the prompt as a conversation"));
+    let taught = GenerateRequest {
+        prompt: Prompt::Chat(vec![Message::new(Role::User, "Hi")]),
+        tools: vec![tool],
+        teaches_tools: true,
+        ..fixture.request()
+    };
+    let taught = fixture.complete(taught).unwrap();
+    assert!(taught.prompt_token_ids.len() > 100 && !taught.token_ids.is_empty());
 }
 
 #[test]
@@ -330,6 +340,8 @@ fn events_come_in_order_and_end_once() {
                 }
                 GenerationEvent::Started { .. } => "started".into(),
                 GenerationEvent::Prefill { done, total } => format!("{done}/{total}"),
+                GenerationEvent::OfPrompt(_) => "of the prompt".into(),
+                GenerationEvent::StoppedBy(text) => text,
                 GenerationEvent::Token { .. } => "token".into(),
                 GenerationEvent::Finished { .. } => "finished".into(),
                 GenerationEvent::Failed(error) => error.to_string(),
@@ -381,7 +393,7 @@ fn the_built_in_model_gives_its_verdict_whatever_it_writes_before() {
                 regex: "[1-5]".to_owned(),
             }),
             sampling: SamplingOptions { temperature, seed: Some(5), ..SamplingOptions::default() },
-            logprobs: LogprobOptions { top: None, named: named.clone(), state: false },
+            logprobs: LogprobOptions { top: None, named: named.clone(), state: false, of_prompt: false },
             max_tokens: Some(max_tokens),
             ..GenerateRequest::new(name(&support::smollm2()), prompt)
         };
@@ -403,13 +415,49 @@ fn the_built_in_model_gives_its_verdict_whatever_it_writes_before() {
     assert_eq!((cut.finish_reason, cut.token_ids.len()), (Some(FinishReason::Length), 26));
 }
 
+#[test]
+fn a_prompt_has_the_log_probabilities_that_it_has_where_it_is_an_answer() {
+    let engine = support::engine(support::options());
+    let tokenizer = support::model_files::tokenizer(&support::model_files::smollm2());
+    let ask = |tokens: &[u32], max_tokens: Option<usize>, of_prompt: bool, forced: Option<&str>| {
+        let logprobs = LogprobOptions { top: Some(2), of_prompt, ..LogprobOptions::default() };
+        let sampling = SamplingOptions { temperature: 0.0, ..SamplingOptions::default() };
+        let forced_answer = forced.map(str::to_owned);
+        engine
+            .generate(GenerateRequest {
+                max_tokens,
+                logprobs,
+                sampling,
+                forced_answer,
+                ..GenerateRequest::new(name(&support::smollm2()), Prompt::Tokens(tokens.to_vec()))
+            })
+            .unwrap()
+    };
+    let text = "The sun rises in the east and sets in the west. ".repeat(12);
+    let tokens = tokenizer.encode(&text, EncodeOptions::default()).unwrap();
+    let rest = tokenizer.decode(&tokens[1..], true);
+    // They run at the same time.
+    let [alone, followed] = [Some(0), Some(3)].map(|max_tokens| ask(&tokens, max_tokens, true, None));
+    let [forced, plain] = [ask(&tokens[..1], None, false, Some(&rest)), ask(&tokens, Some(3), false, None)];
+    let [alone, followed, forced, plain] = [alone, followed, forced, plain].map(|asked| asked.complete().unwrap());
+    assert_eq!(alone.prompt_logprobs, forced.logprobs);
+    assert_eq!((alone.prompt_token_ids, alone.token_ids), (tokens.clone(), Vec::new()));
+    assert_eq!((alone.finish_reason, alone.timings.prompt_tokens), (Some(FinishReason::Length), tokens.len()));
+    assert_eq!(followed.prompt_logprobs, forced.logprobs);
+    assert_eq!((followed.text, followed.token_ids, followed.logprobs), (plain.text, plain.token_ids, plain.logprobs));
+    assert_eq!((followed.timings.generation_tokens, followed.timings.guessed_tokens), (3, 0));
+    assert_eq!(plain.prompt_logprobs, []);
+    let single = ask(&tokens[..1], Some(0), true, None).complete().unwrap();
+    assert_eq!((single.prompt_logprobs, single.finish_reason), (Vec::new(), Some(FinishReason::Length)));
+}
+
 /// Several answers, so that steps hold tokens of more than one.
 #[test]
 fn a_forced_answer_has_the_log_probabilities_that_it_has_where_it_is_chosen() {
     let engine = support::engine(support::options());
     let request = |question: &str| GenerateRequest {
         max_tokens: Some(60),
-        logprobs: LogprobOptions { top: Some(0), named: Vec::new(), state: true },
+        logprobs: LogprobOptions { top: Some(0), named: Vec::new(), state: true, of_prompt: false },
         ..GenerateRequest::new(name(&support::smollm2()), Prompt::Chat(vec![Message::new(Role::User, question)]))
     };
     let questions = ["Is fire hot?", "Name three colours of leaves.", "What is rain?"];

@@ -57,7 +57,10 @@ impl Reasoner {
         for event in generation.events() {
             match event {
                 GenerationEvent::Started { reasoning, .. } => told.reasoning = reasoning,
-                GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
+                GenerationEvent::Loading { .. }
+                | GenerationEvent::Prefill { .. }
+                | GenerationEvent::OfPrompt(_)
+                | GenerationEvent::StoppedBy(_) => {}
                 GenerationEvent::Token { text, .. } => {
                     told.n_tokens += 1;
                     told.text.push_str(&text);

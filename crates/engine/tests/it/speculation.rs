@@ -103,7 +103,7 @@ fn answers_by_chance_are_the_same() {
 #[test]
 fn log_probabilities_stops_and_limits_are_the_same() {
     let engines = Engines::start();
-    let logprobs = LogprobOptions { top: Some(3), named: vec![" wind".into()], state: true };
+    let logprobs = LogprobOptions { top: Some(3), named: vec![" wind".into()], state: true, of_prompt: false };
     let answer = engines.check(&GenerateRequest { logprobs, ..repetitive() });
     assert_eq!(answer.logprobs.len(), answer.token_ids.len());
     engines.check(&GenerateRequest { stop: vec!["east wind bl".into()], ..repetitive() });

@@ -408,6 +408,16 @@ fn a_template_that_knows_no_tools_says_so() {
     let error = template.encode_chat(&tokenizer, Chat { tools: &[recall()], ..Chat::of(&[user("Q")]) }).unwrap_err();
     assert!(matches!(error, TemplateError::NoTools), "{error}");
     assert!(template.encode_chat(&tokenizer, Chat::of(&[user("Q")])).is_ok());
+    let (tools, question) = ([recall()], [user("Q")]);
+    let taught = Chat { tools: &tools, teaches_tools: true, ..Chat::of(&question) };
+    let text = template.render(taught).unwrap();
+    assert!(text.starts_with("<|im_start|>system\nYou can call these tools"), "{text}");
+    assert!(
+        text.contains(r#"{"name":"recall","description":"Looks up"#)
+            && text.ends_with("<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"),
+        "{text}"
+    );
+    assert!(template.encode_chat(&tokenizer, taught).is_ok());
     let file = vocabulary(&[])
         .string("tokenizer.chat_template", "without")
         .string("tokenizer.chat_template.tool_use", "with {{ tools | length }}");

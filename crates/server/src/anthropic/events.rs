@@ -89,7 +89,7 @@ impl Events {
             self.blocks.add(delta);
             self.blocks.stop();
         }
-        let delta = json!({"stop_reason": stop_reason(response), "stop_sequence": self.head.stop_sequence(response)});
+        let delta = json!({"stop_reason": stop_reason(response), "stop_sequence": response.stopped_by});
         let mut end = json!({"type": "message_delta", "delta": delta, "usage": total(&response.timings)});
         note_kept(&mut end, *is_kept);
         self.blocks.waiting.extend([end, json!({"type": "message_stop"})]);

@@ -9,8 +9,6 @@ use crate::answering::PromptTokens;
 pub(super) struct Head {
     pub(super) id: QueryId,
     pub(super) model: String,
-    /// The texts that end the answer.
-    pub(super) stop: Vec<String>,
     /// The most calls of tools in it.
     pub(super) most_calls: usize,
 }
@@ -46,7 +44,7 @@ impl Head {
         let mut message = self.begun(PromptTokens::default());
         message["content"] = Value::Array(content);
         message["stop_reason"] = json!(stop_reason(response));
-        message["stop_sequence"] = json!(self.stop_sequence(response));
+        message["stop_sequence"] = json!(response.stopped_by);
         message["usage"] = total(&response.timings);
         message
     }
@@ -56,14 +54,6 @@ impl Head {
         let id = self.id;
         let calls = response.tool_calls.iter().take(self.most_calls).enumerate();
         calls.map(move |(index, call)| (format!("toolu_{id}_{index}"), call))
-    }
-
-    /// The text that ended the answer, if it is known which of them it was.
-    pub(super) fn stop_sequence(&self, response: &Response) -> Option<&str> {
-        match self.stop.as_slice() {
-            [one] if response.finish_reason == Some(FinishReason::StopText) => Some(one),
-            _ => None,
-        }
     }
 }
 

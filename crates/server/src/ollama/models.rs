@@ -64,7 +64,7 @@ pub(super) async fn tags(State(shared): State<Arc<Shared>>) -> Result<Json<Value
 pub(super) async fn show(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
     let name = parsed::<Named>(&body)?.model()?;
     let shown = shared.on_models(move |models| models.describe(&name)).await?;
-    let ModelDescription { info, template, licence, metadata, capabilities } = shown;
+    let ModelDescription { info, template, licence, metadata, capabilities, .. } = shown;
     Ok(Json(json!({
         "modelfile": "",
         "parameters": "",

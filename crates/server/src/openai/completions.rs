@@ -1,20 +1,21 @@
-//! `/v1/completions`: a text is continued as it stands, without a chat template.
+//! `/v1/completions`: a text is continued as it stands, without a chat template. Token ids, and texts whose own
+//! log-probabilities are wanted, are [computed by the model alone](super::scoring).
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response as HttpResponse;
-use hone_protocol::{AnswerOptions, Query, Response, TokenLogprobs};
+use hone_protocol::{AnswerOptions, Prompt, Query, Response, TokenLogprobs};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::choices::{Form, Part, Streaming, finish_reason, respond};
 use super::common::{Common, Defaults, several};
 use super::logprobs::{MOST_TOP, of_text};
-use super::shapes::{OpenAiCompletion, OpenAiTexts};
+use super::scoring::Scoring;
+use super::shapes::{OpenAiCompletion, OpenAiPrompts};
 use crate::Shared;
 use crate::answering::{Answered, Whole};
 use crate::clients::Client;
@@ -31,7 +32,7 @@ const MOST_PROMPTS: usize = 64;
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OpenAiCompletionRequest)]
 struct CompletionRequest {
-    #[schema(value_type = OpenAiTexts)]
+    #[schema(value_type = OpenAiPrompts)]
     prompt: Prompts,
     #[serde(default)]
     suffix: Option<String>,
@@ -46,13 +47,14 @@ struct CompletionRequest {
     common: Common,
 }
 
-/// One text, or several.
+/// One prompt, or several: texts, or token ids.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Prompts {
     One(String),
     Several(Vec<String>),
-    Tokens(IgnoredAny),
+    OneOfTokens(Vec<u32>),
+    SeveralOfTokens(Vec<Vec<u32>>),
 }
 
 /// Continues the texts of a request.
@@ -75,15 +77,28 @@ pub(super) async fn complete(
     let request: CompletionRequest = parsed(&body)?;
     let stream = Streaming { is_on: request.common.stream, include_usage: request.common.include_usage() };
     let (echo, has_logprobs) = (request.echo, request.logprobs.is_some());
-    let queries = request.queries(Defaults::of(&shared))?;
+    let n = request.common.n_choices()?;
+    let (query, prompts) = request.query(Defaults::of(&shared))?;
+    let texts = match prompts {
+        Prompts::OneOfTokens(_) | Prompts::SeveralOfTokens(_) => None,
+        _ if echo && has_logprobs => None,
+        ref texts => Some(texts.texts()?),
+    };
+    let Some(texts) = texts else {
+        return Scoring { prompts: prompts.prompts()?, query, n: n as usize, echo }
+            .respond(&shared, client, stream)
+            .await;
+    };
+    let queries = texts.into_iter().map(|text| Query { query: text, ..query.clone() });
+    let queries: Vec<Query> = queries.flat_map(|query| several(&query, n).collect::<Vec<_>>()).collect();
     let prompts: Vec<String> = queries.iter().map(|query| query.query.clone()).collect();
     let offsets = prompts.iter().map(|prompt| if echo { prompt.chars().count() } else { 0 }).collect();
     respond(&shared, client, queries, Text { prompts, echo, has_logprobs, offsets }, stream).await
 }
 
 impl CompletionRequest {
-    /// The questions: for each text, one for each choice.
-    fn queries(self, defaults: Defaults<'_>) -> Result<Vec<Query>, ApiError> {
+    /// The question without its text, and the prompts.
+    fn query(self, defaults: Defaults<'_>) -> Result<(Query, Prompts), ApiError> {
         let n = self.common.n_choices()?;
         if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
             return Err(
@@ -95,37 +110,47 @@ impl CompletionRequest {
                 ApiError::bad_request("best_of is not supported: ask for n answers and choose one").about("best_of")
             );
         }
-        if self.echo && self.logprobs.is_some() {
-            let reason = "logprobs are those of the answer: they cannot be combined with echo";
-            return Err(ApiError::bad_request(reason).about("logprobs"));
-        }
         if self.logprobs.is_some_and(|top| top > MOST_TOP) {
             return Err(ApiError::bad_request(format!("logprobs must be 0 to {MOST_TOP}")).about("logprobs"));
         }
-        let prompts = self.prompt.texts()?;
         let default = if self.common.max_tokens.is_none() { Some(DEFAULT_MAX_TOKENS) } else { None };
         let query = self.common.query(defaults)?;
         let max_tokens = query.max_tokens.or(default);
         let options = AnswerOptions { is_raw: true, logprobs: self.logprobs, ..query.options };
-        let query = Query { max_tokens, options, ..query };
-        let queries = prompts.into_iter().map(|prompt| Query { query: prompt, ..query.clone() });
-        Ok(queries.flat_map(|query| several(&query, n).collect::<Vec<_>>()).collect())
+        Ok((Query { max_tokens, options, ..query }, self.prompt))
     }
 }
 
 impl Prompts {
-    fn texts(self) -> Result<Vec<String>, ApiError> {
+    /// Those that are texts.
+    fn texts(&self) -> Result<Vec<String>, ApiError> {
         match self {
-            Prompts::One(text) => Ok(vec![text]),
-            Prompts::Several(texts) if (1..=MOST_PROMPTS).contains(&texts.len()) => Ok(texts),
-            Prompts::Several(texts) => {
-                let n = texts.len();
-                Err(ApiError::bad_request(format!("prompt has {n} texts: there must be 1 to {MOST_PROMPTS}"))
-                    .about("prompt"))
+            Prompts::One(text) => Ok(vec![text.clone()]),
+            Prompts::Several(texts) => checked(texts.clone()),
+            Prompts::OneOfTokens(_) | Prompts::SeveralOfTokens(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// All of them, as a model computes them.
+    fn prompts(self) -> Result<Vec<Prompt>, ApiError> {
+        match self {
+            Prompts::OneOfTokens(tokens) => Ok(vec![Prompt::Tokens(tokens)]),
+            Prompts::SeveralOfTokens(prompts) => Ok(checked(prompts)?.into_iter().map(Prompt::Tokens).collect()),
+            texts => {
+                let prompt = |text: String| Prompt::Text { text, parse_special: true, add_special: true };
+                Ok(texts.texts()?.into_iter().map(prompt).collect())
             }
-            Prompts::Tokens(_) => {
-                Err(ApiError::bad_request("prompt holds token ids: only texts are supported").about("prompt"))
-            }
+        }
+    }
+}
+
+/// Prompts of which there are not too many.
+fn checked<T>(prompts: Vec<T>) -> Result<Vec<T>, ApiError> {
+    match prompts.len() {
+        1..=MOST_PROMPTS => Ok(prompts),
+        n => {
+            Err(ApiError::bad_request(format!("prompt has {n} texts: there must be 1 to {MOST_PROMPTS}"))
+                .about("prompt"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Log-probabilities as OpenAI's API writes them.
 
-use hone_protocol::{TokenLogprob, TokenLogprobs};
+use hone_protocol::TokenLogprobs;
 use serde_json::{Map, Value, json};
 
 /// The most of the likeliest tokens that come with a token.
@@ -17,6 +17,20 @@ pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
     json!({"content": tokens.iter().map(token).collect::<Vec<_>>(), "refusal": null})
 }
 
+/// Those of a text that begins with its prompt: of the prompt's first token, which nothing predicts, of its other
+/// tokens, and of those that follow.
+pub(super) fn of_echoed_text(first: Option<&str>, prompt: &[TokenLogprobs], answer: &[TokenLogprobs]) -> Value {
+    let first = first.map(|text| TokenLogprobs { text: text.to_owned(), ..TokenLogprobs::default() });
+    let has_first = first.is_some();
+    let tokens: Vec<TokenLogprobs> = first.into_iter().chain(prompt.iter().chain(answer).cloned()).collect();
+    let mut written = of_text(&tokens, 0);
+    if has_first {
+        written["token_logprobs"][0] = Value::Null;
+        written["top_logprobs"][0] = Value::Null;
+    }
+    written
+}
+
 /// Those of a continued text, which starts at a character of the whole text.
 pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
     let mut offset = start;
@@ -27,11 +41,14 @@ pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
             offset - token.text.chars().count()
         })
         .collect();
-    let likeliest = |top: &TokenLogprob| (top.text.clone(), json!(top.logprob));
+    // Of parts of characters that are written alike, the likelier one counts.
+    let likeliest = |token: &TokenLogprobs| {
+        token.top.iter().rev().map(|top| (top.text.clone(), json!(top.logprob))).collect::<Map<_, _>>()
+    };
     json!({
         "tokens": tokens.iter().map(|token| &token.text).collect::<Vec<_>>(),
         "token_logprobs": tokens.iter().map(|token| token.logprob).collect::<Vec<_>>(),
-        "top_logprobs": tokens.iter().map(|token| token.top.iter().map(likeliest).collect()).collect::<Vec<Map<_, _>>>(),
+        "top_logprobs": tokens.iter().map(likeliest).collect::<Vec<_>>(),
         "text_offset": offsets,
     })
 }
@@ -45,6 +62,8 @@ fn one(text: &str, logprob: f32) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use hone_protocol::TokenLogprob;
+
     use super::*;
 
     fn tokens() -> Vec<TokenLogprobs> {
@@ -74,5 +93,9 @@ mod tests {
         assert_eq!(written["text_offset"], json!([3, 5]));
         assert_eq!(written["token_logprobs"], json!([-1.0, -2.0]));
         assert_eq!(written["top_logprobs"][1], json!({"é": -0.5}));
+        let echoed = of_echoed_text(Some("aé"), &tokens()[..1], &tokens()[1..]);
+        assert_eq!(echoed["tokens"], json!(["aé", "né", "\u{fffd}"]));
+        assert_eq!(echoed["token_logprobs"], json!([null, -1.0, -2.0]));
+        assert_eq!((&echoed["top_logprobs"][0], &echoed["text_offset"]), (&Value::Null, &json!([0, 2, 4])));
     }
 }

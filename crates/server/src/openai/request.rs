@@ -20,7 +20,7 @@ use crate::tool_choice;
 /// The body of a request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OpenAiChatRequest)]
-pub(super) struct ChatRequest {
+pub(crate) struct ChatRequest {
     messages: Vec<ChatMessage>,
     #[serde(default)]
     max_completion_tokens: Option<TokenLimit>,

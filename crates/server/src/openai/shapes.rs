@@ -9,6 +9,8 @@ use crate::shapes::{
 documented! {
     /// One text, or several.
     OpenAiTexts = one_or_several();
+    /// Texts or token ids: one, or several.
+    OpenAiPrompts = prompts();
     /// A model.
     OpenAiModel = model();
     /// All installed models.
@@ -40,6 +42,11 @@ fn one_or_several() -> Value {
     json!({"oneOf": [text(), list(text())]})
 }
 
+fn prompts() -> Value {
+    let tokens = || list(whole());
+    json!({"oneOf": [text(), list(text()), tokens(), list(tokens())]})
+}
+
 fn model() -> Value {
     object([("id", text()), ("object", one_of(&["model"])), ("created", whole()), ("owned_by", text())], [])
 }
@@ -60,9 +67,9 @@ fn completion(kind: &str, choice: Value) -> Value {
             ("model", text()),
             ("choices", list(choice)),
             ("usage", object(usage, [])),
-            ("hone", object([("query_id", text())], [("kept", flag())])),
         ],
-        [],
+        // Prompts that are computed as they stand have no question.
+        [("hone", object([("query_id", text())], [("kept", flag())]))],
     )
 }
 
@@ -93,8 +100,8 @@ fn chat_choice() -> Value {
 fn text_choice() -> Value {
     let logprobs = [
         ("tokens", list(text())),
-        ("token_logprobs", list(number())),
-        ("top_logprobs", list(map(number()))),
+        ("token_logprobs", list(nullable(number()))),
+        ("top_logprobs", list(nullable(map(number())))),
         ("text_offset", list(whole())),
     ];
     let choice = [

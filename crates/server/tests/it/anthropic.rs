@@ -156,7 +156,8 @@ fn the_reason_of_the_end_is_told() {
             Some(2) => FinishReason::ContextFull,
             _ => FinishReason::StopText,
         };
-        Script { finish_reason: Some(reason), ..Script::saying(&["so"]) }
+        let stopped_by = request.stop.last().cloned();
+        Script { finish_reason: Some(reason), stopped_by, ..Script::saying(&["so"]) }
     });
     let check = |max_tokens: usize, stop: &[&str], reason: &str, stopped_by: Value| {
         let mut body = with("stop_sequences", json!(stop));
@@ -167,7 +168,7 @@ fn the_reason_of_the_end_is_told() {
     check(1, &[], "max_tokens", Value::Null);
     check(2, &[], "model_context_window_exceeded", Value::Null);
     check(9, &["END"], "stop_sequence", json!("END"));
-    check(9, &["END", "STOP"], "stop_sequence", Value::Null);
+    check(9, &["END", "STOP"], "stop_sequence", json!("STOP"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hone_app::models::{
-    LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep,
+    LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, ModelText, Models, PullStep,
 };
 use hone_protocol::{Embed, EmbedError, TextLength};
 use serde_json::{Map, json};
@@ -83,7 +83,19 @@ impl Models for StagedModels {
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError> {
         let metadata = Map::from_iter([("general.architecture".to_owned(), json!("llama"))]);
         let (template, licence) = ("{{ messages }}".to_owned(), "MIT".to_owned());
-        Ok(ModelDescription { info: self.find(name)?, template, licence, metadata, capabilities: vec!["completion"] })
+        Ok(ModelDescription {
+            info: self.find(name)?,
+            template,
+            licence,
+            metadata,
+            capabilities: vec!["completion"],
+            context: Some(512),
+        })
+    }
+
+    fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {
+        self.find(name)?;
+        Err(ModelError::Failed(format!("the model {name:?} has no file")))
     }
 
     fn loaded(&self) -> Result<Vec<LoadedModel>, ModelError> {

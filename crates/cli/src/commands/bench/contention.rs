@@ -122,6 +122,8 @@ impl Role<'_> {
                     on_progress(done.saturating_sub(std::mem::replace(&mut n_read, done)))
                 }
                 GenerationEvent::Loading { .. }
+                | GenerationEvent::OfPrompt(_)
+                | GenerationEvent::StoppedBy(_)
                 | GenerationEvent::Started { .. }
                 | GenerationEvent::Finished { .. } => true,
             };

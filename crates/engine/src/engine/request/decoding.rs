@@ -40,7 +40,8 @@ impl Decoding {
             Choice::Sampled(mut sampler, constraint) => {
                 prompt.iter().for_each(|token| sampler.observe(*token));
                 let drafter = (speculation == Speculation::Auto).then(|| Drafter::new(prompt));
-                let limit = Some(sampler.repetition_limit()).filter(|limit| *limit > 0 && constraint.is_none());
+                let is_free = constraint.as_ref().is_none_or(|constraint| constraint.is_optional());
+                let limit = Some(sampler.repetition_limit()).filter(|limit| *limit > 0 && is_free);
                 Decoding::Sampled(Box::new(Sampling {
                     sampler: *sampler,
                     constraint,

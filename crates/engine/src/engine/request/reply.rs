@@ -52,8 +52,16 @@ impl Reply {
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });
     }
 
+    /// Sends the log-probabilities of a token of the prompt to the caller.
+    pub(super) fn send_of_prompt(&mut self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) {
+        self.events.send(GenerationEvent::OfPrompt(self.logprobs_of(token, row, tokenizer)));
+    }
+
     /// Sends the end of the answer, after the bytes that complete it.
     pub(super) fn finish(&mut self, closing: &[u8], reason: FinishReason, timings: Timings) {
+        if let Some(stop) = self.text.stopped_by() {
+            self.events.send(GenerationEvent::StoppedBy(stop.to_owned()));
+        }
         let text = self.text.push(closing) + &self.text.finish();
         self.events.send(GenerationEvent::Finished { reason, text, timings });
     }

@@ -1,0 +1,179 @@
+//! Prompts that are computed as they stand, by the model alone: token ids, and texts whose own log-probabilities are
+//! asked for. They are no questions, so they are neither graded nor remembered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use crossbeam_channel::RecvTimeoutError;
+use futures_util::stream::iter;
+use hone_app::models::ModelText;
+use hone_protocol::{
+    Completion, Generate, GenerateError, GenerateRequest, Generation, LogprobOptions, Prompt, Query, QueryId, Timestamp,
+};
+use serde_json::{Value, json};
+
+use super::choices::Streaming;
+use super::logprobs::of_echoed_text;
+use crate::answering::was_cut;
+use crate::clients::Client;
+use crate::error::ApiError;
+use crate::{Shared, failed, streams};
+
+/// How often the work looks whether its client still waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is to be computed.
+pub(super) struct Scoring {
+    /// The prompts.
+    pub(super) prompts: Vec<Prompt>,
+    /// How each is continued; its text does not matter.
+    pub(super) query: Query,
+    /// How many continuations each has.
+    pub(super) n: usize,
+    /// Whether a choice begins with its prompt.
+    pub(super) echo: bool,
+}
+
+impl Scoring {
+    /// Computes the prompts and answers the request. A stream has one event for all choices.
+    ///
+    /// # Errors
+    /// When the model is not installed, there is no room, or a prompt cannot be computed.
+    pub(super) async fn respond(
+        self,
+        shared: &Arc<Shared>,
+        client: Client,
+        stream: Streaming,
+    ) -> Result<HttpResponse, ApiError> {
+        shared.check_model(&self.query.model)?;
+        let slot = stream.is_on.then(|| shared.streams.take(client)).transpose()?;
+        let name = self.query.model.clone();
+        let text = shared.on_models(move |models| models.text(&name)).await?;
+        let completions = completed(shared, self.requests(client)).await?;
+        let whole = self.object(&text, &completions)?;
+        let Some(slot) = slot else { return Ok(Json(whole).into_response()) };
+        let mut choices = whole.clone();
+        choices.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("usage")));
+        let mut events = vec![choices];
+        if stream.include_usage {
+            let mut usage = whole;
+            usage["choices"] = json!([]);
+            events.push(usage);
+        }
+        let texts: Vec<String> = events.iter().map(Value::to_string).chain(["[DONE]".to_owned()]).collect();
+        Ok(streams::events(slot, iter(texts)).into_response())
+    }
+
+    fn requests(&self, client: Client) -> Vec<GenerateRequest> {
+        let query = &self.query;
+        let top = query.options.logprobs;
+        let of_prompt = self.echo && top.is_some();
+        let request = |(prompt, number): (&Prompt, usize)| {
+            let mut sampling = query.sampling.clone();
+            sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(number as u64));
+            GenerateRequest {
+                sampling,
+                max_tokens: query.max_tokens,
+                stop: query.stop.clone(),
+                logprobs: LogprobOptions { top, of_prompt, ..LogprobOptions::default() },
+                owner: client.owner(),
+                ..GenerateRequest::new(query.model.clone(), prompt.clone())
+            }
+        };
+        self.prompts.iter().flat_map(|prompt| (0..self.n).map(move |number| (prompt, number))).map(request).collect()
+    }
+
+    fn object(&self, text: &ModelText, completions: &[Completion]) -> Result<Value, ApiError> {
+        let choices: Result<Vec<Value>, ApiError> =
+            completions.iter().enumerate().map(|(index, completion)| self.choice(index, text, completion)).collect();
+        let generated: usize = completions.iter().map(|completion| completion.token_ids.len()).sum();
+        // The continuations of a prompt share it.
+        let prompts = || completions.iter().step_by(self.n);
+        let prompt: usize = prompts().map(|completion| completion.prompt_token_ids.len()).sum();
+        let cached: usize = prompts().map(|completion| completion.timings.cached_tokens).sum();
+        Ok(json!({
+            "id": format!("cmpl-{}", QueryId::fresh()),
+            "object": "text_completion",
+            "created": Timestamp::now().0 / 1000,
+            "model": self.query.model,
+            "choices": choices?,
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": generated,
+                "total_tokens": prompt + generated,
+                "prompt_tokens_details": {"cached_tokens": cached},
+            },
+        }))
+    }
+
+    fn choice(&self, index: usize, text: &ModelText, completion: &Completion) -> Result<Value, ApiError> {
+        let echoed = match &self.prompts[index / self.n] {
+            _ if !self.echo => String::new(),
+            Prompt::Text { text, .. } => text.clone(),
+            _ => text.text(&completion.prompt_token_ids)?,
+        };
+        let first = completion.prompt_token_ids.first().filter(|_| self.echo);
+        let first = first.map(|id| String::from_utf8_lossy(text.piece(*id)));
+        let has_logprobs = self.query.options.logprobs.is_some();
+        let logprobs =
+            has_logprobs.then(|| of_echoed_text(first.as_deref(), &completion.prompt_logprobs, &completion.logprobs));
+        Ok(json!({
+            "index": index,
+            "text": echoed + &completion.text,
+            "logprobs": logprobs,
+            "finish_reason": if was_cut(completion.finish_reason) { "length" } else { "stop" },
+        }))
+    }
+}
+
+/// Sets its flag when it is dropped, with the request's future.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Computes all requests at once. A client that goes, and a server that stops, end them.
+async fn completed(shared: &Arc<Shared>, requests: Vec<GenerateRequest>) -> Result<Vec<Completion>, ApiError> {
+    let room = shared.take_room()?;
+    let (generator, is_ending) = (Arc::clone(&shared.parts.generator), shared.is_ending.subscribe());
+    let waiting = Waiting(Arc::default());
+    let is_gone = Arc::clone(&waiting.0);
+    let work = move || {
+        let _room = room;
+        let is_over = || is_gone.load(Ordering::Relaxed) || *is_ending.borrow();
+        complete(&*generator, requests, &is_over)
+    };
+    let completions = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+    drop(waiting);
+    Ok(completions?)
+}
+
+fn complete(
+    generator: &dyn Generate,
+    requests: Vec<GenerateRequest>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Vec<Completion>, GenerateError> {
+    let generations: Vec<Generation> =
+        requests.into_iter().map(|request| Generation::start(generator, request)).collect();
+    let whole = |generation: Generation| {
+        let mut completion = Completion::default();
+        loop {
+            match generation.events().recv_timeout(LOOK) {
+                Ok(event) => {
+                    if completion.take(event)? {
+                        return Ok(completion);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if !is_over() => {}
+                Err(_) => return Err(GenerateError::Stopped),
+            }
+        }
+    };
+    generations.into_iter().map(whole).collect()
+}
