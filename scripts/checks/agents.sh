@@ -47,9 +47,9 @@ figure() {
     curl --silent --fail "$address/metrics" | awk -v pattern="$1" '$0 ~ pattern { sum += $NF } END { print sum + 0 }'
 }
 
-# How many answers hone has completed, and how many requests it has not.
-answered() { figure '^hone_answers_total.*outcome="(stop|tool_calls)"'; }
-failed() { figure '^hone_failures_total|^hone_http_requests_total.*status="[45]|^hone_answers_total.*outcome="(length|failed)"'; }
+# How many answers hone has completed, and how many requests it has refused or failed.
+answered() { figure '^hone_answers_total.*outcome="stop"'; }
+failed() { figure '^hone_failures_total|^hone_http_requests_total.*status="[45]'; }
 
 # turn NAME [VARIABLE=VALUE]... COMMAND...: runs an agent. Whatever it wants of another host than hone's fails at once.
 turn() {
@@ -149,7 +149,7 @@ turn crewai CREWAI_DISABLE_TELEMETRY=true OTEL_SDK_DISABLED=true \
 turn llama-index "$scratch/older/bin/python" "$agents/llama_index_agent.py" "$address" "$model"
 inspect() {
     turn "inspect-${2%%/*}" "$1" OPENAI_API_KEY=none ANTHROPIC_API_KEY=none bash -c \
-        "'$scratch/newer/bin/inspect' eval '$agents/inspect_task.py' --model '$2' --display none --log-format json \
+        "cp '$agents/inspect_task.py' . && '$scratch/newer/bin/inspect' eval inspect_task.py --model '$2' --display none --log-format json \
         && grep --no-filename '\"completion\"' logs/*.json"
 }
 inspect OPENAI_BASE_URL="$address/v1" "openai/$model"

@@ -120,7 +120,6 @@ def result(number, text):
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 CONVERSATIONS = {
     "plain": {"messages": [user("Hi"), {"role": "assistant", "content": "Hello!"}, user("Bye")]},
     "system": {"messages": [SYSTEM, user("Hi")]},
@@ -145,7 +144,11 @@ CONVERSATIONS = {
     },
     "content null": {"messages": [user("Weather in Rome?"), calls(None, "Rome"), result(0, "18")], "tools": [WEATHER]},
     "developer": {"messages": [{"role": "developer", "content": "Be brief."}, user("Hi")]},
-    "images": {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE]}]},
+    "parts": {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "What is"}, {"type": "text", "text": " this?"}]}
+        ]
+    },
 }
 
 

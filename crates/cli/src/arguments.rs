@@ -12,6 +12,7 @@ mod critique;
 mod embed;
 mod generate;
 mod judge;
+mod launch;
 mod memory;
 mod preset;
 mod pull;
@@ -45,6 +46,7 @@ pub(crate) use judge::{
     JudgeArguments, JudgeCalibrateArguments, JudgeCommand, JudgeEvalArguments, JudgeExamArguments,
     JudgeFeaturesArguments, JudgeListArguments,
 };
+pub(crate) use launch::LaunchArguments;
 pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
     MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
@@ -103,6 +105,9 @@ pub(crate) enum Command {
     Down(DownArguments),
     /// Show what the `hone serve` in the background has logged
     Logs(LogsArguments),
+    /// Start a coding agent that asks hone's models
+    #[command(after_help = launch::EXAMPLES)]
+    Launch(LaunchArguments),
     /// Serve grading, comparing and memory as tools of another program's model (MCP), over stdin and stdout
     Mcp(McpArguments),
     /// Continue the text on stdin, byte for byte
@@ -226,6 +231,7 @@ impl Command {
             }
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
             Command::Up(arguments) => arguments.serve.add_to(&mut overrides),
+            Command::Launch(arguments) => arguments.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => arguments.add_to(&mut overrides),
             Command::Generate(arguments) => {

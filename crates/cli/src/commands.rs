@@ -26,6 +26,7 @@ mod grade;
 mod import;
 mod intention;
 mod judge;
+mod launch;
 mod list;
 mod mcp;
 mod memory;
@@ -73,6 +74,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Up(arguments) => background::up(&answering(app(loaded)?)?, &arguments),
         Command::Down(arguments) => background::down(&app(loaded)?, &arguments),
         Command::Logs(arguments) => background::logs(&app(loaded)?, &arguments),
+        Command::Launch(arguments) => launch::run(&app(loaded)?, &arguments),
         Command::Mcp(_) => mcp::run(&answering(app(loaded)?)?),
         Command::Generate(arguments) => generate::run(&answering(app(loaded)?)?, &arguments),
         Command::Embed(arguments) => embed::run(&app(loaded)?, &arguments),

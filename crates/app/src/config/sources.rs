@@ -8,7 +8,8 @@ use super::{Config, EVALUATORS, JUDGES, PHASES, SECTIONS, Source, keys_of, moved
 use crate::usage;
 
 /// Variables that begin with `HONE_` but are not configuration keys.
-const RESERVED_VARIABLES: [&str; 5] = ["HONE_HOME", "HONE_OFFLINE", "HONE_LOG", "HONE_CONFIG", "HONE_TEST_MODELS"];
+const RESERVED_VARIABLES: [&str; 6] =
+    ["HONE_HOME", "HONE_OFFLINE", "HONE_LOG", "HONE_CONFIG", "HONE_TEST_MODELS", "HONE_API_KEY"];
 
 /// The places where configuration is found.
 #[derive(Clone, Debug)]

@@ -36,6 +36,16 @@ pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Ou
         app.output.note(&format!("hone serve is running already (process {process}); `hone down` ends it"));
         return Ok(Outcome::Done);
     }
+    let flags = std::env::args_os().skip_while(|argument| argument != "up").skip(1).collect();
+    app.output.print_line(&start(app, flags)?)?;
+    Ok(Outcome::Done)
+}
+
+/// Starts a server with these flags in the background, and waits until it can be used. Returns what there is to say of it.
+///
+/// # Errors
+/// When its model cannot be had, or it ends at once.
+pub(super) fn start(app: &Invocation, flags: Vec<OsString>) -> anyhow::Result<String> {
     // A download shows its progress here, and not in the log.
     app.installed(&app.config.engine.model)?;
     create_private_folder(app.data_folder())?;
@@ -43,10 +53,9 @@ pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Ou
     let failure = || format!("cannot write {}", path.display());
     let log = open_private(&path, OpenOptions::new().append(true).create(true)).with_context(failure)?;
     let begin = log.metadata().with_context(failure)?.len();
-    let mut server = start(log).context("cannot start hone serve")?;
+    let mut server = spawn(log, flags).context("cannot start hone serve")?;
     let line = wait_until_ready(app, &mut server, begin)?;
-    app.output.print_line(&format!("{line} in the background (process {}); `hone down` ends it", server.id()))?;
-    Ok(Outcome::Done)
+    Ok(format!("{line} in the background (process {}); `hone down` ends it", server.id()))
 }
 
 /// Ends the servers of this data folder, which let answers in progress end.
@@ -110,9 +119,8 @@ fn servers(app: &Invocation) -> Vec<u32> {
     running.filter(|running| running.command == SERVE).map(|running| running.process).collect()
 }
 
-/// Starts a server with the flags of this process, of which the terminal's Ctrl-C is not.
-fn start(log: File) -> std::io::Result<Child> {
-    let flags: Vec<OsString> = std::env::args_os().skip_while(|argument| argument != "up").skip(1).collect();
+/// Starts a server that the terminal's Ctrl-C does not end.
+fn spawn(log: File, flags: Vec<OsString>) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(SERVE).args(flags).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     #[cfg(unix)]

@@ -96,7 +96,9 @@ fn adaptations(messages: &[Message]) -> impl Iterator<Item = Vec<Message>> {
     let uninstructed = without_instructions(&instructed);
     let forms = [messages.to_vec(), instructed, uninstructed];
     let mut known = vec![messages.to_vec()];
-    forms.into_iter().flat_map(|form| [without_details(&form), form].into_iter().rev()).filter(move |form| {
+    let details = |form: Vec<Message>| [without_details(&form), form].into_iter().rev();
+    let calls = |form: Vec<Message>| [one_call_at_a_time(&form), form].into_iter().rev();
+    forms.into_iter().flat_map(details).flat_map(calls).filter(move |form| {
         let is_new = !known.contains(form);
         if is_new {
             known.push(form.clone());
@@ -112,6 +114,28 @@ fn without_details(messages: &[Message]) -> Vec<Message> {
         Message { tool_calls, ..Message::new(message.role, message.content.clone()) }
     };
     messages.iter().map(plain).collect()
+}
+
+/// The conversation with the calls of a turn in turns of their own, each followed by its result.
+fn one_call_at_a_time(messages: &[Message]) -> Vec<Message> {
+    let (mut turns, mut rest) = (Vec::new(), messages);
+    while let Some((message, after)) = rest.split_first() {
+        let calls = &message.tool_calls;
+        let results = &after[..after.iter().take_while(|turn| turn.role == Role::Tool).count().min(calls.len())];
+        rest = after;
+        if calls.len() < 2 || results.len() < calls.len() {
+            turns.push(message.clone());
+            continue;
+        }
+        for (number, call) in calls.iter().enumerate() {
+            let content = if number == 0 { message.content.as_str() } else { "" };
+            let named = results.iter().find(|result| result.result_of.is_some() && result.result_of == call.id);
+            turns.push(Message { tool_calls: vec![call.clone()], ..Message::new(message.role, content) });
+            turns.push(named.unwrap_or(&results[number]).clone());
+        }
+        rest = &after[results.len()..];
+    }
+    turns
 }
 
 /// The conversation with one turn of instructions, at its beginning. Later ones are said by the user, with the question
@@ -157,6 +181,23 @@ mod tests {
             turns.iter().map(|(role, text)| Message::new(*role, *text)).collect()
         };
         assert_eq!(adapt(&messages(turns)), messages(expected));
+    }
+
+    #[test]
+    fn calls_are_made_one_after_the_other() {
+        let call = |name: &str| ToolCall { id: Some(name.to_owned()), ..ToolCall::new(name, json!({})) };
+        let result = |id: &str| Message { result_of: Some(id.to_owned()), ..Message::new(Role::Tool, id) };
+        let asking = |calls: &[&str], text: &str| Message {
+            tool_calls: calls.iter().map(|name| call(name)).collect(),
+            ..Message::new(Role::Assistant, text)
+        };
+        let question = Message::new(Role::User, "Q");
+        let messages = [question.clone(), asking(&["a", "b"], "I look."), result("b"), result("a"), question.clone()];
+        let expected =
+            [question.clone(), asking(&["a"], "I look."), result("a"), asking(&["b"], ""), result("b"), question];
+        assert_eq!(one_call_at_a_time(&messages), expected);
+        assert_eq!(one_call_at_a_time(&expected), expected);
+        assert_eq!(one_call_at_a_time(&messages[..3]), messages[..3], "a result is missing");
     }
 
     #[test]

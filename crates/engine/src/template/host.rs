@@ -54,7 +54,7 @@ impl Template {
                 Runner::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
             }
         };
-        let mentions_tools = mentions(&source.text, "tools");
+        let mentions_tools = ["tools", "xml_tools"].iter().any(|name| mentions(&source.text, name));
         let reasoning_tags = ReasoningTags::mentioned_in(&source.text);
         Template { mentions_tools, reasoning_tags, call_style: OnceLock::new(), runner, source }
     }

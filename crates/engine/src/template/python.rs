@@ -197,6 +197,43 @@ pub(super) fn with_percent_as_filter(source: &str) -> Cow<'_, str> {
     }
 }
 
+/// The template with changes of lists as new lists, since minijinja's values do not change: `{% set _ = ns.ids.append(x) %}`
+/// becomes `{% set ns.ids = ns.ids + [x] %}`, and `ns.ids.pop(0)` takes the first. Only what belongs to a namespace can be
+/// changed from within a loop.
+pub(super) fn with_lists_as_values(source: &str) -> Cow<'_, str> {
+    let (mut rewritten, mut rest) = (String::new(), source);
+    while let Some((before, statement, after)) = next_statement(rest) {
+        let changed = changed_list(statement);
+        rewritten.push_str(before);
+        rewritten.push_str(changed.as_deref().unwrap_or(statement));
+        rest = after;
+    }
+    if rewritten.len() + rest.len() == source.len() { Cow::Borrowed(source) } else { Cow::Owned(rewritten + rest) }
+}
+
+/// What stands before the next statement, the statement without its marks, and what follows.
+fn next_statement(text: &str) -> Option<(&str, &str, &str)> {
+    let begin = text.find("{%")? + 2;
+    let end = begin + text[begin..].find("%}")?;
+    Some((&text[..begin], &text[begin..end], &text[end..]))
+}
+
+/// A statement that changes a list of a namespace, in a form that does not.
+fn changed_list(statement: &str) -> Option<String> {
+    let inner = statement.trim_matches('-').trim();
+    let (name, change) = inner.strip_prefix("set ")?.split_once('=')?;
+    let (list, argument) = change.trim().strip_suffix(')')?.split_once('(')?;
+    let is_path = |path: &str| path.contains('.') && path.chars().all(|c| c.is_alphanumeric() || "._".contains(c));
+    let before = if statement.starts_with('-') { "-" } else { "" };
+    let after = if statement.ends_with('-') { "-" } else { "" };
+    let name = name.trim();
+    if let Some(list) = list.strip_suffix(".append").filter(|list| is_path(list)) {
+        return Some(std::format!("{before} set {list} = {list} + [{argument}] {after}"));
+    }
+    let list = list.strip_suffix(".pop").filter(|list| is_path(list) && argument.trim() == "0")?;
+    Some(std::format!("{before} set {name} = {list}[0] -%}}{{%- set {list} = {list}[1:] {after}"))
+}
+
 /// Looks for texts in quotes within the tags of a template.
 struct Scanner<'a> {
     source: &'a str,
@@ -339,6 +376,17 @@ mod tests {
         check("{% if name == 'Ann' %}yes{% endif %}{# it's '%s' % x #}", "yes");
         check("{{ '}}%s' % list[0] }}{{ '%' }}{{ '%05.1f' % 2.25 }}", "}}1%002.2");
         check("{{ '%9999d' % 1 }}", "\"%9999d\" has a width that is too large or not known");
+    }
+
+    #[test]
+    fn lists_of_a_namespace_grow_and_shrink() {
+        let queue =
+            "{% set ns = namespace(ids=[]) %}{% for x in list %}{%- set _ = ns.ids.append('id-%s' % x) -%}{% endfor %}";
+        check(
+            &std::format!("{queue}{{% set first = ns.ids.pop(0) %}} {{{{ first }}}} {{{{ ns.ids }}}}"),
+            " id-1 ['id-2', 'id-3']",
+        );
+        check("{% set n = list[0] %}{{ n }}", "1");
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Engine {
         environment.add_filter("tojson", json::to_json);
         environment.add_test("iterable", is_iterable);
         let text = without_generation_marks(&source.text);
-        let text = python::with_percent_as_filter(&text).into_owned();
+        let text = python::with_percent_as_filter(&text);
+        let text = python::with_lists_as_values(&text).into_owned();
         environment.add_template_owned(NAME, text).map_err(failure)?;
         Ok(Engine { environment, bos: source.bos.clone(), eos: source.eos.clone() })
     }
@@ -65,7 +66,8 @@ impl Engine {
     /// The text of a conversation, up to where the model's next turn begins.
     ///
     /// Whether the model reasons has a name of its own in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
-    /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined.
+    /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined. SmolLM3 calls its tools `xml_tools`,
+    /// and Firefunction has them as a text, `functions`.
     fn render(
         &self,
         messages: &[Message],
@@ -75,12 +77,17 @@ impl Engine {
     ) -> Result<String, Failure> {
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let is_on = thinking.is_on.map_or(Value::UNDEFINED, Value::from);
+        let told = conversation::tools(tools);
+        let functions = if tools.is_empty() { String::new() } else { json::written(&told) };
         let variables = context! {
             messages => conversation::messages(messages, calls),
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
-            tools => conversation::tools(tools),
+            tools => told.clone(),
+            xml_tools => told,
+            functions,
+            datetime => strftime_now("%b %d %Y %H:%M:%S GMT").unwrap_or_default(),
             documents => (),
             enable_thinking => is_on.clone(),
             thinking => is_on,

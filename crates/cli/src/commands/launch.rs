@@ -1,0 +1,214 @@
+//! `hone launch`: starts a coding agent that asks hone's models.
+//!
+//! The agents are rows of `config/launch.toml`. Each is told of hone by its environment, its arguments, or a file in hone's
+//! data folder: its own settings stay as they are.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use hone_files::{create_private_folder, open_private};
+use serde::Deserialize;
+
+use super::background;
+use crate::arguments::LaunchArguments;
+use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
+
+/// The agents.
+const AGENTS: &str = include_str!("../../../../config/launch.toml");
+/// The key, where a server demands one.
+const KEY: &str = "HONE_API_KEY";
+/// How long a server may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A row of the agents.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Agent {
+    title: String,
+    /// The program that is started.
+    program: String,
+    /// How it is installed.
+    install: String,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    arguments: Vec<String>,
+    /// The text of a file that tells it of hone.
+    file: Option<String>,
+}
+
+/// Starts an agent, and a server if none runs.
+///
+/// # Errors
+/// When the agent is unknown or not installed, or the server cannot be started.
+pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Result<Outcome> {
+    let agents = agents();
+    let Some(name) = &arguments.agent else { return list(app, &agents) };
+    let agent = agents.get(name).ok_or_else(|| {
+        let names: Vec<&str> = agents.keys().map(String::as_str).collect();
+        usage(format!("{name:?} is no agent that hone knows: {}", names.join(", ")))
+    })?;
+    let address = app.config.server.listen;
+    let file = agent.file.as_ref().map(|_| app.data_folder().join("launch").join(name));
+    let places = Places {
+        base: format!("http://{}", reachable(address)),
+        model: app.config.engine.model.clone(),
+        key: std::env::var(KEY).unwrap_or_else(|_| "none".to_owned()),
+        file: file.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
+    };
+    if arguments.print {
+        app.output.print_line(&written(agent, &places, &arguments.arguments))?;
+        return Ok(Outcome::Done);
+    }
+    let program = found(&agent.program).with_context(|| {
+        format!("{} is not installed, or not in the PATH: `{}` installs it", agent.title, agent.install)
+    })?;
+    if let (Some(path), Some(text)) = (&file, &agent.file) {
+        write(path, &places.filled(text))?;
+    }
+    serve(app, address)?;
+    let mut command = Command::new(program);
+    command.args(agent.arguments.iter().map(|argument| places.filled(argument))).args(&arguments.arguments);
+    command.envs(agent.environment.iter().map(|(name, value)| (name, places.filled(value))));
+    replace(&mut command).with_context(|| format!("cannot start {}", agent.program))
+}
+
+fn agents() -> BTreeMap<String, Agent> {
+    toml::from_str(AGENTS).expect("the list of agents is valid")
+}
+
+fn list(app: &Invocation, agents: &BTreeMap<String, Agent>) -> anyhow::Result<Outcome> {
+    let mut rows = vec![vec!["agent".to_owned(), "program".to_owned(), "installed".to_owned()]];
+    rows.extend(agents.iter().map(|(name, agent)| {
+        let place = found(&agent.program).map(|path| path.display().to_string());
+        vec![name.clone(), agent.title.clone(), place.unwrap_or_else(|| format!("no: {}", agent.install))]
+    }));
+    app.output.table(&rows, 0).iter().try_for_each(|line| app.output.print_line(line))?;
+    Ok(Outcome::Done)
+}
+
+/// What stands in the places of a row.
+struct Places {
+    base: String,
+    model: String,
+    key: String,
+    file: String,
+}
+
+impl Places {
+    fn filled(&self, text: &str) -> String {
+        let Places { base, model, key, file } = self;
+        let places = [("{base}", base), ("{model}", model), ("{key}", key), ("{file}", file)];
+        places.iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, value))
+    }
+}
+
+/// The command as a shell takes it.
+fn written(agent: &Agent, places: &Places, more: &[OsString]) -> String {
+    let variables = agent.environment.iter().map(|(name, value)| format!("{name}={}", quoted(&places.filled(value))));
+    let arguments = agent.arguments.iter().map(|argument| quoted(&places.filled(argument)));
+    let more = more.iter().map(|argument| quoted(&argument.to_string_lossy()));
+    variables.chain([agent.program.clone()]).chain(arguments).chain(more).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(text: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=@,".contains(character);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Where a server that listens at an address is reached from this machine.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Starts a server in the background, if none listens.
+fn serve(app: &Invocation, address: SocketAddr) -> anyhow::Result<()> {
+    if TcpStream::connect_timeout(&reachable(address), PATIENCE).is_ok() {
+        return Ok(());
+    }
+    let flags = ["--listen".to_owned(), address.to_string(), "--model".to_owned(), app.config.engine.model.clone()];
+    let line = background::start(app, flags.map(OsString::from).to_vec())?;
+    app.output.note(&line);
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failure = || format!("cannot write {}", path.display());
+    path.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
+    let mut file =
+        open_private(path, OpenOptions::new().write(true).create(true).truncate(true)).with_context(failure)?;
+    file.write_all(text.trim_start().as_bytes()).with_context(failure)
+}
+
+/// A program in the PATH.
+fn found(program: &str) -> Option<PathBuf> {
+    let endings: &[&str] = if cfg!(windows) { &[".exe", ".cmd", ".bat"] } else { &[""] };
+    let folders = std::env::var_os("PATH")?;
+    let names: Vec<String> = endings.iter().map(|ending| format!("{program}{ending}")).collect();
+    std::env::split_paths(&folders)
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)).collect::<Vec<_>>())
+        .find(|path| path.is_file())
+}
+
+/// Lets the agent take the place of this process, so that the terminal is its own.
+#[cfg(unix)]
+fn replace(command: &mut Command) -> std::io::Result<Outcome> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec())
+}
+
+#[cfg(not(unix))]
+fn replace(command: &mut Command) -> std::io::Result<Outcome> {
+    let status = command.status()?;
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_agent_is_told_of_address_and_model() {
+        let places = Places {
+            base: "http://127.0.0.1:1".to_owned(),
+            model: "qwen3:4b".to_owned(),
+            key: "k'1".to_owned(),
+            file: "/data/launch/x".to_owned(),
+        };
+        for (name, agent) in agents() {
+            let file = agent.file.iter().map(|text| places.filled(text)).collect::<String>();
+            let command = written(&agent, &places, &["-p".into(), "Hi there".into()]) + &file;
+            assert!(command.contains("http://127.0.0.1:1") && command.contains("qwen3:4b"), "{name}: {command}");
+            assert!(
+                !command.contains("{base}") && !command.contains("{model}") && !command.contains("{key}"),
+                "{command}"
+            );
+            assert!(command.contains(" -p 'Hi there'"), "{name}: {command}");
+        }
+    }
+
+    #[test]
+    fn a_server_for_all_addresses_is_reached_at_this_machine() {
+        let at = |address: &str| reachable(address.parse().unwrap()).to_string();
+        assert_eq!(
+            (at("0.0.0.0:1"), at("[::]:2"), at("10.0.0.1:3")),
+            ("127.0.0.1:1".into(), "[::1]:2".into(), "10.0.0.1:3".into())
+        );
+    }
+}
