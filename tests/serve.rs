@@ -68,6 +68,8 @@ fn texts_become_tokens_and_conversations_prompts() {
     assert_eq!(properties["default_generation_settings"]["n_ctx"], 8192, "{properties}");
     assert!(properties["chat_template"].as_str().unwrap().contains("im_start"), "{properties}");
     assert_eq!(properties["bos_token"], "<|im_start|>", "{properties}");
+    let tokenizer = body_of(&served.request("GET", "/tokenizer_info", &Value::Null));
+    assert_eq!(tokenizer["chat_template"], properties["chat_template"], "{tokenizer}");
 }
 
 /// As lm-evaluation-harness asks.
@@ -462,6 +464,40 @@ fn other_commands_use_the_engine_of_a_running_server() {
     let own = own.env("HONE_ENGINE_SHARED", "false").output().unwrap();
     assert_eq!(String::from_utf8(own.stdout).unwrap(), borrowed.stdout);
     assert!(!String::from_utf8(own.stderr).unwrap().contains("a server is used"));
+}
+
+/// A script stands for the agent; `scripts/check.sh agents` runs real ones.
+#[cfg(unix)]
+#[test]
+fn an_agent_is_started_with_the_address_of_the_server() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let served = Served::start(&[]);
+    let home = &served.home;
+    let script = "#!/bin/sh\necho \"$ANTHROPIC_BASE_URL $ANTHROPIC_MODEL $ANTHROPIC_AUTH_TOKEN $*\"\n";
+    let agent = home.write("bin/claude", script.as_bytes());
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    let launch = |arguments: &[&str]| {
+        let mut command = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), arguments);
+        let output = command.env("PATH", home.path("bin")).env("HONE_API_KEY", "secret").output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (address, model) = (&served.address, smollm2());
+    let (code, said, errors) =
+        launch(&["launch", "--listen", address, "--model", &model, "claude", "-p", "Hi there", "--model=x"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (0, format!("http://{address} {model} secret -p Hi there --model=x\n").as_str()),
+        "{errors}"
+    );
+    let (code, said, _) = launch(&["launch", "--print", "codex", "exec"]);
+    assert!(code == 0 && said.contains("model_provider=hone") && said.ends_with(" exec\n"), "{said}");
+    let (code, said, _) = launch(&["launch"]);
+    assert!(code == 0 && said.contains("bin/claude") && said.contains("no: npm install"), "{said}");
+    let (code, _, errors) = launch(&["launch", "--listen", address, "qwen"]);
+    assert!(code == 1 && errors.contains("`npm install -g @qwen-code/qwen-code` installs it"), "{errors}");
+    assert_eq!(launch(&["launch", "nobody"]).0, 2);
 }
 
 /// systemd listens before the server is started, and hands its socket over.

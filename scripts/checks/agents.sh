@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs coding agents and frameworks, fetched from npm and PyPI, against a real hone with the built-in model: one turn each, without
-# a network, in an empty home and a scratch repository. The model's chat template is replaced by one that has it call the agent's
-# tool for reading a file, if there is one, and say hello (tests/agents/hello.jinja). A turn passes if the agent ends well, has
-# received that greeting, and hone has refused and failed nothing.
+# Runs coding agents and frameworks, fetched from npm and PyPI, against a real hone with the built-in model: one turn each,
+# without a network, in an empty home and a scratch repository. The model's chat template is replaced by one that has it call
+# the agent's tool for reading a file, if there is one, and say hello (tests/agents/hello.jinja). A turn passes if the agent
+# ends well, has received that greeting, and hone has refused and failed nothing.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -72,7 +72,8 @@ turn() {
     elif ! grep --quiet Hello "$home/output"; then
         complain "$home" "it has not received the answer"
     elif [ "$(answered)" = "$answered_before" ] || [ "$(failed)" != "$failed_before" ]; then
-        complain "$home" "hone has answered $(answered) requests, $answered_before of them before; $(failed) have failed, $failed_before of them before"
+        complain "$home" "hone has answered $(($(answered) - answered_before)) of its requests, and refused or failed \
+$(($(failed) - failed_before))"
     else
         printf 'ok %s (%s answers, %s s)\n' "$name" $(($(answered) - answered_before)) $((SECONDS - start))
         passed=$((passed + 1))
@@ -130,11 +131,16 @@ turn qwen-responses OPENAI_BASE_URL="$address/v1" OPENAI_API_KEY=none OPENAI_MOD
     qwen --auth-type openai-responses -p 'Say hello.'
 turn qwen-anthropic ANTHROPIC_BASE_URL="$address" ANTHROPIC_API_KEY=none ANTHROPIC_MODEL="$model" \
     qwen --auth-type anthropic -p 'Say hello.'
-turn cline bash -c "cline auth openai-compatible -k none -m '$model' -b '$address/v1' && cline --json 'Say hello.'"
-continue="$scratch/continue.yaml"
+turn cline CLINE_NO_AUTO_UPDATE=1 bash -c \
+    "cline auth openai-compatible -k none -m '$model' -b '$address/v1' && cline --json 'Say hello.'"
+# It leaves a daemon behind.
+for process in $(pgrep --full "^$scratch/.*--cline-hub-daemon"); do
+    kill "$process"
+done
+continue_file="$scratch/continue.yaml"
 printf '%s\n' 'name: hone' 'version: 0.0.1' 'schema: v1' 'models:' "  - {name: hone, provider: openai, model: '$model'," \
-    "     apiBase: '$address/v1', apiKey: none, roles: [chat]}" >"$continue"
-turn continue CONTINUE_TELEMETRY_ENABLED=0 cn --config "$continue" -p 'Say hello.'
+    "     apiBase: '$address/v1', apiKey: none, roles: [chat]}" >"$continue_file"
+turn continue CONTINUE_TELEMETRY_ENABLED=0 cn --config "$continue_file" -p 'Say hello.'
 turn aider OPENAI_API_BASE="$address/v1" OPENAI_API_KEY=none "$scratch/aider/bin/aider" --model "openai/$model" \
     --no-check-update --analytics-disable --no-show-model-warnings --yes-always --message 'Say hello.'
 turn gptme OPENAI_BASE_URL="$address/v1" OPENAI_API_KEY=none "$scratch/gptme/bin/gptme" --non-interactive \
@@ -147,14 +153,17 @@ turn haystack HAYSTACK_TELEMETRY_ENABLED=False "$scratch/newer/bin/python" "$age
 turn crewai CREWAI_DISABLE_TELEMETRY=true OTEL_SDK_DISABLED=true \
     "$scratch/older/bin/python" "$agents/crewai_crew.py" "$address" "$model"
 turn llama-index "$scratch/older/bin/python" "$agents/llama_index_agent.py" "$address" "$model"
-inspect() {
+
+# evaluate VARIABLE=VALUE MODEL: runs Inspect, which takes only tasks in the current folder, and shows the model's answer.
+evaluate() {
     turn "inspect-${2%%/*}" "$1" OPENAI_API_KEY=none ANTHROPIC_API_KEY=none bash -c \
-        "cp '$agents/inspect_task.py' . && '$scratch/newer/bin/inspect' eval inspect_task.py --model '$2' --display none --log-format json \
-        && grep --no-filename '\"completion\"' logs/*.json"
+        "cp '$agents/inspect_task.py' . && '$scratch/newer/bin/inspect' eval inspect_task.py --model '$2' --display none \
+            --log-format json && grep --no-filename '\"completion\"' logs/*.json"
 }
-inspect OPENAI_BASE_URL="$address/v1" "openai/$model"
-inspect ANTHROPIC_BASE_URL="$address" "anthropic/$model"
-inspect OLLAMA_BASE_URL="$address/v1" "ollama/$model"
+
+evaluate OPENAI_BASE_URL="$address/v1" "openai/$model"
+evaluate ANTHROPIC_BASE_URL="$address" "anthropic/$model"
+evaluate OLLAMA_BASE_URL="$address/v1" "ollama/$model"
 turn promptfoo OPENAI_BASE_URL="$address/v1" OPENAI_API_KEY=none ANTHROPIC_BASE_URL="$address" ANTHROPIC_API_KEY=none \
     OLLAMA_BASE_URL="$address" MODEL="$model" PROMPTFOO_DISABLE_TELEMETRY=1 PROMPTFOO_DISABLE_UPDATE=1 \
     PROMPTFOO_DISABLE_REMOTE_GENERATION=1 "$scratch/promptfoo/node_modules/.bin/promptfoo" eval \

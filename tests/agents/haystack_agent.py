@@ -21,6 +21,7 @@ for generator in (OpenAIChatGenerator, OpenAIResponsesChatGenerator):
     for streaming_callback in (None, lambda chunk: None):
         connection = {"api_base_url": f"{address}/v1", "api_key": Secret.from_token("none")}
         chat = generator(model=model, streaming_callback=streaming_callback, **connection)
-        messages = Agent(chat_generator=chat, tools=[read_file]).run(messages=[ChatMessage.from_user("Say hello.")])["messages"]
+        agent = Agent(chat_generator=chat, tools=[read_file])
+        messages = agent.run(messages=[ChatMessage.from_user("Say hello.")])["messages"]
         assert messages[-2].tool_call_result.result == "A file.", messages
         print(messages[-1].text)

@@ -22,4 +22,5 @@ def read_file():
 
 @task
 def hello():
-    return Task(dataset=[Sample(input="Say hello.", target="Hello")], solver=[use_tools(read_file()), generate()], scorer=includes())
+    dataset = [Sample(input="Say hello.", target="Hello")]
+    return Task(dataset=dataset, solver=[use_tools(read_file()), generate()], scorer=includes())

@@ -1,5 +1,5 @@
-"""Pydantic AI's agent against hone over each API: an answer after a call of a tool, whole and streamed, and an answer that is an
-object."""
+"""Pydantic AI's agent against hone over each API: an answer after a call of a tool, whole and streamed, and an answer that is
+an object."""
 
 import sys
 

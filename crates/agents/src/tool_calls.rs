@@ -2,8 +2,9 @@
 //!
 //! Models write calls in the forms that they were trained on: between marks, as `<tool_call>{…}</tool_call>` (the
 //! [formats](CallFormat), and what they have [between them](bodies)), or a bare JSON object or array as the whole answer
-//! (Llama 3). Text that may be a call is held back until it is certain; everything else is passed on at once. A call
-//! whose arguments do not fit the tool's schema is text, too.
+//! (Llama 3). Text that may be a call is held back until it is certain; everything else is passed on at once. A bare call
+//! whose arguments do not fit the tool's schema is text, too; one between marks was meant, and its client tells the model
+//! what is wrong with it.
 
 mod arguments_schema;
 mod bodies;
@@ -18,8 +19,10 @@ use crate::thinking::overlap;
 /// The keys that a bare call may begin with.
 const FIRST_KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
 
-/// Text longer than this, in bytes, is not a call.
-const LONGEST_CALL: usize = 16 * 1024;
+/// Text longer than this, in bytes, is not a call: between marks, where a call may hold a whole file, and without any, where
+/// each piece of it is parsed from the beginning.
+const LONGEST_TAGGED_CALL: usize = 1024 * 1024;
+const LONGEST_BARE_CALL: usize = 16 * 1024;
 
 /// Scans one stream of text for calls.
 #[derive(Debug)]
@@ -95,7 +98,8 @@ impl CallScanner {
         }
         let mut certain = if self.form == HeldForm::Text { self.release_text() } else { String::new() };
         let is_no_call = self.is_followed() && self.calls().is_empty();
-        if self.form == HeldForm::Refused || is_no_call || self.held.len() > LONGEST_CALL {
+        let longest = if let HeldForm::Tagged(_) = self.form { LONGEST_TAGGED_CALL } else { LONGEST_BARE_CALL };
+        if self.form == HeldForm::Refused || is_no_call || self.held.len() > longest {
             self.form = HeldForm::Refused;
             certain.push_str(&std::mem::take(&mut self.held));
         }
@@ -115,13 +119,11 @@ impl CallScanner {
     }
 
     fn calls(&self) -> Vec<ToolCall> {
-        let calls = match self.form {
+        match self.form {
             HeldForm::Tagged(format) => self.tagged_calls(format),
             HeldForm::Bare => self.bare_calls(),
             HeldForm::Undecided | HeldForm::Text | HeldForm::Refused => Vec::new(),
-        };
-        let fits = |call: &ToolCall| self.tool(&call.name).is_none_or(|tool| tool.fits(call));
-        if calls.iter().all(fits) { calls } else { Vec::new() }
+        }
     }
 
     fn tagged_calls(&self, format: CallFormat) -> Vec<ToolCall> {
@@ -134,12 +136,13 @@ impl CallScanner {
         bodies.flat_map(|body| bodies::calls_in(body, format.body, &self.known)).collect()
     }
 
-    /// The calls at the beginning of the text, if all of them name a known tool: JSON that the user asked for is not a
-    /// call.
+    /// The calls at the beginning of the text, if all of them name a known tool and have arguments that fit it: JSON that
+    /// the user asked for is not a call.
     fn bare_calls(&self) -> Vec<ToolCall> {
         let mut values = serde_json::Deserializer::from_str(&self.held).into_iter::<Value>();
         let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
-        if calls.iter().all(|call| self.tool(&call.name).is_some()) { calls } else { Vec::new() }
+        let fits = |call: &ToolCall| self.tool(&call.name).is_some_and(|tool| tool.fits(call));
+        if calls.iter().all(fits) { calls } else { Vec::new() }
     }
 
     fn tool(&self, name: &str) -> Option<&KnownTool> {
@@ -382,14 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_arguments_do_not_fit_is_text() {
+    fn a_bare_call_whose_arguments_do_not_fit_is_text() {
         for arguments in [r#"{"query": 1}"#, r#"{"query": "cats", "most": 0}"#, r#"{"query": "cats", "most": "2"}"#] {
             let call = format!(r#"{{"name": "search_memory", "arguments": {arguments}}}"#);
             check(&call, &call, &[]);
-            let tagged = format!("<tool_call>{call}</tool_call>");
-            check(&tagged, &tagged, &[]);
-            let several = format!("<tool_call>{CALL}</tool_call>{tagged}");
-            check(&several, &several, &[]);
+            let mut scanner = CallScanner::new(&[tool()], None);
+            scanner.push(&format!("<tool_call>{CALL}</tool_call><tool_call>{call}</tool_call>"));
+            assert_eq!(scanner.finish().0.len(), 2, "what stands between marks is meant: {call}");
         }
         let own = CallScanner::new(&[], Some(&tool()));
         assert!(own.tool("search_memory").is_some_and(|tool| tool.arguments.is_none()));
@@ -397,6 +399,17 @@ mod tests {
         let mut scanner = CallScanner::new(&[broken], None);
         assert_eq!(scanner.push(r#"{"name": "search_memory", "arguments": {"query": 1}}"#), "");
         assert_eq!(scanner.finish().0.len(), 1, "nothing is known of its arguments");
+    }
+
+    #[test]
+    fn a_call_may_hold_a_file() {
+        let text = "x".repeat(100_000);
+        let call = json!({"name": "search_memory", "arguments": {"query": text}});
+        let mut scanner = CallScanner::new(&[tool()], None);
+        assert_eq!(scanner.push(&format!("<tool_call>{call}</tool_call>")), "");
+        assert_eq!(scanner.finish().0[0].arguments["query"], text);
+        let mut scanner = CallScanner::new(&[tool()], None);
+        assert_eq!(scanner.push(&call.to_string()), call.to_string(), "without marks it is an answer");
     }
 
     #[test]
@@ -433,7 +446,7 @@ mod tests {
         assert_eq!(scanner.push("tion\": 1"), "{\"nation\": 1");
         assert_eq!(scanner.push("}"), "}");
         let mut scanner = CallScanner::new(&[], None);
-        let long = format!("<tool_call>{}", "x".repeat(LONGEST_CALL));
+        let long = format!("<tool_call>{}", "x".repeat(LONGEST_TAGGED_CALL));
         assert!(scanner.push(&long) == long, "a call that never ends is let go");
         assert_eq!(scanner.push("more"), "more");
     }

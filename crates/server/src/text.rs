@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Query as Parameters, State};
-use hone_app::models::ModelText;
+use hone_app::models::{ModelDescription, ModelText, Models};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -25,6 +25,11 @@ documented! {
     Tokens = object([("tokens", list(anything())), ("count", whole()), ("max_model_len", nullable(whole()))], []);
     /// The text of tokens, by the names that llama.cpp and vLLM have for it.
     TextOfTokens = object([("content", text()), ("prompt", text())], []);
+    /// What a tokenizer says about itself.
+    TokenizerProperties = object(
+        [("bos_token", nullable(text())), ("eos_token", nullable(text())), ("chat_template", text())],
+        [],
+    );
     /// A prompt.
     RenderedPrompt = object([("prompt", text())], []);
     /// What is known of a model.
@@ -48,6 +53,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(tokenize))
         .routes(routes!(detokenize))
+        .routes(routes!(tokenizer))
         .routes(routes!(apply_template))
         .routes(routes!(properties))
 }
@@ -90,7 +96,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json
     };
     let name = shared.named_or_default(request.model);
     let parses_special = request.parse_special.unwrap_or(true);
-    let tokenized = move |models: &dyn hone_app::models::Models| {
+    let tokenized = move |models: &dyn Models| {
         let of_model = models.text(&name)?;
         let tokens = of_model.tokens(&text, parses_special, adds_special)?;
         Ok((tokens, of_model, models.describe(&name)?.context))
@@ -134,6 +140,27 @@ async fn detokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Js
     Ok(Json(json!({"content": text, "prompt": text})))
 }
 
+/// What a model's tokenizer says about itself, as vLLM has it.
+#[utoipa::path(
+    get,
+    path = "/tokenizer_info",
+    tag = "Text",
+    params(OfModel),
+    responses((status = OK, body = TokenizerProperties), (status = NOT_FOUND))
+)]
+async fn tokenizer(
+    State(shared): State<Arc<Shared>>,
+    Parameters(of): Parameters<OfModel>,
+) -> Result<Json<Value>, ApiError> {
+    let (description, text) = of.described(&shared).await?;
+    let named = |name: String| Some(name).filter(|name| !name.is_empty());
+    Ok(Json(json!({
+        "bos_token": named(text.bos()),
+        "eos_token": named(text.eos()),
+        "chat_template": description.template,
+    })))
+}
+
 /// The prompt that a chat's model is shown.
 #[utoipa::path(
     post,
@@ -157,6 +184,13 @@ struct OfModel {
     model: String,
 }
 
+impl OfModel {
+    async fn described(self, shared: &Shared) -> Result<(ModelDescription, Arc<ModelText>), ApiError> {
+        let name = shared.named_or_default(self.model);
+        shared.on_models(move |models| Ok((models.describe(&name)?, models.text(&name)?))).await
+    }
+}
+
 /// What is known of a model and of how it is asked.
 #[utoipa::path(
     get,
@@ -169,9 +203,7 @@ async fn properties(
     State(shared): State<Arc<Shared>>,
     Parameters(of): Parameters<OfModel>,
 ) -> Result<Json<Value>, ApiError> {
-    let name = shared.named_or_default(of.model);
-    let described = shared.on_models(move |models| Ok((models.describe(&name)?, models.text(&name)?))).await?;
-    let (description, text) = described;
+    let (description, text) = of.described(&shared).await?;
     let sampling = &shared.parts.sampling;
     let params = json!({
         "temperature": sampling.temperature,

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use hone_app::models::GgufFacts;
 use hone_files::{create_private_folder, open_private};
 use serde::Deserialize;
 
@@ -25,6 +26,8 @@ use crate::invocation::Invocation;
 const AGENTS: &str = include_str!("../../../../config/launch.toml");
 /// The key, where a server demands one.
 const KEY: &str = "HONE_API_KEY";
+/// The prompts of some agents have 15 000 tokens before the first question.
+const LEAST_CONTEXT: usize = 32 * 1024;
 /// How long a server may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -57,10 +60,19 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
         usage(format!("{name:?} is no agent that hone knows: {}", names.join(", ")))
     })?;
     let address = app.config.server.listen;
+    let model = app.config.engine.model.clone();
+    let context = context_of(app)?;
+    if context < LEAST_CONTEXT {
+        app.output.note(&format!(
+            "{model} has a context of {context} tokens: the prompts of coding agents alone may have 15000; prefer a model \
+             with {LEAST_CONTEXT} or more"
+        ));
+    }
     let file = agent.file.as_ref().map(|_| app.data_folder().join("launch").join(name));
     let places = Places {
         base: format!("http://{}", reachable(address)),
-        model: app.config.engine.model.clone(),
+        model,
+        context: context.to_string(),
         key: std::env::var(KEY).unwrap_or_else(|_| "none".to_owned()),
         file: file.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
     };
@@ -99,16 +111,24 @@ fn list(app: &Invocation, agents: &BTreeMap<String, Agent>) -> anyhow::Result<Ou
 struct Places {
     base: String,
     model: String,
+    context: String,
     key: String,
     file: String,
 }
 
 impl Places {
     fn filled(&self, text: &str) -> String {
-        let Places { base, model, key, file } = self;
-        let places = [("{base}", base), ("{model}", model), ("{key}", key), ("{file}", file)];
+        let Places { base, model, context, key, file } = self;
+        let places = [("{base}", base), ("{model}", model), ("{context}", context), ("{key}", key), ("{file}", file)];
         places.iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, value))
     }
+}
+
+/// The most tokens of a conversation with the model.
+fn context_of(app: &Invocation) -> anyhow::Result<usize> {
+    let facts = GgufFacts::read(&app.model_file(&app.config.engine.model)?)?;
+    let trained = facts.context_length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+    Ok(trained.min(app.config.engine.options.model.context_length.unwrap_or(usize::MAX)))
 }
 
 /// The command as a shell takes it.
@@ -188,6 +208,7 @@ mod tests {
         let places = Places {
             base: "http://127.0.0.1:1".to_owned(),
             model: "qwen3:4b".to_owned(),
+            context: "40960".to_owned(),
             key: "k'1".to_owned(),
             file: "/data/launch/x".to_owned(),
         };
@@ -196,7 +217,7 @@ mod tests {
             let command = written(&agent, &places, &["-p".into(), "Hi there".into()]) + &file;
             assert!(command.contains("http://127.0.0.1:1") && command.contains("qwen3:4b"), "{name}: {command}");
             assert!(
-                !command.contains("{base}") && !command.contains("{model}") && !command.contains("{key}"),
+                !["{base}", "{model}", "{context}", "{key}", "{file}"].iter().any(|place| command.contains(place)),
                 "{command}"
             );
             assert!(command.contains(" -p 'Hi there'"), "{name}: {command}");

@@ -1,5 +1,7 @@
 //! Turns and their blocks as Anthropic's API writes them.
 
+use std::collections::BTreeSet;
+
 use hone_protocol::{Message, Role, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
@@ -67,6 +69,18 @@ pub(super) struct Block {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     tool_name: String,
+}
+
+/// The tools that results refer to: until then, a client may have told of them without their being of use.
+pub(super) fn referenced_tools(turns: &[Turn]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut left: Vec<&Content> = turns.iter().map(|turn| &turn.content).collect();
+    while let Some(content) = left.pop() {
+        let Content::Blocks(blocks) = content else { continue };
+        names.extend(blocks.iter().filter(|block| block.kind == "tool_reference").map(|block| block.tool_name.clone()));
+        left.extend(blocks.iter().filter_map(|block| block.content.as_ref()));
+    }
+    names
 }
 
 /// The turns of a request as the model is shown them, after the instructions.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::blocks::{Content, Turn, messages};
+use super::blocks::{Content, Turn, messages, referenced_tools};
 use crate::ServerParts;
 use crate::conversation::{Conversation, parameters_of};
 use crate::effort::EffortName;
@@ -54,6 +54,10 @@ struct ToolSpec {
     description: String,
     #[serde(default)]
     input_schema: Value,
+    /// Whether the model is told of it only once a result refers to it.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
+    defer_loading: bool,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -142,7 +146,7 @@ impl MessagesRequest {
     pub(super) fn counted(self, parts: &ServerParts) -> Result<Query, ApiError> {
         let sampling = self.samplers.options(&parts.sampling)?;
         let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
-        let tools: Vec<Tool> = self.tools.unwrap_or_default().into_iter().map(tool).collect::<Result<_, _>>()?;
+        let tools = tools(self.tools.unwrap_or_default(), &self.messages)?;
         let (tools, forced) = self.tool_choice.map_or(ToolChoice::Auto, ToolChoice::from).of(tools)?;
         let asked_for = format.map(|Format::JsonSchema { schema }| schema);
         let constraint = forced.or(asked_for).map(Constraint::JsonSchema);
@@ -166,6 +170,17 @@ impl MessagesRequest {
             },
         })
     }
+}
+
+/// The tools that the model is told of. Those whose loading was deferred come last, so that what is computed of the others
+/// stays of use.
+fn tools(specs: Vec<ToolSpec>, turns: &[Turn]) -> Result<Vec<Tool>, ApiError> {
+    let (deferred, mut loaded): (Vec<ToolSpec>, Vec<ToolSpec>) = specs.into_iter().partition(|spec| spec.defer_loading);
+    if !deferred.is_empty() {
+        let referenced = referenced_tools(turns);
+        loaded.extend(deferred.into_iter().filter(|spec| referenced.contains(&spec.name)));
+    }
+    loaded.into_iter().map(tool).collect()
 }
 
 /// A tool that the client carries out. The others are refused: an answer that was asked for their results would invent

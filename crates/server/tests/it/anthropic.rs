@@ -125,6 +125,28 @@ fn a_tool_is_called_and_its_result_is_told() {
 }
 
 #[test]
+fn a_tool_whose_loading_is_deferred_is_told_of_once_a_result_refers_to_it() {
+    let stage = Stage::start(settings(), echo);
+    let mut late = clock();
+    late["name"] = json!("late");
+    late["defer_loading"] = json!(true);
+    let mut body = with("tools", json!([late, clock()]));
+    let names = || {
+        let request = stage.model.requests().pop().unwrap();
+        request.tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(stage.post(PATH, &body).0, 200);
+    assert_eq!(names(), ["clock"]);
+    let found = json!([{"type": "tool_reference", "tool_name": "late"}]);
+    let turns = body["messages"].as_array_mut().unwrap();
+    turns
+        .push(json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "clock", "input": {}}]}));
+    turns.push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": found}]}));
+    assert_eq!(stage.post(PATH, &body).0, 200);
+    assert_eq!(names(), ["clock", "late"]);
+}
+
+#[test]
 fn options_reach_the_model() {
     let stage = Stage::start(settings(), echo);
     let mut body = with("tools", json!([clock()]));
