@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,9 @@ const AGENTS: &str = include_str!("../../../../config/launch.toml");
 const KEY: &str = "HONE_API_KEY";
 /// The prompts of some agents have 15 000 tokens before the first question.
 const LEAST_CONTEXT: usize = 32 * 1024;
-/// How long a server may take to accept a connection.
+/// The most bytes of an answer that are read.
+const LONGEST_ANSWER: u64 = 4 << 20;
+/// How long a server may take to accept a connection, and to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A row of the agents.
@@ -61,11 +63,16 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
     })?;
     let address = app.config.server.listen;
     let model = app.config.engine.model.clone();
-    let context = context_of(app)?;
+    let key = std::env::var(KEY).unwrap_or_else(|_| "none".to_owned());
+    let server = Server::at(reachable(address), &model, &key);
+    let context = match &server {
+        Some(server) => server.context.unwrap_or(LEAST_CONTEXT),
+        None => context_of(app)?,
+    };
     if context < LEAST_CONTEXT {
         app.output.note(&format!(
-            "{model} has a context of {context} tokens: the prompts of coding agents alone may have 15000; prefer a model \
-             with {LEAST_CONTEXT} or more"
+            "{model} has a context of {context} tokens here, and the prompts of coding agents alone may have 15000: one of \
+             {LEAST_CONTEXT} or more is better (`hone serve --context {LEAST_CONTEXT}`, if the model has it)"
         ));
     }
     let file = agent.file.as_ref().map(|_| app.data_folder().join("launch").join(name));
@@ -73,7 +80,7 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
         base: format!("http://{}", reachable(address)),
         model,
         context: context.to_string(),
-        key: std::env::var(KEY).unwrap_or_else(|_| "none".to_owned()),
+        key,
         file: file.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
     };
     if arguments.print {
@@ -86,7 +93,9 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
     if let (Some(path), Some(text)) = (&file, &agent.file) {
         write(path, &places.filled(text))?;
     }
-    serve(app, address)?;
+    if server.is_none() {
+        serve(app, address, context)?;
+    }
     let mut command = Command::new(program);
     command.args(agent.arguments.iter().map(|argument| places.filled(argument))).args(&arguments.arguments);
     command.envs(agent.environment.iter().map(|(name, value)| (name, places.filled(value))));
@@ -124,11 +133,13 @@ impl Places {
     }
 }
 
-/// The most tokens of a conversation with the model.
+/// The context with which a server is started: the configured one, or a longer one that a coding agent needs, if the model
+/// was trained for it.
 fn context_of(app: &Invocation) -> anyhow::Result<usize> {
     let facts = GgufFacts::read(&app.model_file(&app.config.engine.model)?)?;
     let trained = facts.context_length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
-    Ok(trained.min(app.config.engine.options.model.context_length.unwrap_or(usize::MAX)))
+    let configured = app.config.engine.options.model.context_length.unwrap_or(trained);
+    Ok(trained.min(configured.max(LEAST_CONTEXT)))
 }
 
 /// The command as a shell takes it.
@@ -157,12 +168,36 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Starts a server in the background, if none listens.
-fn serve(app: &Invocation, address: SocketAddr) -> anyhow::Result<()> {
-    if TcpStream::connect_timeout(&reachable(address), PATIENCE).is_ok() {
-        return Ok(());
+/// A server that listens.
+struct Server {
+    /// The length of the model's context there; `None` if it does not say.
+    context: Option<usize>,
+}
+
+impl Server {
+    /// The server that listens at an address, if there is one.
+    fn at(address: SocketAddr, model: &str, key: &str) -> Option<Server> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        Some(Server { context: context_at(stream, address, model, key) })
     }
-    let flags = ["--listen".to_owned(), address.to_string(), "--model".to_owned(), app.config.engine.model.clone()];
+}
+
+/// The length of a model's context, as `/props` says it.
+fn context_at(mut stream: TcpStream, address: SocketAddr, model: &str, key: &str) -> Option<usize> {
+    let name: String = model.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let head = format!("GET /props?model={name} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
+    stream.write_all(head.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.take(LONGEST_ANSWER).read_to_string(&mut answer).ok()?;
+    let properties: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+    properties["default_generation_settings"]["n_ctx"].as_u64().and_then(|context| usize::try_from(context).ok())
+}
+
+/// Starts a server in the background.
+fn serve(app: &Invocation, address: SocketAddr, context: usize) -> anyhow::Result<()> {
+    let (address, context, model) = (address.to_string(), context.to_string(), app.config.engine.model.as_str());
+    let flags = ["--listen", &address, "--context", &context, "--model", model];
     let line = background::start(app, flags.map(OsString::from).to_vec())?;
     app.output.note(&line);
     Ok(())
