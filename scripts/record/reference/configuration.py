@@ -252,7 +252,7 @@ def page():
 
 
 def main():
-    known = {*SECTIONS, "judges", "evaluators", "phases", "likelihood"}
+    known = {*SECTIONS, "judges", "evaluators", "phases", "likelihood", "launch"}
     there = {path.stem for path in (ROOT / "config").glob("*.toml")}
     if known != there:
         sys.exit(f"error: scripts/record/reference/configuration.py does not fit config/: {sorted(known ^ there)}")
