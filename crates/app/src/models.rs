@@ -44,7 +44,7 @@ pub trait Models: Send + Sync {
     /// When it is not installed, or its files are damaged.
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError>;
 
-    /// The tokenizer and the chat template of the model of this name. The latest is kept.
+    /// The tokenizer and the chat template of the model of this name. The latest are kept.
     ///
     /// # Errors
     /// When it is not installed, or its file has no tokenizer that is supported.

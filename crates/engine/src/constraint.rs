@@ -245,11 +245,28 @@ impl ConstraintState {
             if self.free.is_some() || self.is_released {
                 return Ok(None);
             }
-            self.mask.allowed = self.matcher.compute_mask_or_eos().map_err(|error| too_involved(&error))?;
+            match self.matcher.compute_mask_or_eos() {
+                Ok(allowed) => self.mask.allowed = allowed,
+                Err(error) => {
+                    self.give_up(too_involved(&error))?;
+                    return Ok(None);
+                }
+            }
             self.end_number();
             self.mask_is_current = true;
         }
         Ok(Some(&self.mask))
+    }
+
+    /// A form that nobody asked for is not worth an error: the rest is free.
+    fn give_up(&mut self, error: ConstraintError) -> Result<(), ConstraintError> {
+        if !self.is_optional {
+            return Err(error);
+        }
+        tracing::debug!("the rest of the answer is free: {error}");
+        self.is_released = true;
+        self.mask_is_current = false;
+        Ok(())
     }
 
     /// Forbids the digits that would make a number too long, unless nothing else is allowed.
@@ -307,12 +324,16 @@ impl ConstraintState {
             return Err(ConstraintError::Refused { token });
         }
         if let Some(free) = self.free.take() {
-            return self.accept_free(free, token);
+            let taken = self.accept_free(free, token);
+            return taken.or_else(|error| self.give_up(error).map(|()| Taken::Appended));
         }
         if self.is_released {
             return Ok(Taken::Appended);
         }
-        let n_accepted = self.matcher.try_consume_tokens(&[token]).map_err(|error| too_involved(&error))?;
+        let n_accepted = match self.matcher.try_consume_tokens(&[token]) {
+            Ok(n_accepted) => n_accepted,
+            Err(error) => return self.give_up(too_involved(&error)).map(|()| Taken::Appended),
+        };
         if n_accepted == 0 {
             return Err(ConstraintError::Refused { token });
         }

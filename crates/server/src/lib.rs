@@ -274,6 +274,16 @@ impl Shared {
     }
 }
 
+/// Sets its flag when it is dropped, with the future of a request whose work goes on elsewhere.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Takes a place where there may be none left.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! The models of the store and the engine as clients of a server see them, and the one that the operator chose.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,8 @@ use crate::describe::remark;
 use crate::embedder::SharedEmbedder;
 use crate::running::{VisibleEngine, processes};
 
+/// The models whose tokenizers and templates are kept for those who ask for tokens and prompts.
+const MOST_TEXTS: usize = 4;
 /// What a template says of a model that reasons.
 const MARKS_OF_THINKING: [&str; 2] = ["enable_thinking", "reasoning_effort"];
 
@@ -40,8 +43,8 @@ pub struct ServedModels {
     room: Option<u64>,
     /// How models are loaded.
     options: ModelOptions,
-    /// The model whose text was asked for last.
-    text: Mutex<Option<(InstalledModel, Arc<ModelText>)>>,
+    /// The models whose texts were asked for last.
+    texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
 }
 
 impl ServedModels {
@@ -59,7 +62,7 @@ impl ServedModels {
             data_folder: app.data_folder().to_owned(),
             room: app.pull_options().room,
             options: model,
-            text: Mutex::new(None),
+            texts: Mutex::default(),
         }
     }
 
@@ -204,13 +207,18 @@ impl Models for ServedModels {
 
     fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {
         let model = self.installed(name)?;
-        let mut latest = self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, text)) = latest.as_ref().filter(|(known, _)| *known == model) {
+        let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = texts().iter().find(|(known, _)| *known == model) {
             return Ok(Arc::clone(text));
         }
         let gguf = open(&model).ok_or_else(|| ModelError::Failed(format!("the model {name:?} is no GGUF file")))?;
         let text = ModelText::of(&gguf, &self.options.templates)?;
-        *latest = Some((model, Arc::clone(&text)));
+        let mut texts = texts();
+        texts.retain(|(known, _)| known.name != model.name);
+        texts.push_back((model, Arc::clone(&text)));
+        if texts.len() > MOST_TEXTS {
+            texts.pop_front();
+        }
         Ok(text)
     }
 

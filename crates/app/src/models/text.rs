@@ -71,7 +71,7 @@ impl ModelText {
     ///
     /// # Errors
     /// When the file has no template, or it refuses the conversation.
-    pub fn prompt(&self, request: &GenerateRequest) -> Result<String, ModelError> {
+    pub fn prompt(&self, request: &GenerateRequest, is_cancelled: &dyn Fn() -> bool) -> Result<String, ModelError> {
         let messages = match &request.prompt {
             Prompt::Chat(messages) => messages,
             Prompt::Text { text, .. } => return Ok(text.clone()),
@@ -82,6 +82,7 @@ impl ModelText {
             tools: &request.tools,
             teaches_tools: request.teaches_tools,
             thinking: request.thinking,
+            is_cancelled,
             ..Chat::of(messages)
         };
         template.render(chat).map_err(|error| ModelError::Invalid(with_causes(&error)))

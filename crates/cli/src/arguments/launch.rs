@@ -12,6 +12,7 @@ Examples:
   hone launch                       list the agents
   hone launch claude -m qwen3:4b    start Claude Code; a server is started if none runs
   hone launch codex exec 'Explain src/main.rs'
+  hone launch claude -- --print 'Explain src/main.rs'    what follows -- is the agent's
 
 A server that demands a key is given the one in HONE_API_KEY. `hone down` ends a server that was started.";
 

@@ -540,7 +540,8 @@ mod tests {
             &lines.each_ref().map(String::as_str),
         );
         assert!(seen[0].starts_with(&format!("error: cannot read {missing}")), "{seen:?}");
-        assert_eq!(seen[1..], ["yes|end"], "what only begins with @ is a part of the question");
+        let told = format!("note: there is no file {missing:?}: the question goes without it");
+        assert_eq!(seen[1..], [told.as_str(), "yes|end"], "what only begins with @ is a part of the question");
     }
 
     #[test]

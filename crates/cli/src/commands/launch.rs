@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hone_app::models::GgufFacts;
 use hone_files::{create_private_folder, open_private};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::background;
 use crate::arguments::LaunchArguments;
@@ -30,8 +31,10 @@ const KEY: &str = "HONE_API_KEY";
 const LEAST_CONTEXT: usize = 32 * 1024;
 /// The most bytes of an answer that are read.
 const LONGEST_ANSWER: u64 = 4 << 20;
-/// How long a server may take to accept a connection, and to answer.
+/// How long a server may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A row of the agents.
 #[derive(Debug, Deserialize)]
@@ -42,6 +45,9 @@ struct Agent {
     program: String,
     /// How it is installed.
     install: String,
+    /// Variables that it must not have.
+    #[serde(default)]
+    remove: Vec<String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -61,12 +67,19 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
         let names: Vec<&str> = agents.keys().map(String::as_str).collect();
         usage(format!("{name:?} is no agent that hone knows: {}", names.join(", ")))
     })?;
+    let program = match arguments.print {
+        true => None,
+        false => Some(found(&agent.program).with_context(|| {
+            format!("{} is not installed, or not in the PATH: `{}` installs it", agent.title, agent.install)
+        })?),
+    };
     let address = app.config.server.listen;
     let model = app.config.engine.model.clone();
     let key = std::env::var(KEY).unwrap_or_else(|_| "none".to_owned());
-    let server = Server::at(reachable(address), &model, &key);
-    let context = match &server {
-        Some(server) => server.context.unwrap_or(LEAST_CONTEXT),
+    let served = served_context(reachable(address), &model, &key)?;
+    let context = match served {
+        Some(context) => context,
+        None if arguments.print => LEAST_CONTEXT,
         None => context_of(app)?,
     };
     if context < LEAST_CONTEXT {
@@ -83,21 +96,21 @@ pub(crate) fn run(app: &Invocation, arguments: &LaunchArguments) -> anyhow::Resu
         key,
         file: file.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
     };
-    if arguments.print {
+    if let (Some(path), Some(text)) = (&file, &agent.file) {
+        write(path, &places.filled_in_json(text))?;
+    }
+    let Some(program) = program else {
         app.output.print_line(&written(agent, &places, &arguments.arguments))?;
         return Ok(Outcome::Done);
-    }
-    let program = found(&agent.program).with_context(|| {
-        format!("{} is not installed, or not in the PATH: `{}` installs it", agent.title, agent.install)
-    })?;
-    if let (Some(path), Some(text)) = (&file, &agent.file) {
-        write(path, &places.filled(text))?;
-    }
-    if server.is_none() {
+    };
+    if served.is_none() {
         serve(app, address, context)?;
     }
     let mut command = Command::new(program);
     command.args(agent.arguments.iter().map(|argument| places.filled(argument))).args(&arguments.arguments);
+    for name in &agent.remove {
+        command.env_remove(name);
+    }
     command.envs(agent.environment.iter().map(|(name, value)| (name, places.filled(value))));
     replace(&mut command).with_context(|| format!("cannot start {}", agent.program))
 }
@@ -126,7 +139,29 @@ struct Places {
 }
 
 impl Places {
+    /// A text with them; what is JSON stays that.
     fn filled(&self, text: &str) -> String {
+        if text.starts_with('{') { self.filled_in_json(text) } else { self.replaced(text) }
+    }
+
+    /// Within texts of JSON, or of YAML, which takes them alike.
+    fn filled_in_json(&self, text: &str) -> String {
+        let escaped = |text: &String| {
+            let quoted = Value::from(text.as_str()).to_string();
+            quoted[1..quoted.len() - 1].to_owned()
+        };
+        let Places { base, model, context, key, file } = self;
+        let places = Places {
+            base: escaped(base),
+            model: escaped(model),
+            context: escaped(context),
+            key: escaped(key),
+            file: escaped(file),
+        };
+        places.replaced(text)
+    }
+
+    fn replaced(&self, text: &str) -> String {
         let Places { base, model, context, key, file } = self;
         let places = [("{base}", base), ("{model}", model), ("{context}", context), ("{key}", key), ("{file}", file)];
         places.iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, value))
@@ -144,10 +179,12 @@ fn context_of(app: &Invocation) -> anyhow::Result<usize> {
 
 /// The command as a shell takes it.
 fn written(agent: &Agent, places: &Places, more: &[OsString]) -> String {
+    let removed = agent.remove.iter().map(|name| format!("-u {name}"));
     let variables = agent.environment.iter().map(|(name, value)| format!("{name}={}", quoted(&places.filled(value))));
     let arguments = agent.arguments.iter().map(|argument| quoted(&places.filled(argument)));
     let more = more.iter().map(|argument| quoted(&argument.to_string_lossy()));
-    variables.chain([agent.program.clone()]).chain(arguments).chain(more).collect::<Vec<_>>().join(" ")
+    let begin = ["env".to_owned()].into_iter().chain(removed);
+    begin.chain(variables).chain([agent.program.clone()]).chain(arguments).chain(more).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(text: &str) -> String {
@@ -168,30 +205,38 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// A server that listens.
-struct Server {
-    /// The length of the model's context there; `None` if it does not say.
-    context: Option<usize>,
-}
-
-impl Server {
-    /// The server that listens at an address, if there is one.
-    fn at(address: SocketAddr, model: &str, key: &str) -> Option<Server> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-        Some(Server { context: context_at(stream, address, model, key) })
+/// The length of a model's context at the server that listens at an address; `None` if none does.
+///
+/// # Errors
+/// When what listens is no server of hone, or does not serve the model.
+fn served_context(address: SocketAddr, model: &str, key: &str) -> anyhow::Result<Option<usize>> {
+    let Ok(stream) = TcpStream::connect_timeout(&address, PATIENCE) else { return Ok(None) };
+    let answer = properties(stream, address, model, key)
+        .with_context(|| format!("what listens at {address} does not answer: choose another address with --listen"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    let properties: Value = serde_json::from_str(body).unwrap_or_default();
+    match (status, properties["default_generation_settings"]["n_ctx"].as_u64()) {
+        ("200", Some(context)) => Ok(Some(usize::try_from(context)?)),
+        ("401", _) => bail!("the server at {address} demands a key: set {KEY} to one of its keys"),
+        ("404", _) if properties["error"].is_object() => {
+            bail!(
+                "the server at {address} does not have the model {model}: choose another with --model, or end it with `hone down`"
+            )
+        }
+        _ => bail!("what listens at {address} is no hone serve: choose another address with --listen"),
     }
 }
 
-/// The length of a model's context, as `/props` says it.
-fn context_at(mut stream: TcpStream, address: SocketAddr, model: &str, key: &str) -> Option<usize> {
+/// The answer to a request for `/props`.
+fn properties(mut stream: TcpStream, address: SocketAddr, model: &str, key: &str) -> std::io::Result<String> {
     let name: String = model.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(LONGEST_WAIT))?;
     let head = format!("GET /props?model={name} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
-    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(head.as_bytes())?;
     let mut answer = String::new();
-    stream.take(LONGEST_ANSWER).read_to_string(&mut answer).ok()?;
-    let properties: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
-    properties["default_generation_settings"]["n_ctx"].as_u64().and_then(|context| usize::try_from(context).ok())
+    stream.take(LONGEST_ANSWER).read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Starts a server in the background.
@@ -257,6 +302,19 @@ mod tests {
             );
             assert!(command.contains(" -p 'Hi there'"), "{name}: {command}");
         }
+    }
+
+    #[test]
+    fn what_is_json_stays_json() {
+        let text = |text: &str| text.to_owned();
+        let (base, context, file) = (text("http://a"), text("1"), text("f"));
+        let places = Places { base, model: text(r"C:\models\x.gguf"), context, key: text("a\"b"), file };
+        let agents = agents();
+        let config = places.filled(&agents["opencode"].environment["OPENCODE_CONFIG_CONTENT"]);
+        let config: Value = serde_json::from_str(&config).unwrap();
+        assert_eq!(config["model"], r"hone/C:\models\x.gguf");
+        assert_eq!(config["provider"]["hone"]["options"]["apiKey"], "a\"b");
+        assert_eq!(places.filled("{model}"), r"C:\models\x.gguf");
     }
 
     #[test]

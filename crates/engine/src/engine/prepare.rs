@@ -119,16 +119,18 @@ fn constraint(
             let marker = if form.is_some() { tags.before_answer() } else { tags.close.to_owned() };
             model.constraints().and_then(|factory| factory.start_after(&marker, most_tokens, form.as_ref()))
         }
-        _ if is_taught(request, model) => return Ok(taught_calls(request, model)),
+        (None, None) if is_taught(request, model) => return Ok(taught_calls(request, model)),
         _ => return Ok(None),
     };
     state.map(Some).map_err(refused)
 }
 
-/// Whether the model is told of tools that its template does not know.
+/// Whether the model is told of tools that its template does not know, and is to be held to their schemas.
 fn is_taught(request: &GenerateRequest, model: &ModelText) -> bool {
-    let knows_tools = || model.template().is_ok_and(ChatTemplate::knows_tools);
-    request.teaches_tools && !request.tools.is_empty() && matches!(request.prompt, Prompt::Chat(_)) && !knows_tools()
+    // In its thoughts a model may write anything, and it may open them itself.
+    let is_free = |template: &ChatTemplate| template.knows_tools() || template.reasoning_tags().is_some();
+    let is_chat = matches!(request.prompt, Prompt::Chat(_));
+    request.teaches_tools && !request.tools.is_empty() && is_chat && !model.template().is_ok_and(is_free)
 }
 
 /// Holds the calls of a model that was not trained to make any to the schemas of the tools, as far as these can be

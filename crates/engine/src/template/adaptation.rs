@@ -36,8 +36,9 @@ pub(super) fn render(template: &Template, chat: Chat<'_>) -> Result<String, Temp
         rendered => return rendered,
     };
     for messages in adaptations(chat.messages) {
-        if let Ok(text) = render_as(template, chat, &messages) {
-            return Ok(text);
+        match render_as(template, chat, &messages) {
+            Err(TemplateError::Failed(_)) => {}
+            rendered => return rendered,
         }
     }
     Err(refusal)
@@ -127,11 +128,12 @@ fn one_call_at_a_time(messages: &[Message]) -> Vec<Message> {
             turns.push(message.clone());
             continue;
         }
+        let mut left: Vec<&Message> = results.iter().collect();
         for (number, call) in calls.iter().enumerate() {
-            let content = if number == 0 { message.content.as_str() } else { "" };
-            let named = results.iter().find(|result| result.result_of.is_some() && result.result_of == call.id);
-            turns.push(Message { tool_calls: vec![call.clone()], ..Message::new(message.role, content) });
-            turns.push(named.unwrap_or(&results[number]).clone());
+            let said = if number == 0 { message.clone() } else { Message::new(message.role, "") };
+            turns.push(Message { tool_calls: vec![call.clone()], ..said });
+            let named = left.iter().position(|result| result.result_of.is_some() && result.result_of == call.id);
+            turns.push(left.remove(named.unwrap_or(0)).clone());
         }
         rest = &after[results.len()..];
     }

@@ -17,13 +17,29 @@ pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
     json!({"content": tokens.iter().map(token).collect::<Vec<_>>(), "refusal": null})
 }
 
-/// Those of a text that begins with its prompt: of the prompt's first token, which nothing predicts, of its other
-/// tokens, and of those that follow.
-pub(super) fn of_echoed_text(first: Option<&str>, prompt: &[TokenLogprobs], answer: &[TokenLogprobs]) -> Value {
-    let first = first.map(|text| TokenLogprobs { text: text.to_owned(), ..TokenLogprobs::default() });
+/// A prompt that a text begins with.
+pub(super) struct EchoedPrompt<'a> {
+    /// As it stands in the text; without what a tokenizer adds.
+    pub(super) text: &'a str,
+    /// Its first token, which nothing predicts.
+    pub(super) first: Option<&'a str>,
+    /// Its other tokens.
+    pub(super) rest: &'a [TokenLogprobs],
+}
+
+/// Those of a text that begins with its prompt.
+pub(super) fn of_echoed_text(prompt: &EchoedPrompt<'_>, answer: &[TokenLogprobs]) -> Value {
+    let first = prompt.first.map(|text| TokenLogprobs { text: text.to_owned(), ..TokenLogprobs::default() });
     let has_first = first.is_some();
-    let tokens: Vec<TokenLogprobs> = first.into_iter().chain(prompt.iter().chain(answer).cloned()).collect();
+    let of_prompt: Vec<TokenLogprobs> = first.into_iter().chain(prompt.rest.iter().cloned()).collect();
+    let n_characters = |tokens: &[TokenLogprobs]| tokens.iter().map(|token| token.text.chars().count()).sum::<usize>();
+    let surplus = n_characters(&of_prompt).saturating_sub(prompt.text.chars().count());
+    let tokens: Vec<TokenLogprobs> = of_prompt.into_iter().chain(answer.iter().cloned()).collect();
     let mut written = of_text(&tokens, 0);
+    // What the tokenizer adds before the text takes no place in it.
+    for offset in written["text_offset"].as_array_mut().into_iter().flatten() {
+        *offset = json!(offset.as_u64().unwrap_or_default().saturating_sub(surplus as u64));
+    }
     if has_first {
         written["token_logprobs"][0] = Value::Null;
         written["top_logprobs"][0] = Value::Null;
@@ -93,9 +109,14 @@ mod tests {
         assert_eq!(written["text_offset"], json!([3, 5]));
         assert_eq!(written["token_logprobs"], json!([-1.0, -2.0]));
         assert_eq!(written["top_logprobs"][1], json!({"é": -0.5}));
-        let echoed = of_echoed_text(Some("aé"), &tokens()[..1], &tokens()[1..]);
+        let echo = |text, first| {
+            let rest = &tokens()[..1];
+            of_echoed_text(&EchoedPrompt { text, first: Some(first), rest }, &tokens()[1..])
+        };
+        let echoed = echo("aéné", "aé");
         assert_eq!(echoed["tokens"], json!(["aé", "né", "\u{fffd}"]));
         assert_eq!(echoed["token_logprobs"], json!([null, -1.0, -2.0]));
         assert_eq!((&echoed["top_logprobs"][0], &echoed["text_offset"]), (&Value::Null, &json!([0, 2, 4])));
+        assert_eq!(echo("né", "<s>")["text_offset"], json!([0, 0, 2]), "the tokenizer adds the first token");
     }
 }

@@ -2,7 +2,7 @@
 //! asked for. They are no questions, so they are neither graded nor remembered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Json;
@@ -16,12 +16,14 @@ use hone_protocol::{
 use serde_json::{Value, json};
 
 use super::choices::Streaming;
-use super::logprobs::of_echoed_text;
+use super::logprobs::{EchoedPrompt, of_echoed_text};
 use crate::answering::was_cut;
 use crate::clients::Client;
 use crate::error::ApiError;
-use crate::{Shared, failed, streams};
+use crate::{Shared, Waiting, failed, streams};
 
+/// The most prompts of a request that are computed at a time, each of which takes a place among the questions in progress.
+const MOST_AT_ONCE: usize = 16;
 /// How often the work looks whether its client still waits.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -49,11 +51,19 @@ impl Scoring {
         stream: Streaming,
     ) -> Result<HttpResponse, ApiError> {
         shared.check_model(&self.query.model)?;
+        if self.n > 1 && self.is_scored() {
+            return Err(ApiError::bad_request("a prompt has one score: with echo and logprobs, n must be 1").about("n"));
+        }
         let slot = stream.is_on.then(|| shared.streams.take(client)).transpose()?;
-        let name = self.query.model.clone();
-        let text = shared.on_models(move |models| models.text(&name)).await?;
-        let completions = completed(shared, self.requests(client)).await?;
-        let whole = self.object(&text, &completions)?;
+        let text = match self.echo {
+            true => {
+                let name = self.query.model.clone();
+                Some(shared.on_models(move |models| models.text(&name)).await?)
+            }
+            false => None,
+        };
+        let requests = self.requests(client, shared.parts.max_tokens);
+        let whole = completed(shared, requests, move |completions| self.object(text.as_deref(), completions)).await?;
         let Some(slot) = slot else { return Ok(Json(whole).into_response()) };
         let mut choices = whole.clone();
         choices.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("usage")));
@@ -67,16 +77,20 @@ impl Scoring {
         Ok(streams::events(slot, iter(texts)).into_response())
     }
 
-    fn requests(&self, client: Client) -> Vec<GenerateRequest> {
+    /// Whether the log-probabilities of the prompts are wanted.
+    fn is_scored(&self) -> bool {
+        self.echo && self.query.options.logprobs.is_some()
+    }
+
+    fn requests(&self, client: Client, most_tokens: Option<usize>) -> Vec<GenerateRequest> {
         let query = &self.query;
-        let top = query.options.logprobs;
-        let of_prompt = self.echo && top.is_some();
+        let (top, of_prompt) = (query.options.logprobs, self.is_scored());
         let request = |(prompt, number): (&Prompt, usize)| {
             let mut sampling = query.sampling.clone();
             sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(number as u64));
             GenerateRequest {
                 sampling,
-                max_tokens: query.max_tokens,
+                max_tokens: query.max_tokens.or(most_tokens),
                 stop: query.stop.clone(),
                 logprobs: LogprobOptions { top, of_prompt, ..LogprobOptions::default() },
                 owner: client.owner(),
@@ -86,7 +100,7 @@ impl Scoring {
         self.prompts.iter().flat_map(|prompt| (0..self.n).map(move |number| (prompt, number))).map(request).collect()
     }
 
-    fn object(&self, text: &ModelText, completions: &[Completion]) -> Result<Value, ApiError> {
+    fn object(&self, text: Option<&ModelText>, completions: &[Completion]) -> Result<Value, ApiError> {
         let choices: Result<Vec<Value>, ApiError> =
             completions.iter().enumerate().map(|(index, completion)| self.choice(index, text, completion)).collect();
         let generated: usize = completions.iter().map(|completion| completion.token_ids.len()).sum();
@@ -109,17 +123,18 @@ impl Scoring {
         }))
     }
 
-    fn choice(&self, index: usize, text: &ModelText, completion: &Completion) -> Result<Value, ApiError> {
-        let echoed = match &self.prompts[index / self.n] {
-            _ if !self.echo => String::new(),
-            Prompt::Text { text, .. } => text.clone(),
-            _ => text.text(&completion.prompt_token_ids)?,
+    fn choice(&self, index: usize, text: Option<&ModelText>, completion: &Completion) -> Result<Value, ApiError> {
+        let echoed = match (&self.prompts[index / self.n], text) {
+            (_, None) => String::new(),
+            (Prompt::Text { text, .. }, Some(_)) => text.clone(),
+            (_, Some(text)) => text.text(&completion.prompt_token_ids)?,
         };
-        let first = completion.prompt_token_ids.first().filter(|_| self.echo);
-        let first = first.map(|id| String::from_utf8_lossy(text.piece(*id)));
-        let has_logprobs = self.query.options.logprobs.is_some();
-        let logprobs =
-            has_logprobs.then(|| of_echoed_text(first.as_deref(), &completion.prompt_logprobs, &completion.logprobs));
+        let first = text.zip(completion.prompt_token_ids.first());
+        let first = first.map(|(text, id)| String::from_utf8_lossy(text.piece(*id)));
+        let logprobs = self.query.options.logprobs.map(|_| {
+            let of_prompt = EchoedPrompt { text: &echoed, first: first.as_deref(), rest: &completion.prompt_logprobs };
+            of_echoed_text(&of_prompt, &completion.logprobs)
+        });
         Ok(json!({
             "index": index,
             "text": echoed + &completion.text,
@@ -129,51 +144,53 @@ impl Scoring {
     }
 }
 
-/// Sets its flag when it is dropped, with the request's future.
-struct Waiting(Arc<AtomicBool>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Computes all requests at once. A client that goes, and a server that stops, end them.
-async fn completed(shared: &Arc<Shared>, requests: Vec<GenerateRequest>) -> Result<Vec<Completion>, ApiError> {
-    let room = shared.take_room()?;
+/// Computes the requests, several at a time, and makes a response of what comes of them. A client that goes, and a server
+/// that stops, end them.
+async fn completed(
+    shared: &Arc<Shared>,
+    requests: Vec<GenerateRequest>,
+    respond: impl FnOnce(&[Completion]) -> Result<Value, ApiError> + Send + 'static,
+) -> Result<Value, ApiError> {
+    let n_at_once = requests.len().clamp(1, MOST_AT_ONCE);
+    let room = (0..n_at_once).map(|_| shared.take_room()).collect::<Result<Vec<_>, _>>()?;
     let (generator, is_ending) = (Arc::clone(&shared.parts.generator), shared.is_ending.subscribe());
     let waiting = Waiting(Arc::default());
     let is_gone = Arc::clone(&waiting.0);
     let work = move || {
         let _room = room;
         let is_over = || is_gone.load(Ordering::Relaxed) || *is_ending.borrow();
-        complete(&*generator, requests, &is_over)
+        let mut completions = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(n_at_once) {
+            completions.extend(complete(&*generator, batch, &is_over)?);
+        }
+        respond(&completions)
     };
-    let completions = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+    let response = tokio::task::spawn_blocking(work).await.map_err(failed)?;
     drop(waiting);
-    Ok(completions?)
+    response
 }
 
 fn complete(
     generator: &dyn Generate,
-    requests: Vec<GenerateRequest>,
+    requests: &[GenerateRequest],
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Completion>, GenerateError> {
     let generations: Vec<Generation> =
-        requests.into_iter().map(|request| Generation::start(generator, request)).collect();
+        requests.iter().map(|request| Generation::start(generator, request.clone())).collect();
     let whole = |generation: Generation| {
         let mut completion = Completion::default();
-        loop {
+        while !is_over() {
             match generation.events().recv_timeout(LOOK) {
                 Ok(event) => {
                     if completion.take(event)? {
                         return Ok(completion);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if !is_over() => {}
-                Err(_) => return Err(GenerateError::Stopped),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        Err(GenerateError::Stopped)
     };
     generations.into_iter().map(whole).collect()
 }

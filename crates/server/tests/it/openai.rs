@@ -267,10 +267,10 @@ fn a_text_is_continued_as_it_stands() {
         assert!(status == 400 && message.contains(expected), "{status} {message}");
     };
     check(json!({"suffix": "y"}), "suffix is not supported");
-    check(json!({"prompt": [1, 2]}), "only texts are supported");
+    check(json!({"prompt": []}), "there must be 1 to 64");
     check(json!({"best_of": 3}), "best_of is not supported");
     check(json!({"logprobs": 21}), "logprobs must be 0 to 20");
-    check(json!({"logprobs": 1, "echo": true}), "logprobs are those of the answer: they cannot be combined with echo");
+    check(json!({"logprobs": 1, "echo": true, "n": 2}), "n must be 1");
 }
 
 #[test]
