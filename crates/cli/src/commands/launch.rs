@@ -141,7 +141,7 @@ struct Places {
 impl Places {
     /// A text with them; what is JSON stays that.
     fn filled(&self, text: &str) -> String {
-        if text.starts_with('{') { self.filled_in_json(text) } else { self.replaced(text) }
+        if text.starts_with("{\"") { self.filled_in_json(text) } else { self.replaced(text) }
     }
 
     /// Within texts of JSON, or of YAML, which takes them alike.

@@ -363,6 +363,7 @@ mod tests {
         let mut environment = Environment::new();
         add_to(&mut environment);
         let source = with_percent_as_filter(source);
+        let source = with_lists_as_values(&source);
         let said = environment.render_str(&source, minijinja::context! { name => "Ann", list => [1, 2, 3] });
         let said = said.unwrap_or_else(|error| error.detail().unwrap_or_default().to_owned());
         assert_eq!(said, expected, "{source}");
