@@ -25,6 +25,7 @@ clients=(
 clients_apart=(
     "instructor_client.py instructor==1.17.0 openai==2.54.0"
     "litellm_client.py litellm==1.105.0 openai==2.54.0"
+    "lm_eval_client.py lm_eval[api]==0.4.13"
 )
 # Those of JavaScript, whose packages are in tests/clients/package-lock.json.
 node_clients=(openai_client.mjs ollama_client.mjs ai_client.mjs)
