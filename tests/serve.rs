@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(unix)]
 use crate::support::served::wait_for_requests;
-use crate::support::served::{Served, body_of, status_of};
+use crate::support::served::{Served, body_of, connect, status_of};
 #[cfg(unix)]
 use crate::support::terminal::Terminal;
 use crate::support::{Home, embedder, smollm2, wait_until};
@@ -567,6 +567,28 @@ impl Drop for Background<'_> {
     fn drop(&mut self) {
         self.0.run(&["down"]);
     }
+}
+
+/// As when a coding agent with its long instructions is started again another day.
+#[cfg(unix)]
+#[test]
+fn what_was_computed_is_found_again_by_the_next_server() {
+    let home = Home::new();
+    let model = smollm2();
+    let rules: Vec<String> = (0..40).map(|n| format!("Rule {n}: mention the number {}.", n * 7 % 31)).collect();
+    let messages = json!([{"role": "system", "content": rules.join("\n")}, {"role": "user", "content": "Hi"}]);
+    let cached = |flags: &[&str]| {
+        let started = home.run(&[&["up", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], flags].concat());
+        let background = Background(&home);
+        let address = started.stdout.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap();
+        let mut answer = String::new();
+        let body = json!({"messages": messages, "max_tokens": 2});
+        connect(address, "POST", "/v1/chat/completions", &body).unwrap().read_to_string(&mut answer).unwrap();
+        drop(background);
+        body_of(&answer)["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(cached(&[]), 0);
+    assert!(cached(&[]) > 300);
 }
 
 #[cfg(unix)]

@@ -211,9 +211,13 @@ impl App {
     /// # Errors
     /// When the engine or the judge is unavailable.
     pub fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
-        let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
-        let generator = self.generator_with(EngineOptions { prefix_folder, ..self.engine_options()? })?;
+        let generator = self.generator_with(self.options_of(&options)?)?;
         self.stack_on(generator, options)
+    }
+
+    fn options_of(&self, options: &StackOptions) -> anyhow::Result<EngineOptions> {
+        let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
+        Ok(EngineOptions { prefix_folder, ..self.engine_options()? })
     }
 
     /// The same on an engine of this process, which others may share.
@@ -221,7 +225,7 @@ impl App {
     /// # Errors
     /// See [`App::stack`].
     pub fn stack_with_engine(&self, options: StackOptions) -> anyhow::Result<(Stack, Arc<VisibleEngine>)> {
-        let engine = self.start_engine(self.engine_options()?)?;
+        let engine = self.start_engine(self.options_of(&options)?)?;
         Ok((self.stack_on(engine.clone(), options)?, engine))
     }
 

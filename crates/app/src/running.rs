@@ -22,6 +22,7 @@ mod window;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hone_engine::{EngineError, EngineHandle, EngineOptions, EngineStatus};
 use hone_models::Store;
@@ -84,6 +85,11 @@ impl VisibleEngine {
     /// When it has stopped.
     pub fn status(&self) -> Result<EngineStatus, GenerateError> {
         self.engine.status()
+    }
+
+    /// Ends it as soon as it has nothing to do, and waits until it has saved what it saves, but not longer than `patience`.
+    pub fn close(&self, patience: Duration) {
+        self.engine.close(patience);
     }
 
     /// Makes a model leave memory as soon as nobody uses it.

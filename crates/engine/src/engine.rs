@@ -77,6 +77,9 @@ pub enum EngineError {
     Thread(#[from] std::io::Error),
 }
 
+/// How often a thread that is to end is asked whether it has.
+const CLOSING_PAUSE: Duration = Duration::from_millis(10);
+
 /// A handle to the engine thread. Clones lead to the same thread, which ends when the last of them is dropped.
 #[derive(Clone)]
 pub struct EngineHandle {
@@ -149,6 +152,24 @@ impl EngineHandle {
         let (answer, done) = crossbeam_channel::bounded(1);
         self.events.send(Event::Unload(model.to_owned(), answer)).map_err(|_| GenerateError::Stopped)?;
         done.recv().map_err(|_| GenerateError::Stopped)
+    }
+}
+
+impl EngineHandle {
+    /// Ends the thread as soon as it has nothing to do, whoever holds other handles to it, and waits until it has saved what
+    /// it saves, but not longer than `patience`.
+    pub fn close(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            let (answer, status) = crossbeam_channel::bounded(1);
+            let has_ended =
+                self.events.send(Event::Closed).is_err() || self.events.send(Event::Status(answer)).is_err();
+            // A question that nobody answers any more is dropped with the thread.
+            if has_ended || status.recv_deadline(until).is_err() {
+                return;
+            }
+            std::thread::sleep(CLOSING_PAUSE);
+        }
     }
 }
 

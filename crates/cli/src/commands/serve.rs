@@ -23,6 +23,8 @@ use crate::invocation::Invocation;
 const KEY_BYTES: usize = 32;
 /// How long threads may take to end that nobody waits for any more.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
+/// How long the engine may take to save what it has computed.
+const SAVING: Duration = Duration::from_secs(20);
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
 
@@ -48,16 +50,16 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         grades_due: app.config.chat.grade && !arguments.no_grade,
         works_off_backlog: app.config.chat.grade_due && !arguments.no_grade,
         critic: (!arguments.no_grade).then_some(background_critic),
-        keeps_prefix: false,
+        keeps_prefix: app.config.chat.save,
         load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
     })?;
-    let _lending = engine.lend(app.data_folder(), app.engine_settings(), Arc::clone(app.shared_embedder()));
+    let lending = engine.lend(app.data_folder(), app.engine_settings(), Arc::clone(app.shared_embedder()));
     let parts = ServerParts {
         app: App::with_config(app, app.config.clone()),
         bus: stack.bus().clone(),
         // A second answer is asked for with the question.
         expected: Expected { respondent_b: false, ..stack.expected() },
-        models: Arc::new(ServedModels::new(app, engine)),
+        models: Arc::new(ServedModels::new(app, Arc::clone(&engine))),
         generator: Arc::clone(stack.generator()),
         responses: app.data_folder().join("responses"),
         memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
@@ -85,6 +87,9 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
     })?;
     // A download, or a batch that is being embedded, does not hold up the end.
     runtime.shutdown_timeout(LAST_CHANCE);
+    // What the agents were doing is cancelled, so that the engine can save what it has computed.
+    drop((lending, stack));
+    engine.close(SAVING);
     Ok(Outcome::Done)
 }
 

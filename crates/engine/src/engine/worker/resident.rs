@@ -24,8 +24,9 @@ pub(super) struct ResidentModel {
     pub(super) draft: Option<DraftModel>,
     /// Its saved prefixes, if saving is enabled.
     pub(super) saved: Option<SavedPrefixes>,
-    /// The prompt and the answer of the latest interactive request.
-    latest: Vec<u32>,
+    /// The prompts with the answers of interactive requests that are to be saved: the latest, and the longest before it,
+    /// which a short question of the same program does not displace.
+    to_save: Vec<Vec<u32>>,
     requests: BTreeMap<RequestId, RunningRequest>,
     /// The requests of the suspended step.
     suspended: BTreeSet<RequestId>,
@@ -55,6 +56,16 @@ struct Leader {
     n_computed: usize,
 }
 
+/// Notes a conversation in place of its beginning, and of the shorter of two others.
+fn note_to_save(to_save: &mut Vec<Vec<u32>>, tokens: &[u32]) {
+    to_save.retain(|other| !tokens.starts_with(other));
+    if let [one, other] = to_save.as_slice() {
+        let shorter = usize::from(other.len() < one.len());
+        to_save.remove(shorter);
+    }
+    to_save.push(tokens.to_vec());
+}
+
 impl ResidentModel {
     pub(super) fn new(id: ModelId, source: ModelSource, model: Model) -> Self {
         ResidentModel {
@@ -63,7 +74,7 @@ impl ResidentModel {
             model,
             draft: None,
             saved: None,
-            latest: Vec::new(),
+            to_save: Vec::new(),
             requests: BTreeMap::new(),
             suspended: BTreeSet::new(),
             pinned: VecDeque::new(),
@@ -72,14 +83,16 @@ impl ResidentModel {
 
     /// Whether there is anything to save when the model leaves memory.
     pub(super) fn saves_prefix(&self) -> bool {
-        self.saved.is_some() && !self.latest.is_empty()
+        self.saved.is_some() && !self.to_save.is_empty()
     }
 
-    /// Saves the computed prefix of the latest conversation.
+    /// Saves the computed prefixes of the latest conversations.
     pub(super) fn save_prefix(&mut self) {
         let Some(saved) = &mut self.saved else { return };
-        if let Err(error) = saved.save(&self.latest, &mut self.model) {
-            tracing::warn!(%error, "the computed prefix of the conversation is not saved: it will be computed again");
+        for tokens in &self.to_save {
+            if let Err(error) = saved.save(tokens, &mut self.model) {
+                tracing::warn!(%error, "the computed prefix of the conversation is not saved: it will be computed again");
+            }
         }
     }
 
@@ -104,7 +117,7 @@ impl ResidentModel {
             let is_saved = request.lane() == Lane::Interactive && request.owner().is_none();
             let (sequence, tokens) = request.leave_place(&mut self.model);
             if is_saved && tokens.len() >= FEWEST_TOKENS && self.saved.is_some() {
-                tokens.clone_into(&mut self.latest);
+                note_to_save(&mut self.to_save, tokens);
             }
             self.model.keep(tokens, sequence);
             self.pin(&beginning);
@@ -332,4 +345,23 @@ fn planned<'a>(
 ) -> impl Iterator<Item = (RequestId, &'a mut RunningRequest, usize)> {
     let n_tokens = |id: &RequestId| plan.entries.iter().find(|entry| entry.request == *id).map(|entry| entry.n_tokens);
     requests.iter_mut().filter_map(move |(id, request)| n_tokens(id).map(|n_tokens| (*id, request, n_tokens)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_and_the_longest_conversation_are_saved() {
+        let mut to_save = Vec::new();
+        let mut check = |tokens: &[u32], expected: &[&[u32]]| {
+            note_to_save(&mut to_save, tokens);
+            assert_eq!(to_save, expected);
+        };
+        check(&[1, 2, 3], &[&[1, 2, 3]]);
+        check(&[1, 2, 3, 4], &[&[1, 2, 3, 4]]);
+        check(&[7, 8], &[&[1, 2, 3, 4], &[7, 8]]);
+        check(&[9], &[&[1, 2, 3, 4], &[9]]);
+        check(&[5, 5, 5, 5, 5], &[&[1, 2, 3, 4], &[5, 5, 5, 5, 5]]);
+    }
 }
