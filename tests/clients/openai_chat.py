@@ -65,10 +65,12 @@ def texts():
     request = {"model": model, "prompt": "The capital of France is", "max_tokens": 3, "temperature": 0}
     answer = client.completions.create(**request, echo=True)
     assert answer.choices[0].text.startswith("The capital of France is Paris"), answer
-    error = refused(openai.BadRequestError, lambda: client.completions.create(**request, echo=True, logprobs=2))
-    assert "echo" in error.message, error
     choice = client.completions.create(**request, logprobs=2).choices[0]
     assert len(choice.logprobs.tokens) == 3 and len(choice.logprobs.top_logprobs[0]) == 2, choice.logprobs
+    echoed = client.completions.create(**request, echo=True, logprobs=2).choices[0]
+    assert echoed.text == "The capital of France is" + choice.text, (echoed, choice)
+    assert echoed.logprobs.token_logprobs[0] is None and echoed.logprobs.tokens[-3:] == choice.logprobs.tokens, echoed
+    refused(openai.BadRequestError, lambda: client.completions.create(**request, echo=True, logprobs=2, n=2), "n must be 1")
 
 
 def errors():
