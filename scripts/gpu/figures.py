@@ -229,6 +229,26 @@ def unpack(arguments):
     unpacked.rename(arguments.model)
 
 
+def profile(arguments):
+    """Where the time of the profiled launches went, by kernel and grid."""
+    lines = [line for line in open(arguments.file) if line.startswith('"')]
+    totals = {}
+    for row in csv.DictReader(lines):
+        value = float(row["Metric Value"].replace(",", ""))
+        unit = {"us": 1e-6, "ns": 1e-9, "ms": 1e-3, "s": 1.0, "byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+        total = totals.setdefault((row["Kernel Name"].split("(")[0], row["Grid Size"]), {"launches": 0})
+        name = row["Metric Name"]
+        total["launches"] += name == "gpu__time_duration.sum"
+        total[name] = total.get(name, 0) + value * unit[row["Metric Unit"]]
+    print(f"  {'kernel':<24}{'grid':<18}{'launches':>9}{'ms':>8}{'us each':>9}{'GB/s':>8}")
+    time, n_bytes = "gpu__time_duration.sum", "dram__bytes_read.sum"
+    for (kernel, grid), total in sorted(totals.items(), key=lambda item: -item[1][time]):
+        each = total[time] / total["launches"] * 1e6
+        speed = total.get(n_bytes, 0) / total[time] / 1e9
+        print(f"  {kernel:<24}{grid:<18}{total['launches']:>9}{total[time] * 1e3:>8.3f}{each:>9.2f}{speed:>8.0f}")
+    print(f"  together {sum(total[time] for total in totals.values()) * 1e3:.3f} ms")
+
+
 def table(arguments):
     if os.path.exists(arguments.csv):
         rows = list(csv.DictReader(open(arguments.csv)))
@@ -259,6 +279,7 @@ def main():
     command(greedy, "--file", "--hone")
     command(agree, "--folder", "--hone", "--jobs", refused=["keep a state"])
     command(unpack, "--manifest", "--folder", "--model")
+    command(profile, "--file")
     command(table)
     arguments = parser.parse_args()
     arguments.run(arguments)

@@ -64,6 +64,7 @@ greedy 60 built-in
 perplexity 45 built-in
 bench-built-in 100 built-in
 bench-7b 130 -
+profile 50 -
 bench-experts 150 -
 contention 60 built-in
 clients 120 built-in'
@@ -231,6 +232,17 @@ await() {
 step_bench-built-in() { bench_model built-in "$built_in" "$(stat -c %s "$built_in")" "$depth_built_in"; }
 step_bench-7b() { await "$models/7b.gguf" && bench_model "$seven q4_k_m" "$models/7b.gguf" "$(stat -c %s "$models/7b.gguf")" "$depth"; }
 step_bench-experts() { await "$models/experts.gguf" && bench_model "$experts q4_k_m" "$models/experts.gguf" 0 "$depth"; }
+
+# The kernels of two tokens, each measured alone: what is missing to a token's time lies between them.
+step_profile() {
+    local profiler
+    profiler=$(command -v ncu || ls -d /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)
+    [ "$device" = cuda ] && [ -n "$profiler" ] || { echo '  there is no ncu, or no card' && return 0; }
+    await "$models/7b.gguf" || return
+    limited "$profiler" --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum --csv --launch-skip 1200 \
+        --launch-count 640 "$hone" bench -m "$models/7b.gguf" "${flags[@]}" -r 1 -p 0 -n 8 >"$results/profile.csv" &&
+        figures profile --file "$results/profile.csv"
+}
 
 step_contention() {
     await "$models/7b.gguf" || return

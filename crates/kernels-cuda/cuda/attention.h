@@ -142,7 +142,7 @@ struct SplitShared {
 // The number of a tile's block. What lies behind the end is not read, so any number will do there.
 DEVICE uint32_t number_of_tile(const SplitJob &job, uint32_t tile) {
     uint32_t block = smaller(tile * SPLIT_KEYS, job.end - 1) / BLOCK_TOKENS;
-    return load_readonly(job.blocks + block);
+    return job.blocks[block];
 }
 
 // Eight neighbouring elements of a row, as they are in the cache.
@@ -156,19 +156,19 @@ template <> struct Elements<true> {
 
 FORCE_INLINE_DEVICE void load_elements(Elements<false> &elements, const uint8_t *row, uint32_t first, bool exists) {
     elements.bits = Uint4{0, 0, 0, 0};
-    if (exists) elements.bits = load_readonly(reinterpret_cast<const Uint4 *>(row + first * 2));
+    if (exists) elements.bits = *reinterpret_cast<const Uint4 *>(row + first * 2);
 }
 
 FORCE_INLINE_DEVICE void load_elements(Elements<true> &elements, const uint8_t *row, uint32_t first, bool exists) {
     elements.bits = Uint2{0, 0};
-    if (exists) elements.bits = load_readonly(reinterpret_cast<const Uint2 *>(row + first));
+    if (exists) elements.bits = *reinterpret_cast<const Uint2 *>(row + first);
 }
 
 // A slice's scales. Rows are padded to 16 bytes, so there are four in the row, but behind the head's last one may be anything.
 template <bool IS_QUANTIZED>
 FORCE_INLINE_DEVICE Uint2 load_scales(const Kv &kv, const uint8_t *row, uint32_t slice, bool exists) {
     if (!IS_QUANTIZED || !exists) return Uint2{0, 0};
-    return load_readonly(reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2)));
+    return *reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2));
 }
 
 FORCE_INLINE_DEVICE void to_halves(const Elements<false> &elements, Uint2, uint32_t, bool, uint32_t halves[4]) {
@@ -438,35 +438,75 @@ DEVICE float *partial_of(const AttentionArguments &arguments, uint32_t row, uint
     return arguments.partials + index * (arguments.kv.head_dim + 2);
 }
 
-// Adds up what the warps have left, and writes the block's partial results.
+// Quantizes the elements of a warp's lanes, 32 neighbours from a multiple of 32 on: see `quantize_four` of rows.h.
+FORCE_INLINE_DEVICE void quantize_lane(const QuantizedRows &to, uint64_t row, uint32_t column, float x) {
+    if (to.bf16) to.bf16[row * to.width + column] = float_to_bf16(x);
+    if (!to.quants) return;
+    float largest = warp_max(abs_(x));
+    bool is_zero = largest < 1e-30f;
+    int quant = round_to_int(x * (is_zero ? 0.0f : 127.0f / largest));
+    quant = quant < -127 ? -127 : quant > 127 ? 127 : quant;
+    to.quants[row * to.width + column] = (int8_t)quant;
+    int sum = quant;
+    for (uint32_t mask = 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (lane() != 0) return;
+    float scale = is_zero ? 0.0f : largest / 127.0f;
+    uint64_t group = row * (to.width / SCALE_ELEMENTS) + column / SCALE_ELEMENTS;
+    to.scales[group] = scale;
+    if (to.sums) to.sums[group] = scale * (float)sum;
+}
+
+// An element of a head's result. With `quantized`, heads are whole groups of 32, and so a warp's lanes call this together.
+FORCE_INLINE_DEVICE void write_result(const AttentionArguments &arguments, uint32_t row, uint32_t head, uint32_t element, float x) {
+    uint32_t column = head * arguments.kv.head_dim + element;
+    arguments.to.data[(uint64_t)row * arguments.to.stride + column] = x;
+    quantize_lane(arguments.quantized, row, column, x);
+}
+
+// The largest score of a head, and the sum of its weights, of what all warps have left.
+DEVICE Float2 totals_of_head(const SplitWarp &place, const SplitShared &shared, uint32_t head) {
+    float largest = LOWEST_SCORE, sum = 0.0f;
+    for (uint32_t w = 0; w < SPLIT_WARPS; w++) largest = larger(largest, shared.largest[w * SPLIT_HEADS + head]);
+    for (uint32_t w = 0; w < SPLIT_WARPS; w += place.n_slices) {
+        float factor = fast_exp(shared.largest[w * SPLIT_HEADS + head] - largest);
+        sum += shared.sums[w * SPLIT_HEADS + head] * factor;
+    }
+    return Float2{largest, sum};
+}
+
+// Adds up what the warps have left, and writes the block's partial results; or, if the context is not cut, the results.
 template <bool IS_WIDE>
 DEVICE void write_partials(const AttentionArguments &arguments, const SplitJob &job, const SplitWarp &place,
                            const SplitShared &shared) {
     const uint32_t n_rows = IS_WIDE ? 16 : 8;
     uint32_t head_dim = arguments.kv.head_dim;
+    bool is_whole = arguments.n_splits == 1;
     for (uint32_t head = 0; head < job.n_heads; head++) {
-        float *partial = partial_of(arguments, job.row, job.first_head + head, block_z());
+        float divisor = 1.0f;
+        if (is_whole) {
+            Float2 totals = totals_of_head(place, shared, head);
+            divisor = totals.y;
+            if (arguments.sinks) divisor += exp_(arguments.sinks[job.first_head + head] - totals.x);
+        }
+        float *partial = is_whole ? nullptr : partial_of(arguments, job.row, job.first_head + head, block_z());
         for (uint32_t element = thread_id(); element < head_dim; element += SPLIT_THREADS) {
             uint32_t slice = element / SLICE_ELEMENTS;
             float sum = 0.0f;
             for (uint32_t w = slice; w < SPLIT_WARPS; w += place.n_slices) {
                 sum += shared.results[(w * n_rows + head) * SLICE_ELEMENTS + element % SLICE_ELEMENTS];
             }
-            partial[element] = sum;
+            if (is_whole) {
+                write_result(arguments, job.row, job.first_head + head, element, sum / divisor);
+            } else {
+                partial[element] = sum;
+            }
         }
     }
-    if (thread_id() < job.n_heads) {
-        float largest = LOWEST_SCORE, sum = 0.0f;
-        for (uint32_t w = 0; w < SPLIT_WARPS; w++) {
-            largest = larger(largest, shared.largest[w * SPLIT_HEADS + thread_id()]);
-        }
-        for (uint32_t w = 0; w < SPLIT_WARPS; w += place.n_slices) {
-            float factor = fast_exp(shared.largest[w * SPLIT_HEADS + thread_id()] - largest);
-            sum += shared.sums[w * SPLIT_HEADS + thread_id()] * factor;
-        }
+    if (!is_whole && thread_id() < job.n_heads) {
+        Float2 totals = totals_of_head(place, shared, thread_id());
         float *partial = partial_of(arguments, job.row, job.first_head + thread_id(), block_z());
-        partial[head_dim] = largest;
-        partial[head_dim + 1] = sum;
+        partial[head_dim] = totals.x;
+        partial[head_dim + 1] = totals.y;
     }
 }
 
@@ -536,28 +576,16 @@ DEVICE void write_empty_partials(const AttentionArguments &arguments, const Spli
     }
 }
 
-// A context that is not cut is done when its block is: one warp for each head brings what the block has left into place.
-DEVICE void finish_head(const AttentionArguments &arguments, uint32_t row, uint32_t head) {
-    uint32_t head_dim = arguments.kv.head_dim;
-    const float *partial = partial_of(arguments, row, head, 0);
-    float sum = partial[head_dim + 1];
-    if (arguments.sinks) sum += exp_(arguments.sinks[head] - partial[head_dim]);
-    float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
-    for (uint32_t element = lane(); element < head_dim; element += 32) to[element] = partial[element] / sum;
-}
-
 template <int CHUNKS, bool IS_QUANTIZED>
 DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShared &shared) {
     SplitJob job = split_job(arguments);
+    // Only the batch has been read.
+    wait_for_earlier();
     if (job.begin >= job.end) {
         write_empty_partials(arguments, job);
     } else {
         attend_group<CHUNKS, IS_QUANTIZED>(arguments, job, shared);
     }
-    if (arguments.n_splits > 1) return;
-    sync_block();
-    uint32_t group = arguments.n_heads / arguments.kv.n_kv_heads;
-    for (uint32_t head = warp(); head < group; head += SPLIT_WARPS) finish_head(arguments, block_y(), block_x() * group + head);
 }
 
 // A kernel's memory. Declared in kernels only, because what several functions declare adds up.
@@ -569,11 +597,12 @@ DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShar
     SplitShared name = {results, reinterpret_cast<float *>(results), scores, largest, sums}
 
 // Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <=
-// 64, 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result. What a
-// context in one part gives is written to its place; what several parts leave is merged by `merge_splits`. (That the last block
+// 64, 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result (a context
+// in one part is never empty). What a context in one part gives is written to its place; what several parts leave is merged by `merge_splits`. (That the last block
 // merges it was tried: waiting for the others' results took longer than a launch.)
 #define SPLIT_KERNEL(format, width, is_quantized, min_blocks) \
-    KERNEL_BOUNDS(attend_split_##format##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
+    KERNEL_THAT_WAITS(attend_split_##format##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
+        let_later_start(); \
         SPLIT_SHARED(shared); \
         attend_split_of<width / 64, is_quantized>(arguments, shared); \
     }
@@ -583,7 +612,7 @@ SPLIT_KERNEL(q8_0, 64, true, 3)
 SPLIT_KERNEL(q8_0, 128, true, 2)
 
 // Kernel `merge_splits`: grid (n_heads, n_rows), any number of threads; as many as head_dim are of use.
-KERNEL(merge_splits, AttentionArguments) {
+KERNEL_BOUNDS(merge_splits, AttentionArguments, 1024, 1) {
     SHARED(float, weights, 32);
     uint32_t head = block_x(), row = block_y(), head_dim = arguments.kv.head_dim, n_splits = arguments.n_splits;
     const float *partials = partial_of(arguments, row, head, 0);
@@ -599,7 +628,6 @@ KERNEL(merge_splits, AttentionArguments) {
     }
     sum = warp_sum(sum);
     if (arguments.sinks) sum += exp_(arguments.sinks[head] - largest);
-    float *to = arguments.to.data + (uint64_t)row * arguments.to.stride + (uint64_t)head * head_dim;
     for (uint32_t first = 0; first < head_dim; first += n_threads()) {
         uint32_t element = first + thread_id();
         float result = 0.0f;
@@ -619,7 +647,7 @@ KERNEL(merge_splits, AttentionArguments) {
                 if (weights[split] > 0.0f) result += weights[split] * some[split * partial_len + element];
             }
         }
-        if (element < head_dim) to[element] = result / sum;
+        if (element < head_dim) write_result(arguments, row, head, element, result / sum);
     }
 }
 
@@ -751,8 +779,8 @@ template <typename Shape, int COPIES> struct PromptQuants {
             const uint8_t *row = rows.start + key * kv.row_bytes;
             quants[i] = Uint2{0, 0}, scales[i] = 0;
             if (!exists) continue;
-            quants[i] = load_readonly(reinterpret_cast<const Uint2 *>(row + unit * 8));
-            scales[i] = load_readonly(reinterpret_cast<const HalfBits *>(row + kv.head_dim) + unit * 8 / SCALE_ELEMENTS);
+            quants[i] = *reinterpret_cast<const Uint2 *>(row + unit * 8);
+            scales[i] = reinterpret_cast<const HalfBits *>(row + kv.head_dim)[unit * 8 / SCALE_ELEMENTS];
         }
     }
 
@@ -1019,7 +1047,7 @@ DEVICE void write_results(const AttentionArguments &arguments, const PromptJob &
 // Where the block of a position starts, and before that, its number: looked up in two steps, the one a block earlier than the
 // other.
 DEVICE uint32_t number_of_block(const PromptJob &job, uint32_t position) {
-    return load_readonly(job.blocks + smaller(position, job.end - 1) / BLOCK_TOKENS);
+    return job.blocks[smaller(position, job.end - 1) / BLOCK_TOKENS];
 }
 
 // With two stages.

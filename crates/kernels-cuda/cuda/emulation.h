@@ -34,16 +34,18 @@
 #define HAS_MMA 1
 #define HAS_ASYNC_COPY 1
 
-#define KERNEL(name, Arguments) \
-    static void name##_on_host(const Arguments &arguments); \
-    static void name##_entry(const void *arguments) { name##_on_host(*static_cast<const Arguments *>(arguments)); } \
-    static emulation::Kernel name##_kernel(#name, name##_entry, 1024); \
-    static void name##_on_host([[maybe_unused]] const Arguments &arguments)
-#define KERNEL_BOUNDS(name, Arguments, max_threads, min_blocks) \
+#define KERNEL_THAT_WAITS(name, Arguments, max_threads, min_blocks) \
     static void name##_on_host(const Arguments &arguments); \
     static void name##_entry(const void *arguments) { name##_on_host(*static_cast<const Arguments *>(arguments)); } \
     static emulation::Kernel name##_kernel(#name, name##_entry, max_threads); \
     static void name##_on_host([[maybe_unused]] const Arguments &arguments)
+#define KERNEL_BOUNDS(name, Arguments, max_threads, min_blocks) \
+    static void name##_after_earlier(const Arguments &arguments); \
+    KERNEL_THAT_WAITS(name, Arguments, max_threads, min_blocks) { \
+        wait_for_earlier(); \
+        name##_after_earlier(arguments); \
+    } \
+    static void name##_after_earlier([[maybe_unused]] const Arguments &arguments)
 
 #define SHARED(type, name, size) \
     static thread_local emulation::SharedArray name##_memory; \
@@ -245,6 +247,8 @@ struct Fiber {
     // Asynchronous copies that have not happened yet, and the number of the group that is being filled.
     std::vector<Copy> copies;
     uint32_t copy_group = 0;
+    // Whether it has waited for the kernels before this one.
+    bool has_waited = false;
 };
 
 // Functions that never return leave marks on their stack that the next user must not meet.
@@ -411,6 +415,7 @@ inline void start_fiber() {
 #endif
     machine->kernel->entry(machine->arguments);
     Fiber &fiber = machine->fibers[current];
+    if (!fiber.has_waited) fail("a thread has not waited for earlier kernels");
     machine->states[fiber.place] = RETURNED;
     machine->n_returned++;
     if (machine->n_returned == machine->n_threads) {
@@ -452,6 +457,7 @@ inline void run_block(size_t shared_bytes) {
         Fiber &fiber = machine->fibers[thread];
         fiber.copies.clear();
         fiber.copy_group = 0;
+        fiber.has_waited = false;
         // All stacks start at different places of a page, or they would compete for the same lines of the processor's cache.
         size_t unused = thread % 64 * 64;
         uint8_t *stack = machine->stacks.get(thread);
@@ -656,7 +662,8 @@ inline uint32_t atomic_add(uint32_t *p, uint32_t value) {
     *p = before + value;
     return before;
 }
-template <typename T> inline T load_readonly(const T *p) { return *p; }
+inline void let_later_start() {}
+inline void wait_for_earlier() { emulation::machine->fibers[thread_id()].has_waited = true; }
 
 inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     emulation::multiply(d, a, b, [](uint16_t bits) { return float_of_bits((uint32_t)bits << 16); });

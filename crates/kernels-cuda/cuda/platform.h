@@ -17,9 +17,19 @@
 
 // --- The card -----------------------------------------------------------------------------------------------------------
 
-#define KERNEL(name, Arguments) extern "C" __global__ void name(const __grid_constant__ Arguments arguments)
-#define KERNEL_BOUNDS(name, Arguments, max_threads, min_blocks) \
+// A kernel may start while those launched before it still run (programmatic dependent launch, from compute capability 9.0 on). It
+// waits for them before it does anything; a kernel "that waits" begins with what none of them writes, like weights, and then calls
+// `wait_for_earlier` itself, in every thread.
+#define KERNEL_THAT_WAITS(name, Arguments, max_threads, min_blocks) \
     extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ Arguments arguments)
+#define KERNEL_BOUNDS(name, Arguments, max_threads, min_blocks) \
+    FORCE_INLINE_DEVICE void name##_after_earlier(const Arguments &arguments); \
+    KERNEL_THAT_WAITS(name, Arguments, max_threads, min_blocks) { \
+        let_later_start(); \
+        wait_for_earlier(); \
+        name##_after_earlier(arguments); \
+    } \
+    FORCE_INLINE_DEVICE void name##_after_earlier(const Arguments &arguments)
 #define DEVICE __device__ inline
 #define FORCE_INLINE_DEVICE __device__ __forceinline__
 #define SHARED(type, name, size) __shared__ __align__(16) type name[size]
@@ -50,6 +60,20 @@ FORCE_INLINE_DEVICE uint32_t block_y() { return blockIdx.y; }
 FORCE_INLINE_DEVICE uint32_t block_z() { return blockIdx.z; }
 FORCE_INLINE_DEVICE uint32_t grid_x() { return gridDim.x; }
 FORCE_INLINE_DEVICE uint32_t grid_y() { return gridDim.y; }
+
+// Lets the kernels that are launched next start as soon as there is room for them: when all blocks of this one have started.
+FORCE_INLINE_DEVICE void let_later_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Waits until the kernels launched before this one are done, and what they wrote is there.
+FORCE_INLINE_DEVICE void wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 FORCE_INLINE_DEVICE void sync_block() { __syncthreads(); }
 FORCE_INLINE_DEVICE void sync_warp() { __syncwarp(); }
@@ -127,7 +151,6 @@ FORCE_INLINE_DEVICE void sincos_(float x, float *sine, float *cosine) { sincosf(
 FORCE_INLINE_DEVICE int round_to_int(float x) { return __float2int_rn(x); }
 
 FORCE_INLINE_DEVICE uint32_t atomic_add(uint32_t *p, uint32_t value) { return atomicAdd(p, value); }
-template <typename T> FORCE_INLINE_DEVICE T load_readonly(const T *p) { return __ldg(p); }
 
 #ifdef HAS_MMA
 FORCE_INLINE_DEVICE void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {

@@ -622,6 +622,8 @@ FORCE_INLINE_DEVICE void multiply_tiles(const Product& product, const ProductInp
     chunks.step = n_sharing;
     chunks.go_to(product, block_x() * n_teams + team);
     for (uint32_t i = 0; i + 1 < Part::STAGES; i++) chunks.ask(product, tile_step);
+    // The first weights are on their way by then.
+    wait_for_earlier();
     float* scales = shared.scales + warp() * 2 * Room<Part>::SCALES;
     uint32_t output, row, place = 0;
     for (uint32_t tile = block_x() * n_teams; Chunks<Part, Work>::find(product, tile, output, row); tile += tile_step) {
@@ -707,7 +709,8 @@ FORCE_INLINE_DEVICE void expert_product_kernel(const ExpertProductArguments& arg
     SHARED(float, scales, 2 * PRODUCT_WARPS * Room<Part>::SCALES)
 
 #define PRODUCT_KERNELS(name, Part) \
-    KERNEL_BOUNDS(product_##name, ProductArguments, PRODUCT_THREADS, Part::SM_BLOCKS) { \
+    KERNEL_THAT_WAITS(product_##name, ProductArguments, PRODUCT_THREADS, Part::SM_BLOCKS) { \
+        let_later_start(); \
         SHARED_FOR_PRODUCT(Part); \
         product_kernel<Part>(arguments, {stages, sums, scales}); \
     } \

@@ -142,7 +142,7 @@ FORCE_INLINE_DEVICE void copy_row(const void* from, void* to, uint64_t from_offs
     }
 }
 
-KERNEL(spread, SpreadArguments) {
+KERNEL_BOUNDS(spread, SpreadArguments, 1024, 1) {
     const uint64_t rank = block_x(), row = arguments.routes.rows[rank];
     const QuantizedRows &from = arguments.from, &to = arguments.to;
     const uint64_t width = to.width, n_scales = width / SCALE_ELEMENTS;

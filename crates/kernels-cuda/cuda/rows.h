@@ -807,15 +807,78 @@ DEVICE void run_operations(const Batch &batch, const RowPlace &place, uint32_t n
 
 } // namespace row_operations
 
-KERNEL_BOUNDS(rows, RowsArguments, 1024, 1) {
+// --- Kernels for few operations ------------------------------------------------------------------------------------------
+//
+// A step of one token consists of short launches. One that knows its operations has little code, which the card has to fetch from
+// memory like everything else, and nothing to look up.
+
+template <typename Arguments> FORCE_INLINE_DEVICE row_operations::RowPlace place_of_block(const Arguments &arguments) {
+    uint32_t width = arguments.slice_width ? arguments.slice_width : UINT32_MAX;
+    return {block_x(), arguments.set, arguments.slice_width * block_y(), width};
+}
+
+// One chain, whose width is no more than MOST_KEPT times four elements for every thread.
+KERNEL_BOUNDS(norm_rows, FewRowsArguments, 1024, 1) {
+    using namespace row_operations;
+    SHARED(float, sums, 32);
+    RowPlace place = place_of_block(arguments);
+    Chain chain;
+    find_chain(place, arguments.operations, arguments.n_operations, chain);
+    if (norm_of(chain).n0 <= 4 * n_threads()) {
+        run_chain<1>(place, chain, sums);
+    } else {
+        run_chain<MOST_KEPT>(place, chain, sums);
+    }
+}
+
+// OP_QUANTIZE, or OP_GATE and OP_QUANTIZE of the same elements.
+KERNEL_BOUNDS(quantize_rows, FewRowsArguments, 1024, 1) {
+    using namespace row_operations;
+    RowPlace place = place_of_block(arguments);
+    if (arguments.n_operations == 2) {
+        gate_and_quantize(place, arguments.operations[0], arguments.operations[1].q);
+    } else {
+        quantize(place, arguments.operations[0]);
+    }
+}
+
+// OP_ADD_BIAS, OP_NORM, OP_ROTATE in any order, then OP_WRITE_KV if it is there.
+KERNEL_THAT_WAITS(head_rows, FewRowsArguments, 1024, 1) {
+    using namespace row_operations;
+    SHARED(float, sums, 32);
+    SHARED(uint8_t *, token, 1);
+    let_later_start();
+    RowPlace place = place_of_block(arguments);
+    const Batch &batch = arguments.batch;
+    const RowOperation *operations = arguments.operations, &last = operations[arguments.n_operations - 1];
+    if (last.op == OP_WRITE_KV && thread_id() == 0) token[0] = token_in_cache(batch, token_of(batch, place), last.kv);
+    // Only the batch has been read.
+    wait_for_earlier();
+    uint32_t n_busy = 0;
+    for (uint32_t index = 0; index < arguments.n_operations; index++) {
+        const RowOperation &operation = operations[index];
+        if (operation.op == OP_WRITE_KV || (index > 0 && !(operation.flags & NEEDS_NO_BARRIER))) {
+            sync_block();
+            n_busy = 0;
+        }
+        switch (operation.op) {
+            case OP_ADD_BIAS: add(place, operation.a, operation.v0); break;
+            case OP_NORM: norm(place, operation, sums); break;
+            case OP_ROTATE: rotate(place, operation, n_busy); break;
+            case OP_WRITE_KV: write_kv(place, operation, token[0]); break;
+        }
+    }
+}
+
+KERNEL_THAT_WAITS(rows, RowsArguments, 1024, 1) {
+    let_later_start();
     using namespace row_operations;
     SHARED(RowOperation, operations, OPERATIONS_AT_ONCE);
     SHARED(uint8_t *, places, OPERATIONS_AT_ONCE);
     SHARED(float, sums, 32 * (OPERATIONS_AT_ONCE + 1));
     SHARED(uint32_t, orders, MAX_EXPERTS);
     const Batch &batch = arguments.batch;
-    uint32_t width = arguments.slice_width ? arguments.slice_width : UINT32_MAX;
-    RowPlace place = {block_x(), arguments.set, arguments.slice_width * block_y(), width};
+    RowPlace place = place_of_block(arguments);
     // The last warp, as it is the most likely one to have nothing else to do.
     bool is_finder = warp() == n_threads() / 32 - 1;
     for (uint32_t first = 0; first < arguments.n_operations; first += OPERATIONS_AT_ONCE) {
@@ -826,6 +889,8 @@ KERNEL_BOUNDS(rows, RowsArguments, 1024, 1) {
         Token token = {0, 0};
         if (is_finder && place.set == SET_TOKENS && batch.positions) token = token_of(batch, place);
         async_wait(0);
+        // So far, only operations and the batch were read.
+        wait_for_earlier();
         sync_block();
         if (is_finder) find_in_cache(batch, place, token, operations, n, places);
         Block block = {operations, places, sums, orders, 0};

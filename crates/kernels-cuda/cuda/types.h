@@ -159,6 +159,18 @@ struct RowsArguments {
     uint32_t reserved;
 };
 
+// Kernels for what most rows need, with few operations that come with the launch: `norm_rows`, `quantize_rows`, `head_rows`. Grids
+// and threads as those of `rows`.
+#define MAX_FEW_OPERATIONS 8
+struct FewRowsArguments {
+    Batch batch;
+    RowOperation operations[MAX_FEW_OPERATIONS];
+    uint32_t n_operations;
+    uint32_t set;
+    uint32_t slice_width;
+    uint32_t reserved;
+};
+
 // --- Products -----------------------------------------------------------------------------------------------------------
 
 #define MAX_OUTPUTS 4
@@ -234,6 +246,7 @@ struct AttentionArguments {
     uint32_t window;     // sliding: position p sees (p + 1 - window).. p; chunk: p - p % window .. p
     uint32_t n_splits;
     uint32_t reserved;
+    QuantizedRows quantized; // what `attend_split` and `merge_splits` write is quantized to here, too; or no pointers
 };
 
 // --- States -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
         $($(#[$doc])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
         pub(crate) struct $name {
             $(pub(crate) $field: $type,)*
         })*
@@ -25,6 +25,8 @@ pub(crate) const SET_ROUTED: u32 = 2;
 pub(crate) const MAX_OUTPUTS: usize = 4;
 /// Ranks of a tile.
 pub(crate) const TILE_RANKS: usize = 8;
+/// Operations that come with a launch.
+pub(crate) const MAX_FEW_OPERATIONS: usize = 8;
 
 arguments! {
     BatchTables {
@@ -112,6 +114,14 @@ arguments! {
         slice_width: u32,
         reserved: u32,
     }
+    FewRowsArguments {
+        batch: BatchTables,
+        operations: [Operation; MAX_FEW_OPERATIONS],
+        n_operations: u32,
+        set: u32,
+        slice_width: u32,
+        reserved: u32,
+    }
     OutputAt {
         matrix: MatrixAt,
         to: PartAt,
@@ -165,6 +175,7 @@ arguments! {
         window: u32,
         n_splits: u32,
         reserved: u32,
+        quantized: QuantizedAt,
     }
     StatesArguments {
         batch: BatchTables,

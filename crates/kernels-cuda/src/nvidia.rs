@@ -33,6 +33,10 @@ pub(crate) struct Nvidia {
     forked: CudaEvent,
     joined: CudaEvent,
     is_beside: AtomicBool,
+    /// Whether the next launch waits for two streams.
+    is_joined: AtomicBool,
+    /// Whether kernels may start while the one before them still runs.
+    starts_early: bool,
     /// The thread that records.
     recording: Mutex<Option<ThreadId>>,
     module: sys::CUmodule,
@@ -83,6 +87,7 @@ impl Nvidia {
         let blas = Self::open_blas(&stream).ok().map(Mutex::new);
         let side = context.new_stream().map_err(unavailable)?;
         let [forked, joined] = [context.new_event(None), context.new_event(None)];
+        let starts_early = context.compute_capability().is_ok_and(|(major, _)| major >= 9);
         Ok(Nvidia {
             ordinal,
             forked: forked.map_err(unavailable)?,
@@ -92,6 +97,8 @@ impl Nvidia {
             recorder,
             side,
             is_beside: AtomicBool::new(false),
+            is_joined: AtomicBool::new(false),
+            starts_early,
             recording: Mutex::default(),
             module,
             kernels: Mutex::default(),
@@ -127,7 +134,8 @@ impl Nvidia {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).functions[kernel.0]
     }
 
-    /// Lets a kernel have all the shared memory of a multiprocessor.
+    /// Lets a kernel have all the shared memory of a multiprocessor. How much of it there is stays the same for all, or one
+    /// could not start beside another.
     fn allow_shared(&self, function: sys::CUfunction) -> Result<(), DriverError> {
         use sys::CUfunction_attribute_enum as Attribute;
         let most =
@@ -140,6 +148,12 @@ impl Nvidia {
                 function,
                 Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                 most - fixed,
+            )?;
+            let carveout = sys::CUshared_carveout_enum::CU_SHAREDMEM_CARVEOUT_MAX_SHARED as i32;
+            result::function::set_function_attribute(
+                function,
+                Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                carveout,
             )
         }
     }
@@ -151,6 +165,15 @@ impl Nvidia {
         let shape = crate::shapes::matmul(matmul.n_rows, matmul.n_out);
         // SAFETY: the caller's promise.
         unsafe { self.launch(kernel, shape, bytemuck::bytes_of(&arguments)) }
+    }
+}
+
+/// A launch's attribute: it may start before the kernel that was launched before it is done.
+fn early_start() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        pad: [0; 4],
     }
 }
 
@@ -243,17 +266,28 @@ unsafe impl Device for Nvidia {
         self.bind()?;
         let [x, y, z] = shape.grid.map(|n| n as u32);
         let mut parameters = [arguments.as_ptr() as *mut c_void];
-        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
+        let is_beside = self.is_beside.load(Ordering::Relaxed);
+        // What waits for another stream starts when that is done.
+        let is_joined = !is_beside && self.is_joined.swap(false, Ordering::Relaxed);
+        let mut early = early_start();
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: shape.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shape.shared,
+            hStream: self.launch_stream(),
+            attrs: &raw mut early,
+            numAttrs: u32::from(self.starts_early && !is_beside && !is_joined),
+        };
+        // SAFETY: the caller's promise; the driver copies configuration and arguments before it returns. Every kernel
+        // waits for earlier ones before it reads what they write.
         unsafe {
-            result::launch_kernel(
-                self.function(kernel),
-                (x, y, z),
-                (shape.threads, 1, 1),
-                shape.shared,
-                self.launch_stream(),
-                &mut parameters,
-            )
+            sys::cuLaunchKernelEx(&raw const config, self.function(kernel), parameters.as_mut_ptr(), std::ptr::null_mut())
         }
+        .result()
         .map_err(failed)
     }
 
@@ -270,6 +304,7 @@ unsafe impl Device for Nvidia {
     }
 
     fn join(&self) -> Result<(), DeviceError> {
+        self.is_joined.store(true, Ordering::Relaxed);
         self.main_stream().wait(&self.joined).map_err(failed)
     }
 

@@ -11,15 +11,18 @@ mod tests;
 
 use std::ops::Range;
 
-use hone_kernels::step::{Batch, Description, RouterShape, RowSet, Rows, Sequence, StepError};
+use hone_kernels::step::{
+    Batch, Description, Phase, QuantizedRows, RouterShape, RowOperation, RowSet, Rows, Sequence, StepError,
+};
 use thiserror::Error;
 
 use crate::arguments::{Operation, RoutesAt, TILE_RANKS};
 use crate::device::{Address, Buffer, DeviceError, Recording, SharedDevice};
 use crate::host_memory::HostMemory;
 use crate::matrix::DeviceMatrix;
+use encoding::FewRows;
 use launching::Kernels;
-use memory::{Cache, Growing, Quantized, States};
+use memory::{Cache, Growing, Quantized, SCALE_ELEMENTS, States};
 use tables::Tables;
 
 /// Why a step failed.
@@ -88,6 +91,8 @@ struct Download {
 struct Operations {
     buffer: Buffer,
     len: usize,
+    /// Those that come with the launch, if there is a kernel for just them.
+    few: Option<(FewRows, Vec<Operation>)>,
     /// The columns of all of them, if columns may be divided.
     columns: Option<usize>,
     widest: usize,
@@ -352,6 +357,30 @@ impl Program {
         self.states.free(state);
     }
 
+    /// Where the results of the attention of a phase are quantized, if nothing else is done with them first, and if a
+    /// group of elements that share a scale has one head.
+    fn quantized_results(&self, phase: usize) -> Option<QuantizedRows> {
+        let phases = &self.description.phases;
+        let Phase::Attend(attention) = phases[phase] else { return None };
+        let attention = &self.description.attentions[attention];
+        let next = phases[phase + 1..].iter().find(|next| !matches!(next, Phase::Merge(_)))?;
+        let Phase::Rows { operations, .. } = next else { return None };
+        match operations[..] {
+            [RowOperation::Quantize { from, to }]
+                if from == attention.to && attention.geometry.head_dim.is_multiple_of(SCALE_ELEMENTS) =>
+            {
+                Some(to)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the rows of a phase have been quantized by the attention before it.
+    fn is_quantized_already(&self, phase: usize) -> bool {
+        let before = self.description.phases[..phase].iter().rposition(|before| !matches!(before, Phase::Merge(_)));
+        !self.is_prompt() && before.is_some_and(|before| self.quantized_results(before).is_some())
+    }
+
     fn n_rows(&self, set: RowSet) -> usize {
         match set {
             RowSet::Tokens => self.batch.n_tokens(),
@@ -403,6 +432,7 @@ impl Program {
             operations.push(Operations {
                 buffer: Buffer::from_bytes(&self.device, bytemuck::cast_slice(encoded))?,
                 len: encoded.len(),
+                few: FewRows::of(encoded).map(|kind| (kind, encoded.clone())),
                 columns: encoding::independent_columns(phase),
                 widest: encoding::widest(encoded),
             });

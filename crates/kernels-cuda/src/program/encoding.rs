@@ -4,7 +4,7 @@ use hone_kernels::Activation;
 use hone_kernels::step::{Gating, Part, Phase, RopePairs, RouterId, RowOperation, RowSet, VectorId};
 
 use super::Program;
-use crate::arguments::{Operation, PartAt};
+use crate::arguments::{MAX_FEW_OPERATIONS, Operation, PartAt};
 use crate::device::Address;
 
 /// The numbers of `enum RowOp`.
@@ -174,6 +174,68 @@ impl Program {
             _ => unreachable!("the operation has nothing to do with experts"),
         }
     }
+}
+
+/// Kinds of rows that have a kernel of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FewRows {
+    /// A row is added and copied, both if need be; then it is normed as a whole, and quantized if need be.
+    Norm,
+    /// Elements are quantized, and gated before that if need be.
+    Quantize,
+    /// Biases, norms and rotations of heads, and what goes into the cache.
+    Heads,
+}
+
+impl FewRows {
+    /// The kind of a phase's operations.
+    pub(super) fn of(operations: &[Operation]) -> Option<FewRows> {
+        if operations.is_empty() || operations.len() > MAX_FEW_OPERATIONS {
+            return None;
+        }
+        if is_norm(operations) {
+            return Some(FewRows::Norm);
+        }
+        match operations {
+            [quantize] if quantize.op == op::QUANTIZE => return Some(FewRows::Quantize),
+            [gate, quantize] if gate.op == op::GATE && quantize.op == op::QUANTIZE && gate.a == quantize.a => {
+                return Some(FewRows::Quantize);
+            }
+            _ => {}
+        }
+        let is_of_heads = |operation: &Operation| matches!(operation.op, op::ADD_BIAS | op::NORM | op::ROTATE);
+        let (last, others) = operations.split_last()?;
+        let are_of_heads = others.iter().all(is_of_heads) && (last.op == op::WRITE_KV || is_of_heads(last));
+        are_of_heads.then_some(FewRows::Heads)
+    }
+}
+
+/// Whether the operations are a chain that threads do four elements at a time: `find_chain` of the kernels finds the same.
+fn is_norm(operations: &[Operation]) -> bool {
+    let (add, rest) = match operations {
+        [add, rest @ ..] if add.op == op::ADD => (Some(add), rest),
+        _ => (None, operations),
+    };
+    let (copy, rest) = match rest {
+        [copy, rest @ ..] if copy.op == op::COPY => (Some(copy), rest),
+        _ => (None, rest),
+    };
+    let (norm, quantize) = match rest {
+        [norm] => (norm, None),
+        [norm, quantize] => (norm, Some(quantize)),
+        _ => return false,
+    };
+    let source = copy.map_or(norm.a, |copy| copy.b);
+    let is_aligned = |part: PartAt| part.data.is_multiple_of(16) && part.stride.is_multiple_of(4);
+    norm.op == op::NORM
+        && norm.n0 == norm.a.width
+        && norm.a.width.is_multiple_of(4)
+        && norm.v0.is_multiple_of(16)
+        && copy.is_none_or(|copy| copy.a == norm.a && copy.b.width == norm.a.width)
+        && add.is_none_or(|add| add.a == source && is_aligned(add.b))
+        && is_aligned(norm.a)
+        && is_aligned(source)
+        && quantize.is_none_or(|quantize| quantize.op == op::QUANTIZE && quantize.a == norm.a)
 }
 
 /// The operation needs no barrier before it.

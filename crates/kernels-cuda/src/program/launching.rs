@@ -10,9 +10,10 @@ use hone_kernels::step::{
 use hone_kernels::{TensorType, Window};
 
 use super::Program;
+use super::encoding::FewRows;
 use crate::arguments::{
-    AttentionArguments, ConvolveArguments, DequantizeArguments, ExpertProductArguments, MAX_OUTPUTS, OutputAt,
-    PlanArguments, ProductArguments, QuantizedAt, RecurArguments, RowsArguments, SET_ROUTED, SET_SELECTED, SET_TOKENS,
+    AttentionArguments, ConvolveArguments, DequantizeArguments, ExpertProductArguments, FewRowsArguments,
+    MAX_FEW_OPERATIONS, MAX_OUTPUTS, Operation, OutputAt, PlanArguments, ProductArguments, QuantizedAt, RecurArguments, RowsArguments, SET_ROUTED, SET_SELECTED, SET_TOKENS,
     SpreadArguments, StatesArguments,
 };
 use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
@@ -30,6 +31,9 @@ const PROMPT_ROWS: usize = 5;
 /// All kernels, looked up once.
 pub(super) struct Kernels {
     rows: Kernel,
+    norm_rows: Kernel,
+    quantize_rows: Kernel,
+    head_rows: Kernel,
     products: BTreeMap<TensorType, Kernel>,
     expert_products: BTreeMap<TensorType, Kernel>,
     dequantize: Kernel,
@@ -63,6 +67,9 @@ impl Kernels {
         };
         Ok(Kernels {
             rows: find("rows")?,
+            norm_rows: find("norm_rows")?,
+            quantize_rows: find("quantize_rows")?,
+            head_rows: find("head_rows")?,
             products: by_type("product")?,
             expert_products: by_type("expert_product")?,
             dequantize: find("dequantize_to_bf16")?,
@@ -80,6 +87,7 @@ impl Kernels {
 impl Program {
     pub(super) fn launch_phase(&mut self, index: usize) -> Result<(), DeviceError> {
         match &self.description.phases[index] {
+            Phase::Rows { .. } if self.is_quantized_already(index) => Ok(()),
             Phase::Rows { set, .. } => self.launch_rows(index, *set),
             Phase::Product(product) => {
                 let product = product.clone();
@@ -87,7 +95,7 @@ impl Program {
             }
             Phase::Attend(attention) => {
                 let attention = self.description.attentions[*attention];
-                self.launch_attention(&attention)
+                self.launch_attention(&attention, self.quantized_results(index))
             }
             Phase::Plan(router) => self.launch_plan(*router),
             Phase::Spread { router, from, to } => self.launch_spread(*router, *from, *to),
@@ -122,7 +130,16 @@ impl Program {
             reserved: 0,
         };
         let threads = width.div_ceil(4).next_power_of_two().clamp(64, most) as u32;
-        self.launch(self.kernels.rows, Shape { grid: [n_rows, n_slices, 1], threads, shared: 0 }, &arguments)
+        let shape = Shape { grid: [n_rows, n_slices, 1], threads, shared: 0 };
+        match &operations.few {
+            // A thread keeps so many elements of a row.
+            Some((FewRows::Norm, few)) if few.iter().all(|one| one.a.width <= 4 * 4 * threads) => {
+                self.launch(self.kernels.norm_rows, shape, &few_rows(&arguments, few))
+            }
+            Some((FewRows::Quantize, few)) => self.launch(self.kernels.quantize_rows, shape, &few_rows(&arguments, few)),
+            Some((FewRows::Heads, few)) => self.launch(self.kernels.head_rows, shape, &few_rows(&arguments, few)),
+            _ => self.launch(self.kernels.rows, shape, &arguments),
+        }
     }
 
     fn launch_product(&mut self, product: &ProductPhase) -> Result<(), DeviceError> {
@@ -215,7 +232,7 @@ impl Program {
     }
 
     /// Whether attention goes over tiles of rows, because a sequence has enough of them.
-    fn is_prompt(&self) -> bool {
+    pub(super) fn is_prompt(&self) -> bool {
         self.batch.spans(RowSet::Tokens).iter().any(|span| span.n_tokens >= PROMPT_ROWS)
     }
 
@@ -238,7 +255,7 @@ impl Program {
         self.description.attentions.iter().map(floats).max().unwrap_or(0)
     }
 
-    fn launch_attention(&self, phase: &AttentionPhase) -> Result<(), DeviceError> {
+    fn launch_attention(&self, phase: &AttentionPhase, quantized: Option<QuantizedRows>) -> Result<(), DeviceError> {
         let geometry = phase.geometry;
         let set = phase.queries.rows().set();
         let spans = self.batch.spans(set);
@@ -270,6 +287,7 @@ impl Program {
             window: u32::try_from(window).unwrap_or(u32::MAX),
             n_splits: n_splits as u32,
             reserved: 0,
+            quantized: quantized.map_or_else(QuantizedAt::default, |rows| self.quantized[rows.index()].at()),
         };
         let format = arguments.kv.format;
         if is_prompt {
@@ -385,6 +403,14 @@ fn by_type<M: Copy>(outputs: &[Output<M>], type_of: impl Fn(M) -> TensorType) ->
         }
     }
     groups
+}
+
+/// What a kernel for few operations is launched with in place of `arguments`.
+fn few_rows(arguments: &RowsArguments, few: &[Operation]) -> FewRowsArguments {
+    let mut operations = [Operation::default(); MAX_FEW_OPERATIONS];
+    operations[..few.len()].copy_from_slice(few);
+    let RowsArguments { batch, n_operations, set, slice_width, .. } = *arguments;
+    FewRowsArguments { batch, operations, n_operations, set, slice_width, reserved: 0 }
 }
 
 fn set_number(set: RowSet) -> u32 {

@@ -7,7 +7,7 @@ use crate::arguments::{KvAt, QuantizedAt};
 use crate::device::{Address, Buffer, DeviceError, SharedDevice};
 
 /// Elements that share a scale in what products read.
-const SCALE_ELEMENTS: usize = 32;
+pub(super) const SCALE_ELEMENTS: usize = 32;
 
 /// A buffer with a row per token.
 pub(super) struct Growing {
