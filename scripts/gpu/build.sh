@@ -70,14 +70,15 @@ pack() {
 
 # Divides the model, so that every call is full.
 divide() {
-    local room first size part=1
+    local room first size part=1 done=0
     room=$((limit * 1048576 - $(repository_bytes)))
     # The manifest is still to come.
     first=$((room - $(bytes_of program) - 4096)) size=$(stat -c %s $output/model.xz)
-    while [ "$size" -gt 0 ]; do
+    while [ "$done" -lt "$size" ]; do
         mkdir -p $output/model-$part
-        tail -c "$size" $output/model.xz | head -c $((part == 1 ? first : room)) >$output/model-$part/model.$part
-        size=$((size - $(bytes_of model-$part)))
+        dd if=$output/model.xz of=$output/model-$part/model.$part bs=1M iflag=skip_bytes,count_bytes status=none \
+            skip="$done" count=$((part == 1 ? first : room))
+        done=$((done + $(bytes_of model-$part)))
         say "call $part: $output/model-$part $(mebibytes "$(bytes_of model-$part)")"
         n_parts=$part part=$((part + 1))
     done

@@ -133,7 +133,7 @@ struct SplitWarp {
 
 struct SplitShared {
     Uint4 *queries;  // [slices][SLICE_STEPS][narrow: 1, wide: 2][32]; later `results`
-    float *results;  // [SPLIT_WARPS][narrow: 8, wide: 16][SLICE_ELEMENTS]
+    float *results;  // [SPLIT_WARPS][narrow: 8, wide: 16][RESULT_STRIDE]
     float *scores;   // [2][SPLIT_WARPS][8][32]
     float *largest;  // [SPLIT_WARPS][SPLIT_HEADS]
     float *sums;     // [SPLIT_WARPS][SPLIT_HEADS]
@@ -142,7 +142,12 @@ struct SplitShared {
 // The number of a tile's block. What lies behind the end is not read, so any number will do there.
 DEVICE uint32_t number_of_tile(const SplitJob &job, uint32_t tile) {
     uint32_t block = smaller(tile * SPLIT_KEYS, job.end - 1) / BLOCK_TOKENS;
-    return job.blocks[block];
+    return load_global(job.blocks + block);
+}
+
+// A position that is not the job's is read as its nearest one: what becomes of it is not used.
+FORCE_INLINE_DEVICE uint32_t visible_position(const SplitJob &job, uint32_t position) {
+    return smaller(larger(position, job.begin), job.end - 1);
 }
 
 // Eight neighbouring elements of a row, as they are in the cache.
@@ -156,19 +161,19 @@ template <> struct Elements<true> {
 
 FORCE_INLINE_DEVICE void load_elements(Elements<false> &elements, const uint8_t *row, uint32_t first, bool exists) {
     elements.bits = Uint4{0, 0, 0, 0};
-    if (exists) elements.bits = *reinterpret_cast<const Uint4 *>(row + first * 2);
+    if (exists) elements.bits = load_global(reinterpret_cast<const Uint4 *>(row + first * 2));
 }
 
 FORCE_INLINE_DEVICE void load_elements(Elements<true> &elements, const uint8_t *row, uint32_t first, bool exists) {
     elements.bits = Uint2{0, 0};
-    if (exists) elements.bits = *reinterpret_cast<const Uint2 *>(row + first);
+    if (exists) elements.bits = load_global(reinterpret_cast<const Uint2 *>(row + first));
 }
 
 // A slice's scales. Rows are padded to 16 bytes, so there are four in the row, but behind the head's last one may be anything.
 template <bool IS_QUANTIZED>
 FORCE_INLINE_DEVICE Uint2 load_scales(const Kv &kv, const uint8_t *row, uint32_t slice, bool exists) {
     if (!IS_QUANTIZED || !exists) return Uint2{0, 0};
-    return *reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2));
+    return load_global(reinterpret_cast<const Uint2 *>(row + kv.head_dim + slice * (SLICE_ELEMENTS / SCALE_ELEMENTS * 2)));
 }
 
 FORCE_INLINE_DEVICE void to_halves(const Elements<false> &elements, Uint2, uint32_t, bool, uint32_t halves[4]) {
@@ -194,13 +199,12 @@ template <int CHUNKS, bool IS_QUANTIZED> struct SplitKeys {
         bool has_slice = slice * SLICE_ELEMENTS < kv.head_dim;
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
-            uint32_t position = tile * SPLIT_KEYS + i * 8 + lane() / 4;
-            bool exists = position >= job.begin && position < job.end && has_slice;
+            uint32_t position = visible_position(job, tile * SPLIT_KEYS + i * 8 + lane() / 4);
             const uint8_t *row = block + kv.keys_offset + row_offset(kv, block_x(), position % BLOCK_TOKENS);
-            scales[i] = load_scales<IS_QUANTIZED>(kv, row, slice, exists);
+            scales[i] = load_scales<IS_QUANTIZED>(kv, row, slice, has_slice);
 #pragma unroll
             for (uint32_t j = 0; j < 2 * CHUNKS; j++) {
-                load_elements(elements[i][j], row, first + j * 32, exists && first + j * 32 < kv.head_dim);
+                load_elements(elements[i][j], row, first + j * 32, has_slice && first + j * 32 < kv.head_dim);
             }
         }
     }
@@ -216,13 +220,12 @@ template <int CHUNKS, bool IS_QUANTIZED> struct SplitValues {
         bool has_slice = slice * SLICE_ELEMENTS < kv.head_dim;
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            uint32_t position = tile * SPLIT_KEYS + i / 2 * 8 + lane() % 4 * 2 + i % 2;
-            bool exists = position >= job.begin && position < job.end && has_slice;
+            uint32_t position = visible_position(job, tile * SPLIT_KEYS + i / 2 * 8 + lane() % 4 * 2 + i % 2);
             const uint8_t *row = block + kv.values_offset + row_offset(kv, block_x(), position % BLOCK_TOKENS);
-            scales[i] = load_scales<IS_QUANTIZED>(kv, row, slice, exists);
+            scales[i] = load_scales<IS_QUANTIZED>(kv, row, slice, has_slice);
 #pragma unroll
             for (uint32_t c = 0; c < CHUNKS; c++) {
-                load_elements(elements[i][c], row, first + c * 64, exists && first + c * 64 < kv.head_dim);
+                load_elements(elements[i][c], row, first + c * 64, has_slice && first + c * 64 < kv.head_dim);
             }
         }
     }
@@ -234,12 +237,20 @@ DEVICE void load_query(const AttentionArguments &arguments, const SplitJob &job,
     bool exists = head < job.n_heads && first < head_dim;
     const float *from = arguments.queries.data + (uint64_t)job.row * arguments.queries.stride;
     from += (uint64_t)(job.first_head + head) * head_dim + first;
-    for (uint32_t i = 0; i < 4; i++) query[i] = exists ? from[i] * arguments.scale : 0.0f;
+    Float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (exists && (uintptr_t)from % sizeof(Float4) == 0) {
+        four = load_global(reinterpret_cast<const Float4 *>(from));
+    } else if (exists) {
+        four = Float4{from[0], from[1], from[2], from[3]};
+    }
+    query[0] = four.x * arguments.scale, query[1] = four.y * arguments.scale;
+    query[2] = four.z * arguments.scale, query[3] = four.w * arguments.scale;
 }
 
 // Puts the queries into shared memory as the lanes' operands: entry (step, lane), or entries (step, halves or rests, lane).
 template <bool IS_WIDE> DEVICE void prepare_queries(const AttentionArguments &arguments, const SplitJob &job, Uint4 *queries) {
     uint32_t n_steps = n_slices_of(arguments.kv.head_dim) * SLICE_STEPS;
+#pragma unroll 1
     for (uint32_t index = thread_id(); index < n_steps * 32; index += SPLIT_THREADS) {
         uint32_t step = index / 32, g = index % 32 / 4, t = index % 4;
         uint32_t first = step / 2 * 32 + t * 8 + step % 2 * 4;
@@ -390,26 +401,41 @@ DEVICE void attend_tiles(const AttentionArguments &arguments, const SplitJob &jo
     uint32_t tile = first_tile + place.turn;
     SplitKeys<CHUNKS, IS_QUANTIZED> keys;
     SplitValues<CHUNKS, IS_QUANTIZED> values;
-    const uint8_t *block = block_address(kv, number_of_tile(job, tile));
-    const uint8_t *next_block = block_address(kv, number_of_tile(job, tile + place.n_turns));
-    uint32_t number = number_of_tile(job, tile + 2 * place.n_turns);
+    const uint8_t *block = block_address(kv, number_of_tile(job, tile)), *next_block = block;
+    uint32_t number = 0;
+    // A short context is one tile for every warp, which has nothing to look up for a next one.
+    bool has_next = first_tile + place.n_turns < end_tile;
+    if (has_next) {
+        next_block = block_address(kv, number_of_tile(job, tile + place.n_turns));
+        number = number_of_tile(job, tile + 2 * place.n_turns);
+    }
     keys.load(kv, job, place.slice, tile, block);
     prepare_queries<IS_WIDE>(arguments, job, shared.queries);
     sync_block();
     const Uint4 *queries = shared.queries + place.slice * SLICE_STEPS * 32 * (IS_WIDE ? 2 : 1);
     // All warps go on as long as the first one, because they may have to meet.
-    for (uint32_t first = first_tile, round = 0; first < end_tile; first += place.n_turns, tile += place.n_turns, round++) {
+    for (uint32_t first = first_tile, round = 0;; first += place.n_turns, tile += place.n_turns, round++) {
         float scores[2][4], factors[2];
         values.load(kv, job, place.slice, tile, block);
         score_tile<CHUNKS, IS_QUANTIZED, IS_WIDE>(queries, keys, kv.head_dim - place.slice * SLICE_ELEMENTS, scores);
         if (place.n_slices > 1) exchange_scores<IS_WIDE>(place, shared.scores + round % 2 * SPLIT_WARPS * 8 * 32, scores);
-        keys.load(kv, job, place.slice, tile + place.n_turns, next_block);
+        has_next = first + place.n_turns < end_tile;
+        if (has_next) keys.load(kv, job, place.slice, tile + place.n_turns, next_block);
         weigh_tile<IS_WIDE>(arguments, job, tile, scores, totals, factors);
         add_values<CHUNKS, IS_QUANTIZED, IS_WIDE>(values, scores, factors, results);
+        if (!has_next) break;
         block = next_block;
         next_block = block_address(kv, number);
         number = number_of_tile(job, tile + 3 * place.n_turns);
     }
+}
+
+// Where element `element` of a slice lies in a row of results: those that neighbouring lanes write lie side by side, and rows begin
+// at other banks, so that all lanes write at once.
+#define RESULT_STRIDE (SLICE_ELEMENTS + 4)
+
+FORCE_INLINE_DEVICE uint32_t result_place(uint32_t element) {
+    return element / 64 * 64 + element % 16 * 4 + element % 64 / 16;
 }
 
 // Leaves a warp's results in shared memory, relative to the largest score of all warps.
@@ -422,13 +448,13 @@ DEVICE void leave_results(const SplitShared &shared, const SplitTotals &totals, 
         float largest = LOWEST_SCORE;
         for (uint32_t w = 0; w < SPLIT_WARPS; w++) largest = larger(largest, shared.largest[w * SPLIT_HEADS + g + row * 8]);
         float factor = fast_exp(totals.largest[row] - largest);
-        float *to = shared.results + (warp() * n_rows + g + row * 8) * SLICE_ELEMENTS + t * 16;
+        float *to = shared.results + (warp() * n_rows + g + row * 8) * RESULT_STRIDE;
 #pragma unroll
         for (uint32_t i = 0; i < CHUNKS * 16; i++) {
             const float *result = results[i / 16][i % 8];
             uint32_t column = i % 16 / 8;
             float sum = IS_WIDE ? result[row * 2 + column] : result[column] + result[column + 2];
-            to[i / 16 * 64 + i % 16] = sum * factor;
+            to[result_place(i / 16 * 64 + t * 16 + i % 16)] = sum * factor;
         }
     }
 }
@@ -474,39 +500,33 @@ DEVICE Float2 totals_of_head(const SplitWarp &place, const SplitShared &shared, 
     return Float2{largest, sum};
 }
 
-// Adds up what the warps have left, and writes the block's partial results; or, if the context is not cut, the results.
+// Adds up what the warps have left, a warp for each head, and writes the block's partial results; or, if the context is not cut,
+// the results.
 template <bool IS_WIDE>
 DEVICE void write_partials(const AttentionArguments &arguments, const SplitJob &job, const SplitWarp &place,
                            const SplitShared &shared) {
     const uint32_t n_rows = IS_WIDE ? 16 : 8;
     uint32_t head_dim = arguments.kv.head_dim;
-    bool is_whole = arguments.n_splits == 1;
-    for (uint32_t head = 0; head < job.n_heads; head++) {
-        float divisor = 1.0f;
-        if (is_whole) {
-            Float2 totals = totals_of_head(place, shared, head);
-            divisor = totals.y;
-            if (arguments.sinks) divisor += exp_(arguments.sinks[job.first_head + head] - totals.x);
-        }
-        float *partial = is_whole ? nullptr : partial_of(arguments, job.row, job.first_head + head, block_z());
-        for (uint32_t element = thread_id(); element < head_dim; element += SPLIT_THREADS) {
+#pragma unroll 1
+    for (uint32_t of_job = warp(); of_job < job.n_heads; of_job += SPLIT_WARPS) {
+        uint32_t head = job.first_head + of_job;
+        Float2 totals = totals_of_head(place, shared, of_job);
+        float divisor = totals.y;
+        if (arguments.sinks) divisor += exp_(arguments.sinks[head] - totals.x);
+        float *partial = partial_of(arguments, job.row, head, block_z());
+#pragma unroll 1
+        for (uint32_t element = lane(); element < head_dim; element += 32) {
             uint32_t slice = element / SLICE_ELEMENTS;
+            const float *results = shared.results + of_job * RESULT_STRIDE + result_place(element % SLICE_ELEMENTS);
             float sum = 0.0f;
-            for (uint32_t w = slice; w < SPLIT_WARPS; w += place.n_slices) {
-                sum += shared.results[(w * n_rows + head) * SLICE_ELEMENTS + element % SLICE_ELEMENTS];
-            }
-            if (is_whole) {
-                write_result(arguments, job.row, job.first_head + head, element, sum / divisor);
+            for (uint32_t w = slice; w < SPLIT_WARPS; w += place.n_slices) sum += results[w * n_rows * RESULT_STRIDE];
+            if (arguments.n_splits == 1) {
+                write_result(arguments, job.row, head, element, sum / divisor);
             } else {
                 partial[element] = sum;
             }
         }
-    }
-    if (!is_whole && thread_id() < job.n_heads) {
-        Float2 totals = totals_of_head(place, shared, thread_id());
-        float *partial = partial_of(arguments, job.row, job.first_head + thread_id(), block_z());
-        partial[head_dim] = totals.x;
-        partial[head_dim + 1] = totals.y;
+        if (arguments.n_splits > 1 && lane() == 0) partial[head_dim] = totals.x, partial[head_dim + 1] = totals.y;
     }
 }
 
@@ -534,17 +554,14 @@ DEVICE void attend_heads(const AttentionArguments &arguments, const SplitJob &jo
     sync_block();
 }
 
-template <int CHUNKS, bool IS_QUANTIZED>
+template <int CHUNKS, bool IS_QUANTIZED, bool IS_WIDE>
 DEVICE void attend_group(const AttentionArguments &arguments, SplitJob job, const SplitShared &shared) {
     uint32_t group = arguments.n_heads / arguments.kv.n_kv_heads;
     uint32_t end = job.first_head + group;
-    for (; job.first_head < end; job.first_head += SPLIT_HEADS) {
-        job.n_heads = smaller(end - job.first_head, (uint32_t)SPLIT_HEADS);
-        if (job.n_heads <= 8) {
-            attend_heads<CHUNKS, IS_QUANTIZED, false>(arguments, job, shared);
-        } else {
-            attend_heads<CHUNKS, IS_QUANTIZED, true>(arguments, job, shared);
-        }
+    const uint32_t at_once = IS_WIDE ? 16 : 8;
+    for (; job.first_head < end; job.first_head += at_once) {
+        job.n_heads = smaller(end - job.first_head, at_once);
+        attend_heads<CHUNKS, IS_QUANTIZED, IS_WIDE>(arguments, job, shared);
     }
 }
 
@@ -576,7 +593,7 @@ DEVICE void write_empty_partials(const AttentionArguments &arguments, const Spli
     }
 }
 
-template <int CHUNKS, bool IS_QUANTIZED>
+template <int CHUNKS, bool IS_QUANTIZED, bool IS_WIDE>
 DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShared &shared) {
     SplitJob job = split_job(arguments);
     // Only the batch has been read.
@@ -584,13 +601,13 @@ DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShar
     if (job.begin >= job.end) {
         write_empty_partials(arguments, job);
     } else {
-        attend_group<CHUNKS, IS_QUANTIZED>(arguments, job, shared);
+        attend_group<CHUNKS, IS_QUANTIZED, IS_WIDE>(arguments, job, shared);
     }
 }
 
 // A kernel's memory. Declared in kernels only, because what several functions declare adds up.
 #define SPLIT_SHARED(name) \
-    SHARED(Uint4, results, SPLIT_WARPS * SPLIT_HEADS * SLICE_ELEMENTS / 4); \
+    SHARED(Uint4, results, SPLIT_WARPS * SPLIT_HEADS * RESULT_STRIDE / 4); \
     SHARED(float, scores, 2 * SPLIT_WARPS * 8 * 32); \
     SHARED(float, largest, SPLIT_WARPS * SPLIT_HEADS); \
     SHARED(float, sums, SPLIT_WARPS * SPLIT_HEADS); \
@@ -600,16 +617,21 @@ DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShar
 // 64, 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result (a context
 // in one part is never empty). What a context in one part gives is written to its place; what several parts leave is merged by `merge_splits`. (That the last block
 // merges it was tried: waiting for the others' results took longer than a launch.)
-#define SPLIT_KERNEL(format, width, is_quantized, min_blocks) \
-    KERNEL_THAT_WAITS(attend_split_##format##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
+// Of the `wide` ones, a group has more than 8 query heads.
+#define SPLIT_KERNEL(name, width, is_quantized, is_wide, min_blocks) \
+    KERNEL_THAT_WAITS(attend_split_##name##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
         let_later_start(); \
         SPLIT_SHARED(shared); \
-        attend_split_of<width / 64, is_quantized>(arguments, shared); \
+        attend_split_of<width / 64, is_quantized, is_wide>(arguments, shared); \
     }
-SPLIT_KERNEL(f16, 64, false, 3)
-SPLIT_KERNEL(f16, 128, false, 3)
-SPLIT_KERNEL(q8_0, 64, true, 3)
-SPLIT_KERNEL(q8_0, 128, true, 2)
+SPLIT_KERNEL(f16, 64, false, false, 3)
+SPLIT_KERNEL(f16, 128, false, false, 3)
+SPLIT_KERNEL(q8_0, 64, true, false, 3)
+SPLIT_KERNEL(q8_0, 128, true, false, 2)
+SPLIT_KERNEL(wide_f16, 64, false, true, 3)
+SPLIT_KERNEL(wide_f16, 128, false, true, 2)
+SPLIT_KERNEL(wide_q8_0, 64, true, true, 3)
+SPLIT_KERNEL(wide_q8_0, 128, true, true, 2)
 
 // Kernel `merge_splits`: grid (n_heads, n_rows), any number of threads; as many as head_dim are of use.
 KERNEL_BOUNDS(merge_splits, AttentionArguments, 1024, 1) {
@@ -779,8 +801,8 @@ template <typename Shape, int COPIES> struct PromptQuants {
             const uint8_t *row = rows.start + key * kv.row_bytes;
             quants[i] = Uint2{0, 0}, scales[i] = 0;
             if (!exists) continue;
-            quants[i] = *reinterpret_cast<const Uint2 *>(row + unit * 8);
-            scales[i] = reinterpret_cast<const HalfBits *>(row + kv.head_dim)[unit * 8 / SCALE_ELEMENTS];
+            quants[i] = load_global(reinterpret_cast<const Uint2 *>(row + unit * 8));
+            scales[i] = load_global(reinterpret_cast<const HalfBits *>(row + kv.head_dim) + unit * 8 / SCALE_ELEMENTS);
         }
     }
 
@@ -1047,7 +1069,7 @@ DEVICE void write_results(const AttentionArguments &arguments, const PromptJob &
 // Where the block of a position starts, and before that, its number: looked up in two steps, the one a block earlier than the
 // other.
 DEVICE uint32_t number_of_block(const PromptJob &job, uint32_t position) {
-    return job.blocks[smaller(position, job.end - 1) / BLOCK_TOKENS];
+    return load_global(job.blocks + smaller(position, job.end - 1) / BLOCK_TOKENS);
 }
 
 // With two stages.

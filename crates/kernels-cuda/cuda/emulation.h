@@ -662,6 +662,7 @@ inline uint32_t atomic_add(uint32_t *p, uint32_t value) {
     *p = before + value;
     return before;
 }
+template <typename T> inline T load_global(const T *p) { return *p; }
 inline void let_later_start() {}
 inline void wait_for_earlier() { emulation::machine->fibers[thread_id()].has_waited = true; }
 

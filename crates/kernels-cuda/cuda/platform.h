@@ -150,6 +150,8 @@ FORCE_INLINE_DEVICE void sincos_(float x, float *sine, float *cosine) { sincosf(
 // To the nearest integer, of two equally near ones the even one. Not a number becomes 0, and what is too large the largest.
 FORCE_INLINE_DEVICE int round_to_int(float x) { return __float2int_rn(x); }
 
+// From the device's memory, past the multiprocessor's own cache, which does not know what kernels that still run write.
+template <typename T> FORCE_INLINE_DEVICE T load_global(const T *p) { return __ldcg(p); }
 FORCE_INLINE_DEVICE uint32_t atomic_add(uint32_t *p, uint32_t value) { return atomicAdd(p, value); }
 
 #ifdef HAS_MMA

@@ -16,8 +16,6 @@
 #define PRODUCT_THREADS 128
 // With no more rows of activations than these, tensor cores would mostly multiply zeros.
 #define DOT_ROWS 4
-// Sums of a warp: 16 rows of weights times 8 of activations.
-#define WARP_SUMS 128
 
 // A product: the rows of all outputs, and an expert's matrices among those that lie one after the other.
 struct Product {
@@ -264,50 +262,64 @@ struct DotWork {
 // --- More rows of activations --------------------------------------------------------------------------------------------
 
 // Tensor cores multiply 16 rows of weights with 8 of activations. Of either, lane 4q + t has row q (of weights also q + 8), and
-// columns that t says; of the results, it has rows q and q + 8 of weights and rows 2t and 2t + 1 of activations.
-template <class Part>
+// columns that t says; of the results, it has rows q and q + 8 of weights and rows 2t and 2t + 1 of activations. Weights that are
+// decoded once are multiplied with TILES times 8 rows of activations.
+template <class Part, uint32_t TILES>
 struct TensorWork {
-    static constexpr uint32_t OUT = 16, ROWS = 8;
+    static constexpr uint32_t OUT = 16, ROWS = 8 * TILES;
     static constexpr uint32_t CHUNK_BYTES = Part::CHUNK_BYTES / 2, CHUNK_COLUMNS = Part::CHUNK_COLUMNS / 2;
     static constexpr uint32_t GROUPS = CHUNK_COLUMNS / SCALE_ELEMENTS;
     static constexpr bool HAS_SUMS = Part::MINIMUMS == MINIMUMS_OF_32;
     static constexpr uint32_t NUMBERS = HAS_SUMS ? 2 : 1; // for each group and row of activations
-    float sums[4];              // [row q or q + 8][row 2t or 2t + 1]
-    uint32_t quants[GROUPS][2]; // row q of activations
+    // Tiles of activations that are loaded ahead; registers would run out with more.
+    static constexpr uint32_t AHEAD = Part::SCALES == 1 || TILES == 1 ? TILES : 0;
+    float sums[TILES][4];                  // [row q or q + 8][row 2t or 2t + 1]
+    uint32_t quants[AHEAD + 1][GROUPS][2]; // row q of activations; the last is not used
 
     FORCE_INLINE_DEVICE void clear() {
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) sums[i] = 0.0f;
+        for (uint32_t i = 0; i < 4 * TILES; i++) sums[i / 4][i % 4] = 0.0f;
     }
 
     // Before the chunk has arrived: loads its activations, and writes their scales and sums to where all lanes find them.
     FORCE_INLINE_DEVICE void prepare(const ProductInput& input, const Chunk& chunk, float* scales) {
-        const uint32_t q = lane() / 4, t = lane() % 4;
-        const bool is_row = q < input.n_rows;
-        const uint32_t block = q * (input.width / SCALE_ELEMENTS) + chunk.column / SCALE_ELEMENTS;
-        const uint32_t* words = (const uint32_t*)(input.quants + block * SCALE_ELEMENTS);
 #pragma unroll
-        for (uint32_t g = 0; g < GROUPS; g++) {
-            quants[g][0] = quants[g][1] = 0;
-            if (!is_row || chunk.column + SCALE_ELEMENTS * g >= chunk.n_columns) continue;
-            if (Part::SCALES == 1) {
-                load_two(words, SCALE_ELEMENTS * g + 8 * t, quants[g]);
-            } else {
-                quants[g][0] = words[8 * g + t], quants[g][1] = words[8 * g + 4 + t];
-            }
+        for (uint32_t tile = 0; tile < TILES; tile++) prepare_scales(input, chunk, scales, 8 * tile + lane() / 4);
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD * GROUPS; i++) load_quants(input, chunk, i / GROUPS, i % GROUPS, quants[i / GROUPS][i % GROUPS]);
+    }
+
+    // A group of row q of a tile of activations; zeros where there is none.
+    static FORCE_INLINE_DEVICE void load_quants(
+        const ProductInput& input, const Chunk& chunk, uint32_t tile, uint32_t g, uint32_t (&quants)[2]) {
+        const uint32_t row = 8 * tile + lane() / 4, t = lane() % 4;
+        const uint32_t block = row * (input.width / SCALE_ELEMENTS) + chunk.column / SCALE_ELEMENTS;
+        const uint32_t* words = (const uint32_t*)(input.quants + block * SCALE_ELEMENTS);
+        quants[0] = quants[1] = 0;
+        if (row >= input.n_rows || chunk.column + SCALE_ELEMENTS * g >= chunk.n_columns) return;
+        if (Part::SCALES == 1) {
+            load_two(words, SCALE_ELEMENTS * g + 8 * t, quants);
+        } else {
+            quants[0] = words[8 * g + t], quants[1] = words[8 * g + 4 + t];
         }
+    }
+
+    static FORCE_INLINE_DEVICE void prepare_scales(const ProductInput& input, const Chunk& chunk, float* scales, uint32_t row) {
+        const uint32_t t = lane() % 4;
+        const bool is_row = row < input.n_rows;
+        const uint32_t block = row * (input.width / SCALE_ELEMENTS) + chunk.column / SCALE_ELEMENTS;
 #pragma unroll
         for (uint32_t i = 0; i < GROUPS / 4; i++) {
             const uint32_t g = t * (GROUPS / 4) + i;
             const bool is_there = is_row && chunk.column + SCALE_ELEMENTS * g < chunk.n_columns;
-            float* to = scales + (g * ROWS + q) * NUMBERS;
+            float* to = scales + (g * ROWS + row) * NUMBERS;
             to[0] = is_there ? input.scales[block + g] : 0.0f;
             if (HAS_SUMS) to[NUMBERS - 1] = is_there ? input.sums[block + g] : 0.0f;
         }
     }
 
     template <class OffsetOf>
-    FORCE_INLINE_DEVICE void multiply(const ProductInput&, const Chunk& chunk, const float* scales, OffsetOf offset_of) {
+    FORCE_INLINE_DEVICE void multiply(const ProductInput& input, const Chunk& chunk, const float* scales, OffsetOf offset_of) {
         const uint32_t q = lane() / 4, t = lane() % 4;
         const uint32_t offsets[2] = {offset_of(q), offset_of(q + 8)};
         const typename Part::Head heads[2] = {Part::head(chunk.words, offsets[0]), Part::head(chunk.words, offsets[1])};
@@ -320,18 +332,24 @@ struct TensorWork {
             for (uint32_t w = 0; w < 2; w++) {
                 Part::decode(chunk.words, offsets[w] + Part::fragment_offset(g), heads[w], g, t, weights[w]);
             }
-            float of_rows[2 * NUMBERS];
-            load_floats(scales + (g * ROWS + 2 * t) * NUMBERS, of_rows);
-            if constexpr (Part::SCALES == 1) {
-                add_group_of_32(weights, quants[g], of_rows);
-            } else {
-                add_groups_of_16(weights, quants[g], of_rows);
+#pragma unroll
+            for (uint32_t tile = 0; tile < TILES; tile++) {
+                float of_rows[2 * NUMBERS];
+                load_floats(scales + (g * ROWS + 8 * tile + 2 * t) * NUMBERS, of_rows);
+                uint32_t later[2];
+                if (tile >= AHEAD) load_quants(input, chunk, tile, g, later);
+                const uint32_t(&x)[2] = tile < AHEAD ? quants[tile][g] : later;
+                if constexpr (Part::SCALES == 1) {
+                    add_group_of_32(weights, x, of_rows, sums[tile]);
+                } else {
+                    add_groups_of_16(weights, x, of_rows, sums[tile]);
+                }
             }
         }
     }
 
-    FORCE_INLINE_DEVICE void add_group_of_32(
-        const Fragment<1> (&weights)[2], const uint32_t (&x)[2], const float (&of_rows)[2 * NUMBERS]) {
+    static FORCE_INLINE_DEVICE void add_group_of_32(
+        const Fragment<1> (&weights)[2], const uint32_t (&x)[2], const float (&of_rows)[2 * NUMBERS], float (&sums)[4]) {
         const uint32_t a[4] = {weights[0].quants[0], weights[1].quants[0], weights[0].quants[1], weights[1].quants[1]};
         int dots[4] = {0, 0, 0, 0};
         mma_s8_k32(dots, a, x);
@@ -343,8 +361,8 @@ struct TensorWork {
         }
     }
 
-    FORCE_INLINE_DEVICE void add_groups_of_16(
-        const Fragment<2> (&weights)[2], const uint32_t (&x)[2], const float (&of_rows)[2 * NUMBERS]) {
+    static FORCE_INLINE_DEVICE void add_groups_of_16(
+        const Fragment<2> (&weights)[2], const uint32_t (&x)[2], const float (&of_rows)[2 * NUMBERS], float (&sums)[4]) {
         float products[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
@@ -365,7 +383,10 @@ struct TensorWork {
 
     FORCE_INLINE_DEVICE void give(float* to) {
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) to[(lane() % 4 * 2 + i % 2) * OUT + lane() / 4 + i / 2 * 8] = sums[i];
+        for (uint32_t i = 0; i < 4 * TILES; i++) {
+            const uint32_t row = i / 4 * 8 + lane() % 4 * 2 + i % 2;
+            to[row * OUT + lane() / 4 + i / 2 % 2 * 8] = sums[i / 4][i % 4];
+        }
     }
 };
 
@@ -437,7 +458,7 @@ struct Lines {
 // The work with the most rows of activations.
 template <class Part, bool IS_FLOATS>
 struct MostWork {
-    typedef TensorWork<Part> Work;
+    typedef TensorWork<Part, 1> Work;
 };
 #ifdef HAS_MMA
 template <class Part>
@@ -459,7 +480,13 @@ struct Room {
     static constexpr uint32_t MOST_LINES = Most::OUT * Lines<Part, Most>::N, LEAST_LINES = Least::OUT * Lines<Part, Least>::N;
     static constexpr uint32_t LINES = PRODUCT_WARPS * Part::STAGES * (MOST_LINES > LEAST_LINES ? MOST_LINES : LEAST_LINES);
     // One or two numbers for each of eight rows, and each 32 of half of the columns.
-    static constexpr uint32_t SCALES = Part::CHUNK_COLUMNS / 64 * 8 * (Part::MINIMUMS == MINIMUMS_OF_32 ? 2 : 1);
+    static constexpr uint32_t TILE_SCALES = Part::CHUNK_COLUMNS / 64 * 8 * (Part::MINIMUMS == MINIMUMS_OF_32 ? 2 : 1);
+    // Two tiles of activations at once, if there is room in what a block may have without asking.
+    static constexpr uint32_t TILE_BYTES = 2 * PRODUCT_WARPS * sizeof(float) * (128 + TILE_SCALES);
+    static constexpr uint32_t TILES = !Part::IS_FLOATS && LINES * LINE_BYTES + 2 * TILE_BYTES <= 48 * 1024 ? 2 : 1;
+    static constexpr uint32_t SCALES = TILES * TILE_SCALES;
+    // Sums of a warp: 16 rows of weights times 8 of activations, for each tile.
+    static constexpr uint32_t SUMS = TILES * 128;
 };
 
 // A warp's chunks, one after the other: those of its tile that are its share, then those of its next tile. They are asked for
@@ -603,7 +630,7 @@ FORCE_INLINE_DEVICE void write_tiles(const Product& product, uint32_t first_tile
         row += value % Work::OUT;
         if (row >= output.matrix.n_rows) continue;
         float sum = 0.0f;
-        for (uint32_t share = 0; share < n_sharing; share++) sum += sums[(team * n_sharing + share) * WARP_SUMS + value];
+        for (uint32_t share = 0; share < n_sharing; share++) sum += sums[(team * n_sharing + share) * Room<Part>::SUMS + value];
         float* to = output.to.data + ((uint64_t)(product.first_row + r) * output.to.stride + row);
         *to = output.add ? *to + sum : sum;
     }
@@ -635,8 +662,8 @@ FORCE_INLINE_DEVICE void multiply_tiles(const Product& product, const ProductInp
             const uint32_t last_row = smaller(product.outputs[output].matrix.n_rows - row, Work::OUT) - 1;
             add_chunks(product, input, chunks, tile_step, data, last_row, scales, work);
         }
-        float* sums = shared.sums + place * PRODUCT_WARPS * WARP_SUMS;
-        work.give(sums + warp() * WARP_SUMS);
+        float* sums = shared.sums + place * PRODUCT_WARPS * Room<Part>::SUMS;
+        work.give(sums + warp() * Room<Part>::SUMS);
         sync_block();
         write_tiles<Part, Work>(product, tile, n_sharing, sums);
         place = 1 - place;
@@ -657,38 +684,57 @@ FORCE_INLINE_DEVICE void multiply_dots(const Product& product, const ProductInpu
     }
 }
 
-// Rows of floats that are not aligned, or that tensor cores do not have.
-template <class Part>
-FORCE_INLINE_DEVICE void multiply_floats(Product product, const QuantizedRows& rows, const ProductShared& shared) {
+// Calls `multiply` for all rows, no more than `at_once` at a time.
+template <class Multiply>
+FORCE_INLINE_DEVICE void for_some_rows(Product product, const QuantizedRows& rows, uint32_t at_once, Multiply multiply) {
     const uint32_t end = product.first_row + product.n_rows;
+#pragma unroll 1
     for (; product.first_row < end; product.first_row += product.n_rows) {
-        product.n_rows = smaller((uint32_t)DOT_ROWS, end - product.first_row);
-        multiply_dots<Part>(product, product_input(rows, product.first_row, product.n_rows), shared);
+        product.n_rows = smaller(at_once, end - product.first_row);
+        multiply(product, product_input(rows, product.first_row, product.n_rows));
     }
 }
 
-template <class Part>
+// Rows of quants for tensor cores.
+template <class Part, uint32_t TILES>
+FORCE_INLINE_DEVICE void multiply_quants(const Product& product, const QuantizedRows& rows, const ProductShared& shared) {
+    for_some_rows(product, rows, 8 * TILES, [&](const Product& some, const ProductInput& input) {
+        multiply_tiles<Part, TensorWork<Part, TILES>>(some, input, shared);
+    });
+}
+
+// No more than MOST_TILES times 8 rows of activations at once.
+template <class Part, uint32_t MOST_TILES>
 FORCE_INLINE_DEVICE void multiply_few_rows(const Product& product, const QuantizedRows& rows, const ProductShared& shared) {
     if (product.n_rows == 0) return;
-    [[maybe_unused]] const ProductInput input = product_input(rows, product.first_row, product.n_rows);
     if constexpr (!Part::IS_FLOATS) {
-        if (product.n_rows <= DOT_ROWS) return multiply_dots<Part>(product, input, shared);
-        return multiply_tiles<Part, TensorWork<Part>>(product, input, shared);
+        if (product.n_rows <= DOT_ROWS) {
+            multiply_dots<Part>(product, product_input(rows, product.first_row, product.n_rows), shared);
+        } else if (product.n_rows <= 8 || MOST_TILES == 1) {
+            multiply_quants<Part, 1>(product, rows, shared);
+        } else {
+            multiply_quants<Part, MOST_TILES>(product, rows, shared);
+        }
     } else {
 #ifdef HAS_MMA
         const bool is_aligned = (product.n_columns | rows.width) % 8 == 0 && product.row_bytes % 16 == 0;
         if (product.n_rows > DOT_ROWS && is_aligned) {
-            return multiply_tiles<Part, FloatTensorWork<Part>>(product, input, shared);
+            return for_some_rows(product, rows, 8, [&](const Product& some, const ProductInput& input) {
+                multiply_tiles<Part, FloatTensorWork<Part>>(some, input, shared);
+            });
         }
 #endif
-        multiply_floats<Part>(product, rows, shared);
+        // Rows that are not aligned, or that tensor cores do not have.
+        for_some_rows(product, rows, DOT_ROWS, [&](const Product& some, const ProductInput& input) {
+            multiply_dots<Part>(some, input, shared);
+        });
     }
 }
 
 template <class Part>
 FORCE_INLINE_DEVICE void product_kernel(const ProductArguments& arguments, const ProductShared& shared) {
     const Matrix& matrix = arguments.outputs[0].matrix;
-    multiply_few_rows<Part>({arguments.outputs, nullptr, 0, arguments.n_outputs, matrix.n_columns, (uint32_t)matrix.row_bytes,
+    multiply_few_rows<Part, Room<Part>::TILES>({arguments.outputs, nullptr, 0, arguments.n_outputs, matrix.n_columns, (uint32_t)matrix.row_bytes,
                              arguments.first_input, arguments.n_rows},
                             arguments.input, shared);
 }
@@ -698,14 +744,14 @@ FORCE_INLINE_DEVICE void expert_product_kernel(const ExpertProductArguments& arg
     if (block_y() >= *arguments.routes.n_tiles) return;
     const uint32_t* tile = arguments.routes.tiles + 3 * block_y();
     const Matrix& matrix = arguments.outputs[0].matrix;
-    multiply_few_rows<Part>({arguments.outputs, arguments.matrix_bytes, tile[0], arguments.n_outputs, matrix.n_columns,
+    multiply_few_rows<Part, 1>({arguments.outputs, arguments.matrix_bytes, tile[0], arguments.n_outputs, matrix.n_columns,
                              (uint32_t)matrix.row_bytes, tile[1], tile[2]},
                             arguments.input, shared);
 }
 
 #define SHARED_FOR_PRODUCT(Part) \
     SHARED(Uint4, stages, Room<Part>::LINES); \
-    SHARED(float, sums, 2 * PRODUCT_WARPS * WARP_SUMS); \
+    SHARED(float, sums, 2 * PRODUCT_WARPS * Room<Part>::SUMS); \
     SHARED(float, scales, 2 * PRODUCT_WARPS * Room<Part>::SCALES)
 
 #define PRODUCT_KERNELS(name, Part) \

@@ -181,7 +181,7 @@ struct ProductOutput {
     uint32_t first_row;  // the matrix's first row among those of all outputs of this launch
 };
 
-// Kernels `product_TYPE` (one per type family): out[r][i] = sum_j W[i][j] * x[r][j] for n_rows <= 8 rows.
+// Kernels `product_TYPE` (one per type family): out[r][i] = sum_j W[i][j] * x[r][j] for n_rows <= 16 rows.
 struct ProductArguments {
     ProductOutput outputs[MAX_OUTPUTS]; // all of the kernel's type, all of n_columns
     QuantizedRows input;

@@ -20,13 +20,17 @@ use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
 use crate::shapes;
 
 /// Rows that one launch of a product takes.
-const PRODUCT_ROWS: usize = 8;
+const PRODUCT_ROWS: usize = 16;
 /// With more rows, a matrix is unpacked and multiplied on the tensor cores. Measured on an H100.
 const MAX_FEW_ROWS: usize = 16;
-/// Elements of a matrix that are unpacked at a time.
+/// Elements of a matrix that are unpacked at a time. A quarter of them, which the card's cache could hold, halved the speed of
+/// 32 rows on an H200: products of few rows of weights do not fill the card.
 const UNPACKED_ELEMENTS: usize = 64 << 20;
 /// Rows of a sequence from which on attention goes over tiles of them.
 const PROMPT_ROWS: usize = 5;
+
+/// Query heads of a group that attention of few rows takes at once in half of a product of tensor cores.
+const NARROW_HEADS: usize = 8;
 
 /// All kernels, looked up once.
 pub(super) struct Kernels {
@@ -40,6 +44,8 @@ pub(super) struct Kernels {
     plan_routes: Kernel,
     spread: Kernel,
     attend_split: BTreeMap<(u32, usize), Kernel>,
+    /// For groups of more than [`NARROW_HEADS`] query heads.
+    attend_split_wide: BTreeMap<(u32, usize), Kernel>,
     merge_splits: Kernel,
     attend_prompt: BTreeMap<(u32, usize), Kernel>,
     convolve: Kernel,
@@ -76,6 +82,7 @@ impl Kernels {
             plan_routes: find("plan_routes")?,
             spread: find("spread")?,
             attend_split: by_format("attend_split", &shapes::SPLIT_WIDTHS)?,
+            attend_split_wide: by_format("attend_split_wide", &shapes::SPLIT_WIDTHS)?,
             merge_splits: find("merge_splits")?,
             attend_prompt: by_format("attend_prompt", &shapes::PROMPT_WIDTHS)?,
             convolve: find("convolve")?,
@@ -297,7 +304,9 @@ impl Program {
         }
         let width = shapes::width_for(geometry.head_dim, &shapes::SPLIT_WIDTHS);
         let shape = shapes::attend_split(n_rows, n_splits, &geometry);
-        self.launch(self.kernels.attend_split[&(format, width)], shape, &arguments)?;
+        let is_narrow = geometry.n_heads <= NARROW_HEADS * geometry.n_kv_heads;
+        let kernels = if is_narrow { &self.kernels.attend_split } else { &self.kernels.attend_split_wide };
+        self.launch(kernels[&(format, width)], shape, &arguments)?;
         if n_splits == 1 {
             return Ok(());
         }
