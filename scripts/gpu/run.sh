@@ -187,7 +187,7 @@ step_bandwidth() {
 }
 
 step_greedy() {
-    figures greedy --file crates/engine/tests/data/smollm2_greedy.json --hone "$hone" -- "${flags[@]}" --model "$built_in"
+    figures greedy --file crates/engine/tests/it/data/smollm2_greedy.json --hone "$hone" -- "${flags[@]}" --model "$built_in"
 }
 
 step_perplexity() {
