@@ -239,8 +239,8 @@ step_profile() {
     profiler=$(command -v ncu || ls -d /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)
     [ "$device" = cuda ] && [ -n "$profiler" ] || { echo '  there is no ncu, or no card' && return 0; }
     await "$models/7b.gguf" || return
-    limited "$profiler" --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum --csv --launch-skip 1200 \
-        --launch-count 640 "$hone" bench -m "$models/7b.gguf" "${flags[@]}" -r 1 -p 0 -n 8 >"$results/profile.csv" &&
+    limited "$profiler" --clock-control none --cache-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum \
+        --csv --launch-skip 1200 --launch-count 640 "$hone" bench -m "$models/7b.gguf" "${flags[@]}" -r 1 -p 0 -n 8 >"$results/profile.csv" &&
         figures profile --file "$results/profile.csv"
 }
 

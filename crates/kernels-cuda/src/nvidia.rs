@@ -285,7 +285,12 @@ unsafe impl Device for Nvidia {
         // SAFETY: the caller's promise; the driver copies configuration and arguments before it returns. Every kernel
         // waits for earlier ones before it reads what they write.
         unsafe {
-            sys::cuLaunchKernelEx(&raw const config, self.function(kernel), parameters.as_mut_ptr(), std::ptr::null_mut())
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                self.function(kernel),
+                parameters.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
         }
         .result()
         .map_err(failed)

@@ -13,8 +13,8 @@ use super::Program;
 use super::encoding::FewRows;
 use crate::arguments::{
     AttentionArguments, ConvolveArguments, DequantizeArguments, ExpertProductArguments, FewRowsArguments,
-    MAX_FEW_OPERATIONS, MAX_OUTPUTS, Operation, OutputAt, PlanArguments, ProductArguments, QuantizedAt, RecurArguments, RowsArguments, SET_ROUTED, SET_SELECTED, SET_TOKENS,
-    SpreadArguments, StatesArguments,
+    MAX_FEW_OPERATIONS, MAX_OUTPUTS, Operation, OutputAt, PlanArguments, ProductArguments, QuantizedAt, RecurArguments,
+    RowsArguments, SET_ROUTED, SET_SELECTED, SET_TOKENS, SpreadArguments, StatesArguments,
 };
 use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
 use crate::shapes;
@@ -29,6 +29,8 @@ const UNPACKED_ELEMENTS: usize = 64 << 20;
 /// Rows of a sequence from which on attention goes over tiles of them.
 const PROMPT_ROWS: usize = 5;
 
+/// Elements of a row that a thread keeps while it is normed: `MOST_KEPT` fours of the kernels.
+const MAX_KEPT: u32 = 16;
 /// Query heads of a group that attention of few rows takes at once in half of a product of tensor cores.
 const NARROW_HEADS: usize = 8;
 
@@ -139,11 +141,12 @@ impl Program {
         let threads = width.div_ceil(4).next_power_of_two().clamp(64, most) as u32;
         let shape = Shape { grid: [n_rows, n_slices, 1], threads, shared: 0 };
         match &operations.few {
-            // A thread keeps so many elements of a row.
-            Some((FewRows::Norm, few)) if few.iter().all(|one| one.a.width <= 4 * 4 * threads) => {
+            Some((FewRows::Norm, few)) if few.iter().all(|one| one.a.width <= MAX_KEPT * threads) => {
                 self.launch(self.kernels.norm_rows, shape, &few_rows(&arguments, few))
             }
-            Some((FewRows::Quantize, few)) => self.launch(self.kernels.quantize_rows, shape, &few_rows(&arguments, few)),
+            Some((FewRows::Quantize, few)) => {
+                self.launch(self.kernels.quantize_rows, shape, &few_rows(&arguments, few))
+            }
             Some((FewRows::Heads, few)) => self.launch(self.kernels.head_rows, shape, &few_rows(&arguments, few)),
             _ => self.launch(self.kernels.rows, shape, &arguments),
         }
