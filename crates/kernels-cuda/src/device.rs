@@ -108,15 +108,6 @@ pub(crate) unsafe trait Device: Send + Sync {
     /// The bytes are the kernel's arguments, and every address in them is valid for what the kernel does with it.
     unsafe fn launch(&self, kernel: Kernel, shape: Shape, arguments: &[u8]) -> Result<(), DeviceError>;
 
-    /// From here until [`Device::end_beside`], launches may overlap with those from there until [`Device::join`].
-    fn begin_beside(&self) -> Result<(), DeviceError>;
-
-    /// See [`Device::begin_beside`].
-    fn end_beside(&self) -> Result<(), DeviceError>;
-
-    /// What comes after this waits for everything before it.
-    fn join(&self) -> Result<(), DeviceError>;
-
     /// # Safety
     /// The addresses are valid for the shapes.
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError>;

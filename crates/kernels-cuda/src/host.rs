@@ -126,18 +126,6 @@ unsafe impl Device for Host {
         Ok(())
     }
 
-    fn begin_beside(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn end_beside(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn join(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError> {
         let &Matmul { weights, input, to, to_stride, n_rows, n_out, n_columns, add } = matmul;
         // SAFETY: the caller's promise.

@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, sys};
 
 use crate::arguments::MatmulArguments;
 use crate::device::{Address, Device, DeviceError, Kernel, Matmul, Recording, Shape};
@@ -28,13 +27,6 @@ pub(crate) struct Nvidia {
     stream: Arc<CudaStream>,
     /// Where launches are recorded, apart from what other threads upload meanwhile.
     recorder: Arc<CudaStream>,
-    /// For launches beside others, and what they and the others wait for.
-    side: Arc<CudaStream>,
-    forked: CudaEvent,
-    joined: CudaEvent,
-    is_beside: AtomicBool,
-    /// Whether the next launch waits for two streams.
-    is_joined: AtomicBool,
     /// Whether kernels may start while the one before them still runs.
     starts_early: bool,
     /// The thread that records.
@@ -85,19 +77,12 @@ impl Nvidia {
         })?;
         // Without it, our own kernel multiplies, and gives the same.
         let blas = Self::open_blas(&stream).ok().map(Mutex::new);
-        let side = context.new_stream().map_err(unavailable)?;
-        let [forked, joined] = [context.new_event(None), context.new_event(None)];
         let starts_early = context.compute_capability().is_ok_and(|(major, _)| major >= 9);
         Ok(Nvidia {
             ordinal,
-            forked: forked.map_err(unavailable)?,
-            joined: joined.map_err(unavailable)?,
             context,
             stream,
             recorder,
-            side,
-            is_beside: AtomicBool::new(false),
-            is_joined: AtomicBool::new(false),
             starts_early,
             recording: Mutex::default(),
             module,
@@ -118,16 +103,11 @@ impl Nvidia {
         self.context.bind_to_thread().map_err(failed)
     }
 
-    /// The stream of this thread's launches, beside which others may be.
-    fn main_stream(&self) -> &Arc<CudaStream> {
+    /// The stream of this thread's launches.
+    fn launch_stream(&self) -> sys::CUstream {
         let recording = *self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recorded = recording == Some(std::thread::current().id());
-        if is_recorded { &self.recorder } else { &self.stream }
-    }
-
-    fn launch_stream(&self) -> sys::CUstream {
-        let is_beside = self.is_beside.load(Ordering::Relaxed);
-        if is_beside { self.side.cu_stream() } else { self.main_stream().cu_stream() }
+        if is_recorded { self.recorder.cu_stream() } else { self.stream.cu_stream() }
     }
 
     fn function(&self, kernel: Kernel) -> sys::CUfunction {
@@ -197,7 +177,7 @@ unsafe impl Device for Nvidia {
 
     unsafe fn free(&self, address: Address, _n_bytes: usize) {
         // A card that is gone has no memory to give back.
-        if self.bind().is_ok() && self.stream.synchronize().is_ok() && self.side.synchronize().is_ok() {
+        if self.bind().is_ok() && self.stream.synchronize().is_ok() {
             // SAFETY: the caller's promise; nothing that was launched uses it any more.
             let _ = unsafe { result::free_sync(address) };
         }
@@ -266,9 +246,6 @@ unsafe impl Device for Nvidia {
         self.bind()?;
         let [x, y, z] = shape.grid.map(|n| n as u32);
         let mut parameters = [arguments.as_ptr() as *mut c_void];
-        let is_beside = self.is_beside.load(Ordering::Relaxed);
-        // What waits for another stream starts when that is done.
-        let is_joined = !is_beside && self.is_joined.swap(false, Ordering::Relaxed);
         let mut early = early_start();
         let config = sys::CUlaunchConfig {
             gridDimX: x,
@@ -280,7 +257,7 @@ unsafe impl Device for Nvidia {
             sharedMemBytes: shape.shared,
             hStream: self.launch_stream(),
             attrs: &raw mut early,
-            numAttrs: u32::from(self.starts_early && !is_beside && !is_joined),
+            numAttrs: u32::from(self.starts_early),
         };
         // SAFETY: the caller's promise; the driver copies configuration and arguments before it returns. Every kernel
         // waits for earlier ones before it reads what they write.
@@ -294,23 +271,6 @@ unsafe impl Device for Nvidia {
         }
         .result()
         .map_err(failed)
-    }
-
-    fn begin_beside(&self) -> Result<(), DeviceError> {
-        self.forked.record(self.main_stream()).map_err(failed)?;
-        self.side.wait(&self.forked).map_err(failed)?;
-        self.is_beside.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn end_beside(&self) -> Result<(), DeviceError> {
-        self.is_beside.store(false, Ordering::Relaxed);
-        self.joined.record(&self.side).map_err(failed)
-    }
-
-    fn join(&self) -> Result<(), DeviceError> {
-        self.is_joined.store(true, Ordering::Relaxed);
-        self.main_stream().wait(&self.joined).map_err(failed)
     }
 
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError> {

@@ -158,18 +158,9 @@ impl Program {
             return product.outputs.iter().try_for_each(|output| self.launch_large_product(product.input, output));
         }
         let groups = by_type(&product.outputs, |matrix| self.description.matrices[matrix.index()].tensor_type());
-        let Some((first, others)) = groups.split_first() else { return Ok(()) };
-        if others.is_empty() {
-            return self.launch_small_product(product.input, first.0, &first.1);
-        }
-        // A matrix of another type, which is often small, does not fill the card: it is multiplied beside the first.
-        self.device.0.begin_beside()?;
-        let mut launch = |(tensor_type, outputs): &(TensorType, Vec<&Output<MatrixId>>)| {
-            self.launch_small_product(product.input, *tensor_type, outputs)
-        };
-        let launched = others.iter().try_for_each(&mut launch);
-        self.device.0.end_beside()?;
-        launched.and_then(|()| launch(first)).and(self.device.0.join())
+        groups
+            .iter()
+            .try_for_each(|(tensor_type, outputs)| self.launch_small_product(product.input, *tensor_type, outputs))
     }
 
     /// A product of few rows with matrices of one type.
