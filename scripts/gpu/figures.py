@@ -165,9 +165,9 @@ def greedy(arguments):
         if not done:
             wrong.append(f"{case['question']!r}: no step was compared")
     unusual = sum(not gap < USUAL_DIFFERENCE for gap in differences)
-    print(f"  {len(differences)} steps, {unusual} differ by {USUAL_DIFFERENCE} or more, the largest by {max(differences):.3f}")
+    print(f"  {len(differences)} steps, {unusual} differ by {USUAL_DIFFERENCE} or more, the largest by {max(differences, default=math.inf):.3f}")
     print("".join(f"  WRONG: {line}\n" for line in wrong), end="")
-    add_rows(arguments, [one("hone", "built-in", "largest difference from llama.cpp's log-probabilities", "", max(differences))])
+    add_rows(arguments, [one("hone", "built-in", "largest difference from llama.cpp's log-probabilities", "", max(differences, default=math.inf))])
     sys.exit(bool(wrong) or unusual * 20 >= len(differences))
 
 

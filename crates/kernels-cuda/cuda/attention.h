@@ -614,10 +614,10 @@ DEVICE void attend_split_of(const AttentionArguments &arguments, const SplitShar
     SplitShared name = {results, reinterpret_cast<float *>(results), scores, largest, sums}
 
 // Kernels `attend_split_FORMAT_WIDTH`: grid (n_kv_heads, n_rows, n_splits), SPLIT_THREADS threads. Width 64 is for head_dim <=
-// 64, 128 for all other, up to 512. Blocks with nothing to do write only the largest score and the sum of an empty result (a context
-// in one part is never empty). What a context in one part gives is written to its place; what several parts leave is merged by `merge_splits`. (That the last block
-// merges it was tried: waiting for the others' results took longer than a launch.)
-// Of the `wide` ones, a group has more than 8 query heads.
+// 64, 128 for all other, up to 512; the `wide` ones are for groups of more than 8 query heads. Blocks with nothing to do write only
+// the largest score and the sum of an empty result (a context in one part is never empty). What a context in one part gives is
+// written to its place; what several parts leave is merged by `merge_splits`. (That the last block merges it was tried: waiting for
+// the others' results took longer than a launch.)
 #define SPLIT_KERNEL(name, width, is_quantized, is_wide, min_blocks) \
     KERNEL_THAT_WAITS(attend_split_##name##_##width, AttentionArguments, SPLIT_THREADS, min_blocks) { \
         let_later_start(); \

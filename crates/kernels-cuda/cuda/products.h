@@ -286,7 +286,9 @@ struct TensorWork {
 #pragma unroll
         for (uint32_t tile = 0; tile < TILES; tile++) prepare_scales(input, chunk, scales, 8 * tile + lane() / 4);
 #pragma unroll
-        for (uint32_t i = 0; i < AHEAD * GROUPS; i++) load_quants(input, chunk, i / GROUPS, i % GROUPS, quants[i / GROUPS][i % GROUPS]);
+        for (uint32_t i = 0; i < AHEAD * GROUPS; i++) {
+            load_quants(input, chunk, i / GROUPS, i % GROUPS, quants[i / GROUPS][i % GROUPS]);
+        }
     }
 
     // A group of row q of a tile of activations; zeros where there is none.
@@ -734,9 +736,9 @@ FORCE_INLINE_DEVICE void multiply_few_rows(const Product& product, const Quantiz
 template <class Part>
 FORCE_INLINE_DEVICE void product_kernel(const ProductArguments& arguments, const ProductShared& shared) {
     const Matrix& matrix = arguments.outputs[0].matrix;
-    multiply_few_rows<Part, Room<Part>::TILES>({arguments.outputs, nullptr, 0, arguments.n_outputs, matrix.n_columns, (uint32_t)matrix.row_bytes,
-                             arguments.first_input, arguments.n_rows},
-                            arguments.input, shared);
+    const Product product = {
+        arguments.outputs, nullptr, 0, arguments.n_outputs, matrix.n_columns, (uint32_t)matrix.row_bytes, 0, arguments.n_rows};
+    multiply_few_rows<Part, Room<Part>::TILES>(product, arguments.input, shared);
 }
 
 template <class Part>

@@ -881,6 +881,7 @@ KERNEL_THAT_WAITS(rows, RowsArguments, 1024, 1) {
     RowPlace place = place_of_block(arguments);
     // The last warp, as it is the most likely one to have nothing else to do.
     bool is_finder = warp() == n_threads() / 32 - 1;
+    if (arguments.n_operations == 0) wait_for_earlier();
     for (uint32_t first = 0; first < arguments.n_operations; first += OPERATIONS_AT_ONCE) {
         uint32_t n = smaller(arguments.n_operations - first, (uint32_t)OPERATIONS_AT_ONCE);
         if (first > 0) sync_block();

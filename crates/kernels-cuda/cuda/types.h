@@ -188,7 +188,7 @@ struct ProductArguments {
     uint32_t n_outputs;
     uint32_t n_out;       // rows of all matrices together
     uint32_t n_rows;
-    uint32_t first_input; // the first row of input that is read, and of the outputs that is written
+    uint32_t reserved;
 };
 
 // Kernel `dequantize`: rows [first_row, first_row + n_rows) of a matrix as bf16, [n_rows][n_columns].

@@ -134,7 +134,7 @@ arguments! {
         n_outputs: u32,
         n_out: u32,
         n_rows: u32,
-        first_input: u32,
+        reserved: u32,
     }
     DequantizeArguments {
         matrix: MatrixAt,

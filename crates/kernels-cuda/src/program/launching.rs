@@ -19,16 +19,14 @@ use crate::arguments::{
 use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
 use crate::shapes;
 
-/// Rows that one launch of a product takes.
-const PRODUCT_ROWS: usize = 16;
-/// With more rows, a matrix is unpacked and multiplied on the tensor cores. Measured on an H100.
+/// Rows that one launch of a product takes. With more, a matrix is unpacked and multiplied on the tensor cores. Measured on
+/// an H100.
 const MAX_FEW_ROWS: usize = 16;
-/// Elements of a matrix that are unpacked at a time. A quarter of them, which the card's cache could hold, halved the speed of
-/// 32 rows on an H200: products of few rows of weights do not fill the card.
+/// Elements of a matrix that are unpacked at a time. With a quarter of them, which the card's cache could hold, 32 rows took
+/// half as long again on an H200: products of few rows of weights do not fill the card.
 const UNPACKED_ELEMENTS: usize = 64 << 20;
 /// Rows of a sequence from which on attention goes over tiles of them.
 const PROMPT_ROWS: usize = 5;
-
 /// Elements of a row that a thread keeps while it is normed: `MOST_KEPT` fours of the kernels.
 const MAX_KEPT: u32 = 16;
 /// Query heads of a group that attention of few rows takes at once in half of a product of tensor cores.
@@ -170,15 +168,12 @@ impl Program {
         tensor_type: TensorType,
         outputs: &[&Output<MatrixId>],
     ) -> Result<(), DeviceError> {
-        let n_rows = self.n_rows(input.set());
+        let n_rows = self.n_rows(input.set()) as u32;
         let input = self.quantized[input.index()].at();
         let (outputs, n_outputs, n_out) = self.outputs_at(outputs);
-        for first in (0..n_rows).step_by(PRODUCT_ROWS) {
-            let n_rows = PRODUCT_ROWS.min(n_rows - first) as u32;
-            let arguments = ProductArguments { outputs, input, n_outputs, n_out, n_rows, first_input: first as u32 };
-            self.launch(self.kernels.products[&tensor_type], shapes::product(n_out as usize, 1), &arguments)?;
-        }
-        Ok(())
+        let arguments = ProductArguments { outputs, input, n_outputs, n_out, n_rows, reserved: 0 };
+        let n_tiles = usize::from(n_rows > 0);
+        self.launch(self.kernels.products[&tensor_type], shapes::product(n_out as usize, n_tiles), &arguments)
     }
 
     fn outputs_at(&self, outputs: &[&Output<MatrixId>]) -> ([OutputAt; MAX_OUTPUTS], u32, u32) {
@@ -288,7 +283,9 @@ impl Program {
             window: u32::try_from(window).unwrap_or(u32::MAX),
             n_splits: n_splits as u32,
             reserved: 0,
-            quantized: quantized.map_or_else(QuantizedAt::default, |rows| self.quantized[rows.index()].at()),
+            quantized: quantized
+                .filter(|_| !is_prompt)
+                .map_or_else(QuantizedAt::default, |rows| self.quantized[rows.index()].at()),
         };
         let format = arguments.kv.format;
         if is_prompt {

@@ -1,9 +1,10 @@
 //! Attention over a cache, with all that comes before it: norms of heads, rotations, and writing keys and values.
 
 use hone_kernels::step::{
-    AttentionOptions, Part, ProgramBuilder, RopePairs, RowOperation, RowSet, Rows, Sequence, WeightMatrix,
+    AttentionOptions, Part, ProductOutput, ProgramBuilder, RopePairs, RowOperation, RowSet, Rows, Sequence,
+    WeightMatrix,
 };
-use hone_kernels::{KvFormat, Window};
+use hone_kernels::{ActivationBits, KvFormat, TensorType, Window};
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, texts};
 
@@ -14,6 +15,9 @@ const PROMPT_TOLERANCE: f32 = 3e-3;
 /// Attention of single tokens is nearly as precise as floats: 1e-6. But keys are rotated on both sides before the cache
 /// rounds them, so that one of them may become the next half or quant.
 const TOLERANCE: f32 = 2e-4;
+
+/// A product of the results rounds them to 8 bits on the device, or to those of bfloat16.
+const PROJECTED_TOLERANCE: f32 = 3e-2;
 
 struct Attention {
     format: KvFormat,
@@ -28,6 +32,8 @@ struct Attention {
     sinks: Option<Vec<f32>>,
     norm: Option<Vec<f32>>,
     table: Tensor,
+    /// What the results are multiplied with.
+    projection: Option<Tensor>,
 }
 
 impl Attention {
@@ -54,6 +60,20 @@ impl Attention {
             sinks: random.is_lucky().then(|| random.floats(group * n_kv_heads, 2.0)),
             norm: random.is_lucky().then(|| random.floats(head_dim, 1.5)),
             table: Tensor::of_floats(width, &random.floats(VOCAB_SIZE * width, 1.5)),
+            projection: None,
+        }
+    }
+
+    /// The same with a group of so many heads, and a product of the results.
+    fn projected(self, random: &mut Random, group: usize, tensor_type: TensorType) -> Self {
+        let n_heads = group * self.n_kv_heads;
+        let width = (n_heads + 2 * self.n_kv_heads) * self.head_dim;
+        Attention {
+            group,
+            sinks: self.sinks.is_some().then(|| random.floats(n_heads, 2.0)),
+            table: Tensor::of_floats(width, &random.floats(VOCAB_SIZE * width, 1.5)),
+            projection: Some(Tensor::random(random, tensor_type, 40, n_heads * self.head_dim)),
+            ..self
         }
     }
 
@@ -109,8 +129,22 @@ impl Recipe for Attention {
         let (soft_cap, window, scale) = (self.soft_cap, self.window, 1.0 / (self.head_dim as f32).sqrt());
         let to = attended.all();
         builder.attention(&AttentionOptions { layer, queries: from, to, scale, soft_cap, window, sinks });
-        if self.attends_from_selected { attended } else { select(builder, attended) }
+        let results = match &self.projection {
+            Some(projection) => project(loader, builder, attended, projection),
+            None => attended,
+        };
+        if self.attends_from_selected { results } else { select(builder, results) }
     }
+}
+
+/// A product of these rows, and of nothing else that is made of them.
+fn project<L: Loader>(loader: &L, builder: &mut ProgramBuilder<L::Matrix>, rows: Rows, projection: &Tensor) -> Rows {
+    let input = builder.quantized(rows.set(), rows.width(), ActivationBits::Sixteen);
+    builder.for_each_row(rows.set(), vec![RowOperation::Quantize { from: rows.all(), to: input }]);
+    let to = builder.rows(rows.set(), projection.n_rows);
+    let matrix = builder.matrix(loader.matrix(projection));
+    builder.product(input, &[ProductOutput { matrix, to: to.all(), add: false }]);
+    to
 }
 
 /// How many tokens each of some sequences gets: single ones, a few, a prompt beside single ones, or anything.
@@ -160,6 +194,26 @@ fn attention_of_random_shapes_is_that_of_the_processor_at_every_step() {
             for n_steps in [3, 5] {
                 let shape = Attention::random(&mut random, head_dim, format);
                 check_steps(&mut random, &shape, n_steps);
+            }
+        }
+    }
+}
+
+/// Attention writes its results in the form that a product reads, if nothing else is done with them: in one part or in
+/// several, of heads that are whole groups of elements or not, and of more heads than a product of tensor cores has rows.
+#[test]
+fn results_are_multiplied_as_on_the_processor() {
+    let mut random = Random::new(3);
+    for head_dim in [8, 64, 80, 96, 128, 256] {
+        for (group, tensor_type) in [(4, TensorType::Q8_0), (12, TensorType::F16), (19, TensorType::Q8_0)] {
+            let shape = Attention::random(&mut random, head_dim, KvFormat::F16);
+            let shape = Attention { n_kv_heads: 4, window: None, ..shape }.projected(&mut random, group, tensor_type);
+            let mut twins = Twins::new(&shape);
+            let mut texts = texts(&mut random, 3, 400);
+            for (step, sizes) in [[200, 3, 1], [1, 1, 1], [1, 4, 2], [60, 1, 1], [1, 1, 1]].iter().enumerate() {
+                let sequences = texts.iter_mut().zip(sizes).map(|(text, size)| text.advance(*size));
+                let sequences: Vec<Sequence<'_>> = sequences.collect();
+                twins.check(&sequences, PROJECTED_TOLERANCE, &format!("step {step} with {}", shape.name()));
             }
         }
     }
