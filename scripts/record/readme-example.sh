@@ -12,6 +12,6 @@ export HONE_HOME HONE_OFFLINE=1
 trap 'rm -rf "$HONE_HOME"' EXIT
 "$hone" pull "$(scripts/lib/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf" --name smollm2:135m >/dev/null 2>&1
 for question in 'In which city is the Eiffel Tower?' 'What is 17 times 23?'; do
-    printf '$ hone chat "%s" --grade --seed 2\n' "$question"
-    "$hone" chat "$question" --grade --seed 2 --memory off 2>&1
+    printf '$ hone chat "%s" --grade --seed 5\n' "$question"
+    "$hone" chat "$question" --grade --seed 5 --memory off 2>&1
 done
