@@ -76,6 +76,8 @@ pub(crate) struct Answering {
     durability: Option<Arc<Durability>>,
     /// The whole answer, until memory has it.
     held: Option<Held>,
+    /// Memory has the answer. It may say so before the answer itself arrives here.
+    is_stored: bool,
     /// Ready once the server ends what is in progress.
     end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     _room: OwnedSemaphorePermit,
@@ -94,7 +96,16 @@ impl Answering {
         let exchange = asker.ask(SessionId::fresh(), query);
         let end = Box::pin(shared.end_of_answers());
         let durability = shared.parts.memory.is_some().then(|| Arc::clone(&shared.durability));
-        Ok(Answering { asker: Some(asker), exchange, prompt: None, durability, held: None, end, _room: room })
+        Ok(Answering {
+            asker: Some(asker),
+            exchange,
+            prompt: None,
+            durability,
+            held: None,
+            is_stored: false,
+            end,
+            _room: room,
+        })
     }
 
     /// The question's id.
@@ -133,7 +144,8 @@ impl Answering {
                 let reason = asker.too_slow().to_string();
                 return Poll::Ready(Piece::Failed(ApiError::new(axum::http::StatusCode::REQUEST_TIMEOUT, reason)));
             };
-            if self.held.is_some() && says_remembered(&envelope, self.exchange.id()) {
+            self.is_stored |= says_remembered(&envelope, self.exchange.id());
+            if self.held.is_some() && self.is_stored {
                 return Poll::Ready(self.answered(true));
             }
             let piece = match self.exchange.take(&envelope) {
@@ -147,12 +159,15 @@ impl Answering {
                     continue;
                 }
                 ExchangeChange::Answered(RespondentId::A, response) => match &self.durability {
-                    Some(durability) if is_remembered(response) => {
+                    Some(durability) if is_remembered(response) && !self.is_stored => {
                         let patience = Box::pin(tokio::time::sleep(durability.patience()));
                         self.held = Some(Held { response: Box::new(response.clone()), patience });
                         continue;
                     }
-                    _ => Piece::Answered(Box::new(Answered { response: response.clone(), is_kept: true })),
+                    durability => {
+                        durability.iter().filter(|_| self.is_stored).for_each(|durability| durability.note(true));
+                        Piece::Answered(Box::new(Answered { response: response.clone(), is_kept: true }))
+                    }
                 },
                 ExchangeChange::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
                 _ => continue,
@@ -246,7 +261,7 @@ impl Durability {
 }
 
 /// Whether a message says that the answer to a question is durable.
-fn says_remembered(envelope: &Envelope, id: QueryId) -> bool {
+pub(crate) fn says_remembered(envelope: &Envelope, id: QueryId) -> bool {
     matches!(envelope.payload, Payload::MemoryStored(_)) && envelope.query_id == Some(id)
 }
 

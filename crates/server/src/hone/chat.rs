@@ -26,6 +26,7 @@ use super::blocking;
 use super::conversations::{exchange_json, recalled};
 use super::sessions::{Session, Turn};
 use super::shapes::HoneStopped;
+use crate::answering::says_remembered;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
@@ -229,7 +230,7 @@ impl Talk {
         let mut exchange = asker.ask(session, query);
         let id = exchange.id();
         page.tell(json!({"type": "begun", "conversation": self.turn.name(), "query_id": id})).await;
-        let mut answer = Drawn::default();
+        let (mut answer, mut is_stored) = (Drawn::default(), false);
         loop {
             let envelope = tokio::select! {
                 envelope = poll_fn(|context| asker.poll_heard(context)) => envelope,
@@ -246,13 +247,15 @@ impl Talk {
             let Some(envelope) = envelope else {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
+            // Memory may say that it has the answer before the answer arrives here.
+            is_stored |= says_remembered(&envelope, id);
             if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, page).await {
                 self.recalled =
                     exchange.recalls().iter().flat_map(|recall| &recall.engrams).map(|it| it.query_id).collect();
                 if let Ending::Answered(id, response, is_kept) = &mut ending
                     && self.shared.parts.memory.is_some()
                 {
-                    *is_kept = self.shared.durability.of_heard(asker, *id, response).await;
+                    *is_kept = is_stored || self.shared.durability.of_heard(asker, *id, response).await;
                 }
                 return ending;
             }
