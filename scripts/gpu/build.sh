@@ -70,15 +70,15 @@ pack() {
 
 # Divides the model, so that every call is full.
 divide() {
-    local room first size part=1 done=0
+    local room first size part=1 written=0
     room=$((limit * 1048576 - $(repository_bytes)))
     # The manifest is still to come.
     first=$((room - $(bytes_of program) - 4096)) size=$(stat -c %s $output/model.xz)
-    while [ "$done" -lt "$size" ]; do
+    while [ "$written" -lt "$size" ]; do
         mkdir -p $output/model-$part
         dd if=$output/model.xz of=$output/model-$part/model.$part bs=1M iflag=skip_bytes,count_bytes status=none \
-            skip="$done" count=$((part == 1 ? first : room))
-        done=$((done + $(bytes_of model-$part)))
+            skip="$written" count=$((part == 1 ? first : room))
+        written=$((written + $(bytes_of model-$part)))
         say "call $part: $output/model-$part $(mebibytes "$(bytes_of model-$part)")"
         n_parts=$part part=$((part + 1))
     done

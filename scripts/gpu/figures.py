@@ -164,10 +164,10 @@ def greedy(arguments):
                 break
         if not done:
             wrong.append(f"{case['question']!r}: no step was compared")
-    unusual = sum(not gap < USUAL_DIFFERENCE for gap in differences)
-    print(f"  {len(differences)} steps, {unusual} differ by {USUAL_DIFFERENCE} or more, the largest by {max(differences, default=math.inf):.3f}")
+    unusual, largest = sum(not gap < USUAL_DIFFERENCE for gap in differences), max(differences, default=math.inf)
+    print(f"  {len(differences)} steps, {unusual} differ by {USUAL_DIFFERENCE} or more, the largest by {largest:.3f}")
     print("".join(f"  WRONG: {line}\n" for line in wrong), end="")
-    add_rows(arguments, [one("hone", "built-in", "largest difference from llama.cpp's log-probabilities", "", max(differences, default=math.inf))])
+    add_rows(arguments, [one("hone", "built-in", "largest difference from llama.cpp's log-probabilities", "", largest)])
     sys.exit(bool(wrong) or unusual * 20 >= len(differences))
 
 
