@@ -6,7 +6,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 
-use super::message::{Head, stop_reason, total};
+use super::message::{Head, call_block, stop_reason, text_block, total};
 use crate::answering::{Answered, Answering, Piece, note_kept};
 use crate::error::{ApiError, request_id};
 use crate::streams::first_piece;
@@ -83,13 +83,18 @@ impl Events {
     fn end(&mut self, Answered { response, is_kept }: &Answered) {
         self.blocks.close();
         for (id, call) in self.head.calls(response) {
-            let block = json!({"type": "tool_use", "id": id, "name": call.name, "input": {}});
+            let block = call_block(&id, &call.name, &json!({}));
             let delta = json!({"type": "input_json_delta", "partial_json": call.arguments.to_string()});
             self.blocks.start(block);
             self.blocks.add(delta);
             self.blocks.stop();
         }
-        let delta = json!({"stop_reason": stop_reason(response), "stop_sequence": response.stopped_by});
+        let delta = json!({
+            "stop_reason": stop_reason(response),
+            "stop_sequence": response.stopped_by,
+            "stop_details": null,
+            "container": null,
+        });
         let mut end = json!({"type": "message_delta", "delta": delta, "usage": total(&response.timings)});
         note_kept(&mut end, *is_kept);
         self.blocks.waiting.extend([end, json!({"type": "message_stop"})]);
@@ -133,7 +138,7 @@ impl Kind {
     fn empty(self) -> Value {
         match self {
             Kind::Thinking => json!({"type": "thinking", "thinking": "", "signature": ""}),
-            Kind::Text => json!({"type": "text", "text": ""}),
+            Kind::Text => text_block(""),
         }
     }
 

@@ -24,6 +24,8 @@ impl Head {
             "content": [],
             "stop_reason": null,
             "stop_sequence": null,
+            "stop_details": null,
+            "container": null,
             "usage": usage(prompt, 0),
         })
     }
@@ -35,12 +37,9 @@ impl Head {
             content.push(json!({"type": "thinking", "thinking": response.thinking, "signature": ""}));
         }
         if !response.answer.is_empty() {
-            content.push(json!({"type": "text", "text": response.answer}));
+            content.push(text_block(&response.answer));
         }
-        content.extend(
-            self.calls(response)
-                .map(|(id, call)| json!({"type": "tool_use", "id": id, "name": call.name, "input": call.arguments})),
-        );
+        content.extend(self.calls(response).map(|(id, call)| call_block(&id, &call.name, &call.arguments)));
         let mut message = self.begun(PromptTokens::default());
         message["content"] = Value::Array(content);
         message["stop_reason"] = json!(stop_reason(response));
@@ -55,6 +54,16 @@ impl Head {
         let calls = response.tool_calls.iter().take(self.most_calls).enumerate();
         calls.map(move |(index, call)| (format!("toolu_{id}_{index}"), call))
     }
+}
+
+/// A block of text. The keys that are always null stand in every block that the API sends, and its clients check them.
+pub(super) fn text_block(text: &str) -> Value {
+    json!({"type": "text", "text": text, "citations": null})
+}
+
+/// A block that calls a tool.
+pub(super) fn call_block(id: &str, name: &str, input: &Value) -> Value {
+    json!({"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}})
 }
 
 /// Why an answer ended.
@@ -78,8 +87,13 @@ pub(super) fn total(timings: &Timings) -> Value {
 fn usage(prompt: PromptTokens, output_tokens: usize) -> Value {
     json!({
         "input_tokens": prompt.total.saturating_sub(prompt.cached),
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": prompt.cached,
         "output_tokens": output_tokens,
+        "output_tokens_details": null,
+        "server_tool_use": null,
+        "inference_geo": null,
+        "service_tier": "standard",
     })
 }

@@ -77,7 +77,7 @@ impl Form for Chat {
 
     fn choice(&self, index: usize, whole: &Whole) -> Value {
         let Whole { answered: Answered { response, .. }, logprobs } = whole;
-        let mut message = json!({"role": "assistant", "content": response.answer, "refusal": null});
+        let mut message = json!({"role": "assistant", "content": response.answer, "refusal": null, "annotations": []});
         if !response.thinking.is_empty() {
             message["reasoning_content"] = json!(response.thinking);
         }

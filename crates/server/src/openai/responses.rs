@@ -47,6 +47,20 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(show, delete))
         .routes(routes!(cancel))
         .routes(routes!(input_items))
+        .routes(routes!(compact))
+}
+
+/// Refused: clients that find no compaction here do it themselves.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/compact",
+    tag = "OpenAI",
+    request_body = EmptyBody,
+    responses((status = NOT_FOUND))
+)]
+async fn compact() -> ApiError {
+    let reason = "conversations are not compacted here: send the turns, or a summary of them";
+    ApiError::new(StatusCode::NOT_FOUND, reason)
 }
 
 /// Answers a request.

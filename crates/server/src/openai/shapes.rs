@@ -81,7 +81,12 @@ fn chat_choice() -> Value {
     let function = object([("name", text()), ("arguments", text())], []);
     let call = [("index", whole()), ("id", text()), ("type", one_of(&["function"])), ("function", function)];
     let message = object(
-        [("role", one_of(&["assistant"])), ("content", nullable(text())), ("refusal", nothing())],
+        [
+            ("role", one_of(&["assistant"])),
+            ("content", nullable(text())),
+            ("refusal", nothing()),
+            ("annotations", list(nothing())),
+        ],
         [("reasoning_content", text()), ("tool_calls", list(object(call, [])))],
     );
     let token = [("token", text()), ("logprob", number()), ("bytes", nullable(list(whole())))];

@@ -45,13 +45,17 @@ fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text, "citations": null})
+}
+
 #[test]
 fn a_message_is_answered_whole() {
     let stage = Stage::start(settings(), echo);
     let (status, message) = stage.post(PATH, &ask("how are you"));
     assert_eq!((status, &message["type"], &message["role"]), (200, &json!("message"), &json!("assistant")));
     assert!(message["id"].as_str().unwrap().starts_with("msg_"), "{message}");
-    assert_eq!(message["content"], json!([{"type": "text", "text": "how are you"}]));
+    assert_eq!(message["content"], json!([text("how are you")]));
     assert_eq!((&message["stop_reason"], &message["stop_sequence"]), (&json!("end_turn"), &Value::Null));
     assert_eq!((&message["usage"]["input_tokens"], &message["usage"]["output_tokens"]), (&json!(1), &json!(3)));
 }
@@ -80,13 +84,14 @@ fn a_message_is_streamed_in_the_order_of_the_api() {
     );
     assert_eq!(events[1]["content_block"], json!({"type": "thinking", "thinking": "", "signature": ""}));
     assert_eq!(events[2]["delta"], json!({"type": "thinking_delta", "thinking": "Well"}));
-    assert_eq!((&events[5]["index"], &events[5]["content_block"]), (&json!(1), &json!({"type": "text", "text": ""})));
+    assert_eq!((&events[5]["index"], &events[5]["content_block"]), (&json!(1), &text("")));
     assert_eq!(events[6]["delta"], json!({"type": "text_delta", "text": "Fine, "}));
-    assert_eq!(events[9]["delta"], json!({"stop_reason": "end_turn", "stop_sequence": null}));
+    let delta = json!({"stop_reason": "end_turn", "stop_sequence": null, "stop_details": null, "container": null});
+    assert_eq!(events[9]["delta"], delta);
     assert_eq!(events[9]["usage"]["output_tokens"], 6);
     let (_, whole) = stage.post(PATH, &ask("how are you"));
     let thinking = json!({"type": "thinking", "thinking": "Well.", "signature": ""});
-    assert_eq!(whole["content"], json!([thinking, {"type": "text", "text": "Fine, thanks"}]));
+    assert_eq!(whole["content"], json!([thinking, text("Fine, thanks")]));
 }
 
 /// The model calls the client's tool, and is told in the next request what came of it.
@@ -102,7 +107,7 @@ fn a_tool_is_called_and_its_result_is_told() {
     assert_eq!(message["stop_reason"], "tool_use", "{message}");
     let called = &message["content"][1];
     assert_eq!((&called["type"], &called["name"]), (&json!("tool_use"), &json!("clock")));
-    assert_eq!(called["input"], json!({"zone": "UTC"}));
+    assert_eq!((&called["input"], &called["caller"]), (&json!({"zone": "UTC"}), &json!({"type": "direct"})));
     assert!(called["id"].as_str().unwrap().starts_with("toolu_"), "{called}");
 
     let events = events(&stage, &body);
@@ -117,7 +122,7 @@ fn a_tool_is_called_and_its_result_is_told() {
     turns.push(json!({"role": "assistant", "content": message["content"]}));
     turns.push(json!({"role": "user", "content": [result]}));
     let (_, answer) = stage.post(PATH, &body);
-    assert_eq!(answer["content"], json!([{"type": "text", "text": "It is noon."}]));
+    assert_eq!(answer["content"], json!([text("It is noon.")]));
     let requests = stage.model.requests();
     let Prompt::Chat(messages) = &requests.last().unwrap().prompt else { panic!("no conversation") };
     assert_eq!((messages[1].content.as_str(), messages[1].tool_calls[0].name.as_str()), ("Let me see. ", "clock"));

@@ -180,6 +180,15 @@ fn what_is_not_kept_cannot_be_asked_for() {
     assert_eq!((status, &error["error"]["code"]), (400, &json!("previous_response_not_found")), "{error}");
 }
 
+/// Its clients do it themselves then, and take 404 for that.
+#[test]
+fn compaction_is_not_offered() {
+    let stage = Stage::start(settings(), echo);
+    let (status, error) = stage.post(&format!("{PATH}/compact"), &ask(json!("x")));
+    assert_eq!(status, 404, "{error}");
+    assert!(error["error"]["message"].as_str().unwrap().contains("not compacted here"), "{error}");
+}
+
 #[test]
 fn an_id_never_becomes_a_path() {
     let stage = Stage::start(settings(), echo);
