@@ -11,6 +11,7 @@ mod commands;
 mod conversations;
 mod critic;
 mod critique;
+mod decide;
 mod engine;
 mod jury;
 mod mcp;

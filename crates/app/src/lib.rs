@@ -9,6 +9,7 @@ mod app;
 pub mod authoring;
 pub mod config;
 pub mod conversations;
+pub mod decisions;
 pub mod describe;
 mod embedder;
 pub mod evaluation;

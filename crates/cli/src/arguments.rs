@@ -9,6 +9,7 @@ mod bench;
 mod conversations;
 mod critic;
 mod critique;
+mod decide;
 mod embed;
 mod generate;
 mod judge;
@@ -40,6 +41,7 @@ pub(crate) use critic::{
     CriticReviewArguments, CriticStatsArguments, CriticVetArguments, IntentionArguments,
 };
 pub(crate) use critique::CritiqueArguments;
+pub(crate) use decide::DecideArguments;
 pub(crate) use embed::EmbedArguments;
 pub(crate) use generate::{GenerateArguments, PerplexityArguments, TokenizeArguments};
 pub(crate) use judge::{
@@ -114,6 +116,8 @@ pub(crate) enum Command {
     Generate(GenerateArguments),
     /// Convert texts to vectors whose cosine says how alike they are in meaning
     Embed(EmbedArguments),
+    /// Answer questions about a text with probabilities, without generating any
+    Decide(DecideArguments),
     /// Convert the text on stdin to token ids, or back
     Tokenize(TokenizeArguments),
     /// Measure how well a model predicts a text
@@ -197,6 +201,7 @@ impl Command {
                     | Command::Mcp(_)
                     | Command::Generate(_)
                     | Command::Embed(_)
+                    | Command::Decide(_)
                     | Command::Perplexity(_)
                     | Command::Bench(_)
                     | Command::Grade(_)
@@ -241,6 +246,7 @@ impl Command {
                 arguments.sampling.add_to(&mut overrides);
             }
             Command::Embed(arguments) => arguments.add_to(&mut overrides),
+            Command::Decide(arguments) => arguments.add_to(&mut overrides),
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.add_to(&mut overrides),

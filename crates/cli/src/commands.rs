@@ -15,6 +15,7 @@ mod consolidate;
 mod conversations;
 mod critic;
 mod critique;
+mod decide;
 mod describe;
 mod doctor;
 mod embed;
@@ -77,6 +78,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Launch(arguments) => launch::run(&app(loaded)?, &arguments),
         Command::Mcp(_) => mcp::run(&answering(app(loaded)?)?),
         Command::Generate(arguments) => generate::run(&answering(app(loaded)?)?, &arguments),
+        Command::Decide(arguments) => decide::run(&app(loaded)?, &arguments),
         Command::Embed(arguments) => embed::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),

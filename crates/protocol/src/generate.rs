@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
@@ -11,6 +11,9 @@ use crate::chat::{Message, Tool};
 use crate::ids::{OwnerId, SessionId};
 use crate::reasoning::ReasoningTags;
 use crate::sampling::SamplingOptions;
+
+/// How often a request that is waited for is asked whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Turns a prompt into text, token by token.
 pub trait Generate: Send + Sync {
@@ -454,6 +457,27 @@ impl Generation {
     /// The channel of events, for waiting on it together with others.
     pub fn events(&self) -> &Receiver<GenerationEvent> {
         &self.events
+    }
+
+    /// Waits for the end and returns everything, unless it is no longer wanted: `is_over` is asked ten times a second.
+    ///
+    /// # Errors
+    /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone or nobody wants
+    /// the rest.
+    pub fn complete_unless(self, is_over: &dyn Fn() -> bool) -> Result<Completion, GenerateError> {
+        let mut completion = Completion::default();
+        while !is_over() {
+            match self.events.recv_timeout(LOOK) {
+                Ok(event) => {
+                    if completion.take(event)? {
+                        return Ok(completion);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Err(GenerateError::Stopped)
     }
 
     /// Waits for the end and returns everything.

@@ -12,6 +12,7 @@ mod causes;
 mod chat;
 pub mod configured;
 mod critique;
+mod decision;
 mod embed;
 mod envelope;
 mod evaluation;
@@ -35,6 +36,10 @@ pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
 pub use critique::{
     BlockRuling, ContentType, CriticDecision, CriticMode, CriticOverride, CritiqueLevel, CritiqueResult, VettingState,
+};
+pub use decision::{
+    Decision, DecisionForm, DecisionKind, DecisionOption, DecisionQuestion, DecisionRequest, DecisionTuning,
+    DecisionTunings, DecisionType, Decisions,
 };
 pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{

@@ -30,6 +30,7 @@ pub(crate) enum Dialect {
     Anthropic,
     Ollama,
     Hone,
+    SystemOne,
     /// The Model Context Protocol.
     Mcp,
 }
@@ -43,6 +44,7 @@ impl Dialect {
             path if path.starts_with("/api/") => Dialect::Ollama,
             path if path.starts_with("/hone/") => Dialect::Hone,
             "/mcp" => Dialect::Mcp,
+            "/v1/systemone" => Dialect::SystemOne,
             _ => Dialect::OpenAi,
         }
     }
@@ -143,6 +145,16 @@ impl ApiError {
         json!({"error": self.message})
     }
 
+    /// The error as the System One API writes it: a request that is not valid has a list.
+    fn to_system_one(&self) -> (StatusCode, serde_json::Value) {
+        if self.status != StatusCode::BAD_REQUEST {
+            return (self.status, json!({"detail": self.message}));
+        }
+        let place: Vec<&str> = std::iter::once("body").chain(self.field.as_deref()).collect();
+        let detail = json!([{"loc": place, "msg": self.message, "type": "value_error"}]);
+        (StatusCode::UNPROCESSABLE_ENTITY, json!({"detail": detail}))
+    }
+
     /// The error as JSON-RPC writes it, of a request that was not read.
     fn to_json_rpc(&self) -> serde_json::Value {
         let code = if self.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
@@ -159,6 +171,10 @@ impl ApiError {
             }
             Dialect::Ollama => (self.status, Json(self.to_ollama())).into_response(),
             Dialect::Hone => (self.status, Json(self.to_hone())).into_response(),
+            Dialect::SystemOne => {
+                let (status, body) = self.to_system_one();
+                (status, Json(body)).into_response()
+            }
             Dialect::Mcp => (self.status, Json(self.to_json_rpc())).into_response(),
         };
         if let Some(after) = self.retry_after {

@@ -16,6 +16,7 @@ mod clients;
 mod connections;
 mod conversation;
 mod counting;
+mod decisions;
 mod effort;
 mod embedding;
 mod error;
@@ -36,6 +37,7 @@ mod requests;
 mod sampling;
 mod shapes;
 mod streams;
+mod systemone;
 mod text;
 mod tool_choice;
 
@@ -57,6 +59,7 @@ use hone_app::judging::ServedJudges;
 use hone_app::models::{ModelError, ModelKind, Models};
 use hone_app::{App, ServedMemory};
 use hone_bus::Bus;
+use hone_judging::Decider;
 use hone_protocol::{Generate, SamplingOptions};
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket};
@@ -136,6 +139,8 @@ struct Shared {
     streams: Arc<ClientStreams>,
     /// Whether memory keeps what is answered.
     durability: Arc<Durability>,
+    /// What decides, with what it knows of the models.
+    decider: Arc<Decider>,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
     /// Turns at the store.
@@ -158,6 +163,7 @@ impl Shared {
             room: Arc::new(Semaphore::new(settings.most_questions)),
             streams: Arc::new(ClientStreams::new(settings.most_streams)),
             durability: Arc::default(),
+            decider: Arc::default(),
             embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
             lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),
             responses: KeptResponses::new(parts.responses.clone()),
@@ -254,6 +260,29 @@ impl Shared {
             }
             None => Err(ApiError::no_such_model(format!("the model {name:?} is not installed"))),
         }
+    }
+
+    /// Works with the generator on a thread of its own, which holds so many places among the questions in progress. The
+    /// work is told when it is over, because its client is gone or the server stops.
+    ///
+    /// # Errors
+    /// When there is no room, or what the work failed with.
+    async fn generated<T: Send + 'static>(
+        &self,
+        n_places: usize,
+        work: impl FnOnce(&dyn Generate, &dyn Fn() -> bool) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let room = (0..n_places).map(|_| self.take_room()).collect::<Result<Vec<_>, _>>()?;
+        let (generator, is_ending) = (Arc::clone(&self.parts.generator), self.is_ending.subscribe());
+        let waiting = Waiting::default();
+        let is_gone = Arc::clone(&waiting.0);
+        let work = move || {
+            let _room = room;
+            work(&*generator, &|| is_gone.load(Ordering::Relaxed) || *is_ending.borrow())
+        };
+        let done = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+        drop(waiting);
+        done
     }
 
     /// Looks something up on a thread that files may hold up.

@@ -4,6 +4,7 @@ mod chat;
 mod choices;
 mod common;
 mod completions;
+mod decisions;
 mod embeddings;
 mod logprobs;
 mod messages;
@@ -34,6 +35,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(completions::complete))
         .merge(responses::routes())
         .routes(routes!(embeddings::embed))
+        .routes(routes!(decisions::create))
 }
 
 /// The question of a chat, whose answer is not asked for.

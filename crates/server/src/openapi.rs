@@ -12,8 +12,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::Dialect;
-use crate::shapes::{anything, documented, map, nullable, object, one_of, open, template, text, whole};
-use crate::{Shared, anthropic, hone, mcp, ollama, openai, operators};
+use crate::shapes::{anything, documented, list, map, nullable, object, one_of, open, template, text, whole};
+use crate::{Shared, anthropic, hone, mcp, ollama, openai, operators, systemone};
 
 /// What can become of any request before its handler sees it.
 const ANY: [&str; 6] = ["401", "403", "408", "413", "500", "503"];
@@ -29,6 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(hone::routes())
+        .merge(systemone::routes())
         .merge(crate::text::routes())
         .merge(mcp::routes())
 }
@@ -119,6 +120,11 @@ fn error_shape(dialect: Dialect) -> Value {
         }
         Dialect::Ollama => object([("error", text())], []),
         Dialect::Hone => object([("error", object([("message", text()), kind], []))], []),
+        Dialect::SystemOne => {
+            let place = ("loc", list(text()));
+            let invalid = object([place, ("msg", text()), kind], []);
+            object([("detail", json!({"oneOf": [text(), list(invalid)]}))], [])
+        }
         Dialect::Mcp => {
             let error = open([("code", whole()), ("message", text())]);
             object([("jsonrpc", one_of(&["2.0"])), ("error", error)], [("id", anything())])

@@ -2,7 +2,6 @@
 //! vLLM serve it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,12 +13,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::Shared;
 use crate::counting;
 use crate::error::ApiError;
 use crate::openai::{ChatRequest, chat_query};
 use crate::requests::{or_default, parsed};
 use crate::shapes::{anything, documented, list, map, nullable, object, text, whole};
-use crate::{Shared, Waiting, failed};
 
 documented! {
     /// The tokens of a text.
@@ -176,14 +175,7 @@ async fn apply_template(State(shared): State<Arc<Shared>>, body: Bytes) -> Resul
     let request = counting::request(query);
     let name = request.model.clone();
     let text = shared.on_models(move |models| models.text(&name)).await?;
-    let (room, waiting) = (shared.take_room()?, Waiting::default());
-    let is_gone = Arc::clone(&waiting.0);
-    let render = move || {
-        let _room = room;
-        text.prompt(&request, &|| is_gone.load(Ordering::Relaxed))
-    };
-    let prompt = tokio::task::spawn_blocking(render).await.map_err(failed)??;
-    drop(waiting);
+    let prompt = shared.generated(1, move |_, is_over| Ok(text.prompt(&request, is_over)?)).await?;
     Ok(Json(json!({"prompt": prompt})))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hone_protocol::{Preference, RespondentId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bradley_terry::{Strength, Tournament};
 use crate::report::share_with_interval;
@@ -38,7 +38,7 @@ pub struct Contender {
 }
 
 /// A share of cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// The cases that could have counted.
     pub of: u64,

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod comparing;
+mod decisions;
 mod grading;
 mod jury;
 mod manipulation;

@@ -32,6 +32,7 @@ use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::{Shared, counting, streams};
 
+pub(super) use self::items::{Input, turns};
 pub(crate) use self::kept::KeptResponses;
 pub(crate) use self::running::RunningResponses;
 

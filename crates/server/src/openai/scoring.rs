@@ -2,12 +2,9 @@
 //! asked for. They are no questions, so they are neither graded nor remembered.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response as HttpResponse};
-use crossbeam_channel::RecvTimeoutError;
 use futures_util::stream::iter;
 use hone_app::models::ModelText;
 use hone_protocol::{
@@ -20,12 +17,10 @@ use super::logprobs::{EchoedPrompt, of_echoed_text};
 use crate::answering::was_cut;
 use crate::clients::Client;
 use crate::error::ApiError;
-use crate::{Shared, Waiting, failed, streams};
+use crate::{Shared, streams};
 
 /// The most prompts of a request that are computed at a time, each of which takes a place among the questions in progress.
 const MOST_AT_ONCE: usize = 16;
-/// How often the work looks whether its client still waits.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What is to be computed.
 pub(super) struct Scoring {
@@ -152,22 +147,14 @@ async fn completed(
     respond: impl FnOnce(&[Completion]) -> Result<Value, ApiError> + Send + 'static,
 ) -> Result<Value, ApiError> {
     let n_at_once = requests.len().clamp(1, MOST_AT_ONCE);
-    let room = (0..n_at_once).map(|_| shared.take_room()).collect::<Result<Vec<_>, _>>()?;
-    let (generator, is_ending) = (Arc::clone(&shared.parts.generator), shared.is_ending.subscribe());
-    let waiting = Waiting(Arc::default());
-    let is_gone = Arc::clone(&waiting.0);
-    let work = move || {
-        let _room = room;
-        let is_over = || is_gone.load(Ordering::Relaxed) || *is_ending.borrow();
+    let work = move |generator: &dyn Generate, is_over: &dyn Fn() -> bool| {
         let mut completions = Vec::with_capacity(requests.len());
         for batch in requests.chunks(n_at_once) {
-            completions.extend(complete(&*generator, batch, &is_over)?);
+            completions.extend(complete(generator, batch, is_over)?);
         }
         respond(&completions)
     };
-    let response = tokio::task::spawn_blocking(work).await.map_err(failed)?;
-    drop(waiting);
-    response
+    shared.generated(n_at_once, work).await
 }
 
 fn complete(
@@ -177,20 +164,5 @@ fn complete(
 ) -> Result<Vec<Completion>, GenerateError> {
     let generations: Vec<Generation> =
         requests.iter().map(|request| Generation::start(generator, request.clone())).collect();
-    let whole = |generation: Generation| {
-        let mut completion = Completion::default();
-        while !is_over() {
-            match generation.events().recv_timeout(LOOK) {
-                Ok(event) => {
-                    if completion.take(event)? {
-                        return Ok(completion);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Err(GenerateError::Stopped)
-    };
-    generations.into_iter().map(whole).collect()
+    generations.into_iter().map(|generation| generation.complete_unless(is_over)).collect()
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::decisions::standing;
 use crate::shapes::{
     anything, documented, flag, list, map, nothing, nullable, number, object, one_of, open, text, whole,
 };
@@ -34,6 +35,8 @@ documented! {
         ],
         [],
     );
+    /// The answers to questions about an input.
+    OpenAiDecision = decision();
     /// The tokens of a prompt.
     OpenAiInputTokens = object([("object", one_of(&["response.input_tokens"])), ("input_tokens", whole())], []);
 }
@@ -123,8 +126,8 @@ fn item() -> Value {
     open([("id", text()), ("type", text())])
 }
 
-fn response() -> Value {
-    let usage = object(
+fn usage() -> Value {
+    object(
         [
             ("input_tokens", whole()),
             ("input_tokens_details", map(whole())),
@@ -133,7 +136,33 @@ fn response() -> Value {
             ("total_tokens", whole()),
         ],
         [],
-    );
+    )
+}
+
+fn decision() -> Value {
+    let name = || ("name", nullable(text()));
+    let predicate = [("type", one_of(&["predicate"])), name(), ("probability", number())];
+    let value = || json!({"oneOf": [text(), flag()]});
+    let choice = [
+        ("type", one_of(&["choice"])),
+        name(),
+        ("choice", value()),
+        ("confidence", number()),
+        ("probabilities", list(object([("value", value()), ("probability", number())], []))),
+    ];
+    let level = [("label", text()), ("value", whole()), ("probability", number())];
+    let score = [
+        ("type", one_of(&["score"])),
+        name(),
+        ("score", number()),
+        ("confidence", number()),
+        ("probabilities", list(object(level, []))),
+    ];
+    let answer = json!({"oneOf": [object(predicate, []), object(choice, []), object(score, [])]});
+    object([("model", text()), ("answers", list(answer)), ("usage", usage()), ("hone", standing())], [])
+}
+
+fn response() -> Value {
     open([
         ("id", text()),
         ("object", one_of(&["response"])),
@@ -150,7 +179,7 @@ fn response() -> Value {
         ("error", nullable(object([("code", text()), ("message", text())], []))),
         ("incomplete_details", nullable(object([("reason", text())], []))),
         ("output", list(item())),
-        ("usage", nullable(usage)),
+        ("usage", nullable(usage())),
         ("instructions", nullable(text())),
         ("max_output_tokens", nullable(whole())),
         ("metadata", map(anything())),

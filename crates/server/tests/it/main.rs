@@ -8,6 +8,7 @@ mod branches;
 mod comparing;
 mod conformance;
 mod crowd;
+mod decisions;
 mod embeddings;
 mod errors;
 mod guard;

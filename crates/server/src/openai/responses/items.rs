@@ -12,7 +12,7 @@ use crate::openai::messages::{ChatMessage, messages};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OpenAiInput)]
-pub(super) enum Input {
+pub(in crate::openai) enum Input {
     Text(String),
     Items(Vec<Value>),
 }
@@ -22,7 +22,7 @@ impl Input {
     ///
     /// # Errors
     /// When one of them is not an object.
-    pub(super) fn items(self) -> Result<Vec<Value>, ApiError> {
+    pub(in crate::openai) fn items(self) -> Result<Vec<Value>, ApiError> {
         let items = match self {
             Input::Text(text) => vec![json!({"role": "user", "content": [{"type": "input_text", "text": text}]})],
             Input::Items(items) => items,
@@ -53,7 +53,7 @@ fn complete(mut item: Value) -> Result<Value, ApiError> {
 ///
 /// # Errors
 /// When an item is of a type that hone does not know, or not of its form.
-pub(super) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError> {
+pub(in crate::openai) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError> {
     let turns: Vec<Option<Value>> = items.iter().map(as_chat_message).collect::<Result<_, _>>()?;
     let read = |turn: Value| serde_json::from_value::<ChatMessage>(turn);
     let turns: Result<Vec<ChatMessage>, _> = turns.into_iter().flatten().map(read).collect();

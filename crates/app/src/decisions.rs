@@ -1,0 +1,204 @@
+//! Questions and answers in the form of the System One API, which `/v1/systemone`, `hone decide` and the tool `decide`
+//! share (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
+
+mod examined;
+
+use std::fmt;
+
+use hone_protocol::{Decision, DecisionKind, DecisionOption, DecisionQuestion};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+pub use examined::ExaminedDecisions;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Question {
+    /// Yes or no; "noul" is the API's word.
+    Noul {
+        /// The question, or a statement.
+        #[serde(default)]
+        instructions: Value,
+        /// What counts as yes and as no.
+        #[serde(default)]
+        criteria: Option<NoulCriteria>,
+    },
+    /// One of several.
+    Choice {
+        /// What is to be decided.
+        #[serde(default)]
+        instructions: Value,
+        /// The options by name, with what they mean or null.
+        criteria: Named<Value>,
+    },
+    /// A level.
+    Score {
+        /// What is rated.
+        #[serde(default)]
+        instructions: Value,
+        /// What the levels mean, the lowest first.
+        criteria: Vec<Value>,
+    },
+}
+
+/// What counts as yes and as no.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoulCriteria {
+    /// What counts as yes.
+    #[serde(default, rename = "true")]
+    pub yes: Value,
+    /// What counts as no.
+    #[serde(default, rename = "false")]
+    pub no: Value,
+}
+
+/// The entries of an object in their order. No two have the same name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<T>(pub Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<T>, D::Error> {
+        struct Entries<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut entries: Vec<(String, T)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, T>()? {
+                    if entries.iter().any(|(other, _)| *other == name) {
+                        return Err(A::Error::custom(format!("there are two entries {name:?}")));
+                    }
+                    entries.push((name, value));
+                }
+                Ok(Named(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries(std::marker::PhantomData))
+    }
+}
+
+impl Question {
+    /// The question as a model is asked it.
+    ///
+    /// # Errors
+    /// When it asks nothing.
+    pub fn asked(&self) -> Result<DecisionQuestion, String> {
+        let (instructions, kind) = match self {
+            Question::Noul { instructions, criteria } => {
+                let NoulCriteria { yes, no } = criteria.clone().unwrap_or_default();
+                let (yes, no) = (content(&yes), content(&no));
+                if [&content(instructions), &yes, &no].iter().all(|text| text.is_none()) {
+                    return Err("it has neither instructions nor criteria".to_owned());
+                }
+                (instructions, DecisionKind::YesNo { yes, no })
+            }
+            Question::Choice { instructions, criteria: Named(options) } => {
+                let option = |(name, description): &(String, Value)| DecisionOption {
+                    name: name.clone(),
+                    description: content(description),
+                };
+                (instructions, DecisionKind::Choice(options.iter().map(option).collect()))
+            }
+            Question::Score { instructions, criteria } => {
+                let level = |level: &Value| content(level).unwrap_or_default();
+                (instructions, DecisionKind::Score(criteria.iter().map(level).collect()))
+            }
+        };
+        Ok(DecisionQuestion { instructions: content(instructions).unwrap_or_default(), kind })
+    }
+
+    /// The answer as the API writes it. A score is the mean of the levels from 0; the confidence says how far the
+    /// likeliest option is above chance.
+    pub fn answer(&self, decision: &Decision) -> Value {
+        let confidence = decision.confidence();
+        match self {
+            Question::Noul { .. } => json!({"type": "noul", "noul": decision.yes()}),
+            Question::Choice { criteria: Named(options), .. } => {
+                let names = || options.iter().map(|(name, _)| name);
+                let probabilities: Map<String, Value> =
+                    names().cloned().zip(decision.probabilities.iter().map(|probability| json!(probability))).collect();
+                let choice = names().nth(decision.likeliest());
+                json!({"type": "choice", "choice": choice, "confidence": confidence, "probabilities": probabilities})
+            }
+            Question::Score { criteria, .. } => {
+                let numbered = |values: Vec<Value>| -> Map<String, Value> {
+                    values.into_iter().enumerate().map(|(level, value)| (level.to_string(), value)).collect()
+                };
+                let probabilities = decision.probabilities.iter().map(|probability| json!(probability)).collect();
+                json!({
+                    "type": "score",
+                    "score": decision.score(),
+                    "confidence": confidence,
+                    "legend": numbered(criteria.clone()),
+                    "probabilities": numbered(probabilities),
+                })
+            }
+        }
+    }
+}
+
+/// A text as it stands, and anything else as JSON; `None` for null.
+pub fn content(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn question(value: Value) -> Question {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn questions_of_the_api_are_asked_and_answered_in_its_form() {
+        let decision = |probabilities: &[f64]| Decision { probabilities: probabilities.to_vec() };
+        let noul = question(json!({"type": "noul", "instructions": "Spam?", "criteria": {"true": {"a": 1}}}));
+        let asked = noul.asked().unwrap();
+        assert_eq!(asked.kind, DecisionKind::YesNo { yes: Some("{\"a\":1}".to_owned()), no: None });
+        assert_eq!(noul.answer(&decision(&[0.25, 0.75])), json!({"type": "noul", "noul": 0.75}));
+
+        let choice = r#"{"type": "choice", "criteria": {"warm": "It is hot", "cold": null}}"#;
+        let choice: Question = serde_json::from_str(choice).unwrap();
+        let DecisionKind::Choice(options) = choice.asked().unwrap().kind else { panic!("{choice:?}") };
+        assert_eq!(options.iter().map(|option| &*option.name).collect::<Vec<_>>(), ["warm", "cold"], "in their order");
+        let answer = json!({
+            "type": "choice", "choice": "cold", "confidence": 0.5, "probabilities": {"warm": 0.25, "cold": 0.75},
+        });
+        assert_eq!(choice.answer(&decision(&[0.25, 0.75])), answer);
+
+        let score = question(json!({"type": "score", "instructions": ["How", "bad?"], "criteria": ["low", "high"]}));
+        assert_eq!(score.asked().unwrap().instructions, r#"["How","bad?"]"#);
+        let answer = json!({
+            "type": "score", "score": 0.75, "confidence": 0.5,
+            "legend": {"0": "low", "1": "high"}, "probabilities": {"0": 0.25, "1": 0.75},
+        });
+        assert_eq!(score.answer(&decision(&[0.25, 0.75])), answer);
+    }
+
+    #[test]
+    fn questions_that_ask_nothing_are_refused() {
+        assert!(question(json!({"type": "noul"})).asked().is_err());
+        for wrong in [
+            r#"{"type": "box", "instructions": "x"}"#,
+            r#"{"type": "noul", "instruction": "x"}"#,
+            r#"{"type": "choice", "criteria": {"a": null, "a": null}}"#,
+            r#"{"type": "score", "criteria": "low, high"}"#,
+            r#"{"instructions": "x"}"#,
+        ] {
+            assert!(serde_json::from_str::<Question>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Flags of `hone decide`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hone_app::config::Override;
+use hone_protocol::DecisionRequest;
+
+use super::{EngineFlags, JsonFlag};
+
+/// Flags of `hone decide`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Questions in FILE have the form of the System One API, in TOML (or JSON, if FILE ends in .json):
+  [team]
+  type = \"choice\"                       # or noul (yes or no), or score
+  instructions = \"Which team should answer?\"
+  criteria = { billing = \"Payments and invoices\", support = \"All the rest\" }
+
+The exit code is 3 if a probability is below what --at-least asks for.")]
+pub(crate) struct DecideArguments {
+    /// The text; without it, or with -, stdin is read
+    #[arg(value_name = "FILE", conflicts_with = "exam")]
+    pub(crate) file: Option<PathBuf>,
+    /// Ask a question whose answer is yes or no; may be repeated, as the next two
+    #[arg(short, long, value_name = "NAME=TEXT")]
+    pub(crate) question: Vec<String>,
+    /// Ask which of several options is right
+    #[arg(long, value_name = "NAME=TEXT:A,B")]
+    pub(crate) choice: Vec<String>,
+    /// Ask for a level, the lowest first
+    #[arg(long, value_name = "NAME=TEXT:A,B")]
+    pub(crate) score: Vec<String>,
+    /// Ask the questions in FILE, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) questions: Option<PathBuf>,
+    /// Exit with 3 unless the probability of yes (NAME=P), or of an option (NAME:OPTION=P), is at least P; may be repeated
+    #[arg(long, value_name = "NAME=P", conflicts_with = "exam")]
+    pub(crate) at_least: Vec<String>,
+    /// Show the options of a question in at most this many orders, and average what comes of it
+    #[arg(long, value_name = "N", default_value_t = DecisionRequest::ORDERS, conflicts_with = "exam")]
+    pub(crate) orders: usize,
+    /// Examine the model with questions whose answers are known, instead of asking any
+    #[arg(long, conflicts_with_all = ["question", "choice", "score", "questions"])]
+    pub(crate) exam: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+impl DecideArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+    }
+}

@@ -1,0 +1,138 @@
+//! `hone decide`: questions about a text are answered with probabilities.
+
+mod exam;
+mod questions;
+
+use std::path::Path;
+
+use anyhow::Context;
+use hone_app::Listening;
+use hone_app::decisions::{ExaminedDecisions, Question};
+use hone_judging::Decider;
+use hone_protocol::{Decision, DecisionRequest, DecisionType};
+use serde_json::{Map, Value, json};
+
+use self::questions::{Threshold, named_questions};
+use super::generate::read_stdin;
+use crate::arguments::DecideArguments;
+use crate::failure::{Outcome, usage};
+use crate::invocation::Invocation;
+use crate::terminal::interrupt;
+
+/// The longest bar, in characters.
+const BAR: f64 = 20.0;
+
+/// Answers the questions, or examines the model.
+///
+/// # Errors
+/// When the text or a question cannot be read, or the model cannot be run.
+pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Result<Outcome> {
+    if arguments.exam {
+        return exam::run(app, arguments);
+    }
+    let questions = named_questions(arguments)?;
+    let thresholds =
+        arguments.at_least.iter().map(|text| Threshold::read(text, &questions)).collect::<Result<Vec<_>, _>>()?;
+    let asked = |(name, question): &(String, Question)| {
+        question.asked().map_err(|reason| usage(format!("the question {name:?}: {reason}")))
+    };
+    let asked = questions.iter().map(asked).collect::<Result<Vec<_>, _>>()?;
+    app.installed(&app.config.engine.model)?;
+    let examined = ExaminedDecisions::find(app, &app.config.engine.model);
+    let request = DecisionRequest {
+        orders: arguments.orders,
+        tunings: examined.as_ref().map(ExaminedDecisions::tunings).unwrap_or_default(),
+        ..DecisionRequest::new(app.config.engine.model.clone(), text(arguments.file.as_deref())?, asked)
+    };
+    let interrupt = interrupt::install()?;
+    let listening = interrupt.listen();
+    let generator = app.generator()?;
+    let decided = Decider::default().decide(&*generator, &request, &|| is_pressed(&listening));
+    if decided.is_err() && is_pressed(&listening) {
+        return Ok(Outcome::Interrupted);
+    }
+    let decisions = decided?.answers;
+    let answered: Vec<(&str, &Question, &Decision)> = std::iter::zip(&questions, &decisions)
+        .map(|((name, question), decision)| (&**name, question, decision))
+        .collect();
+    if arguments.json.json {
+        let answers: Map<String, Value> =
+            answered.iter().map(|(name, question, decision)| ((*name).to_owned(), question.answer(decision))).collect();
+        app.output.print_json(&json!({"model": request.model, "answers": answers}))?;
+    } else {
+        app.output.print_table(
+            &answered.iter().flat_map(|(name, question, decision)| rows(name, question, decision)).collect::<Vec<_>>(),
+        )?;
+    }
+    for remark in remarks(&request, examined.as_ref()) {
+        app.output.note(&remark);
+    }
+    let mut outcome = Outcome::Done;
+    for (threshold, decision) in thresholds.iter().map(|threshold| (threshold, &decisions[threshold.question])) {
+        let probability = decision.probabilities[threshold.option];
+        if probability < threshold.least {
+            app.output.note(&format!("{}: {probability:.2} is less than {}", threshold.name, threshold.least));
+            outcome = Outcome::BelowThreshold;
+        }
+    }
+    Ok(outcome)
+}
+
+/// What a reader should know of the model.
+fn remarks(request: &DecisionRequest, examined: Option<&ExaminedDecisions>) -> Vec<String> {
+    let model = &request.model;
+    let Some(examined) = examined else {
+        return vec![format!(
+            "{model} has not been examined: `hone decide --exam --model {model}` says how far its answers can be trusted"
+        )];
+    };
+    let is_asked = |kind: &DecisionType| request.questions.iter().any(|question| question.kind.kind() == *kind);
+    let poor = DecisionType::ALL.into_iter().filter(is_asked).filter(|kind| !examined.is_above_chance(*kind));
+    poor.map(|kind| format!("{model} is no better than chance at questions of this kind: {}", kind.name())).collect()
+}
+
+/// Whether somebody wants no answer any more: a press stays in its channel.
+fn is_pressed(listening: &Listening<'_>) -> bool {
+    !listening.pressed().is_empty()
+}
+
+fn text(file: Option<&Path>) -> anyhow::Result<String> {
+    match file {
+        None => read_stdin(),
+        Some(file) if file == Path::new("-") => read_stdin(),
+        Some(file) => {
+            let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+            String::from_utf8(bytes).map_err(|_| usage(format!("{} is not UTF-8 text", file.display())))
+        }
+    }
+}
+
+/// The rows of a question: its options with their probabilities, and in front of the first what comes of them.
+fn rows(name: &str, question: &Question, decision: &Decision) -> Vec<Vec<String>> {
+    let (said, options): (String, Vec<String>) = match question {
+        Question::Noul { .. } => {
+            let said = if decision.likeliest() == 1 { "yes" } else { "no" };
+            (said.to_owned(), ["no", "yes"].map(str::to_owned).to_vec())
+        }
+        Question::Choice { criteria, .. } => {
+            let names: Vec<String> = criteria.0.iter().map(|(name, _)| name.clone()).collect();
+            (names[decision.likeliest()].clone(), names)
+        }
+        Question::Score { criteria, .. } => {
+            let level = |(index, level): (usize, &Value)| format!("{index} {}", level.as_str().unwrap_or_default());
+            (format!("{:.2}", decision.score()), criteria.iter().enumerate().map(level).collect())
+        }
+    };
+    let mut shown: Vec<(String, f64)> = options.into_iter().zip(decision.probabilities.iter().copied()).collect();
+    match question {
+        Question::Noul { .. } => shown.retain(|(option, _)| option == "yes"),
+        Question::Choice { .. } => shown.sort_by(|one, other| other.1.total_cmp(&one.1)),
+        Question::Score { .. } => {}
+    }
+    let row = |(place, (option, probability)): (usize, (String, f64))| {
+        let [name, said] = if place == 0 { [name, &said] } else { ["", ""] };
+        let bar = "█".repeat((probability * BAR).round() as usize);
+        vec![name.to_owned(), said.to_owned(), option, format!("{:3.0} %", 100.0 * probability), bar]
+    };
+    shown.into_iter().enumerate().map(row).collect()
+}
