@@ -63,6 +63,8 @@ fn wrong_questions_are_told_before_a_model_is_loaded() {
     check(&["-q", "Is it spam?"], "is not of the form --question NAME=TEXT");
     check(&["--choice", "a=Which?"], "is not of the form --choice NAME=TEXT:A,B");
     check(&["--choice", "a=Which?:one"], "has 1 options: 2 to 255 are possible");
+    check(&["--choice", "a=Which?:b,b"], "there are two entries \"b\"");
+    check(&["--choice", "a=Which?:b,,c"], "has an empty option");
     check(&["-q", "a=x", "-q", "a=y"], "two questions have the name \"a\"");
     check(&["-q", "a=x", "--at-least", "b=0.5"], "there is no question \"b\"");
     check(&["-q", "a=x", "--at-least", "a=2"], "is not a probability");

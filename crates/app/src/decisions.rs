@@ -1,16 +1,16 @@
-//! Questions and answers in the form of the System One API, which `/v1/systemone`, `hone decide` and the tool `decide`
-//! share (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
+//! Questions and answers in the form of the System One API, which `/v1/systemone` and `hone decide` share (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
 
 mod examined;
 
+use std::collections::HashSet;
 use std::fmt;
 
-use hone_protocol::{Decision, DecisionKind, DecisionOption, DecisionQuestion};
+use hone_protocol::{Decision, DecisionKind, DecisionOption, DecisionQuestion, DecisionRequest};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-pub use examined::ExaminedDecisions;
+pub use examined::{ExaminedDecisions, identity_of};
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -55,9 +55,46 @@ pub struct NoulCriteria {
     pub no: Value,
 }
 
-/// The entries of an object in their order. No two have the same name.
+/// The entries of an object in their order, 400 at most. No two have the same name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named<T>(pub Vec<(String, T)>);
+pub struct Named<T>(Vec<(String, T)>);
+
+impl<T> Named<T> {
+    /// The most entries: an object has questions or options, and no request has more of either.
+    const MOST: usize = DecisionRequest::MOST_QUESTIONS;
+
+    /// Those with these names.
+    ///
+    /// # Errors
+    /// When there are too many, or two have the same name.
+    pub fn new(entries: impl IntoIterator<Item = (String, T)>) -> Result<Named<T>, String> {
+        let mut named = Named(Vec::new());
+        let mut names = HashSet::new();
+        entries.into_iter().try_for_each(|(name, value)| named.add(&mut names, name, value))?;
+        Ok(named)
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> &[(String, T)] {
+        &self.0
+    }
+
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn add(&mut self, names: &mut HashSet<String>, name: String, value: T) -> Result<(), String> {
+        if self.0.len() == Self::MOST {
+            return Err(format!("there are more than {} entries", Self::MOST));
+        }
+        if !names.insert(name.clone()) {
+            return Err(format!("there are two entries {name:?}"));
+        }
+        self.0.push((name, value));
+        Ok(())
+    }
+}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<T>, D::Error> {
@@ -70,14 +107,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
-                let mut entries: Vec<(String, T)> = Vec::new();
+                let (mut named, mut names) = (Named(Vec::new()), HashSet::new());
                 while let Some((name, value)) = map.next_entry::<String, T>()? {
-                    if entries.iter().any(|(other, _)| *other == name) {
-                        return Err(A::Error::custom(format!("there are two entries {name:?}")));
-                    }
-                    entries.push((name, value));
+                    named.add(&mut names, name, value).map_err(A::Error::custom)?;
                 }
-                Ok(Named(entries))
+                Ok(named)
             }
         }
         deserializer.deserialize_map(Entries(std::marker::PhantomData))
@@ -99,12 +133,12 @@ impl Question {
                 }
                 (instructions, DecisionKind::YesNo { yes, no })
             }
-            Question::Choice { instructions, criteria: Named(options) } => {
+            Question::Choice { instructions, criteria } => {
                 let option = |(name, description): &(String, Value)| DecisionOption {
                     name: name.clone(),
                     description: content(description),
                 };
-                (instructions, DecisionKind::Choice(options.iter().map(option).collect()))
+                (instructions, DecisionKind::Choice(criteria.entries().iter().map(option).collect()))
             }
             Question::Score { instructions, criteria } => {
                 let level = |level: &Value| content(level).unwrap_or_default();
@@ -114,17 +148,26 @@ impl Question {
         Ok(DecisionQuestion { instructions: content(instructions).unwrap_or_default(), kind })
     }
 
+    /// The names of its options, in the order of their probabilities; levels have numbers from 0.
+    pub fn option_names(&self) -> Vec<String> {
+        match self {
+            Question::Noul { .. } => ["no", "yes"].map(str::to_owned).to_vec(),
+            Question::Choice { criteria, .. } => criteria.names().map(str::to_owned).collect(),
+            Question::Score { criteria, .. } => (0..criteria.len()).map(|level| level.to_string()).collect(),
+        }
+    }
+
     /// The answer as the API writes it. A score is the mean of the levels from 0; the confidence says how far the
     /// likeliest option is above chance.
     pub fn answer(&self, decision: &Decision) -> Value {
         let confidence = decision.confidence();
         match self {
             Question::Noul { .. } => json!({"type": "noul", "noul": decision.yes()}),
-            Question::Choice { criteria: Named(options), .. } => {
-                let names = || options.iter().map(|(name, _)| name);
+            Question::Choice { criteria, .. } => {
+                let probabilities = decision.probabilities.iter().map(|probability| json!(probability));
                 let probabilities: Map<String, Value> =
-                    names().cloned().zip(decision.probabilities.iter().map(|probability| json!(probability))).collect();
-                let choice = names().nth(decision.likeliest());
+                    criteria.names().map(str::to_owned).zip(probabilities).collect();
+                let choice = criteria.names().nth(decision.likeliest());
                 json!({"type": "choice", "choice": choice, "confidence": confidence, "probabilities": probabilities})
             }
             Question::Score { criteria, .. } => {
@@ -186,6 +229,14 @@ mod tests {
             "legend": {"0": "low", "1": "high"}, "probabilities": {"0": 0.25, "1": 0.75},
         });
         assert_eq!(score.answer(&decision(&[0.25, 0.75])), answer);
+    }
+
+    /// A body may hold a million names: the first that is too much ends it.
+    #[test]
+    fn too_many_entries_are_refused_early() {
+        let names: Vec<String> = (0..200_000).map(|number| format!("\"{number}\": null")).collect();
+        let error = serde_json::from_str::<Named<Value>>(&format!("{{{}}}", names.join(","))).unwrap_err();
+        assert!(error.to_string().contains("there are more than 400 entries"), "{error}");
     }
 
     #[test]

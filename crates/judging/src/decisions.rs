@@ -1,45 +1,39 @@
 //! Decisions: a text and typed questions about it become probabilities of the questions' options.
 //!
-//! Each question is a request of its own, whose prompt begins with the text. The engine computes that beginning once and
-//! forks it, so that a question costs its own few tokens. The model's answer is given, not asked for: what counts are the
-//! probabilities, in its place, of the tokens that spell the options' labels.
+//! Each question is one request or a few, whose prompts begin with the text. The engine computes that beginning once and
+//! forks it, so that a question costs its own tokens. The model's answer is given, not asked for: what counts are the
+//! probabilities, in its place, of the tokens that spell the options' labels, or of the options' texts.
 //!
 //! Two biases are taken out of them. What the model says without any text is subtracted, as logarithms (Zhao et al.,
-//! "Calibrate Before Use", 2021). And the options are shown in several orders, whose logarithms are averaged, so that the
-//! place of an option does not count.
+//! "Calibrate Before Use", 2021); it is computed once for a question and remembered. And options with labels are shown in
+//! several orders, whose logarithms are averaged, so that the place of an option does not count.
 
 mod asked;
+mod biases;
 mod distribution;
 mod labels;
 
-use std::collections::HashMap;
 use std::iter::zip;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hone_protocol::{
-    Completion, Decision, DecisionKind, DecisionQuestion, DecisionRequest, Decisions, Generate, GenerateError,
-    GenerateRequest, Generation, GenerationEvent, LogprobOptions, Message, Prompt, Role, ThinkingOptions,
+    Decision, DecisionKind, DecisionQuestion, DecisionRequest, Decisions, Generate, GenerateError, GenerateRequest,
+    Generation, LogprobOptions, Message, Prompt, Role, ThinkingOptions,
 };
 
 use asked::Asked;
-use distribution::{log_probabilities, mean_distribution};
+use biases::{BiasKey, Biases};
+use distribution::{OptionLogarithms, log_probabilities, mean_distribution};
 use labels::labels;
 
 /// What stands in the place of the text where a model's bias is looked at.
 const NO_TEXT: &str = "N/A";
-/// The most requests to the generator at a time.
-const MOST_AT_ONCE: usize = 32;
-/// The most biases that are remembered.
-const MOST_BIASES: usize = 4096;
 
 /// Decides, and remembers the biases of the models for the questions that it has been asked.
 #[derive(Debug, Default)]
 pub struct Decider {
     biases: Mutex<Biases>,
 }
-
-/// The logarithms of the options' probabilities without a text, by model, question and answer.
-type Biases = HashMap<(String, String, String), Vec<(usize, f64)>>;
 
 /// One request while it is answered.
 struct Deciding<'a> {
@@ -50,16 +44,27 @@ struct Deciding<'a> {
     closing: String,
 }
 
+/// What the model said to a question.
+struct Said {
+    logarithms: OptionLogarithms,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+}
+
 impl Decider {
+    /// The most requests to the generator at a time.
+    pub const MOST_AT_ONCE: usize = 16;
+
     /// Identifies the way in which models are asked: what was found out about them in another way says nothing.
     pub fn digest() -> String {
-        asked::digest()
+        asked::digest(NO_TEXT)
     }
 
     /// Answers the questions of a request.
     ///
     /// # Errors
-    /// When a question has too few or too many options, the model cannot be asked, or nobody waits any longer (`is_over`).
+    /// When a question has too few or too many options, the text is too long, the model cannot be asked, or nobody waits
+    /// for the answers (`is_over`).
     pub fn decide(
         &self,
         generator: &dyn Generate,
@@ -75,13 +80,11 @@ impl Decider {
         };
         let questions: Vec<Vec<Asked>> = request.questions.iter().map(all).collect();
         let asked: Vec<&Asked> = questions.iter().flatten().collect();
-        deciding.find_closing(asked[0])?;
+        let mut said = vec![deciding.first(&request.state, asked[0])?];
         let biases = self.biases(&deciding, &asked)?;
-        let completions = deciding.completions(&request.state, &asked)?;
-        let seen = zip(&asked, &completions).map(|(asked, seen)| log_probabilities(asked, seen, &deciding.closing));
-        let seen: Vec<Vec<(usize, f64)>> = seen.collect::<Result<_, _>>()?;
-        let mut unbiased = zip(seen, biases).map(|(seen, bias)| {
-            zip(seen, bias).map(|((option, seen), (_, bias))| (option, seen - bias)).collect::<Vec<_>>()
+        said.extend(deciding.said(&request.state, &asked[1..])?);
+        let mut unbiased = zip(&said, biases).map(|(said, bias)| {
+            zip(&said.logarithms, bias).map(|((option, said), (_, bias))| (*option, said - bias)).collect::<Vec<_>>()
         });
         let answer = |(question, asked): (&DecisionQuestion, &Vec<Asked>)| {
             let logarithms = unbiased.by_ref().take(asked.len()).flatten();
@@ -89,32 +92,26 @@ impl Decider {
             Decision { probabilities: mean_distribution(question.kind.n_options(), logarithms, temperature) }
         };
         let answers = zip(&request.questions, &questions).map(answer).collect();
-        let (prompt_tokens, cached_tokens) = tokens(&completions);
-        Ok(Decisions { answers, prompt_tokens, cached_tokens })
+        let cached_tokens = said[0].cached_tokens;
+        let computed: usize = said.iter().map(|said| said.prompt_tokens.saturating_sub(said.cached_tokens)).sum();
+        Ok(Decisions { answers, prompt_tokens: cached_tokens + computed, cached_tokens })
     }
 
     /// What the model says to the questions without a text.
-    fn biases(&self, deciding: &Deciding<'_>, asked: &[&Asked]) -> Result<Vec<Vec<(usize, f64)>>, GenerateError> {
-        let key = |asked: &Asked| (deciding.request.model.clone(), asked.text.clone(), asked.answer().to_owned());
-        let unknown: Vec<&Asked> = {
+    fn biases(&self, deciding: &Deciding<'_>, asked: &[&Asked]) -> Result<Vec<OptionLogarithms>, GenerateError> {
+        let keys: Vec<BiasKey> = asked.iter().map(|asked| BiasKey::new(deciding.request, asked)).collect();
+        let mut biases: Vec<Option<OptionLogarithms>> = {
             let known = self.known();
-            asked.iter().copied().filter(|asked| !known.contains_key(&key(asked))).collect()
+            keys.iter().map(|key| known.get(key)).collect()
         };
-        let completions = deciding.completions(NO_TEXT, &unknown)?;
-        let new = zip(&unknown, &completions).map(|(asked, seen)| log_probabilities(asked, seen, &deciding.closing));
-        let new: Vec<Vec<(usize, f64)>> = new.collect::<Result<_, _>>()?;
-        let fresh: Biases = zip(unknown, new).map(|(asked, bias)| (key(asked), bias)).collect();
+        let unknown: Vec<usize> = (0..asked.len()).filter(|index| biases[*index].is_none()).collect();
+        let said = deciding.said(NO_TEXT, &unknown.iter().map(|index| asked[*index]).collect::<Vec<_>>())?;
         let mut known = self.known();
-        let bias = |asked: &&Asked| {
-            let key = key(asked);
-            known.get(&key).or_else(|| fresh.get(&key)).cloned().unwrap_or_default()
-        };
-        let biases = asked.iter().map(bias).collect();
-        if known.len() + fresh.len() > MOST_BIASES {
-            known.clear();
+        for (index, said) in zip(unknown, said) {
+            known.insert(keys[index], said.logarithms.clone());
+            biases[index] = Some(said.logarithms);
         }
-        known.extend(fresh);
-        Ok(biases)
+        Ok(biases.into_iter().flatten().collect())
     }
 
     fn known(&self) -> MutexGuard<'_, Biases> {
@@ -123,17 +120,45 @@ impl Decider {
 }
 
 impl Deciding<'_> {
-    /// What the model says to the questions about a text: a row of probabilities each.
-    fn completions(&self, text: &str, asked: &[&Asked]) -> Result<Vec<Completion>, GenerateError> {
-        let mut completions = Vec::with_capacity(asked.len());
-        for batch in asked.chunks(MOST_AT_ONCE) {
-            let start = |asked: &&Asked| Generation::start(self.generator, self.about(text, asked));
-            let started: Vec<Generation> = batch.iter().map(start).collect();
-            for generation in started {
-                completions.push(generation.complete_unless(self.is_over)?);
+    /// What the model says to the first question about a text. It shows whether the text is too long, and whether the
+    /// model's template opens its reasoning whatever is asked for: an answer would be looked for among thoughts.
+    fn first(&mut self, text: &str, asked: &Asked) -> Result<Said, GenerateError> {
+        let generation = Generation::start(self.generator, self.about(text, asked));
+        match generation.started_unless(self.is_over)? {
+            None => self.read(asked, generation),
+            Some(tags) => {
+                self.closing = tags.before_answer();
+                drop(generation);
+                self.read(asked, Generation::start(self.generator, self.about(text, asked)))
             }
         }
-        Ok(completions)
+    }
+
+    /// What the model says to questions about a text.
+    fn said(&self, text: &str, asked: &[&Asked]) -> Result<Vec<Said>, GenerateError> {
+        let mut said = Vec::with_capacity(asked.len());
+        for batch in asked.chunks(Decider::MOST_AT_ONCE) {
+            let mut started = Vec::with_capacity(batch.len());
+            for asked in batch {
+                if (self.is_over)() {
+                    return Err(GenerateError::Stopped);
+                }
+                started.push(Generation::start(self.generator, self.about(text, asked)));
+            }
+            for (asked, generation) in zip(batch, started) {
+                said.push(self.read(asked, generation)?);
+            }
+        }
+        Ok(said)
+    }
+
+    fn read(&self, asked: &Asked, generation: Generation) -> Result<Said, GenerateError> {
+        let completion = generation.complete_unless(self.is_over)?;
+        Ok(Said {
+            logarithms: log_probabilities(asked, &completion, &self.closing)?,
+            prompt_tokens: completion.timings.prompt_tokens,
+            cached_tokens: completion.timings.cached_tokens,
+        })
     }
 
     /// The request for the answer to a question about a text.
@@ -149,24 +174,6 @@ impl Deciding<'_> {
     fn of_prompt(&self, prompt: Prompt) -> GenerateRequest {
         let DecisionRequest { model, lane, session, owner, .. } = self.request;
         GenerateRequest { lane: *lane, session: *session, owner: *owner, ..GenerateRequest::new(model, prompt) }
-    }
-
-    /// Finds out whether the model's template opens its reasoning whatever is asked for: an answer would be looked for
-    /// among thoughts.
-    fn find_closing(&mut self, asked: &Asked) -> Result<(), GenerateError> {
-        let generation = Generation::start(self.generator, self.about(NO_TEXT, asked));
-        for event in generation.events() {
-            match event {
-                GenerationEvent::Started { reasoning, .. } => {
-                    self.closing = reasoning.map(|tags| tags.before_answer()).unwrap_or_default();
-                    return Ok(());
-                }
-                GenerationEvent::Failed(error) => return Err(error),
-                _ if (self.is_over)() => break,
-                _ => {}
-            }
-        }
-        Err(GenerateError::Stopped)
     }
 }
 
@@ -191,11 +198,4 @@ fn check(request: &DecisionRequest) -> Result<(), GenerateError> {
         }
     }
     Ok(())
-}
-
-/// The tokens of all prompts, those that they share counted once, and how many of them were there before.
-fn tokens(completions: &[Completion]) -> (usize, usize) {
-    let cached = completions.first().map_or(0, |first| first.timings.cached_tokens);
-    let of_question = |completion: &Completion| completion.prompt_token_ids.len() - completion.timings.cached_tokens;
-    (cached + completions.iter().map(of_question).sum::<usize>(), cached)
 }

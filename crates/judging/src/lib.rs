@@ -65,7 +65,7 @@ pub use clustering::clustered;
 pub use comparing::CompareTask;
 pub use critic_examination::{CriticMarks, PlantedFlaw};
 pub use critique::{CritiqueSettings, critique_result, keeps_out};
-pub use decision_examination::{DecisionMarks, Estimate, LabelledDecision};
+pub use decision_examination::{DecisionMarks, Estimate, LabelledDecision, OrderBias, first_option_excess};
 pub use decisions::Decider;
 pub use examination::{Answers, Marks, Question, QuestionGrades, QuestionSet, examination_stages};
 pub use fence::FenceKey;

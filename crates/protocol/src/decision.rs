@@ -10,13 +10,16 @@ use crate::ids::{OwnerId, SessionId};
 pub struct DecisionRequest {
     /// Name or path of the model.
     pub model: String,
+    /// What tells the model from another that has had its name; empty where names are never given twice.
+    pub identity: String,
     /// The text that the questions are about.
     pub state: String,
     /// The questions. Each is answered as if it were the only one.
     pub questions: Vec<DecisionQuestion>,
     /// How the model is asked questions of each kind.
     pub tunings: DecisionTunings,
-    /// In how many orders labelled options of a question are shown, at most; their answers are averaged. At least 1.
+    /// In how many orders the options of a choice are shown, at most, where they have labels; what the model says to them
+    /// is averaged. Levels are shown in two orders at most. At least 1.
     pub orders: usize,
     /// How soon it is needed.
     pub lane: Lane,
@@ -36,6 +39,7 @@ impl DecisionRequest {
     pub fn new(model: impl Into<String>, state: impl Into<String>, questions: Vec<DecisionQuestion>) -> Self {
         DecisionRequest {
             model: model.into(),
+            identity: String::new(),
             state: state.into(),
             questions,
             tunings: DecisionTunings::default(),
@@ -126,8 +130,8 @@ pub enum DecisionForm {
     /// With the letter or the number that stands beside it: one token tells all options apart.
     #[default]
     Labels,
-    /// With its text, whose log-probability is summed: each option is a request. Small models, which do not connect a
-    /// letter with what stands beside it, decide better in this way.
+    /// With its text, whose log-probability is summed: each option is a request, so that only questions of few options
+    /// are asked like this. Small models may not connect a letter with what stands beside it.
     Texts,
 }
 
@@ -230,9 +234,10 @@ impl Decision {
 pub struct Decisions {
     /// The answers.
     pub answers: Vec<Decision>,
-    /// Tokens of the text and of the questions, each counted once.
+    /// Tokens of the text and of the questions about it, as often as they were asked. The beginning that they share counts
+    /// once, and what was asked without the text does not.
     pub prompt_tokens: usize,
-    /// How many of them had been computed for an earlier request.
+    /// Tokens of the first question that had been computed before.
     pub cached_tokens: usize,
 }
 

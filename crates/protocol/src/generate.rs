@@ -459,20 +459,37 @@ impl Generation {
         &self.events
     }
 
-    /// Waits for the end and returns everything, unless it is no longer wanted: `is_over` is asked ten times a second.
+    /// Waits until the prompt is tokenized, unless it is no longer wanted (`is_over`); returns the tags that it has opened.
     ///
     /// # Errors
     /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone or nobody wants
     /// the rest.
+    pub fn started_unless(&self, is_over: &dyn Fn() -> bool) -> Result<Option<ReasoningTags>, GenerateError> {
+        loop {
+            match self.next_unless(is_over)? {
+                GenerationEvent::Started { reasoning, .. } => return Ok(reasoning),
+                GenerationEvent::Failed(error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the end and returns everything that has not been received yet, unless it is no longer wanted
+    /// (`is_over`).
+    ///
+    /// # Errors
+    /// As [`started_unless`](Self::started_unless).
     pub fn complete_unless(self, is_over: &dyn Fn() -> bool) -> Result<Completion, GenerateError> {
         let mut completion = Completion::default();
+        while !completion.take(self.next_unless(is_over)?)? {}
+        Ok(completion)
+    }
+
+    /// The next event; `is_over` is asked ten times a second.
+    fn next_unless(&self, is_over: &dyn Fn() -> bool) -> Result<GenerationEvent, GenerateError> {
         while !is_over() {
             match self.events.recv_timeout(LOOK) {
-                Ok(event) => {
-                    if completion.take(event)? {
-                        return Ok(completion);
-                    }
-                }
+                Ok(event) => return Ok(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use hone_app::decisions::ExaminedDecisions;
-use hone_protocol::{DecisionQuestion, DecisionRequest, DecisionType, Decisions, Generate};
+use hone_app::decisions::{ExaminedDecisions, identity_of};
+use hone_judging::Decider;
+use hone_protocol::{DecisionQuestion, DecisionRequest, DecisionType, Decisions, Generate, SessionId};
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -18,7 +19,8 @@ pub(crate) struct Decided {
     examined: Option<ExaminedDecisions>,
 }
 
-/// Answers questions about a text with an installed model; a request takes one place among the questions in progress.
+/// Answers questions about a text with an installed model; a request takes as many places among the questions in progress
+/// as it has questions that are asked at a time.
 ///
 /// # Errors
 /// When the model is not installed, there is no room, or a question is not valid.
@@ -30,16 +32,23 @@ pub(crate) async fn decide(
     questions: Vec<DecisionQuestion>,
 ) -> Result<Decided, ApiError> {
     shared.check_model(&model)?;
-    let request = DecisionRequest { owner: client.owner(), ..DecisionRequest::new(model, state, questions) };
+    let n_places = questions.len().clamp(1, Decider::MOST_AT_ONCE);
+    let request = DecisionRequest {
+        owner: client.owner(),
+        // Other requests take turns with this one, not with each of its questions.
+        session: Some(SessionId::fresh()),
+        ..DecisionRequest::new(model, state, questions)
+    };
     let of_server = Arc::clone(shared);
     let work = move |generator: &dyn Generate, is_over: &dyn Fn() -> bool| {
         let examined = ExaminedDecisions::find(&of_server.parts.app, &request.model);
         let tunings = examined.as_ref().map(ExaminedDecisions::tunings).unwrap_or_default();
-        let request = DecisionRequest { tunings, ..request };
+        let identity = identity_of(&of_server.parts.app, &request.model).unwrap_or_default();
+        let request = DecisionRequest { tunings, identity, ..request };
         let decisions = of_server.decider.decide(generator, &request, is_over)?;
         Ok(Decided { decisions, examined })
     };
-    shared.generated(1, work).await
+    shared.generated(n_places, work).await
 }
 
 impl Decided {
@@ -53,6 +62,6 @@ impl Decided {
 }
 
 /// The shape of a [standing](Decided::standing).
-pub(crate) fn standing() -> Value {
+pub(crate) fn standing_shape() -> Value {
     object([("examined", flag()), ("no_better_than_chance", list(one_of(&["yes_no", "choice", "score"])))], [])
 }

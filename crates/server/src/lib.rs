@@ -140,7 +140,7 @@ struct Shared {
     /// Whether memory keeps what is answered.
     durability: Arc<Durability>,
     /// What decides, with what it knows of the models.
-    decider: Arc<Decider>,
+    decider: Decider,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
     /// Turns at the store.
@@ -163,7 +163,7 @@ impl Shared {
             room: Arc::new(Semaphore::new(settings.most_questions)),
             streams: Arc::new(ClientStreams::new(settings.most_streams)),
             durability: Arc::default(),
-            decider: Arc::default(),
+            decider: Decider::default(),
             embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
             lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),
             responses: KeptResponses::new(parts.responses.clone()),

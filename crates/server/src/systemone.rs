@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::Shared;
 use crate::clients::Client;
-use crate::decisions::{decide, standing};
+use crate::decisions::{decide, standing_shape};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{anything, documented, list, map, number, object, one_of, open, text, whole};
@@ -27,7 +27,7 @@ documented! {
             ("model", text()),
             ("answers", map(answer())),
             ("usage", object([("input_tokens", whole()), ("output_tokens", whole())], [])),
-            ("hone", standing()),
+            ("hone", standing_shape()),
         ],
         [],
     );
@@ -68,7 +68,7 @@ async fn answer_questions(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Body { model, state, questions: Named(questions), assets } = parsed(&body)?;
+    let Body { model, state, questions, assets } = parsed(&body)?;
     let model = shared.named_or_default(model.unwrap_or_default());
     if !assets.is_null() {
         return Err(ApiError::bad_request("assets cannot be shown to this model: only text").about("assets"));
@@ -78,12 +78,12 @@ async fn answer_questions(
         let wrong = |reason| ApiError::bad_request(format!("the question {name:?}: {reason}")).about("questions");
         question.asked().map_err(wrong)
     };
-    let asked = questions.iter().map(asked).collect::<Result<Vec<_>, _>>()?;
+    let asked = questions.entries().iter().map(asked).collect::<Result<Vec<_>, _>>()?;
     let n_questions = asked.len();
     let decided = decide(&shared, client, model.clone(), state, asked).await?;
     let decisions = &decided.decisions;
-    let answers: Map<String, Value> = std::iter::zip(questions, &decisions.answers)
-        .map(|((name, question), decision)| (name, question.answer(decision)))
+    let answers: Map<String, Value> = std::iter::zip(questions.entries(), &decisions.answers)
+        .map(|((name, question), decision)| (name.clone(), question.answer(decision)))
         .collect();
     let usage = json!({"input_tokens": decisions.prompt_tokens, "output_tokens": n_questions});
     Ok(Json(json!({"model": model, "answers": answers, "usage": usage, "hone": decided.standing()})))

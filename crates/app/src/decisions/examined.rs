@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use hone_judging::{Decider, DecisionMarks, LabelledDecision};
+use hone_judging::{Decider, DecisionMarks, LabelledDecision, OrderBias, first_option_excess};
 use hone_protocol::{
     Decision, DecisionForm, DecisionRequest, DecisionTunings, DecisionType, Generate, GenerateError, Lane, hexadecimal,
 };
@@ -31,8 +31,16 @@ pub struct ExaminedDecisions {
 impl ExaminedDecisions {
     /// Those of a model; `None` if it has not been examined as it is asked now.
     pub fn find(app: &App, model: &str) -> Option<ExaminedDecisions> {
-        let text = std::fs::read(path_of(app, model)?).ok()?;
-        serde_json::from_slice(&text).ok()
+        let path = path_of(app, model)?;
+        let text = std::fs::read(&path).ok()?;
+        let is_usable =
+            |(_, marks): &(DecisionType, DecisionMarks)| marks.temperature.is_finite() && marks.temperature > 0.0;
+        let found =
+            serde_json::from_slice(&text).ok().filter(|found: &ExaminedDecisions| found.marks.iter().all(is_usable));
+        if found.is_none() {
+            tracing::warn!("{} is damaged: `hone decide --exam` writes it anew", path.display());
+        }
+        found
     }
 
     /// Keeps them.
@@ -56,26 +64,37 @@ impl ExaminedDecisions {
     ) -> Result<ExaminedDecisions, GenerateError> {
         let decider = Decider::default();
         let sets = DecisionType::ALL.map(|kind| (kind, LabelledDecision::shipped(kind)));
-        let total = sets.iter().map(|(kind, cases)| cases.len() * forms(*kind).len()).sum();
+        let passes =
+            |kind: DecisionType| forms(kind).iter().map(|form| 1 + usize::from(is_ordered(kind, *form))).sum::<usize>();
+        let total = sets.iter().map(|(kind, cases)| cases.len() * passes(*kind)).sum();
         let mut done = 0;
         let mut marks = Vec::new();
         for (kind, cases) in sets {
             let mut of_forms: Vec<DecisionMarks> = Vec::new();
             for form in forms(kind) {
-                let mut decisions: Vec<Decision> = Vec::with_capacity(cases.len());
-                for case in &cases {
-                    activity.advance(done, total, kind.name());
-                    let mut tunings = DecisionTunings::default();
-                    tunings.of_mut(kind).form = *form;
-                    let request = DecisionRequest {
-                        tunings,
-                        lane: Lane::Batch,
-                        ..DecisionRequest::new(model, case.state.clone(), vec![case.question.clone()])
-                    };
-                    decisions.extend(decider.decide(generator, &request, is_over)?.answers);
-                    done += 1;
+                let mut decide = |orders: usize| {
+                    let mut decisions: Vec<Decision> = Vec::with_capacity(cases.len());
+                    for case in &cases {
+                        activity.advance(done, total, kind.name());
+                        let mut request = DecisionRequest {
+                            orders,
+                            lane: Lane::Batch,
+                            ..DecisionRequest::new(model, case.state.clone(), vec![case.question.clone()])
+                        };
+                        request.tunings.of_mut(kind).form = *form;
+                        decisions.extend(decider.decide(generator, &request, is_over)?.answers);
+                        done += 1;
+                    }
+                    Ok(decisions)
+                };
+                let decisions = decide(DecisionRequest::ORDERS)?;
+                let mut marks = DecisionMarks::of(*form, &cases, &decisions);
+                if let Some(marks) = marks.as_mut().filter(|_| is_ordered(kind, *form)) {
+                    let [one, averaged] =
+                        [decide(1)?, decisions].map(|decisions| first_option_excess(&cases, &decisions));
+                    marks.order_bias = Some(OrderBias { one_order: one, averaged });
                 }
-                of_forms.extend(DecisionMarks::of(*form, &cases, &decisions));
+                of_forms.extend(marks);
             }
             let best = of_forms.into_iter().min_by(|one, other| one.fitted_loss.total_cmp(&other.fitted_loss));
             marks.extend(best.map(|best| (kind, best)));
@@ -106,10 +125,66 @@ fn forms(kind: DecisionType) -> &'static [DecisionForm] {
     }
 }
 
-/// The file is named after everything that the marks depend on.
+/// Whether the options stand in an order that means nothing, beside labels.
+fn is_ordered(kind: DecisionType, form: DecisionForm) -> bool {
+    kind == DecisionType::Choice && form == DecisionForm::Labels
+}
+
+/// What tells a model's file from others that have had its name; `None` if it is not installed.
+pub fn identity_of(app: &App, model: &str) -> Option<String> {
+    Some(identity::identity(&app.store.show(model).ok()?).to_string())
+}
+
+/// The file is named after what the marks depend on: the model's file, how it is asked, and the cases.
 fn path_of(app: &App, model: &str) -> Option<PathBuf> {
-    let installed = app.store.show(model).ok()?;
-    let cases = DecisionType::ALL.map(|kind| LabelledDecision::shipped(kind).len());
-    let key = json!([model, identity::identity(&installed), Decider::digest(), cases]).to_string();
+    let key = json!([identity_of(app, model)?, Decider::digest(), LabelledDecision::digest()]).to_string();
     Some(app.data_folder().join(FOLDER).join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_protocol::scripted::{Script, Scripted};
+    use hone_protocol::{DecisionKind, Prompt, TokenLogprob, TokenLogprobs};
+
+    use super::*;
+    use crate::progress::Silent;
+
+    /// A model that knows every answer, but nothing of labels: it says the right text, and yes.
+    fn knows_texts() -> Scripted {
+        let cases: Vec<LabelledDecision> = DecisionType::ALL.into_iter().flat_map(LabelledDecision::shipped).collect();
+        Scripted::new(move |request| {
+            let Prompt::Chat(messages) = &request.prompt else { panic!("{request:?}") };
+            let answer = request.forced_answer.clone().unwrap_or_default();
+            let is_case = |case: &&LabelledDecision| {
+                let prompt = &messages[0].content;
+                prompt.contains(&format!("<text>\n{}\n</text>", case.state))
+                    && prompt.contains(&case.question.instructions)
+            };
+            let right = cases.iter().find(is_case).map(|case| match &case.question.kind {
+                DecisionKind::YesNo { .. } => String::new(),
+                DecisionKind::Choice(options) => options[case.answer].name.clone(),
+                DecisionKind::Score(levels) => levels[case.answer].clone(),
+            });
+            let is_right = right.is_some_and(|right| answer == format!("{}.", right.trim_end_matches('.')));
+            let named = request.logprobs.named.iter();
+            let named = named.map(|text| TokenLogprob { id: 0, logprob: -3.0, text: text.clone() }).collect();
+            let logprob = if is_right { -1.0 } else { -4.0 };
+            let row = TokenLogprobs { text: answer.clone(), logprob, named, ..TokenLogprobs::default() };
+            Script { logprobs: vec![row], ..Script::saying(&[&answer]) }
+        })
+    }
+
+    #[test]
+    fn the_better_form_of_each_kind_is_found() {
+        let examined = ExaminedDecisions::of(&knows_texts(), "scripted", &Silent, &|| false).unwrap();
+        let tunings = examined.tunings();
+        assert_eq!(
+            (tunings.choice.form, tunings.score.form),
+            (DecisionForm::Texts, DecisionForm::Texts),
+            "{examined:?}"
+        );
+        let is_above = DecisionType::ALL.map(|kind| examined.is_above_chance(kind));
+        assert_eq!(is_above, [false, true, true], "{examined:?}");
+        assert!(tunings.choice.temperature < 1.0, "it may be surer: {tunings:?}");
+    }
 }

@@ -17,7 +17,8 @@ Questions in FILE have the form of the System One API, in TOML (or JSON, if FILE
   instructions = \"Which team should answer?\"
   criteria = { billing = \"Payments and invoices\", support = \"All the rest\" }
 
-The exit code is 3 if a probability is below what --at-least asks for.")]
+The exit code is 3 if a probability is below --at-least, or if an examined model is no better than
+chance at one kind of question.")]
 pub(crate) struct DecideArguments {
     /// The text; without it, or with -, stdin is read
     #[arg(value_name = "FILE", conflicts_with = "exam")]
@@ -37,7 +38,7 @@ pub(crate) struct DecideArguments {
     /// Exit with 3 unless the probability of yes (NAME=P), or of an option (NAME:OPTION=P), is at least P; may be repeated
     #[arg(long, value_name = "NAME=P", conflicts_with = "exam")]
     pub(crate) at_least: Vec<String>,
-    /// Show the options of a question in at most this many orders, and average what comes of it
+    /// Show the options of a choice in at most this many orders, and average the answers
     #[arg(long, value_name = "N", default_value_t = DecisionRequest::ORDERS, conflicts_with = "exam")]
     pub(crate) orders: usize,
     /// Examine the model with questions whose answers are known, instead of asking any

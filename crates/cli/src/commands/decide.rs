@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use hone_app::Listening;
-use hone_app::decisions::{ExaminedDecisions, Question};
+use hone_app::decisions::{ExaminedDecisions, Question, content};
 use hone_judging::Decider;
 use hone_protocol::{Decision, DecisionRequest, DecisionType};
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ use super::generate::read_stdin;
 use crate::arguments::DecideArguments;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
-use crate::terminal::interrupt;
+use crate::terminal::{Output, interrupt};
 
 /// The longest bar, in characters.
 const BAR: f64 = 20.0;
@@ -52,18 +52,7 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
         return Ok(Outcome::Interrupted);
     }
     let decisions = decided?.answers;
-    let answered: Vec<(&str, &Question, &Decision)> = std::iter::zip(&questions, &decisions)
-        .map(|((name, question), decision)| (&**name, question, decision))
-        .collect();
-    if arguments.json.json {
-        let answers: Map<String, Value> =
-            answered.iter().map(|(name, question, decision)| ((*name).to_owned(), question.answer(decision))).collect();
-        app.output.print_json(&json!({"model": request.model, "answers": answers}))?;
-    } else {
-        app.output.print_table(
-            &answered.iter().flat_map(|(name, question, decision)| rows(name, question, decision)).collect::<Vec<_>>(),
-        )?;
-    }
+    print(app.output, arguments.json.json, &request.model, &questions, &decisions)?;
     for remark in remarks(&request, examined.as_ref()) {
         app.output.note(&remark);
     }
@@ -76,6 +65,25 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
         }
     }
     Ok(outcome)
+}
+
+fn print(
+    output: Output,
+    json: bool,
+    model: &str,
+    questions: &[(String, Question)],
+    decisions: &[Decision],
+) -> anyhow::Result<()> {
+    let answered = || std::iter::zip(questions, decisions);
+    if json {
+        let answer =
+            |((name, question), decision): (&(String, Question), &Decision)| (name.clone(), question.answer(decision));
+        let answers: Map<String, Value> = answered().map(answer).collect();
+        return output.print_json(&json!({"model": model, "answers": answers}));
+    }
+    let rows: Vec<Vec<String>> =
+        answered().flat_map(|((name, question), decision)| rows(name, question, decision)).collect();
+    output.print_table(&rows)
 }
 
 /// What a reader should know of the model.
@@ -109,19 +117,15 @@ fn text(file: Option<&Path>) -> anyhow::Result<String> {
 
 /// The rows of a question: its options with their probabilities, and in front of the first what comes of them.
 fn rows(name: &str, question: &Question, decision: &Decision) -> Vec<Vec<String>> {
-    let (said, options): (String, Vec<String>) = match question {
-        Question::Noul { .. } => {
-            let said = if decision.likeliest() == 1 { "yes" } else { "no" };
-            (said.to_owned(), ["no", "yes"].map(str::to_owned).to_vec())
-        }
-        Question::Choice { criteria, .. } => {
-            let names: Vec<String> = criteria.0.iter().map(|(name, _)| name.clone()).collect();
-            (names[decision.likeliest()].clone(), names)
-        }
+    let mut options = question.option_names();
+    let said = match question {
         Question::Score { criteria, .. } => {
-            let level = |(index, level): (usize, &Value)| format!("{index} {}", level.as_str().unwrap_or_default());
-            (format!("{:.2}", decision.score()), criteria.iter().enumerate().map(level).collect())
+            for (option, level) in options.iter_mut().zip(criteria) {
+                *option = format!("{option} {}", content(level).unwrap_or_default());
+            }
+            format!("{:.2}", decision.score())
         }
+        _ => options[decision.likeliest()].clone(),
     };
     let mut shown: Vec<(String, f64)> = options.into_iter().zip(decision.probabilities.iter().copied()).collect();
     match question {

@@ -1,6 +1,7 @@
 //! Questions as a model is asked them.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use hone_protocol::{DecisionForm, DecisionKind, DecisionOption, DecisionQuestion, DecisionRequest, hexadecimal};
 use sha2::{Digest, Sha256};
@@ -8,6 +9,8 @@ use sha2::{Digest, Sha256};
 /// What a model is told before the text: all prompts begin with it.
 const BEGINNING: &str = "Read the text, then answer the question about it: with yes or no, or with the letter or the number \
                          of the answer that fits best.";
+/// The most options of a question that is asked once for each of them.
+const MOST_TEXTS: usize = 32;
 const YES: [&str; 6] = ["Yes", " Yes", "yes", " yes", "YES", " YES"];
 const NO: [&str; 6] = ["No", " No", "no", " no", "NO", " NO"];
 
@@ -15,7 +18,7 @@ const NO: [&str; 6] = ["No", " No", "no", " no", "NO", " NO"];
 #[derive(Debug, PartialEq)]
 pub(super) struct Asked {
     /// What follows the text.
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     /// Which part of the answer is looked at.
     pub(super) reading: Reading,
 }
@@ -39,6 +42,7 @@ impl Asked {
         n_orders: usize,
     ) -> Vec<Asked> {
         let instructions = question.instructions.trim();
+        let form = if question.kind.n_options() > MOST_TEXTS { DecisionForm::Labels } else { form };
         match (&question.kind, form) {
             (DecisionKind::YesNo { yes, no }, _) => vec![yes_or_no(instructions, yes.as_deref(), no.as_deref())],
             (DecisionKind::Choice(options), DecisionForm::Texts) => {
@@ -73,8 +77,9 @@ impl Asked {
     }
 }
 
-/// A digest of the prompts, in hexadecimal digits: of one question of each kind, in each form.
-pub(super) fn digest() -> String {
+/// A digest of the prompts, in hexadecimal digits: of one question of each kind, in each form, with a text and with what
+/// stands in the place of one.
+pub(super) fn digest(no_text: &str) -> String {
     let option = |name: &str| DecisionOption { name: name.to_owned(), description: Some(name.to_owned()) };
     let kinds = [
         DecisionKind::YesNo { yes: Some("a".to_owned()), no: None },
@@ -87,8 +92,9 @@ pub(super) fn digest() -> String {
         let question = DecisionQuestion { instructions: "q".to_owned(), kind };
         for form in [DecisionForm::Labels, DecisionForm::Texts] {
             for asked in Asked::all(&question, form, &labels, DecisionRequest::ORDERS) {
-                sha256.update(asked.about("t"));
+                sha256.update(asked.about(no_text));
                 sha256.update(asked.answer());
+                asked.named().iter().for_each(|name| sha256.update(name));
             }
         }
     }
@@ -128,9 +134,9 @@ fn in_texts<'a>(
     described: impl Iterator<Item = String>,
 ) -> Vec<Asked> {
     let listed = described.collect::<Vec<_>>().join("; ");
-    let text = format!("{instructions} ({listed})").trim_start().to_owned();
+    let text: Arc<str> = format!("{instructions} ({listed})").trim_start().into();
     let answer = |(option, name): (usize, &str)| Asked {
-        text: text.clone(),
+        text: Arc::clone(&text),
         reading: Reading::Text(format!("{}.", name.trim_end_matches('.')), option),
     };
     names.enumerate().map(answer).collect()
@@ -146,7 +152,7 @@ fn yes_or_no(instructions: &str, yes: Option<&str>, no: Option<&str>) -> Asked {
     }
     let spellings =
         [NO, YES].into_iter().enumerate().flat_map(|(option, texts)| texts.map(|text| (text.into(), option)));
-    Asked { text: text + " (yes or no)", reading: Reading::Labels(spellings.collect()) }
+    Asked { text: (text + " (yes or no)").into(), reading: Reading::Labels(spellings.collect()) }
 }
 
 /// A question whose options stand in a list, each an index with its label.
@@ -156,7 +162,7 @@ fn listed(instructions: &str, kind: &str, labelled: &[(usize, String)], describe
         let _ = write!(text, "\n{label}. {}", describe(*option));
     }
     let spell = |(option, label): &(usize, String)| [(label.clone(), *option), (format!(" {label}"), *option)];
-    Asked { text, reading: Reading::Labels(labelled.iter().flat_map(spell).collect()) }
+    Asked { text: text.into(), reading: Reading::Labels(labelled.iter().flat_map(spell).collect()) }
 }
 
 fn described(option: &DecisionOption) -> String {
@@ -189,7 +195,10 @@ mod tests {
     fn texts(kind: DecisionKind, n_orders: usize) -> Vec<String> {
         let question = DecisionQuestion { instructions: "Which one?".to_owned(), kind };
         let labels: Vec<String> = ["A", "B", "C"].map(str::to_owned).to_vec();
-        Asked::all(&question, DecisionForm::Labels, &labels, n_orders).into_iter().map(|asked| asked.text).collect()
+        Asked::all(&question, DecisionForm::Labels, &labels, n_orders)
+            .into_iter()
+            .map(|asked| asked.text.to_string())
+            .collect()
     }
 
     #[test]

@@ -7,6 +7,9 @@ use super::asked::{Asked, Reading};
 /// The smallest logarithm that is told from others, in nats: that of a probability of 0 would be infinite.
 const LEAST: f64 = -1000.0;
 
+/// Options with the logarithms of their probabilities.
+pub(super) type OptionLogarithms = Vec<(usize, f64)>;
+
 /// The logarithms of the probabilities of the options that a request tells of; `closing` stands before the answer.
 ///
 /// # Errors
@@ -15,7 +18,7 @@ pub(super) fn log_probabilities(
     asked: &Asked,
     completion: &Completion,
     closing: &str,
-) -> Result<Vec<(usize, f64)>, GenerateError> {
+) -> Result<OptionLogarithms, GenerateError> {
     match &asked.reading {
         Reading::Labels(spellings) => of_labels(spellings, completion),
         Reading::Text(_, option) => Ok(vec![(*option, of_answer(completion, closing)?)]),
@@ -23,7 +26,7 @@ pub(super) fn log_probabilities(
 }
 
 /// Those of labels in all their spellings.
-fn of_labels(spellings: &[(String, usize)], completion: &Completion) -> Result<Vec<(usize, f64)>, GenerateError> {
+fn of_labels(spellings: &[(String, usize)], completion: &Completion) -> Result<OptionLogarithms, GenerateError> {
     let named = completion.logprobs.last().map_or(&[][..], |row| &row.named);
     let n_options = spellings.iter().map(|(_, option)| option + 1).max().unwrap_or(0);
     let mut logprobs: Vec<Vec<f64>> = vec![Vec::new(); n_options];

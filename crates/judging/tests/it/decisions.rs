@@ -4,7 +4,7 @@ use hone_judging::Decider;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
     DecisionForm, DecisionKind, DecisionOption, DecisionQuestion, DecisionRequest, Decisions, GenerateError,
-    GenerateRequest, Prompt, TokenLogprob, TokenLogprobs,
+    GenerateRequest, OwnerId, Prompt, TokenLogprob, TokenLogprobs,
 };
 
 /// A model that gives each label, or the answer, this probability; it is asked with the prompt and the text.
@@ -125,7 +125,11 @@ fn questions_are_answered_in_their_order_and_share_the_beginning() {
     assert!(of_text.iter().all(|prompt| prompt[..beginning] == of_text[0][..beginning]));
     // The biases are known from the first time.
     decider.decide(&model, &request(questions), &|| false).unwrap();
-    assert_eq!(model.requests().len(), requests.len() + 101, "and one request that finds out where an answer begins");
+    assert_eq!(model.requests().len(), requests.len() + 100);
+    // But what another owner has asked shows in no time that it takes.
+    let other = DecisionRequest { owner: Some(OwnerId::fresh()), ..request(vec![yes_no("Is it red?")]) };
+    decider.decide(&model, &other, &|| false).unwrap();
+    assert_eq!(model.requests().len(), requests.len() + 102);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `/v1/decisions`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -78,7 +79,7 @@ struct Choice {
 }
 
 /// A string and a boolean with the same text are distinct.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OpenAiChoiceValue)]
 enum ChoiceValue {
@@ -185,10 +186,10 @@ impl Question {
         let (instructions, kind) = match self {
             Question::Predicate { instructions, .. } => (instructions, DecisionKind::YesNo { yes: None, no: None }),
             Question::Choice { instructions, choices, .. } => {
-                let is_unique = |(index, choice): (usize, &Choice)| {
-                    choices[..index].iter().all(|other| other.value != choice.value)
-                };
-                if !choices.iter().enumerate().all(is_unique) {
+                let mut values = HashSet::new();
+                if choices.len() <= DecisionKind::MOST_OPTIONS
+                    && !choices.iter().all(|choice| values.insert(&choice.value))
+                {
                     return Err(ApiError::bad_request("two choices of a question are the same").about("questions"));
                 }
                 let option = |choice: &Choice| DecisionOption {

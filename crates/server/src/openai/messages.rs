@@ -112,7 +112,7 @@ fn text(content: Option<Content>, role: Role) -> Result<String, ApiError> {
 fn part_text(part: Part, role: Role) -> Result<String, ApiError> {
     match part.kind.as_str() {
         "text" | "input_text" | "output_text" => Ok(part.text),
-        "input_json" => Ok(part.data.to_string()),
+        "input_json" if !part.data.is_null() => Ok(part.data.to_string()),
         "refusal" => Ok(part.refusal.unwrap_or_default()),
         other if role == Role::Tool => Ok(left_out(other)),
         other => {

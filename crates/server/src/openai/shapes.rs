@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::decisions::standing;
+use crate::decisions::standing_shape;
 use crate::shapes::{
     anything, documented, flag, list, map, nothing, nullable, number, object, one_of, open, text, whole,
 };
@@ -159,7 +159,7 @@ fn decision() -> Value {
         ("probabilities", list(object(level, []))),
     ];
     let answer = json!({"oneOf": [object(predicate, []), object(choice, []), object(score, [])]});
-    object([("model", text()), ("answers", list(answer)), ("usage", usage()), ("hone", standing())], [])
+    object([("model", text()), ("answers", list(answer)), ("usage", usage()), ("hone", standing_shape())], [])
 }
 
 fn response() -> Value {

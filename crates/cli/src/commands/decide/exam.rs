@@ -66,9 +66,11 @@ fn row(kind: DecisionType, marks: &DecisionMarks) -> Vec<String> {
         share(marks.chance),
         auc.or(error).unwrap_or_else(|| "-".to_owned()),
         estimate(&marks.brier),
-        estimate(&marks.calibration_error),
+        format!("{}, {:.2} at best", estimate(&marks.calibration_error), marks.least_calibration_error),
         format!("{:.1}", marks.temperature),
-        estimate(&marks.first_option_excess),
+        marks.order_bias.as_ref().map_or("-".to_owned(), |bias| {
+            format!("{:+.2}, averaged {:+.2}", bias.one_order.value, bias.averaged.value)
+        }),
         if marks.is_above_chance() { "better than chance" } else { "no better than chance" }.to_owned(),
     ]
 }

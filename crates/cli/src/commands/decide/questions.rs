@@ -24,7 +24,8 @@ pub(super) fn named_questions(arguments: &DecideArguments) -> anyhow::Result<Vec
     }
     for text in &arguments.choice {
         let (name, instructions, options) = with_options(text, "--choice NAME=TEXT:A,B")?;
-        let criteria = Named(options.into_iter().map(|option| (option, Value::Null)).collect());
+        let criteria = Named::new(options.into_iter().map(|option| (option, Value::Null)));
+        let criteria = criteria.map_err(|reason| usage(format!("{text:?}: {reason}")))?;
         questions.push((name, Question::Choice { instructions: json!(instructions), criteria }));
     }
     for text in &arguments.score {
@@ -54,9 +55,8 @@ fn of_file(file: &Path) -> anyhow::Result<Vec<(String, Question)>> {
         true => serde_json::from_str(&text).map_err(|error| error.to_string()),
         false => toml::from_str(&text).map_err(|error| error.to_string()),
     };
-    let Named(questions) =
-        read.map_err(|error| usage(format!("the questions {} are not valid: {error}", file.display())))?;
-    Ok(questions)
+    let questions = read.map_err(|error| usage(format!("the questions {} are not valid: {error}", file.display())))?;
+    Ok(questions.entries().to_vec())
 }
 
 fn named(text: &str, form: &str) -> anyhow::Result<(String, String)> {
@@ -73,7 +73,10 @@ fn with_options(text: &str, form: &str) -> anyhow::Result<(String, String, Vec<S
     let Some((instructions, options)) = rest.rsplit_once(':') else {
         return Err(usage(format!("{text:?} is not of the form {form}")));
     };
-    let options = options.split(',').map(|option| option.trim().to_owned()).collect();
+    let options: Vec<String> = options.split(',').map(|option| option.trim().to_owned()).collect();
+    if options.iter().any(String::is_empty) {
+        return Err(usage(format!("{text:?} has an empty option")));
+    }
     Ok((name, instructions.trim().to_owned(), options))
 }
 
@@ -95,6 +98,7 @@ impl Threshold {
         let (name, least) = text.rsplit_once('=').ok_or_else(|| wrong("it is not of the form NAME=P".to_owned()))?;
         let least = least.trim().parse().ok().filter(|least| (0.0..=1.0).contains(least));
         let least = least.ok_or_else(|| wrong("P is not a probability from 0 to 1".to_owned()))?;
+        let name = name.trim();
         let of_name = |name: &str| questions.iter().position(|(other, _)| other == name);
         let (question, option) = match (of_name(name), name.rsplit_once(':')) {
             (Some(question), _) => (question, None),
@@ -110,11 +114,7 @@ impl Threshold {
 }
 
 fn index_of(question: &Question, option: Option<&str>) -> Result<usize, String> {
-    let names: Vec<String> = match question {
-        Question::Noul { .. } => ["no", "yes"].map(str::to_owned).to_vec(),
-        Question::Choice { criteria, .. } => criteria.0.iter().map(|(name, _)| name.clone()).collect(),
-        Question::Score { criteria, .. } => (0..criteria.len()).map(|level| level.to_string()).collect(),
-    };
+    let names = question.option_names();
     match (question, option) {
         (Question::Noul { .. }, None) => Ok(1),
         (_, None) => Err(format!("an option is missing, as in NAME:{}=P", names.first().map_or("OPTION", |name| name))),
