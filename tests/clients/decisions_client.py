@@ -12,7 +12,7 @@ from langchain_openai.decisions import Choice, Level, OpenAIDecisions, Predicate
 from checking import address, model, refused, run
 
 client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
-typesafe = typesafe_sdk.TypeSafeClient(base_url=address, api_key="none", default_model=model, timeout=120)
+typesafe = typesafe_sdk.TypeSafeClient(base_url=address, api_key="none", model=model, timeout=120)
 message = "My parcel has been lost, and nobody answers. I want my money back today!"
 
 
@@ -75,7 +75,7 @@ def langchain():
         "urgency": Score(instructions="How urgent is it?", levels=[Level(label="low"), Level(label="high")]),
     }
     answers = decisions.invoke({"input": [HumanMessage(message), AIMessage("I am sorry.")], "questions": questions})
-    assert set(answers["answers"]) == set(questions), answers
+    assert set(answers.answers) == set(questions), answers
 
 
 def evals():
