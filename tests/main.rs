@@ -20,6 +20,7 @@ mod memory;
 mod privacy;
 mod recall;
 mod report;
+mod rerank;
 mod research;
 mod routing;
 mod serve;

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hone_agents::{BackgroundCritic, Load, MemoryParts, RespondentB, TeamParts};
-use hone_engine::{EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, check_file};
+use hone_engine::{
+    EngineOptions, FileUse, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, Reranker, check_file,
+};
 use hone_judging::{FenceKey, Jury, Marks, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
@@ -16,7 +18,7 @@ use sysinfo::System;
 
 use crate::config::{Config, PHASES, Places, Source};
 use crate::conversations::{ConversationStore, OwnedConversations};
-use crate::embedder::SharedEmbedder;
+use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
@@ -403,7 +405,15 @@ impl App {
         Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), &self.data_folder)))
     }
 
-    /// The same, whether it is installed yet or not.
+    /// The model of this name or in this file, which scores texts. It is loaded when it gets its first text.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn reranker(&self, name: &str) -> anyhow::Result<Reranker> {
+        reranker(name, &self.installed(name)?, &self.store)
+    }
+
+    /// The configured embedder, whether it is installed yet or not.
     pub fn shared_embedder(&self) -> &Arc<SharedEmbedder> {
         &self.embedder
     }
@@ -438,8 +448,12 @@ impl App {
     /// When it is not known, cannot be downloaded, or cannot chat.
     pub fn provide(&self, name: &str) -> anyhow::Result<()> {
         let file = self.model_file(name)?;
-        let chat = check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))?;
-        chat.with_context(|| format!("model {name:?} cannot chat"))
+        match check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))? {
+            FileUse::Chats => Ok(()),
+            FileUse::Continues(reason) => Err(reason).with_context(|| format!("model {name:?} cannot chat")),
+            FileUse::Embeds => bail!("model {name:?} cannot chat: it turns texts into vectors (`hone embed`)"),
+            FileUse::Scores => bail!("model {name:?} cannot chat: it scores texts (`hone rerank`)"),
+        }
     }
 
     /// The names of the models that are installed, or in the catalog for chats, in alphabetical order.

@@ -1,11 +1,14 @@
-//! The model that turns texts into vectors, opened once for everything that uses it.
+//! The model that turns texts into vectors, opened once for everything that uses it, and models that score texts.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hone_engine::{Embedder, Prefixes};
-use hone_models::Store;
+use anyhow::Context;
+use hone_engine::{Embedder, Prefixes, Reranker, Verify};
+use hone_models::{InstalledModel, Store};
 use hone_protocol::{Embed, LocateModel};
+
+use crate::workers::templates;
 
 /// The configured embedder.
 pub struct SharedEmbedder {
@@ -57,8 +60,21 @@ impl SharedEmbedder {
             Some(file) => Embedder::of_gguf(name, file),
             None => Embedder::open(name, model.files.into_iter().map(|file| (file.name, file.location)))?,
         };
-        let store = Arc::clone(&self.store);
-        let embedder = embedder.with_prefixes(prefixes);
-        Ok(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string())))
+        Ok(embedder.with_prefixes(prefixes).verified_by(verify(&self.store)))
     }
+}
+
+/// A model that scores texts. It is loaded when it gets its first text.
+///
+/// # Errors
+/// When it is not in a GGUF file.
+pub(crate) fn reranker(name: &str, model: &InstalledModel, store: &Arc<Store>) -> anyhow::Result<Reranker> {
+    let file = model.gguf().with_context(|| format!("the model {name:?} is not in a GGUF file"))?;
+    Ok(Reranker::new(name, file, templates::host()?, verify(store)))
+}
+
+/// Checks files against the hashes that the store has of them.
+fn verify(store: &Arc<Store>) -> Verify {
+    let store = Arc::clone(store);
+    Box::new(move |file| store.verify(file).map_err(|error| error.to_string()))
 }

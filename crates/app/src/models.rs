@@ -10,7 +10,7 @@ mod text;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hone_protocol::Embed;
+use hone_protocol::{Embed, Rerank};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -102,6 +102,13 @@ pub trait Models: Send + Sync {
     /// # Errors
     /// When it is not installed; the reason says how to install it.
     fn embedder(&self) -> Result<Arc<dyn Embed>, ModelError>;
+
+    /// The model of this name, which scores texts; for no name, the one that is installed. It is loaded when it is first
+    /// used, and stays in memory until another one is asked for.
+    ///
+    /// # Errors
+    /// When it is not installed, or the name does not say which one it is.
+    fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError>;
 }
 
 /// Why nothing came of a request that concerns a model.
@@ -128,6 +135,8 @@ pub enum ModelKind {
     Generator,
     /// It turns texts into vectors.
     Embedder,
+    /// It scores texts.
+    Reranker,
 }
 
 /// An installed model.

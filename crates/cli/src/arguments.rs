@@ -18,6 +18,7 @@ mod memory;
 mod preset;
 mod pull;
 mod report;
+mod rerank;
 mod research;
 mod serve;
 mod shared;
@@ -59,6 +60,7 @@ pub(crate) use preset::{
 };
 pub(crate) use pull::{ImportArguments, PullArguments};
 pub(crate) use report::ReportArguments;
+pub(crate) use rerank::RerankArguments;
 pub(crate) use research::ResearchArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
 pub(crate) use shared::{BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, SamplingFlags, SpeculationFlag};
@@ -116,6 +118,8 @@ pub(crate) enum Command {
     Generate(GenerateArguments),
     /// Convert texts to vectors whose cosine says how alike they are in meaning
     Embed(EmbedArguments),
+    /// Order texts by how well they fit a query, with a reranker or a reward model
+    Rerank(RerankArguments),
     /// Answer questions about a text with probabilities, without generating any
     Decide(DecideArguments),
     /// Convert the text on stdin to token ids, or back
@@ -201,6 +205,7 @@ impl Command {
                     | Command::Mcp(_)
                     | Command::Generate(_)
                     | Command::Embed(_)
+                    | Command::Rerank(_)
                     | Command::Decide(_)
                     | Command::Perplexity(_)
                     | Command::Bench(_)
@@ -275,6 +280,7 @@ impl Command {
                 arguments.judge.add_to(&mut overrides);
             }
             Command::Verdict(_)
+            | Command::Rerank(_)
             | Command::Synth(_)
             | Command::Pull(_)
             | Command::Import(_)

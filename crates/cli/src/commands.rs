@@ -37,6 +37,7 @@ mod ps;
 mod pull;
 mod pulled;
 mod report;
+mod rerank;
 mod research;
 mod rm;
 mod serve;
@@ -44,6 +45,7 @@ mod show;
 mod story;
 mod synth;
 mod task;
+mod texts;
 mod tokenize;
 mod verdict;
 
@@ -80,6 +82,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Generate(arguments) => generate::run(&answering(app(loaded)?)?, &arguments),
         Command::Decide(arguments) => decide::run(&app(loaded)?, &arguments),
         Command::Embed(arguments) => embed::run(&app(loaded)?, &arguments),
+        Command::Rerank(arguments) => rerank::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),

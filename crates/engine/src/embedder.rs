@@ -4,24 +4,26 @@
 //! it, like Qwen3-Embedding, in a GGUF file. It is read when the first text arrives, so that a program that never embeds pays
 //! nothing; a file that turns out to be broken is an error then, and the next text tries again.
 
+mod bert;
 mod decoder;
 mod encoder;
-mod gemma;
-mod tensors;
 mod tokens;
 mod vectors;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hone_protocol::{Embed, EmbedError, ModelFile, TextLength, with_causes};
 
+use self::bert::{Bert, BertFiles};
 use self::decoder::Decoder;
-use self::encoder::from_gguf::{self, Family};
-use self::encoder::{Encoder, EncoderFiles};
-use self::gemma::Gemma;
+use self::encoder::PooledEncoder;
 use self::vectors::Vectors;
+use crate::encoder::EncoderRow;
 use crate::gguf::Gguf;
+use crate::heads::{decision_type, has_head};
+use crate::lazy::{Lazy, Verify};
+use crate::model::ModelError;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -31,28 +33,27 @@ const WEIGHTS: &str = "model.safetensors";
 pub struct Embedder {
     name: String,
     files: Files,
-    loaded: Mutex<Option<Arc<dyn Vectors>>>,
-    verify: Box<Verify>,
+    loaded: Lazy<dyn Vectors>,
     prefixes: Prefixes,
 }
 
 /// Where a model is.
 enum Files {
-    Encoder(EncoderFiles),
+    Bert(BertFiles),
     Gguf(ModelFile),
 }
 
 impl Files {
     fn all(&self) -> Vec<&ModelFile> {
         match self {
-            Files::Encoder(EncoderFiles { config, tokenizer, weights }) => vec![config, tokenizer, weights],
+            Files::Bert(BertFiles { config, tokenizer, weights }) => vec![config, tokenizer, weights],
             Files::Gguf(file) => vec![file],
         }
     }
 
     fn load(&self) -> Result<Arc<dyn Vectors>, String> {
         Ok(match self {
-            Files::Encoder(files) => Arc::new(Encoder::load(files)?),
+            Files::Bert(files) => Arc::new(Bert::load(files)?),
             Files::Gguf(file) => load_gguf(file)?,
         })
     }
@@ -60,11 +61,16 @@ impl Files {
 
 fn load_gguf(file: &ModelFile) -> Result<Arc<dyn Vectors>, String> {
     let gguf = Gguf::open_region(file).map_err(|error| with_causes(&error))?;
+    if let Some(kind) = decision_type(&gguf) {
+        return Err(ModelError::Decision { kind }.to_string());
+    }
+    if has_head(&gguf) {
+        return Err("it ends in a head that scores texts, and gives no vectors: `hone rerank` runs it".to_owned());
+    }
     let architecture = gguf.string("general.architecture").ok().flatten().unwrap_or_default();
-    Ok(match Family::named(architecture) {
-        Some(family) => Arc::new(from_gguf::load(&gguf, family)?),
-        None if architecture == gemma::ARCHITECTURE => Arc::new(Gemma::load(gguf)?),
-        None => Arc::new(Decoder::load(file)?),
+    Ok(match EncoderRow::named(architecture) {
+        Some(row) => Arc::new(PooledEncoder::load(gguf, row)?),
+        None => Arc::new(Decoder::load(&gguf, file)?),
     })
 }
 
@@ -76,9 +82,6 @@ pub struct Prefixes {
     /// Before a text that is searched.
     pub passage: String,
 }
-
-/// Checks a file's bytes against those that were installed; the error says what is wrong.
-type Verify = dyn Fn(&ModelFile) -> Result<(), String> + Send + Sync;
 
 impl Embedder {
     /// Opens a model from these files, each with its name within the model; unneeded files are ignored.
@@ -95,7 +98,7 @@ impl Embedder {
             }
         };
         let (config, tokenizer, weights) = (find(CONFIG)?, find(TOKENIZER)?, find(WEIGHTS)?);
-        Ok(Embedder::new(name, Files::Encoder(EncoderFiles { config, tokenizer, weights })))
+        Ok(Embedder::new(name, Files::Bert(BertFiles { config, tokenizer, weights })))
     }
 
     /// Opens an encoder or a decoder in a GGUF file.
@@ -106,13 +109,13 @@ impl Embedder {
 
     fn new(name: &str, files: Files) -> Self {
         let (name, prefixes) = (name.to_owned(), Prefixes::default());
-        Embedder { name, files, loaded: Mutex::default(), verify: Box::new(|_| Ok(())), prefixes }
+        Embedder { name, files, loaded: Lazy::verified_by(None), prefixes }
     }
 
     /// The same, with a check of its files before they are used.
     #[must_use]
-    pub fn verified_by(self, verify: impl Fn(&ModelFile) -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Embedder { verify: Box::new(verify), ..self }
+    pub fn verified_by(self, verify: Verify) -> Self {
+        Embedder { loaded: Lazy::verified_by(Some(verify)), ..self }
     }
 
     /// The same, with these texts before questions and passages.
@@ -155,12 +158,7 @@ impl Embedder {
     }
 
     fn loaded(&self) -> Result<Arc<dyn Vectors>, String> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(model) = &*loaded {
-            return Ok(Arc::clone(model));
-        }
-        self.files.all().into_iter().try_for_each(|file| (self.verify)(file))?;
-        Ok(Arc::clone(loaded.insert(self.files.load()?)))
+        self.loaded.get(self.files.all(), || self.files.load())
     }
 }
 

@@ -7,7 +7,7 @@
 //! | answering requests | [`EngineHandle`], the handle to the thread that owns the device and all models; [`EngineOptions`]; [`EngineStatus`] says what it is doing |
 //! | one model without an engine | [`Model`], [`ModelOptions`] and [`LoadOptions`]; [`check_file`] tells whether a file can be run; [`DecoderSpec`] describes its decoder |
 //! | text | [`Tokenizer`] and [`ChatTemplate`]; templates of files run where [`TemplateHost`] says, in the process that [`template_worker`] serves |
-//! | vectors | [`Embedder`] |
+//! | vectors, and scores of texts | [`Embedder`] and [`Reranker`] |
 //! | measurements | [`perplexity()`] and [`SpeedTest`] |
 //! | files | [`gguf`] reads and writes them, and [`synth`] makes models of any size |
 //!
@@ -22,14 +22,20 @@ mod backend;
 mod constraint;
 mod decoder;
 mod embedder;
+mod encoder;
 mod engine;
 pub mod gguf;
+mod heads;
 mod kv_cache;
+mod lazy;
 mod logprobs;
 mod memory_bandwidth;
 mod model;
 mod perplexity;
+mod pooled_decoder;
+mod pooling;
 mod repetition;
+mod reranker;
 mod reuse;
 mod sampler;
 mod scheduler;
@@ -53,7 +59,7 @@ pub use hone_kernels::platform::InstructionSet;
 pub use kv_cache::{BLOCK_TOKENS, CacheFull, CachedSequence, KvFormat};
 pub use memory_bandwidth::memory_bandwidth;
 pub use model::{
-    Advance, BackendChoice, CacheUsage, LoadOptions, Model, ModelError, ModelOptions, Speculation, check_file,
+    Advance, BackendChoice, CacheUsage, FileUse, LoadOptions, Model, ModelError, ModelOptions, Speculation, check_file,
 };
 
 // Text.
@@ -61,8 +67,10 @@ pub use constraint::ConstraintError;
 pub use template::{Chat, ChatTemplate, Failure, TemplateError, TemplateHost, worker as template_worker};
 pub use tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 
-// Vectors.
+// Vectors and scores.
 pub use embedder::{Embedder, Prefixes};
+pub use lazy::Verify;
+pub use reranker::Reranker;
 
 // Measurements.
 pub use perplexity::{Perplexity, PerplexityError, perplexity};

@@ -20,7 +20,9 @@ use thiserror::Error;
 use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
+use crate::encoder::EncoderRow;
 use crate::gguf::{Gguf, GgufError};
+use crate::heads::{decision_type, has_head};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat, StatePool};
 use crate::reuse::recycled;
@@ -201,6 +203,21 @@ pub enum ModelError {
     Backend(#[from] BackendError),
     #[error(transparent)]
     CacheFull(#[from] CacheFull),
+    /// It turns texts into states, and writes none.
+    #[error("{architecture} is an encoder: it does not answer, but turns texts into vectors or scores them")]
+    Encoder {
+        /// Its architecture.
+        architecture: &'static str,
+    },
+    /// It ends in a head, and writes nothing.
+    #[error("it ends in a head that scores texts, and does not answer: `hone rerank` runs it")]
+    Head,
+    /// It is of a kind whose layout is not publicly described.
+    #[error("it is a decision model of the type {kind:?}, whose layout is not publicly described")]
+    Decision {
+        /// The type, as its file says it.
+        kind: String,
+    },
     /// The vocabulary and the weights belong to different models.
     #[error("the vocabulary has {vocabulary} tokens and the embeddings have {embeddings} rows")]
     VocabularyMismatch {
@@ -221,17 +238,52 @@ pub struct Advance<'a> {
     pub logits: std::ops::Range<usize>,
 }
 
-/// Checks whether a file is a model that can be loaded, as far as its header tells. This includes models that can only
-/// continue text; the value then says why they cannot chat.
+/// What the model in a file can be used for.
+#[derive(Debug)]
+pub enum FileUse {
+    /// It answers.
+    Chats,
+    /// It continues texts; the error says why it cannot chat.
+    Continues(TemplateError),
+    /// It turns texts into vectors.
+    Embeds,
+    /// It scores texts.
+    Scores,
+}
+
+/// What the model in a file can be used for, as far as its header tells.
 ///
 /// # Errors
 /// When the file cannot be loaded; the error says why.
-pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<Result<(), TemplateError>, ModelError> {
+pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<FileUse, ModelError> {
     let gguf = Gguf::open_region(file)?;
+    match check_answers(&gguf) {
+        Err(ModelError::Encoder { .. }) => {
+            Tokenizer::from_gguf(&gguf)?;
+            return Ok(if has_head(&gguf) { FileUse::Scores } else { FileUse::Embeds });
+        }
+        Ok(()) | Err(ModelError::Head) => {}
+        Err(error) => return Err(error),
+    }
     let spec = DecoderSpec::from_gguf(&gguf, None)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     check_vocabulary(&tokenizer, &spec)?;
-    Ok(ChatTemplate::from_gguf(&gguf, &tokenizer, templates).and_then(|template| template.check()))
+    if has_head(&gguf) {
+        return Ok(FileUse::Scores);
+    }
+    let template = ChatTemplate::from_gguf(&gguf, &tokenizer, templates).and_then(|template| template.check());
+    Ok(template.map_or_else(FileUse::Continues, |()| FileUse::Chats))
+}
+
+/// Checks that a file is not one of those that are made for something else than answers.
+pub(crate) fn check_answers(gguf: &Gguf) -> Result<(), ModelError> {
+    if let Some(kind) = decision_type(gguf) {
+        return Err(ModelError::Decision { kind });
+    }
+    if let Some(row) = gguf.string("general.architecture")?.and_then(EncoderRow::named) {
+        return Err(ModelError::Encoder { architecture: row.name });
+    }
+    if has_head(gguf) { Err(ModelError::Head) } else { Ok(()) }
 }
 
 fn check_vocabulary(tokenizer: &Tokenizer, spec: &DecoderSpec) -> Result<(), ModelError> {
@@ -278,6 +330,10 @@ impl Model {
         let load = options.into();
         let options = &load.model;
         let gguf = Gguf::open_region(file)?;
+        match check_answers(&gguf) {
+            Err(ModelError::Head) if load.states_of_last_layer => {}
+            checked => checked?,
+        }
         let mut spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
         spec.head = spec.head.filter(|_| load.with_head);
         if load.states_of_last_layer {

@@ -105,6 +105,8 @@ pub struct Chat<'a> {
     pub teaches_tools: bool,
     /// Whether and how thoroughly the model reasons.
     pub thinking: ThinkingOptions,
+    /// Whether the text ends where the model's next turn begins, and not after the last of these.
+    pub opens_answer: bool,
     /// Says whether the prompt is no longer wanted.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
@@ -117,8 +119,14 @@ impl<'a> Chat<'a> {
             tools: &[],
             teaches_tools: false,
             thinking: ThinkingOptions::default(),
+            opens_answer: true,
             is_cancelled: &|| false,
         }
+    }
+
+    /// Turns alone, after which nothing comes.
+    pub fn finished(messages: &'a [Message]) -> Chat<'a> {
+        Chat { opens_answer: false, ..Chat::of(messages) }
     }
 }
 
@@ -179,13 +187,16 @@ impl ChatTemplate {
     }
 
     /// The text of a conversation, up to where the model's next turn begins, or with the beginning of that turn if the
-    /// conversation ends with it. A conversation that the template refuses is adapted to it.
+    /// conversation ends with it; or up to the end of the last turn, if no answer is opened. A conversation that the
+    /// template refuses is adapted to it.
     ///
     /// # Errors
     /// When the template fails or refuses the conversation, does not support the given tools, or the request was
     /// cancelled.
     pub fn render(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
-        let Some((begun, before)) = begun_answer(chat.messages) else { return self.render_turns(chat) };
+        let Some((begun, before)) = begun_answer(chat.messages).filter(|_| chat.opens_answer) else {
+            return self.render_turns(chat);
+        };
         let mut text = self.render_turns(Chat { messages: before, ..chat })?;
         text.push_str(&self.before_answer(&text));
         text.push_str(&begun.content);

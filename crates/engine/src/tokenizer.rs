@@ -1,8 +1,9 @@
 //! Converts text to token ids and back, using the vocabulary in a model's own metadata.
 //!
-//! There are two kinds of vocabulary: BPE with a list of merges (`gpt2`: Llama 3, Qwen, SmolLM, gpt-oss; `gemma4`) and
-//! SentencePiece BPE (`llama`: Llama 2, Mistral, Phi-3, Gemma 3). Everything follows llama.cpp, so that a file tokenizes the same in both: special
-//! tokens are cut out of the text first, and each stretch of text between them is tokenized on its own.
+//! There are four kinds of vocabulary: BPE with a list of merges (`gpt2`: Llama 3, Qwen, SmolLM, gpt-oss, ModernBERT;
+//! `gemma4`), SentencePiece BPE (`llama`: Llama 2, Mistral, Phi-3, Gemma 3), SentencePiece unigrams (`t5`: XLM-RoBERTa)
+//! and WordPiece (`bert`). Everything follows llama.cpp, so that a file tokenizes the same in both: special tokens are
+//! cut out of the text first, and each stretch of text between them is tokenized on its own.
 //!
 //! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do
 //! not exist are errors that name the field. A tokenizer takes a few dozen bytes for every token and merge; their
@@ -13,7 +14,9 @@ mod merging;
 mod pre_tokenizer;
 mod sentence_piece;
 mod special;
+mod unigram;
 mod vocabulary;
+mod word_piece;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,7 +29,9 @@ use byte_level::ByteLevel;
 use pre_tokenizer::PreTokenizer;
 use sentence_piece::SentencePiece;
 use special::{Fragment, SpecialIds, SpecialTexts};
+use unigram::Unigram;
 use vocabulary::{Entries, TokenKind, Vocabulary};
+use word_piece::WordPiece;
 
 /// Why a model's tokenizer cannot be built, or a text cannot be tokenized.
 #[derive(Debug, Error)]
@@ -95,6 +100,8 @@ pub struct Tokenizer {
 enum Algorithm {
     ByteLevel(ByteLevel),
     SentencePiece(SentencePiece),
+    Unigram(Unigram),
+    WordPiece(WordPiece),
 }
 
 impl Algorithm {
@@ -102,7 +109,7 @@ impl Algorithm {
     fn stored_form(&self, text: &str) -> String {
         match self {
             Algorithm::ByteLevel(byte_level) => byte_level.stored_form(text),
-            Algorithm::SentencePiece(_) => sentence_piece::stored_form(text),
+            _ => sentence_piece::stored_form(text),
         }
     }
 
@@ -110,7 +117,7 @@ impl Algorithm {
     fn bytes_of(&self, stored: &str) -> Vec<u8> {
         match self {
             Algorithm::ByteLevel(byte_level) => byte_level.bytes_of(stored),
-            Algorithm::SentencePiece(_) => sentence_piece::bytes_of(stored),
+            _ => sentence_piece::bytes_of(stored),
         }
     }
 }
@@ -122,16 +129,20 @@ impl Tokenizer {
     /// When the file has none, when its kind is not supported, or when it is inconsistent.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
+        const SUPPORTED: &str =
+            "gpt2 (byte-level BPE), gemma4, llama (SentencePiece BPE), t5 (unigrams) and bert (WordPiece)";
         let model = gguf.string(KEY)?.ok_or(TokenizerError::Missing { key: KEY })?;
         let build = match model {
             "gpt2" => Self::byte_level,
             "gemma4" => Self::gemma4,
             "llama" => Self::sentence_piece,
+            "t5" => Self::unigram,
+            "bert" => Self::word_piece,
             other => {
                 return Err(TokenizerError::Unsupported {
                     key: KEY,
                     found: other.to_owned(),
-                    supported: "gpt2 (byte-level BPE), gemma4 and llama (SentencePiece BPE)".to_owned(),
+                    supported: SUPPORTED.to_owned(),
                 });
             }
         };
@@ -163,6 +174,28 @@ impl Tokenizer {
         Self::complete(gguf, Algorithm::SentencePiece(sentence_piece), entries, defaults)
     }
 
+    fn unigram(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let entries = Entries::read(gguf)?;
+        let unigram = Unigram::from_gguf(gguf, &entries)?;
+        let defaults = SpecialIds { eos: Some(1), adds_eos: true, ..SpecialIds::default() };
+        Self::complete(gguf, Algorithm::Unigram(unigram), entries, defaults)
+    }
+
+    fn word_piece(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let entries = Entries::read(gguf)?;
+        let word_piece = WordPiece::from_gguf(gguf, &entries)?;
+        // The numbers of the original BERT stand where a file has none.
+        let begins = special::read_id(gguf, "tokenizer.ggml.cls_token_id", entries.len())?.or(Some(101));
+        let defaults = SpecialIds {
+            bos: begins,
+            separator: Some(102),
+            adds_bos: true,
+            adds_separator: true,
+            ..SpecialIds::default()
+        };
+        Self::complete(gguf, Algorithm::WordPiece(word_piece), entries, defaults)
+    }
+
     fn complete(
         gguf: &Gguf,
         algorithm: Algorithm,
@@ -184,14 +217,43 @@ impl Tokenizer {
     /// # Errors
     /// When the text cannot be split into words; no text is known for which this happens.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
-        let mut ids = Vec::new();
-        if options.add_special && self.special_ids.adds_bos {
-            ids.extend(self.special_ids.bos);
-        }
+        let (before, after) = if options.add_special { self.around() } else { (None, None) };
+        let mut ids = Vec::from_iter(before);
         self.encode_fragments(&self.special_texts.cut(self.entries(), text, options.parse_special, &[]), &mut ids)?;
-        if options.add_special && self.special_ids.adds_eos {
-            ids.extend(self.special_ids.eos);
+        ids.extend(after);
+        Ok(ids)
+    }
+
+    /// The tokens before and after a text.
+    fn around(&self) -> (Option<u32>, Option<u32>) {
+        let ids = &self.special_ids;
+        match self.algorithm {
+            // BERT has both, whatever its metadata says.
+            Algorithm::WordPiece(_) => (ids.bos, ids.separator),
+            _ => (ids.beginning(), ids.end()),
         }
+    }
+
+    /// The token ids of two texts, as models read them that compare the second with the first.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub(crate) fn encode_pair(&self, first: &str, second: &str) -> Result<Vec<u32>, TokenizerError> {
+        let special = &self.special_ids;
+        let mut ids = Vec::from_iter(special.beginning());
+        self.encode_fragments(&self.special_texts.cut(self.entries(), first, false, &[]), &mut ids)?;
+        ids.extend(special.end());
+        ids.extend(special.between());
+        self.encode_fragments(&self.special_texts.cut(self.entries(), second, false, &[]), &mut ids)?;
+        ids.extend(special.end());
+        Ok(ids)
+    }
+
+    /// The token ids of `text` with nothing added. Names of control tokens become those tokens, except where they touch
+    /// one of the `literal` byte ranges.
+    pub(crate) fn encode_template(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        self.encode_fragments(&self.special_texts.cut(self.entries(), text, true, literal), &mut ids)?;
         Ok(ids)
     }
 
@@ -200,7 +262,7 @@ impl Tokenizer {
     pub(crate) fn encode_prompt(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         let fragments = self.special_texts.cut(self.entries(), text, true, literal);
-        if let Some(bos) = self.special_ids.bos.filter(|_| self.special_ids.adds_bos)
+        if let Some(bos) = self.special_ids.beginning()
             && fragments.first() != Some(&Fragment::Token(bos))
         {
             ids.push(bos);
@@ -217,6 +279,8 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.algorithm {
                     Algorithm::ByteLevel(byte_level) => byte_level.encode(text, self.entries(), ids)?,
                     Algorithm::SentencePiece(pieces) => pieces.encode(text, follows_token, self.entries(), ids),
+                    Algorithm::Unigram(pieces) => pieces.encode(text, self.entries(), ids),
+                    Algorithm::WordPiece(pieces) => pieces.encode(text, self.entries(), ids)?,
                 },
             }
             follows_token = matches!(fragment, Fragment::Token(_));
@@ -284,7 +348,7 @@ impl Tokenizer {
 
     /// Whether [`Tokenizer::encode`] puts BOS in front when special tokens are to be added.
     pub(crate) fn adds_bos(&self) -> bool {
-        self.special_ids.adds_bos && self.special_ids.bos.is_some()
+        self.special_ids.beginning().is_some()
     }
 
     /// Whether a token steers the model and is not part of the text (`<|im_start|>`, `<s>`, `<unk>`).
@@ -325,6 +389,11 @@ impl Tokenizer {
     }
 
     fn adds_space_prefix(&self) -> bool {
-        matches!(&self.algorithm, Algorithm::SentencePiece(pieces) if pieces.adds_space_prefix())
+        match &self.algorithm {
+            Algorithm::SentencePiece(pieces) => pieces.adds_space_prefix(),
+            Algorithm::Unigram(pieces) => pieces.adds_space_prefix(),
+            Algorithm::WordPiece(_) => true,
+            Algorithm::ByteLevel(_) => false,
+        }
     }
 }

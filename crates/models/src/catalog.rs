@@ -50,6 +50,16 @@ pub enum Role {
     Judge,
     /// Turns text into vectors.
     Embedder,
+    /// Scores texts by how well they fit a query.
+    Reranker,
+}
+
+impl Role {
+    /// Whether such a model writes text.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Role::Generator | Role::Judge)
+    }
 }
 
 /// One known model.
@@ -236,11 +246,7 @@ impl CatalogModel {
             _ => None,
         };
         let repository = self.quantizations.clone().or_else(|| self.sources.iter().find_map(of_source))?;
-        (self.role != Role::Embedder).then_some(HubRepository {
-            repository,
-            revision: "main".to_owned(),
-            quantization: None,
-        })
+        self.role.writes().then_some(HubRepository { repository, revision: "main".to_owned(), quantization: None })
     }
 
     /// About how many bytes of its files one token is computed with: all of them, or the share of the active

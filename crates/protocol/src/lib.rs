@@ -22,6 +22,7 @@ mod ids;
 mod model;
 pub mod prospect;
 mod reasoning;
+mod rerank;
 mod sampling;
 #[cfg(feature = "scripted")]
 pub mod scripted;
@@ -60,6 +61,7 @@ pub use ids::{EnvelopeId, HolderId, InvalidRespondent, OwnerId, QueryId, Respond
 pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
+pub use rerank::{Relevance, Rerank, RerankError};
 pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
 pub use support::Support;
 pub use tool_rounds::{ToolLimits, ToolRounds};

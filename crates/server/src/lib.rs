@@ -34,6 +34,7 @@ mod operators;
 mod page;
 mod pulls;
 mod requests;
+mod rerank;
 mod sampling;
 mod shapes;
 mod streams;
@@ -258,6 +259,10 @@ impl Shared {
                 let reason = "turns texts into vectors and does not answer: send it to /v1/embeddings";
                 Err(ApiError::bad_request(format!("the model {name:?} {reason}")).about("model"))
             }
+            Some(ModelKind::Reranker) => {
+                let reason = "scores texts and does not answer: send it to /v1/rerank";
+                Err(ApiError::bad_request(format!("the model {name:?} {reason}")).about("model"))
+            }
             None => Err(ApiError::no_such_model(format!("the model {name:?} is not installed"))),
         }
     }
@@ -272,6 +277,8 @@ impl Shared {
         n_places: usize,
         work: impl FnOnce(&dyn Generate, &dyn Fn() -> bool) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
+        // A request that has more to ask than there are places takes all of them.
+        let n_places = n_places.min(self.settings.most_questions);
         let room = (0..n_places).map(|_| self.take_room()).collect::<Result<Vec<_>, _>>()?;
         let (generator, is_ending) = (Arc::clone(&self.parts.generator), self.is_ending.subscribe());
         let waiting = Waiting::default();

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::error::Dialect;
 use crate::shapes::{anything, documented, list, map, nullable, object, one_of, open, template, text, whole};
-use crate::{Shared, anthropic, hone, mcp, ollama, openai, operators, systemone};
+use crate::{Shared, anthropic, hone, mcp, ollama, openai, operators, rerank, systemone};
 
 /// What can become of any request before its handler sees it.
 const ANY: [&str; 6] = ["401", "403", "408", "413", "500", "503"];
@@ -29,6 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(hone::routes())
+        .merge(rerank::routes())
         .merge(systemone::routes())
         .merge(crate::text::routes())
         .merge(mcp::routes())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hone_engine::gguf::{Gguf, Value as GgufValue};
 use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus};
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
-use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, with_causes};
+use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, Rerank, with_causes};
 use serde_json::{Map, Value, json};
 
 use super::facts::GgufFacts;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::app::App;
 use crate::describe::remark;
-use crate::embedder::SharedEmbedder;
+use crate::embedder::{SharedEmbedder, reranker};
 use crate::running::{VisibleEngine, processes};
 
 /// The models whose tokenizers and templates are kept for those who ask for tokens and prompts.
@@ -45,6 +45,8 @@ pub struct ServedModels {
     options: ModelOptions,
     /// The models whose texts were asked for last.
     texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
+    /// The model that scored texts last.
+    reranker: Mutex<Option<(InstalledModel, Arc<dyn Rerank>)>>,
 }
 
 impl ServedModels {
@@ -63,6 +65,7 @@ impl ServedModels {
             room: app.pull_options().room,
             options: model,
             texts: Mutex::default(),
+            reranker: Mutex::default(),
         }
     }
 
@@ -76,6 +79,25 @@ impl ServedModels {
         }
         let model = self.store.show(name).map_err(store_error)?;
         Ok(InstalledModel { name: name.to_owned(), ..model })
+    }
+
+    /// The installed model that the catalog knows as a reranker, if there is one and no other.
+    fn only_reranker(&self) -> Result<InstalledModel, ModelError> {
+        let listing = self.store.list().map_err(store_error)?;
+        let mut rerankers = listing
+            .models
+            .into_iter()
+            .filter(|model| self.known(&model.name).is_some_and(|known| known.role == Role::Reranker));
+        match (rerankers.next(), rerankers.next()) {
+            (Some(model), None) => Ok(model),
+            (None, _) => Err(ModelError::Missing(
+                "no model that scores texts is installed: `hone pull gte-reranker:modernbert`".to_owned(),
+            )),
+            (Some(one), Some(other)) => Err(ModelError::Invalid(format!(
+                "several models score texts, among them {:?} and {:?}: say which with \"model\"",
+                one.name, other.name
+            ))),
+        }
     }
 
     fn known(&self, name: &str) -> Option<&CatalogModel> {
@@ -167,11 +189,16 @@ impl Models for ServedModels {
     }
 
     fn kind(&self, name: &str) -> Option<ModelKind> {
-        let is_embedder = name == self.embedder.name() || self.known(name).is_some_and(|m| m.role == Role::Embedder);
+        let kind = match self.known(name).map(|model| model.role) {
+            _ if name == self.embedder.name() => ModelKind::Embedder,
+            Some(Role::Embedder) => ModelKind::Embedder,
+            Some(Role::Reranker) => ModelKind::Reranker,
+            Some(Role::Generator | Role::Judge) | None => ModelKind::Generator,
+        };
         let is_there = self.store.has(name)
             || name == self.default && Path::new(name).is_file()
             || name == self.embedder.name() && self.embedder.open().is_ok();
-        is_there.then_some(if is_embedder { ModelKind::Embedder } else { ModelKind::Generator })
+        is_there.then_some(kind)
     }
 
     fn find(&self, name: &str) -> Result<ModelInfo, ModelError> {
@@ -284,6 +311,20 @@ impl Models for ServedModels {
 
     fn embedder(&self) -> Result<Arc<dyn Embed>, ModelError> {
         self.embedder.open().map_err(|error| ModelError::Missing(format!("{error:#}")))
+    }
+
+    fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError> {
+        let model = if name.is_empty() { self.only_reranker()? } else { self.installed(name)? };
+        let mut kept = self.reranker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, reranker)) = &*kept
+            && *known == model
+        {
+            return Ok(Arc::clone(reranker));
+        }
+        let opened = reranker(&model.name, &model, &self.store);
+        let opened: Arc<dyn Rerank> = Arc::new(opened.map_err(|error| ModelError::Invalid(format!("{error:#}")))?);
+        *kept = Some((model, Arc::clone(&opened)));
+        Ok(opened)
     }
 }
 

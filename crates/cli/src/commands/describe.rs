@@ -115,6 +115,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
         Role::Generator => "generator",
         Role::Judge => "judge",
         Role::Embedder => "embedder",
+        Role::Reranker => "reranker",
     }
 }
 

@@ -5,17 +5,15 @@ use std::path::Path;
 
 use anyhow::Context;
 use hone_protocol::Embed;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
+use super::texts::Text;
 use crate::arguments::EmbedArguments;
-use crate::failure::{Outcome, usage};
+use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
 /// How many texts are embedded at once.
 const BATCH: usize = 32;
-
-/// The key of an object's text.
-const TEXT: &str = "text";
 
 /// Embeds texts. They are printed as they are embedded, so that a pipe of any length works.
 ///
@@ -36,38 +34,13 @@ pub(crate) fn run(app: &Invocation, arguments: &EmbedArguments) -> anyhow::Resul
         for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
             let line = line.context("cannot read the texts from stdin")?;
             let line = if number == 1 { line.trim_start_matches('\u{feff}').to_owned() } else { line };
-            add(if arguments.json_lines { Text::of_json(number, &line)? } else { Text::plain(line) })?;
+            add(if arguments.json_lines { Text::of_json("stdin", number, &line)? } else { Text::plain(line) })?;
         }
     } else {
         arguments.texts.iter().try_for_each(|text| add(Text::plain(text.clone())))?;
     }
     print(app, &*embedder, batch, arguments)?;
     Ok(Outcome::Done)
-}
-
-/// A text, with what stood beside it.
-struct Text {
-    text: String,
-    others: Map<String, Value>,
-}
-
-impl Text {
-    fn plain(text: String) -> Text {
-        Text { text, others: Map::new() }
-    }
-
-    fn of_json(number: usize, line: &str) -> anyhow::Result<Text> {
-        let wrong =
-            || usage(format!("line {number} of stdin is neither a JSON string nor an object with the key {TEXT:?}"));
-        match serde_json::from_str(line) {
-            Ok(Value::String(text)) => Ok(Text::plain(text)),
-            Ok(Value::Object(mut others)) => match others.remove(TEXT) {
-                Some(Value::String(text)) => Ok(Text { text, others }),
-                _ => Err(wrong()),
-            },
-            _ => Err(wrong()),
-        }
-    }
 }
 
 fn print(app: &Invocation, embedder: &dyn Embed, batch: Vec<Text>, arguments: &EmbedArguments) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use hone_app::describe::bytes;
 use hone_app::room::memory_needed;
-use hone_models::{CatalogModel, InstalledModel, Role};
+use hone_models::{CatalogModel, InstalledModel};
 use serde::Serialize;
 
 use crate::commands::doctor::machine::Machine;
@@ -38,14 +38,14 @@ impl Limits {
 
     /// The estimate for a model of the catalog.
     pub(crate) fn known(self, model: &CatalogModel) -> Estimate {
-        let generates = model.role != Role::Embedder;
+        let generates = model.role.writes();
         self.estimate(model.size(), generates.then(|| model.active_bytes()))
     }
 
     /// The estimate for an installed model, with what the catalog knows about it. Nothing else tells how much of a model
     /// is active.
     pub(crate) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
-        let known = known.filter(|known| known.role != Role::Embedder && known.size() > 0);
+        let known = known.filter(|known| known.role.writes() && known.size() > 0);
         // It may be installed in another quantization than the catalog's.
         let share = |known: &CatalogModel| known.active_bytes() as f64 / known.size() as f64;
         self.estimate(model.size(), known.map(|known| (model.size() as f64 * share(known)) as u64))

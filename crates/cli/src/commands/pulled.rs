@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use hone_app::describe::bytes;
-use hone_engine::check_file;
+use hone_engine::{FileUse, check_file};
 use hone_models::Pulled;
 use hone_protocol::{ModelFile, with_causes};
 
@@ -20,12 +20,16 @@ pub(super) fn report(app: &Invocation, pulled: &Pulled, as_json: bool) -> anyhow
     Ok(())
 }
 
-/// Checks that a model can be run, and says so if it cannot chat.
+/// Checks that a model can be run, and says so if it does something else than chat.
 pub(super) fn check_runs(app: &Invocation, file: &ModelFile, shown: &str) -> anyhow::Result<()> {
-    let chat =
-        check_file(file, &hone_app::workers::templates::host()?).with_context(|| format!("{shown} cannot be run"))?;
-    if let Err(problem) = chat {
-        app.output.note(&format!("{shown} can continue text but not chat: {}", with_causes(&problem)));
+    let checked = check_file(file, &hone_app::workers::templates::host()?);
+    match checked.with_context(|| format!("{shown} cannot be run"))? {
+        FileUse::Chats => {}
+        FileUse::Continues(reason) => {
+            app.output.note(&format!("{shown} can continue text but not chat: {}", with_causes(&reason)));
+        }
+        FileUse::Embeds => app.output.note(&format!("{shown} turns texts into vectors: `hone embed` runs it")),
+        FileUse::Scores => app.output.note(&format!("{shown} scores texts: `hone rerank` runs it")),
     }
     Ok(())
 }

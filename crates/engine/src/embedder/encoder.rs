@@ -1,145 +1,84 @@
-//! An encoder: a BERT in three files, whose names the store knows, or one in a GGUF file.
-//!
-//! Texts with the same number of tokens are computed together, which for short texts is up to twice as fast as one by
-//! one; padding would cost longer texts what it gains the short ones.
+//! An encoder in a GGUF file, and the dense layers after it where the file has them.
 
-pub(super) mod from_gguf;
+use candle_core::{Device, Result as CandleResult, Tensor};
+use hone_protocol::{TextLength, with_causes};
 
-use candle_core::{DType, Device, Tensor};
-use candle_nn::VarBuilder;
-use candle_transformers::models::bert::{BertModel, Config};
-use candle_transformers::models::nomic_bert::NomicBertModel;
-use hone_protocol::{ModelFile, TextLength, with_causes};
-use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
-
+use super::tokens::{self, MAX_TOKENS};
 use super::vectors::{Vectors, normalized};
-use crate::gguf::Mapping;
-
-/// The most tokens of a text that are used, including the two at its ends; such a model was not trained on more.
-const MAX_TOKENS: usize = 256;
-
-/// The most texts that are computed together; more gain nothing.
-const MAX_BATCH: usize = 16;
-
-/// The files of a model.
-#[derive(Clone, Debug)]
-pub(super) struct EncoderFiles {
-    pub(super) config: ModelFile,
-    pub(super) tokenizer: ModelFile,
-    pub(super) weights: ModelFile,
-}
+use crate::encoder::tensors::Linear;
+use crate::encoder::{Encoder, EncoderRow};
+use crate::gguf::Gguf;
+use crate::pooling::Pooling;
 
 /// The loaded model.
-pub(super) struct Encoder {
-    tokenizer: Tokenizer,
-    network: Network,
-    pooling: EncoderPooling,
+pub(super) struct PooledEncoder {
+    encoder: Encoder,
+    pooling: Pooling,
+    dense: Vec<Linear>,
 }
 
-enum Network {
-    Bert(BertModel),
-    NomicBert(NomicBertModel),
-}
-
-/// Which states of the last layer make a text's vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EncoderPooling {
-    /// The mean of all tokens.
-    Mean,
-    /// The token before the text, which has seen all others.
-    First,
-}
-
-impl Encoder {
-    /// Reads the files.
+impl PooledEncoder {
+    /// Reads the model.
     ///
     /// # Errors
-    /// When one of them is broken, or has a shape that cannot be computed.
-    pub(super) fn load(files: &EncoderFiles) -> Result<Self, String> {
-        let config = read(&files.config, |bytes| serde_json::from_slice(bytes).map_err(|error| with_causes(&error)))?;
-        check_config(&config).map_err(|reason| cannot_use(&files.config, &reason))?;
-        let max_tokens = config.max_position_embeddings.min(MAX_TOKENS);
-        let tokenizer = read(&files.tokenizer, |bytes| tokenizer(bytes, max_tokens))?;
-        let model = read(&files.weights, |bytes| {
-            let weights = VarBuilder::from_slice_safetensors(bytes, DType::F32, &Device::Cpu);
-            weights.and_then(|weights| BertModel::load(weights, &config)).map_err(|error| error.to_string())
-        })?;
-        Ok(Encoder { tokenizer, network: Network::Bert(model), pooling: EncoderPooling::Mean })
+    /// When something is missing, or has a value or shape that cannot be computed.
+    pub(super) fn load(gguf: Gguf, row: &'static EncoderRow) -> Result<PooledEncoder, String> {
+        let pooling = pooling(&gguf, row)?;
+        let encoder = Encoder::load(gguf, row)?;
+        let dense = dense_layers(encoder.gguf(), encoder.width())?;
+        Ok(PooledEncoder { encoder, pooling, dense })
     }
 
-    /// The pooled states of the last layer, for texts with the same number of tokens.
-    fn pooled(&self, rows: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
-        let ids = Tensor::from_vec(rows.concat(), (rows.len(), rows[0].len()), &Device::Cpu)?;
-        let states = match &self.network {
-            Network::Bert(model) => model.forward(&ids, &ids.zeros_like()?, None)?,
-            Network::NomicBert(model) => model.forward(&ids, None, None)?,
-        };
-        match self.pooling {
-            EncoderPooling::Mean => states.mean(1)?.to_vec2(),
-            EncoderPooling::First => states.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
+    fn most_tokens(&self) -> usize {
+        self.encoder.n_positions().min(MAX_TOKENS)
+    }
+
+    fn through_dense_layers(&self, pooled: Vec<Vec<f32>>) -> CandleResult<Vec<Vec<f32>>> {
+        if self.dense.is_empty() {
+            return Ok(pooled);
         }
+        let mut rows = Tensor::from_vec(pooled.concat(), (pooled.len(), self.encoder.width()), &Device::Cpu)?;
+        for layer in &self.dense {
+            rows = layer.apply(&rows)?;
+        }
+        rows.to_vec2()
     }
 }
 
-impl Vectors for Encoder {
+fn pooling(gguf: &Gguf, row: &EncoderRow) -> Result<Pooling, String> {
+    let key = format!("{}.pooling_type", row.name);
+    match gguf.unsigned(&key).map_err(|error| with_causes(&error))? {
+        None | Some(0) => Ok(Pooling::Mean),
+        Some(number) => Pooling::numbered(number).ok_or_else(|| {
+            format!(
+                "its pooling ({number}) is not supported: the mean (1), the first token (2) and the last (3) are; \
+                 `hone rerank` runs models with a head (4)"
+            )
+        }),
+    }
+}
+
+/// The layers after pooling, of which a file has both or neither.
+fn dense_layers(gguf: &Gguf, width: usize) -> Result<Vec<Linear>, String> {
+    let rows = |name: &str| gguf.tensor(&format!("{name}.weight")).and_then(|tensor| tensor.dimensions.get(1)).copied();
+    let Some(between) = rows("dense_2") else { return Ok(Vec::new()) };
+    let last = rows("dense_3").unwrap_or_default();
+    Ok(vec![
+        Linear::read(gguf, "dense_2", [between, width], false)?,
+        Linear::read(gguf, "dense_3", [last, between], false)?,
+    ])
+}
+
+impl Vectors for PooledEncoder {
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, String> {
-        let length = |text: &&str| {
-            let encoding = self.tokenizer.encode_fast(*text, true).map_err(|error| error.to_string())?;
-            Ok(TextLength { tokens: encoding.len(), is_cut: !encoding.get_overflowing().is_empty() })
-        };
-        texts.iter().map(length).collect()
+        tokens::lengths(self.encoder.tokenizer(), self.most_tokens(), texts)
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-        let encode = |text: &&str| Ok(self.tokenizer.encode_fast(*text, true)?.get_ids().to_vec());
-        let ids: Vec<Vec<u32>> =
-            texts.iter().map(encode).collect::<tokenizers::Result<_>>().map_err(|error| error.to_string())?;
-        let mut order: Vec<usize> = (0..texts.len()).collect();
-        order.sort_by_key(|index| ids[*index].len());
-        let mut vectors = vec![Vec::new(); texts.len()];
-        for same_length in order.chunk_by(|a, b| ids[*a].len() == ids[*b].len()) {
-            for batch in same_length.chunks(MAX_BATCH) {
-                let rows: Vec<&[u32]> = batch.iter().map(|index| ids[*index].as_slice()).collect();
-                let pooled = self.pooled(&rows).map_err(|error| error.to_string())?;
-                for (index, vector) in batch.iter().zip(pooled) {
-                    vectors[*index] = normalized(vector)?;
-                }
-            }
-        }
-        Ok(vectors)
+        let tokens = |text: &&str| Ok(tokens::of_text(self.encoder.tokenizer(), self.most_tokens(), text)?.0);
+        let texts = texts.iter().map(tokens).collect::<Result<Vec<Vec<u32>>, String>>()?;
+        let pooled = self.encoder.pooled(&texts, self.pooling)?;
+        let vectors = self.through_dense_layers(pooled).map_err(|error| error.to_string())?;
+        vectors.into_iter().map(normalized).collect()
     }
-}
-
-fn tokenizer(bytes: &[u8], max_tokens: usize) -> Result<Tokenizer, String> {
-    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
-    let n_added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-    if n_added >= max_tokens {
-        return Err(format!("it adds {n_added} tokens to every text, and the model takes {max_tokens}"));
-    }
-    let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
-    tokenizer.with_truncation(Some(truncation)).map_err(|error| error.to_string())?;
-    tokenizer.with_padding(None);
-    Ok(tokenizer)
-}
-
-/// Refuses shapes by which candle would divide without checking.
-fn check_config(config: &Config) -> Result<(), String> {
-    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
-    if heads == 0 || hidden == 0 || !hidden.is_multiple_of(heads) {
-        return Err(format!("{hidden} dimensions cannot be divided among {heads} heads"));
-    }
-    if config.max_position_embeddings < 3 {
-        return Err(format!("it has room for {} tokens", config.max_position_embeddings));
-    }
-    Ok(())
-}
-
-/// Reads a file and parses it.
-fn read<T>(file: &ModelFile, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, String> {
-    let mapping = Mapping::region(file).map_err(|error| with_causes(&error))?;
-    parse(mapping.bytes()).map_err(|reason| cannot_use(file, &reason))
-}
-
-fn cannot_use(file: &ModelFile, reason: &str) -> String {
-    format!("{} cannot be used: {reason}", file.path.display())
 }

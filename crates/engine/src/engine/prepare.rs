@@ -209,6 +209,7 @@ fn encode_chat(
         tools: &request.tools,
         teaches_tools: request.teaches_tools,
         thinking: request.thinking,
+        opens_answer: true,
         is_cancelled: &is_cancelled,
     };
     let encoded = template.encode_chat(model.tokenizer(), chat);

@@ -53,6 +53,7 @@ fn render_as(template: &Template, chat: Chat<'_>, messages: &[Message]) -> Resul
         tools: Cow::Borrowed(chat.tools),
         thinking: chat.thinking,
         calls,
+        opens_answer: chat.opens_answer,
     };
     template.ask(&request, chat.is_cancelled)
 }
@@ -73,6 +74,7 @@ fn probe(template: &Template, is_cancelled: IsCancelled<'_>) -> CallStyle {
             tools: Cow::Borrowed(&tools),
             thinking: Default::default(),
             calls,
+            opens_answer: true,
         };
         match template.ask(&request, is_cancelled) {
             Ok(text) if text.contains(SHOWN) => Some(true),

@@ -19,7 +19,7 @@ pub(super) enum TemplateRequest<'a> {
     },
     /// Renders nothing; checks whether the template parses.
     Check,
-    /// Renders a conversation, up to where the model's next turn begins.
+    /// Renders a conversation.
     Render {
         /// Its turns.
         messages: Cow<'a, [Message]>,
@@ -29,6 +29,8 @@ pub(super) enum TemplateRequest<'a> {
         thinking: ThinkingOptions,
         /// How calls are given to it.
         calls: CallStyle,
+        /// Whether the text ends where the model's next turn begins.
+        opens_answer: bool,
     },
 }
 

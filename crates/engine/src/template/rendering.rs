@@ -6,14 +6,13 @@
 
 use std::io::{self, Write};
 
-use hone_protocol::{Message, ThinkingOptions, Tool};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, context};
 use time::OffsetDateTime;
 use time::format_description::parse_strftime_borrowed;
 
-use super::messages::{Answer, CallStyle, Failure, TemplateRequest};
+use super::messages::{Answer, Failure, TemplateRequest};
 use super::source::TemplateSource;
 use super::{conversation, json, python};
 
@@ -56,32 +55,27 @@ impl Engine {
     /// Answers a request to a parsed template.
     pub(super) fn answer(&self, request: &TemplateRequest<'_>) -> Answer {
         match request {
-            TemplateRequest::Render { messages, tools, thinking, calls } => {
-                self.render(messages, tools, *thinking, *calls).into()
-            }
+            TemplateRequest::Render { .. } => self.render(request).into(),
             TemplateRequest::Load { .. } | TemplateRequest::Check => Answer::Text(String::new()),
         }
     }
 
-    /// The text of a conversation, up to where the model's next turn begins.
+    /// The text of a conversation; of other requests, none.
     ///
     /// Whether the model reasons has a name of its own in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
     /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined. SmolLM3 calls its tools `xml_tools`,
     /// and Firefunction has them as a text, `functions`.
-    fn render(
-        &self,
-        messages: &[Message],
-        tools: &[Tool],
-        thinking: ThinkingOptions,
-        calls: CallStyle,
-    ) -> Result<String, Failure> {
+    fn render(&self, request: &TemplateRequest<'_>) -> Result<String, Failure> {
+        let TemplateRequest::Render { messages, tools, thinking, calls, opens_answer } = request else {
+            return Ok(String::new());
+        };
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let is_on = thinking.is_on.map_or(Value::UNDEFINED, Value::from);
         let told = conversation::tools(tools);
         let functions = if tools.is_empty() { String::new() } else { json::written(&told) };
         let variables = context! {
-            messages => conversation::messages(messages, calls),
-            add_generation_prompt => true,
+            messages => conversation::messages(messages, *calls),
+            add_generation_prompt => *opens_answer,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
             tools => told.clone(),
@@ -173,14 +167,23 @@ fn without_generation_marks(source: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::Role;
+    use std::borrow::Cow;
 
+    use hone_protocol::{Message, Role, ThinkingOptions};
+
+    use super::super::messages::CallStyle;
     use super::*;
 
     fn render(source: &str) -> Result<String, Failure> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
         let source = TemplateSource { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
-        Engine::new(&source)?.render(&messages, &[], ThinkingOptions::default(), CallStyle::default())
+        Engine::new(&source)?.render(&TemplateRequest::Render {
+            messages: Cow::Borrowed(&messages),
+            tools: Cow::Borrowed(&[]),
+            thinking: ThinkingOptions::default(),
+            calls: CallStyle::default(),
+            opens_answer: true,
+        })
     }
 
     fn check(source: &str, expected: &str) {

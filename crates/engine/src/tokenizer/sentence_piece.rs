@@ -32,13 +32,13 @@ impl SentencePiece {
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<Self, TokenizerError> {
         let scores = gguf.floats(SCORES)?.ok_or(TokenizerError::Missing { key: SCORES })?;
         vocabulary::check_length(SCORES, scores.len(), entries.len())?;
-        let unknown = special::read_id(gguf, "tokenizer.ggml.unknown_token_id", entries.len())?.unwrap_or(0);
+        let unknown = special::read_id(gguf, special::UNKNOWN, entries.len())?.unwrap_or(0);
         let is_mixed = |text: &str| text.contains('\n') && text.chars().any(|letter| letter != '\n');
         Ok(SentencePiece {
             scores,
             byte_tokens: (0..=255).map(|byte| entries.id_of(&vocabulary::byte_token_text(byte))).collect(),
             unknown,
-            longest: entries.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0),
+            longest: entries.longest(),
             adds_space_prefix: gguf.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
             lines_stand_alone: !entries.iter().any(|(_, text, _)| is_mixed(text)),
         })

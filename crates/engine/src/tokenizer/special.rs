@@ -7,15 +7,21 @@ use super::TokenizerError;
 use super::vocabulary::{Entries, NO_TURN_ENDS, TOKENS, TURN_ENDS, TokenKind};
 use crate::gguf::Gguf;
 
-/// The ids of the tokens that begin and end texts.
+/// The key of the token for text that has none.
+pub(super) const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+
+/// The ids of the tokens that begin, separate and end texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpecialIds {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
+    pub(super) separator: Option<u32>,
     /// Whether BOS is added before a text by default.
     pub(super) adds_bos: bool,
     /// Whether EOS is added after a text by default.
     pub(super) adds_eos: bool,
+    /// Whether the separator is added between two texts by default.
+    pub(super) adds_separator: bool,
     /// Every token that ends the model's turn.
     pub(super) end_of_generation: BTreeSet<u32>,
 }
@@ -24,8 +30,12 @@ impl SpecialIds {
     /// Reads the metadata; `defaults` applies where it says nothing.
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries, defaults: SpecialIds) -> Result<Self, TokenizerError> {
         let id = |key: &str| read_id(gguf, key, entries.len());
-        let bos = id("tokenizer.ggml.bos_token_id")?.or(defaults.bos).filter(|id| (*id as usize) < entries.len());
-        let eos = id("tokenizer.ggml.eos_token_id")?.or(defaults.eos).filter(|id| (*id as usize) < entries.len());
+        let or_default =
+            |found: Option<u32>, default: Option<u32>| found.or(default).filter(|id| (*id as usize) < entries.len());
+        let bos = or_default(id("tokenizer.ggml.bos_token_id")?, defaults.bos);
+        let eos = or_default(id("tokenizer.ggml.eos_token_id")?, defaults.eos);
+        // The format spells it so.
+        let separator = or_default(id("tokenizer.ggml.seperator_token_id")?, defaults.separator);
         let has = |name: &&str| entries.id_of(name).is_some();
         let ends_less = |text: &str| NO_TURN_ENDS.iter().any(|(name, others)| *name == text && others.iter().all(has));
         let ends_turn = |text: &str, kind| kind == TokenKind::Control && TURN_ENDS.contains(&text) && !ends_less(text);
@@ -37,10 +47,29 @@ impl SpecialIds {
         Ok(SpecialIds {
             bos,
             eos,
+            separator,
             adds_bos: gguf.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(defaults.adds_bos),
             adds_eos: gguf.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(defaults.adds_eos),
+            adds_separator: gguf.boolean("tokenizer.ggml.add_sep_token")?.unwrap_or(defaults.adds_separator),
             end_of_generation,
         })
+    }
+}
+
+impl SpecialIds {
+    /// What stands before a text.
+    pub(super) fn beginning(&self) -> Option<u32> {
+        self.bos.filter(|_| self.adds_bos)
+    }
+
+    /// What stands after a text.
+    pub(super) fn end(&self) -> Option<u32> {
+        self.eos.or(self.separator).filter(|_| self.adds_eos)
+    }
+
+    /// What stands between two texts, besides the end of the first.
+    pub(super) fn between(&self) -> Option<u32> {
+        self.separator.filter(|_| self.adds_separator)
     }
 }
 

@@ -197,6 +197,11 @@ impl Entries {
         self.kinds.len()
     }
 
+    /// Bytes of the longest text.
+    pub(super) fn longest(&self) -> usize {
+        self.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0)
+    }
+
     /// Ids, texts and kinds.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
         (0u32..).zip(&self.kinds).map(|(id, kind)| (id, self.text(id), *kind))

@@ -8,6 +8,7 @@ mod batching;
 mod embedder;
 mod engine;
 mod family_templates;
+mod heads;
 mod native;
 mod opening;
 mod reasoning;

@@ -1,6 +1,7 @@
 //! Shared helpers of the engine's tests: the built-in model, and small models of every architecture.
 
 pub(crate) mod counting;
+pub(crate) mod made_up;
 pub(crate) mod metadata;
 pub(crate) mod model_files;
 pub(crate) mod random;

@@ -103,12 +103,61 @@ fn every_vocabulary_gives_the_ids_of_llama_cpp() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// WordPiece belongs to embedders alone, whose tokenizer comes in a file of its own.
+/// Such a vocabulary does not keep the whole text.
 #[test]
-fn the_vocabulary_of_bert_is_refused() {
-    let gguf = model_files::vocabulary("bert-bge");
-    let error = Tokenizer::from_gguf(&gguf).unwrap_err().to_string();
-    assert!(error.contains("\"bert\""), "{error}");
+fn the_vocabulary_of_bert_gives_the_ids_of_llama_cpp() {
+    let tokenizer = model_files::tokenizer(&model_files::vocabulary("bert-bge"));
+    for (text, expected) in recorded("bert-bge") {
+        assert_eq!(tokenizer.encode(&text, PLAIN).unwrap(), expected, "{text:?}");
+    }
+    let with_ends = EncodeOptions { add_special: true, ..PLAIN };
+    assert_eq!(tokenizer.encode("", with_ends).unwrap(), [101, 102]);
+    // A word in which no piece fits is unknown as a whole, however long it is.
+    assert_eq!(tokenizer.encode("a\u{10ffff}b", PLAIN).unwrap(), [100]);
+    let long = "word".repeat(40);
+    assert_eq!(tokenizer.encode(&long, PLAIN).unwrap().len(), 40);
+}
+
+/// The pieces of a small vocabulary of unigrams, with their scores and types.
+const UNIGRAMS: [(&str, f32, i32); 9] = [
+    ("<s>", 0.0, 3),
+    ("</s>", 0.0, 3),
+    ("<unk>", 0.0, 2),
+    ("▁", -3.0, 1),
+    ("a", -2.0, 1),
+    ("b", -2.5, 1),
+    ("ab", -4.0, 1),
+    ("▁ab", -4.5, 1),
+    ("bba", -1.0, 1),
+];
+
+#[test]
+fn unigrams_are_cut_where_the_sum_of_scores_is_largest() {
+    let tokens: Vec<&str> = UNIGRAMS.iter().map(|(text, ..)| *text).collect();
+    let scores: Vec<f32> = UNIGRAMS.iter().map(|(_, score, _)| *score).collect();
+    let types: Vec<i32> = UNIGRAMS.iter().map(|(.., kind)| *kind).collect();
+    let metadata = Metadata::default()
+        .string(MODEL, "t5")
+        .strings(TOKENS, &tokens)
+        .floats("tokenizer.ggml.scores", &scores)
+        .integers("tokenizer.ggml.token_type", &types)
+        .unsigned("tokenizer.ggml.bos_token_id", 0)
+        .unsigned("tokenizer.ggml.eos_token_id", 1)
+        .unsigned("tokenizer.ggml.unknown_token_id", 2);
+    let tokenizer = model_files::tokenizer(&metadata.gguf());
+    let check = |text: &str, expected: &[u32]| assert_eq!(tokenizer.encode(text, PLAIN).unwrap(), expected, "{text:?}");
+    check("", &[]);
+    check("ab", &[7]);
+    // ▁ a bba is -6, ▁ab b a is -9.
+    check("abba", &[3, 4, 8]);
+    // White space counts once, and a word begins with it.
+    check("  ab   ab ", &[7, 7]);
+    // Unknown letters side by side are one token, and a control token's name is text.
+    check("axyzb", &[3, 4, 2, 5]);
+    check("<s>a", &[3, 2, 4]);
+    let with_ends = EncodeOptions { add_special: true, ..PLAIN };
+    assert_eq!(tokenizer.encode("ab", with_ends).unwrap(), [7, 1]);
+    assert_eq!(tokenizer.decode(&[7, 3, 4], false), "ab a");
 }
 
 /// Where a file says how many tensors it has, which no tokenizer needs.
@@ -308,7 +357,7 @@ fn check_refused(metadata: Metadata, expected: &[&str]) {
 fn broken_metadata_is_an_error_that_names_the_field() {
     let scores = [0.0; 6];
     check_refused(Metadata::default(), &[MODEL, "no tokenizer"]);
-    check_refused(Metadata::default().string(MODEL, "bert"), &[MODEL, "\"bert\"", "gpt2", "llama"]);
+    check_refused(Metadata::default().string(MODEL, "rwkv"), &[MODEL, "\"rwkv\"", "gpt2", "llama", "bert"]);
     check_refused(Metadata::default().string(MODEL, "llama"), &[TOKENS]);
     check_refused(Metadata::default().string(MODEL, "llama").strings(TOKENS, &[]), &[TOKENS, "0 entries"]);
     check_refused(Metadata::default().string(MODEL, "llama").unsigned(TOKENS, 3), &[TOKENS]);

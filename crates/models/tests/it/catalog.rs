@@ -21,7 +21,7 @@ fn the_built_in_catalog_holds_what_is_promised() {
     for name in promised.iter().flat_map(|line| line.split(' ')) {
         assert!(names.contains(name), "{name}");
     }
-    for role in [Role::Generator, Role::Judge, Role::Embedder] {
+    for role in [Role::Generator, Role::Judge, Role::Embedder, Role::Reranker] {
         assert!(catalog.models.iter().any(|model| model.role == role), "{role:?}");
     }
     assert_eq!(catalog.defaults.generator, "smollm2:135m");

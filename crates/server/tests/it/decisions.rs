@@ -1,5 +1,6 @@
 //! `/v1/decisions` and `/v1/systemone`.
 
+use hone_app::config::ServerSettings;
 use hone_protocol::scripted::Script;
 use hone_protocol::{GenerateRequest, Prompt, TokenLogprob, TokenLogprobs};
 use serde_json::{Value, json};
@@ -114,4 +115,15 @@ fn what_is_wrong_is_told_in_the_form_of_each_api() {
     let (status, error) = stage.post("/v1/decisions", &json!({"model": "scripted", "input": "x", "questions": same}));
     assert_eq!((status, &error["error"]["param"]), (400, &json!("questions")), "{error}");
     assert!(stage.model.requests().is_empty());
+}
+
+#[test]
+fn a_request_may_have_more_questions_than_there_are_places() {
+    let stage = Stage::start(ServerSettings { most_questions: 2, ..settings() }, decides);
+    let question = json!({"type": "noul", "instructions": "Is it?"});
+    let questions: serde_json::Map<String, Value> =
+        (0..9).map(|number| (format!("q{number}"), question.clone())).collect();
+    let body = json!({"model": "scripted", "state": "a text", "questions": questions});
+    let (status, answer) = stage.post("/v1/systemone", &body);
+    assert_eq!((status, answer["answers"].as_object().map(|answers| answers.len())), (200, Some(9)), "{answer}");
 }

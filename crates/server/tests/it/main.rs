@@ -23,6 +23,7 @@ mod ollama;
 mod openai;
 mod page;
 mod pulls;
+mod rerank;
 mod responses;
 mod shelf;
 mod stage;

@@ -1,4 +1,4 @@
-//! Models that a test writes: a generator, and an embedder that counts letters.
+//! Models that a test writes: a generator, an embedder that counts letters, and a reranker that counts words.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,13 +8,15 @@ use std::time::Duration;
 use hone_app::models::{
     LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, ModelText, Models, PullStep,
 };
-use hone_protocol::{Embed, EmbedError, TextLength};
+use hone_protocol::{Embed, EmbedError, Relevance, Rerank, RerankError, TextLength};
 use serde_json::{Map, json};
 
 /// The name of the generator.
 pub(crate) const GENERATOR: &str = "scripted";
 /// The name of the embedder.
 pub(crate) const EMBEDDER: &str = "letters:1";
+/// The name of the reranker, which is not listed.
+pub(crate) const RERANKER: &str = "words:1";
 /// A reference whose download lasts until nobody waits for it.
 pub(crate) const ENDLESS: &str = "hf:o/r/endless.gguf";
 /// A reference whose download goes through.
@@ -68,7 +70,11 @@ impl Models for StagedModels {
     }
 
     fn kind(&self, name: &str) -> Option<ModelKind> {
-        let kind = if name == EMBEDDER { ModelKind::Embedder } else { ModelKind::Generator };
+        let kind = match name {
+            RERANKER => return Some(ModelKind::Reranker),
+            EMBEDDER => ModelKind::Embedder,
+            _ => ModelKind::Generator,
+        };
         self.names().contains(name).then_some(kind)
     }
 
@@ -169,6 +175,35 @@ impl Models for StagedModels {
             true => Err(ModelError::Missing("not installed: run `hone pull letters:1`".to_owned())),
             false => Ok(Arc::new(Letters)),
         }
+    }
+
+    fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError> {
+        match name {
+            "" | RERANKER => Ok(Arc::new(Words)),
+            other => Err(missing(other)),
+        }
+    }
+}
+
+/// Counts the words of the query that a text has.
+struct Words;
+
+impl Rerank for Words {
+    fn model(&self) -> &str {
+        RERANKER
+    }
+
+    fn labels(&self) -> Result<Vec<String>, RerankError> {
+        Ok(Vec::new())
+    }
+
+    fn rerank(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, RerankError> {
+        let relevance = |text: &&str| {
+            let score = query.split(' ').filter(|word| text.split(' ').any(|other| other == *word)).count() as f32;
+            let tokens = query.split(' ').count() + text.split(' ').count();
+            Relevance { score, outputs: vec![score], tokens, is_cut: text.len() > 40 }
+        };
+        Ok(texts.iter().map(relevance).collect())
     }
 }
 

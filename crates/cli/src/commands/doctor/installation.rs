@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hone_app::config::Places;
-use hone_engine::{TemplateError, check_file};
+use hone_engine::{FileUse, TemplateError, check_file};
 use hone_models::{Bundle, InstalledModel, Store, data_folder};
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 use serde::Serialize;
@@ -76,8 +76,9 @@ impl Installation {
 /// Why a model cannot be run, or cannot chat despite its chat template.
 fn problem(file: &ModelFile) -> Option<String> {
     match check_file(file, &hone_app::workers::templates::host().ok()?) {
-        Ok(Ok(()) | Err(TemplateError::Missing)) => None,
-        Ok(Err(error)) => Some(with_causes(&error)),
+        Ok(FileUse::Continues(TemplateError::Missing)) => None,
+        Ok(FileUse::Continues(error)) => Some(with_causes(&error)),
+        Ok(FileUse::Chats | FileUse::Embeds | FileUse::Scores) => None,
         Err(error) => Some(with_causes(&error)),
     }
 }

@@ -377,8 +377,9 @@ impl<'a> Finder<'a, '_> {
             let index = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
             index.and_then(|index| index.parse().ok()).is_some_and(|index: usize| index >= n_layers)
         };
-        let is_unused =
-            |name: &&str| !self.used.contains(*name) && !read_elsewhere.contains(name) && !is_predicting(name);
+        let is_of_head = |name: &str| name.starts_with("cls.");
+        let is_read = |name: &str| self.used.contains(name) || read_elsewhere.contains(&name);
+        let is_unused = |name: &&str| !is_read(name) && !is_predicting(name) && !is_of_head(name);
         let mut unused = self.gguf.tensors().map(|tensor| tensor.name.as_str()).filter(is_unused);
         if let Some(first) = unused.next() {
             let n_others = unused.count();

@@ -6,7 +6,7 @@ use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
 use crate::gguf::Gguf;
 use crate::kv_cache::states::bytes_of_states;
-use crate::model::{ModelError, Speculation};
+use crate::model::{ModelError, Speculation, check_answers};
 use crate::scheduler::ModelMemory;
 
 /// A requested model.
@@ -181,6 +181,7 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
 
 fn read_spec(file: &ModelFile, options: &EngineOptions, with_head: bool) -> Result<(Gguf, DecoderSpec), ModelError> {
     let gguf = Gguf::open_region(file)?;
+    check_answers(&gguf)?;
     let mut spec = DecoderSpec::from_gguf(&gguf, options.model.context_length)?;
     spec.head = spec.head.filter(|_| with_head);
     Ok((gguf, spec))

@@ -1,0 +1,148 @@
+//! A decoder whose states stand for texts: the residual stream after the last layer, normed as for the logits, of the
+//! last token or as the mean of all.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hone_kernels::dequantize;
+use hone_protocol::{ModelFile, with_causes};
+
+use crate::backend::DeviceChoice;
+use crate::decoder::DecoderSpec;
+use crate::gguf::Gguf;
+use crate::kv_cache::CachedSequence;
+use crate::model::{Advance, LoadOptions, Model, ModelError, ModelOptions};
+use crate::pooling::Pooling;
+use crate::template::TemplateHost;
+
+/// Tokens that are computed at once.
+const PIECE_TOKENS: usize = 512;
+
+/// The loaded model.
+pub(crate) struct PooledDecoder {
+    model: Mutex<Model>,
+    /// By which normed states are multiplied.
+    norm_weight: Vec<f32>,
+    norm_epsilon: f32,
+}
+
+impl PooledDecoder {
+    /// Loads the model on the processor, with room for texts of so many tokens.
+    ///
+    /// # Errors
+    /// When the file is broken or not supported.
+    pub(crate) fn load(file: &ModelFile, most_tokens: usize, templates: &TemplateHost) -> Result<Self, String> {
+        let gguf = Gguf::open_region(file).map_err(|error| with_causes(&error))?;
+        let options = ModelOptions {
+            device: DeviceChoice::Cpu,
+            context_length: Some(most_tokens),
+            // A text, and what it begins with.
+            n_sequences: 2,
+            templates: templates.clone(),
+            ..ModelOptions::default()
+        };
+        let load = LoadOptions { states_of_last_layer: true, ..options.into() };
+        let model = Model::load(file, load).map_err(|error| with_causes(&error))?;
+        let norm_weight = norm_weight(&gguf, model.spec())?;
+        let norm_epsilon = model.spec().norm_epsilon;
+        Ok(PooledDecoder { model: Mutex::new(model), norm_weight, norm_epsilon })
+    }
+
+    /// The model, which nobody else uses meanwhile.
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Width of a state.
+    pub(crate) fn width(&self) -> usize {
+        self.norm_weight.len()
+    }
+
+    /// Added to the mean square in norms.
+    pub(crate) fn norm_epsilon(&self) -> f32 {
+        self.norm_epsilon
+    }
+
+    /// The sum of the states of a text's tokens that count; `begun` holds its first tokens.
+    ///
+    /// # Errors
+    /// When the model fails.
+    pub(crate) fn pooled(
+        &self,
+        model: &mut Model,
+        begun: Option<&CachedSequence>,
+        tokens: &[u32],
+        pooling: Pooling,
+    ) -> Result<Vec<f32>, String> {
+        let mut sequence = begun.map_or_else(CachedSequence::default, |begun| model.fork(begun));
+        let pooled = self.advanced(model, &mut sequence, tokens, pooling);
+        model.release(sequence);
+        pooled.map_err(|error| with_causes(&error))
+    }
+
+    /// A sequence of these tokens, which texts begin with.
+    ///
+    /// # Errors
+    /// When the model fails.
+    pub(crate) fn begun(&self, model: &mut Model, tokens: &[u32]) -> Result<CachedSequence, String> {
+        let mut sequence = CachedSequence::default();
+        for piece in tokens.chunks(PIECE_TOKENS) {
+            let entry = Advance { sequence: &mut sequence, tokens: piece, logits: 0..0 };
+            if let Err(error) = model.advance(&mut [entry]) {
+                model.release(sequence);
+                return Err(with_causes(&error));
+            }
+        }
+        Ok(sequence)
+    }
+
+    fn advanced(
+        &self,
+        model: &mut Model,
+        sequence: &mut CachedSequence,
+        tokens: &[u32],
+        pooling: Pooling,
+    ) -> Result<Vec<f32>, ModelError> {
+        let mut sum = vec![0.0; self.norm_weight.len()];
+        let mut n_left = tokens.len();
+        for piece in tokens.chunks(PIECE_TOKENS) {
+            n_left -= piece.len();
+            let logits = counted(pooling, piece.len(), n_left + piece.len() == tokens.len(), n_left == 0);
+            let entry = Advance { sequence: &mut *sequence, tokens: piece, logits };
+            for row in model.advance(&mut [entry])?.rows_with_states() {
+                self.add_normed(row.state, &mut sum);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Adds a state after RMS norm.
+    fn add_normed(&self, state: &[f32], sum: &mut [f32]) {
+        let mean_square = state.iter().map(|value| value * value).sum::<f32>() / state.len() as f32;
+        let scale = (mean_square + self.norm_epsilon).sqrt().recip();
+        for ((sum, value), weight) in sum.iter_mut().zip(state).zip(&self.norm_weight) {
+            *sum += value * scale * weight;
+        }
+    }
+}
+
+/// The tokens of a piece whose states count.
+fn counted(pooling: Pooling, n_tokens: usize, is_first: bool, is_last: bool) -> Range<usize> {
+    match pooling {
+        Pooling::Mean => 0..n_tokens,
+        Pooling::First if is_first => 0..1,
+        Pooling::Last if is_last => n_tokens - 1..n_tokens,
+        Pooling::First | Pooling::Last => 0..0,
+    }
+}
+
+fn norm_weight(gguf: &Gguf, spec: &DecoderSpec) -> Result<Vec<f32>, String> {
+    let name = &format!("{}.weight", spec.output_norm);
+    let tensor = gguf.tensor(name).ok_or_else(|| format!("the tensor {name} is missing"))?;
+    if tensor.n_elements() != spec.hidden_size {
+        return Err(format!("the tensor {name} has {} elements, not {}", tensor.n_elements(), spec.hidden_size));
+    }
+    let mut weights = vec![0.0; spec.hidden_size];
+    dequantize(tensor.tensor_type, gguf.tensor_bytes(tensor), &mut weights);
+    Ok(weights)
+}

@@ -1,0 +1,226 @@
+//! `/v1/rerank`: texts in the order in which they fit a query, as Jina's and Cohere's clients ask for it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use hone_protocol::{QueryId, Relevance, Rerank};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::Shared;
+use crate::error::ApiError;
+use crate::requests::{or_default, parsed};
+
+/// The most texts of one request.
+const MOST_TEXTS: usize = 2048;
+/// Texts that are scored without looking whether the client still waits.
+const BATCH: usize = 16;
+
+/// Its paths: Jina's and Cohere's, Cohere's newer one, and llama.cpp's.
+pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::default().routes(routes!(rerank)).routes(routes!(rerank_v2)).routes(routes!(rerank_bare))
+}
+
+/// The body of a request.
+#[derive(Debug, Deserialize, ToSchema)]
+struct RerankRequest {
+    /// Empty for the reranker that is installed.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
+    model: String,
+    query: RankedText,
+    documents: Vec<RankedText>,
+    /// The number of texts that are wanted; all without it.
+    #[serde(default)]
+    top_n: Option<usize>,
+    /// Whether the answer has the texts, too.
+    #[serde(default)]
+    return_documents: Option<bool>,
+}
+
+/// A text, or an object with one.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(untagged, expecting = "it must be a text, or an object with one (text)")]
+enum RankedText {
+    Bare(String),
+    Object {
+        text: String,
+        #[serde(flatten)]
+        #[schema(value_type = Object)]
+        others: Map<String, Value>,
+    },
+}
+
+impl RankedText {
+    fn text(&self) -> &str {
+        match self {
+            RankedText::Bare(text) | RankedText::Object { text, .. } => text,
+        }
+    }
+
+    /// The form that answers have it in.
+    fn as_object(&self) -> RankedText {
+        match self {
+            RankedText::Bare(text) => RankedText::Object { text: text.clone(), others: Map::new() },
+            object @ RankedText::Object { .. } => object.clone(),
+        }
+    }
+}
+
+/// The body of a response: the texts that fit best come first.
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankResponse {
+    id: String,
+    object: &'static str,
+    model: String,
+    results: Vec<RankedResult>,
+    usage: RerankUsage,
+    meta: RerankMeta,
+}
+
+/// A text's place in the request, and how well it fits.
+#[derive(Debug, Serialize, ToSchema)]
+struct RankedResult {
+    index: usize,
+    /// The head's first output, or the probability of yes where the outputs are yes and no.
+    relevance_score: f32,
+    /// Whether the text is longer than what the model reads of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_cut: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<RankedText>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+/// Cohere's clients look for it.
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankMeta {
+    api_version: RerankVersion,
+    billed_units: RerankUnits,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankVersion {
+    version: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RerankUnits {
+    search_units: usize,
+}
+
+/// Orders texts by how well they fit a query.
+#[utoipa::path(
+    post,
+    path = "/v1/rerank",
+    tag = "Reranking",
+    request_body = RerankRequest,
+    responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
+)]
+async fn rerank(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
+    answered(&shared, &body).await
+}
+
+/// The same at the path of Cohere's newer clients.
+#[utoipa::path(
+    post,
+    path = "/v2/rerank",
+    tag = "Reranking",
+    request_body = RerankRequest,
+    responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
+)]
+async fn rerank_v2(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
+    answered(&shared, &body).await
+}
+
+/// The same at the path of llama.cpp's clients.
+#[utoipa::path(
+    post,
+    path = "/rerank",
+    tag = "Reranking",
+    request_body = RerankRequest,
+    responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
+)]
+async fn rerank_bare(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
+    answered(&shared, &body).await
+}
+
+async fn answered(shared: &Arc<Shared>, body: &Bytes) -> Result<Json<RerankResponse>, ApiError> {
+    let RerankRequest { model, query, documents, top_n, return_documents } = parsed(body)?;
+    check(&query, &documents, top_n)?;
+    let _room = shared.take_room()?;
+    let reranker = shared.on_models(move |models| models.reranker(&model)).await?;
+    let model = reranker.model().to_owned();
+    let found = scored(shared, &reranker, query.text(), &documents).await?;
+    let tokens = found.iter().map(|relevance| relevance.tokens).sum();
+    let result = |(index, relevance): (usize, Relevance)| RankedResult {
+        index,
+        relevance_score: relevance.score,
+        is_cut: relevance.is_cut,
+        document: return_documents.unwrap_or_default().then(|| documents[index].as_object()),
+    };
+    let mut results: Vec<RankedResult> = found.into_iter().enumerate().map(result).collect();
+    results.sort_by(|one, other| other.relevance_score.total_cmp(&one.relevance_score));
+    results.truncate(top_n.unwrap_or(usize::MAX));
+    Ok(Json(RerankResponse {
+        id: format!("rerank-{}", QueryId::fresh()),
+        object: "list",
+        model,
+        results,
+        usage: RerankUsage { prompt_tokens: tokens, total_tokens: tokens },
+        meta: RerankMeta { api_version: RerankVersion { version: "2" }, billed_units: RerankUnits { search_units: 1 } },
+    }))
+}
+
+fn check(query: &RankedText, documents: &[RankedText], top_n: Option<usize>) -> Result<(), ApiError> {
+    if query.text().trim().is_empty() {
+        return Err(ApiError::bad_request("query is empty").about("query"));
+    }
+    if top_n == Some(0) {
+        return Err(ApiError::bad_request("top_n is 0: it must be at least 1").about("top_n"));
+    }
+    match documents.len() {
+        0 => Err(ApiError::bad_request("documents is empty").about("documents")),
+        1..=MOST_TEXTS => Ok(()),
+        many => {
+            let reason = format!("documents has {many} texts: at most {MOST_TEXTS} are scored at once");
+            Err(ApiError::bad_request(reason).about("documents"))
+        }
+    }
+}
+
+/// How well each text fits, on threads that may be held up.
+async fn scored(
+    shared: &Shared,
+    reranker: &Arc<dyn Rerank>,
+    query: &str,
+    documents: &[RankedText],
+) -> Result<Vec<Relevance>, ApiError> {
+    let failed = |error: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+    let mut found = Vec::with_capacity(documents.len());
+    for batch in documents.chunks(BATCH) {
+        let turn = shared.embedding_turn().await?;
+        let (reranker, query) = (Arc::clone(reranker), query.to_owned());
+        let texts: Vec<String> = batch.iter().map(|document| document.text().to_owned()).collect();
+        let work = move || {
+            // The turn ends with the work, even if nobody waits for it any more.
+            let _turn = turn;
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            reranker.rerank(&query, &texts)
+        };
+        let scored = tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
+        found.extend(scored.map_err(|error| ApiError::bad_request(error.to_string()))?);
+    }
+    Ok(found)
+}
