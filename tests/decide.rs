@@ -54,6 +54,39 @@ fn a_table_shows_them_and_a_threshold_decides_the_exit_code() {
 }
 
 #[test]
+fn every_line_of_a_file_is_answered_and_a_stopped_run_resumed() {
+    let home = Home::new();
+    let lines = "{\"state\": \"I love it!\", \"id\": 1}\n{\"state\": {\"mood\": \"bad\"}}\n{\"state\": \"Hm.\"}\n";
+    let (input, output) = (home.write("in.jsonl", lines.as_bytes()), home.path("out.jsonl"));
+    let model = smollm2();
+    let question = ["decide", "--model", &model, "-q", "happy=Is the writer happy?", "--input"];
+    let files = [input.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    let run = home.run(&[&question[..], &files].concat());
+    assert!(run.code == 0 && run.stdout.contains("3 of 3 lines are answered"), "{}{}", run.stdout, run.stderr);
+    let whole = std::fs::read_to_string(&output).unwrap();
+    let answered: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(answered.iter().all(|line| line["answers"]["happy"]["noul"].is_f64()), "{whole}");
+    assert_eq!(answered[0]["id"], 1);
+
+    // As a kill in the middle of the last line leaves it.
+    std::fs::write(&output, &whole[..whole.len() - 20]).unwrap();
+    let resumed = home.json(&[&question[..], &files, &["--json"]].concat());
+    assert_eq!(resumed, json!({"lines": 3, "answered": 3, "resumed": 2, "interrupted": false}));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), whole, "the same bits");
+    let printed = home.run_with_stdin(&[&question[..], &["-"]].concat(), lines.as_bytes());
+    assert_eq!(
+        printed.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>(),
+        answered
+    );
+
+    let other = ["decide", "--model", &model, "-q", "sad=Is the writer sad?", "--input"];
+    let refused = home.run(&[&other[..], &files].concat());
+    assert!(refused.code == 2 && refused.stderr.contains("asked something else"), "{}", refused.stderr);
+    let wrong = home.run_with_stdin(&[&question[..], &["-"]].concat(), b"{\"text\": 1}");
+    assert!(wrong.code == 2 && wrong.stderr.contains("line 1 of stdin has no \"state\""), "{}", wrong.stderr);
+}
+
+#[test]
 fn wrong_questions_are_told_before_a_model_is_loaded() {
     let check = |arguments: &[&str], expected: &str| {
         let (code, _, stderr) = decide(arguments);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{Home, smollm2, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Runs a command over the built-in model and returns what it printed.
 #[track_caller]
@@ -397,4 +397,28 @@ fn a_bundle_answers_alone() {
     let (answer, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{complaints}");
     assert!(answer.contains("100 degrees Celsius"), "{answer:?}");
+}
+
+#[test]
+fn texts_are_scored_after_their_prefixes() {
+    let home = Home::new();
+    let model = smollm2();
+    let scores = |lines: &str| -> Vec<Value> {
+        let run = home.run_with_stdin(&["generate", "--model", &model, "--score"], lines.as_bytes());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let of = |prefix: &str, text: &str| json!({"prefix": prefix, "text": text}).to_string() + "\n";
+    let prefix = "The capital of France is";
+    let found = scores(
+        &[of(prefix, " Paris"), of(prefix, " a banana"), of("", &format!("{prefix} Paris")), of("", prefix)].concat(),
+    );
+    let logprob = |place: usize| found[place]["logprob"].as_f64().unwrap();
+    assert!(logprob(0) > logprob(1) && logprob(0) < 0.0, "{found:?}");
+    assert!((logprob(2) - logprob(3) - logprob(0)).abs() < 1e-4, "the whole is the sum of its parts: {found:?}");
+    assert_eq!((&found[0]["tokens"], &found[1]["is_greedy"]), (&json!(1), &json!(false)));
+    let wrong = home.run_with_stdin(&["generate", "--model", &model, "--score"], b"{\"prefix\": \"a\"}");
+    assert!(wrong.code == 2 && wrong.stderr.contains("has no \"text\""), "{}", wrong.stderr);
+    let alone = home.run(&["generate", "--model", &model, "--input", "x.jsonl"]);
+    assert!(alone.code == 2 && alone.stderr.contains("give --score with it"), "{}", alone.stderr);
 }

@@ -80,7 +80,7 @@ fn a_program_uses_the_tools_over_stdin_and_stdout() {
     let listed = session.ask("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!(names, ["grade", "compare", "search_memory", "report"]);
+    assert_eq!(names, ["grade", "compare", "decide", "search_memory", "report"]);
     let found = session.call("search_memory", &json!({"search": "tides"}));
     assert_eq!(found["result"]["structuredContent"], json!({"engrams": []}), "{found}");
     let report = session.call("report", &json!({}));
@@ -94,6 +94,14 @@ fn a_program_uses_the_tools_over_stdin_and_stdout() {
     let grade = session.call("grade", &asked)["result"]["structuredContent"].take();
     assert!((1..=5).contains(&grade["score"].as_u64().unwrap()), "{grade}");
     assert_eq!((&grade["judge"], &grade["rubric"]), (&json!(smollm2()), &json!("default")), "{grade}");
+    let questions = json!({"angry": {"type": "noul", "instructions": "Is the customer angry?"}});
+    let decided = session.call("decide", &json!({"state": "Where is my order?!", "questions": questions}));
+    let decided = &decided["result"]["structuredContent"];
+    assert!((0.0..=1.0).contains(&decided["answers"]["angry"]["noul"].as_f64().unwrap()), "{decided}");
+    assert_eq!((&decided["model"], &decided["hone"]["examined"]), (&json!(smollm2()), &json!(false)), "{decided}");
+    let wrong = session.call("decide", &json!({"state": "x", "questions": {}}));
+    let told = wrong["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(wrong["result"]["isError"] == true && told.contains("there are 0 questions"), "{wrong}");
     assert_eq!(session.end(), (Some(0), String::new()), "only the protocol stands on stdout");
 }
 
@@ -156,7 +164,7 @@ fn a_model_calls_the_tools_of_servers_that_end_with_the_chat() {
     let model = calling_model(&home);
     let servers = json!({"hone": hone_as_server(&home)});
     let (answer, noted) = chat(&home, &model, &servers, "hone_report", &["--allow-tools"]);
-    assert!(noted.contains("the model may call 4 tools\n"), "{noted}");
+    assert!(noted.contains("the model may call 5 tools\n"), "{noted}");
     assert!(noted.contains("the model calls hone_report {}\n"), "{noted}");
     assert_eq!(noted.matches("WARN").count(), 1, "only that there is no configuration is logged: {noted}");
     assert_eq!(answer, "It worked.", "{noted}");

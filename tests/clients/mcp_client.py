@@ -21,7 +21,7 @@ def said(result):
 async def check_tools(client):
     assert client.server_info.name == "hone" and client.instructions, client.server_info
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == {"grade", "compare", "search_memory", "report"}, tools
+    assert set(tools) == {"grade", "compare", "decide", "search_memory", "report"}, tools
     assert tools["grade"].input_schema["required"] == ["query", "answer"], tools["grade"]
     assert all(tool.description and tool.annotations.read_only_hint for tool in tools.values()), tools
 
@@ -31,6 +31,9 @@ async def check_calls(client):
     assert grade["score"] in (1, 2, 3, 4, 5) or "probability" in grade or grade["failure"], grade
     verdict = said(await client.call_tool("compare", {"query": QUERY, "a": "Paris.", "b": "Rome."}))
     assert verdict["winner"] in ("A", "B", None), verdict
+    questions = {"geography": {"type": "noul", "instructions": "Is this about geography?"}}
+    decided = said(await client.call_tool("decide", {"state": QUERY, "questions": questions}))
+    assert 0 <= decided["answers"]["geography"]["noul"] <= 1, decided
     found = said(await client.call_tool("search_memory", {"search": "France", "limit": 3}))
     assert len(found["engrams"]) <= 3, found
     assert "statistics" in said(await client.call_tool("report", {}))

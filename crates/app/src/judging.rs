@@ -1,5 +1,6 @@
 //! Judges at work: on one task, on a file of tasks, in an examination, and for those who ask them something else.
 
+mod answered;
 mod batch;
 mod cache;
 mod claims;
@@ -32,6 +33,7 @@ use crate::interrupt::Interrupt;
 use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
 use crate::progress::{Activity, Progress};
+pub use answered::{AnsweredLines, UnansweredLines};
 pub use batch::Summary;
 use cache::VerdictCache;
 pub use claims::ClaimJudge;

@@ -28,6 +28,7 @@ mod import;
 mod intention;
 mod judge;
 mod launch;
+mod lines;
 mod list;
 mod mcp;
 mod memory;

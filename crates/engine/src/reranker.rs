@@ -87,7 +87,7 @@ struct Scorer {
 
 enum Network {
     Encoder(Box<Encoder>),
-    Decoder(PooledDecoder),
+    Decoder(Box<PooledDecoder>),
 }
 
 impl Scorer {
@@ -119,7 +119,7 @@ impl Scorer {
         let decoder = PooledDecoder::load(file, MAX_TOKENS, templates)?;
         let head = Head::read(gguf, decoder.width(), decoder.norm_epsilon(), HeadActivation::Tanh)?;
         // It alone has seen all others.
-        Ok(Scorer { network: Network::Decoder(decoder), form, head, pooling: Pooling::Last })
+        Ok(Scorer { network: Network::Decoder(Box::new(decoder)), form, head, pooling: Pooling::Last })
     }
 
     fn scored(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, String> {

@@ -2,16 +2,18 @@
 //! questions of a chat, so they are neither graded nor remembered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use hone_app::App;
 use hone_app::decisions::{ExaminedDecisions, identity_of};
 use hone_judging::Decider;
 use hone_protocol::{DecisionQuestion, DecisionRequest, DecisionType, Decisions, Generate, SessionId};
 use serde_json::{Value, json};
 
-use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::shapes::{flag, list, object, one_of};
+use crate::{Shared, Waiting, failed};
 
 /// Answers, and what is known of the model that gave them.
 pub(crate) struct Decided {
@@ -41,17 +43,59 @@ pub(crate) async fn decide(
     };
     let of_server = Arc::clone(shared);
     let work = move |generator: &dyn Generate, is_over: &dyn Fn() -> bool| {
-        let examined = ExaminedDecisions::find(&of_server.parts.app, &request.model);
-        let tunings = examined.as_ref().map(ExaminedDecisions::tunings).unwrap_or_default();
-        let identity = identity_of(&of_server.parts.app, &request.model).unwrap_or_default();
-        let request = DecisionRequest { tunings, identity, ..request };
-        let decisions = of_server.decider.decide(generator, &request, is_over)?;
-        Ok(Decided { decisions, examined })
+        Decided::of(&of_server.parts.app, &of_server.decider, generator, request, is_over)
     };
     shared.generated(n_places, work).await
 }
 
+/// What decides for the person at the terminal.
+pub(crate) struct TerminalDecider {
+    app: App,
+    generator: Arc<dyn Generate>,
+    decider: Decider,
+}
+
+impl TerminalDecider {
+    pub(crate) fn new(app: App, generator: Arc<dyn Generate>) -> TerminalDecider {
+        TerminalDecider { app, generator, decider: Decider::default() }
+    }
+
+    /// The model that is asked where a request names none.
+    pub(crate) fn default_model(&self) -> &str {
+        &self.app.config.engine.model
+    }
+
+    /// Answers questions about a text, until nobody waits for the answers any more.
+    ///
+    /// # Errors
+    /// When the model cannot be run, or a question is not valid.
+    pub(crate) async fn decide(self: &Arc<Self>, request: DecisionRequest) -> Result<Decided, ApiError> {
+        let (this, waiting) = (Arc::clone(self), Waiting::default());
+        let is_gone = Arc::clone(&waiting.0);
+        let is_over = move || is_gone.load(Ordering::Relaxed);
+        let work = move || Decided::of(&this.app, &this.decider, &*this.generator, request, &is_over);
+        let done = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+        drop(waiting);
+        done
+    }
+}
+
 impl Decided {
+    fn of(
+        app: &App,
+        decider: &Decider,
+        generator: &dyn Generate,
+        request: DecisionRequest,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Decided, ApiError> {
+        let examined = ExaminedDecisions::find(app, &request.model);
+        let tunings = examined.as_ref().map(ExaminedDecisions::tunings).unwrap_or_default();
+        let identity = identity_of(app, &request.model).unwrap_or_default();
+        let request = DecisionRequest { tunings, identity, ..request };
+        let decisions = decider.decide(generator, &request, is_over)?;
+        Ok(Decided { decisions, examined })
+    }
+
     /// Whether the model has been examined, and for which kinds of questions it is no better than chance.
     pub(crate) fn standing(&self) -> Value {
         let Some(examined) = &self.examined else { return json!({"examined": false, "no_better_than_chance": []}) };

@@ -12,8 +12,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use hone_app::ServedMemory;
 use hone_app::judging::ServedJudges;
+use hone_app::{App, ServedMemory};
+use hone_protocol::Generate;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,6 +24,7 @@ use utoipa_axum::routes;
 use self::tools::HoneTools;
 use crate::Shared;
 use crate::clients::Client;
+use crate::decisions::TerminalDecider;
 use crate::error::ApiError;
 use crate::hone::Abilities;
 use crate::shapes::{documented, one_of, open};
@@ -88,8 +90,9 @@ pub async fn serve_mcp(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), String> {
-    let McpParts { judges, memory, version } = parts;
-    let tools = HoneTools::new(Abilities::of_terminal(judges, memory, MOST_VERDICTS), version);
+    let McpParts { app, generator, judges, memory, version } = parts;
+    let decider = TerminalDecider::new(app, generator);
+    let tools = HoneTools::new(Abilities::of_terminal(judges, memory, decider, MOST_VERDICTS), version);
     let failed = |error: &dyn Display| format!("the client does not speak the Model Context Protocol: {error}");
     let service = rmcp::serve_server(tools, (input, output)).await.map_err(|error| failed(&error))?;
     service.waiting().await.map(drop).map_err(|error| failed(&error))
@@ -97,6 +100,10 @@ pub async fn serve_mcp(
 
 /// What an MCP server at the terminal serves.
 pub struct McpParts {
+    /// What is configured and installed.
+    pub app: App,
+    /// The models that decide.
+    pub generator: Arc<dyn Generate>,
     /// Who grades and compares.
     pub judges: Arc<ServedJudges>,
     /// The memory, if answers are remembered.

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use hone_app::decisions::{Named, Question, content};
+use hone_protocol::{DecisionQuestion, DecisionRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa_axum::router::OpenApiRouter;
@@ -13,7 +14,7 @@ use utoipa_axum::routes;
 
 use crate::Shared;
 use crate::clients::Client;
-use crate::decisions::{decide, standing_shape};
+use crate::decisions::{Decided, TerminalDecider, decide, standing_shape};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{anything, documented, list, map, number, object, one_of, open, text, whole};
@@ -40,7 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 
 /// The body of a request.
 #[derive(Debug, Deserialize)]
-struct Body {
+pub(crate) struct SystemOneBody {
     #[serde(default)]
     model: Option<String>,
     /// The text, or what is shown as JSON.
@@ -49,6 +50,70 @@ struct Body {
     /// Images.
     #[serde(default)]
     assets: Value,
+}
+
+/// What is to be decided.
+struct Undecided {
+    /// Empty for the default one.
+    model: String,
+    state: String,
+    asked: Vec<DecisionQuestion>,
+    questions: Named<Question>,
+}
+
+impl SystemOneBody {
+    /// What a model is asked.
+    ///
+    /// # Errors
+    /// When it cannot be asked that.
+    fn undecided(self) -> Result<Undecided, ApiError> {
+        let SystemOneBody { model, state, questions, assets } = self;
+        if !assets.is_null() {
+            return Err(ApiError::bad_request("assets cannot be shown to this model: only text").about("assets"));
+        }
+        let state = content(&state).ok_or_else(|| ApiError::bad_request("state is missing").about("state"))?;
+        let asked = |(name, question): &(String, Question)| {
+            let wrong = |reason| ApiError::bad_request(format!("the question {name:?}: {reason}")).about("questions");
+            question.asked().map_err(wrong)
+        };
+        let asked = questions.entries().iter().map(asked).collect::<Result<Vec<_>, _>>()?;
+        Ok(Undecided { model: model.unwrap_or_default(), state, asked, questions })
+    }
+}
+
+/// The answers under the names of their questions.
+fn answers(model: &str, questions: &Named<Question>, decided: &Decided) -> Value {
+    let decisions = &decided.decisions;
+    let answers: Map<String, Value> = std::iter::zip(questions.entries(), &decisions.answers)
+        .map(|((name, question), decision)| (name.clone(), question.answer(decision)))
+        .collect();
+    let usage = json!({"input_tokens": decisions.prompt_tokens, "output_tokens": decisions.answers.len()});
+    json!({"model": model, "answers": answers, "usage": usage, "hone": decided.standing()})
+}
+
+/// Decides for a client of the server.
+///
+/// # Errors
+/// When the model is not installed, there is no room, or a question is not valid.
+pub(crate) async fn decided(shared: &Arc<Shared>, client: Client, body: SystemOneBody) -> Result<Value, ApiError> {
+    let Undecided { model, state, asked, questions } = body.undecided()?;
+    let model = shared.named_or_default(model);
+    let decided = decide(shared, client, model.clone(), state, asked).await?;
+    Ok(answers(&model, &questions, &decided))
+}
+
+/// Decides for the person at the terminal.
+///
+/// # Errors
+/// When the model cannot be run, or a question is not valid.
+pub(crate) async fn decided_at_terminal(
+    decider: &Arc<TerminalDecider>,
+    body: SystemOneBody,
+) -> Result<Value, ApiError> {
+    let Undecided { model, state, asked, questions } = body.undecided()?;
+    let model = if model.is_empty() { decider.default_model().to_owned() } else { model };
+    let decided = decider.decide(DecisionRequest::new(model.clone(), state, asked)).await?;
+    Ok(answers(&model, &questions, &decided))
 }
 
 /// Answers questions about a text with probabilities.
@@ -68,25 +133,7 @@ async fn answer_questions(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Body { model, state, questions, assets } = parsed(&body)?;
-    let model = shared.named_or_default(model.unwrap_or_default());
-    if !assets.is_null() {
-        return Err(ApiError::bad_request("assets cannot be shown to this model: only text").about("assets"));
-    }
-    let state = content(&state).ok_or_else(|| ApiError::bad_request("state is missing").about("state"))?;
-    let asked = |(name, question): &(String, Question)| {
-        let wrong = |reason| ApiError::bad_request(format!("the question {name:?}: {reason}")).about("questions");
-        question.asked().map_err(wrong)
-    };
-    let asked = questions.entries().iter().map(asked).collect::<Result<Vec<_>, _>>()?;
-    let n_questions = asked.len();
-    let decided = decide(&shared, client, model.clone(), state, asked).await?;
-    let decisions = &decided.decisions;
-    let answers: Map<String, Value> = std::iter::zip(questions.entries(), &decisions.answers)
-        .map(|((name, question), decision)| (name.clone(), question.answer(decision)))
-        .collect();
-    let usage = json!({"input_tokens": decisions.prompt_tokens, "output_tokens": n_questions});
-    Ok(Json(json!({"model": model, "answers": answers, "usage": usage, "hone": decided.standing()})))
+    decided(&shared, client, parsed(&body)?).await.map(Json)
 }
 
 /// A text, or what is shown as JSON.

@@ -93,7 +93,7 @@ pub(super) struct Files<'a> {
 /// which an earlier run had none.
 pub(super) fn run<T: BatchTask>(driver: &Driver<'_>, setting: &Setting, files: Files<'_>) -> anyhow::Result<Summary> {
     let Files { input, output } = files;
-    refuse_same_file(input, output)?;
+    lines::refuse_same_file(input, output)?;
     let batch = Batch::<T>::read(setting, input)?;
     let n_lines = batch.lines.len();
     let mut file = VerdictFile::open(output)?;
@@ -288,11 +288,4 @@ fn is_beginning_of<T: BatchTask>(text: &[u8], object: &Map<String, Value>) -> bo
     let mut known = serde_json::to_vec(&known).unwrap_or_default();
     known.pop();
     text.starts_with(&known) || known.starts_with(text)
-}
-
-fn refuse_same_file(input: &Path, output: &Path) -> anyhow::Result<()> {
-    match std::fs::canonicalize(input).ok() == std::fs::canonicalize(output).ok() {
-        true => Err(usage(format!("--input and --output are both {}: give another output", input.display()))),
-        false => Ok(()),
-    }
 }

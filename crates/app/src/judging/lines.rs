@@ -1,4 +1,4 @@
-//! Files with a JSON object on each line: tasks that are read, verdicts that are added.
+//! Files with a JSON object on each line: tasks that are read, verdicts or answers that are added.
 //!
 //! The file of verdicts may not be ours until all of it has been examined: opening and reading it change nothing.
 
@@ -135,6 +135,14 @@ fn parsed(number: usize, line: &[u8]) -> serde_json::Result<JsonLine> {
 
 fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
     usage(format!("line {number} of {} is not a JSON object: {error}", name(path)))
+}
+
+/// Checks that a run does not write to the file that it reads.
+pub(super) fn refuse_same_file(input: &Path, output: &Path) -> anyhow::Result<()> {
+    match std::fs::canonicalize(input).ok() == std::fs::canonicalize(output).ok() {
+        true => Err(usage(format!("--input and --output are both {}: give another output", input.display()))),
+        false => Ok(()),
+    }
 }
 
 /// The contents of the file of verdicts when a run begins.

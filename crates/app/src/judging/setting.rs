@@ -14,7 +14,7 @@ use crate::judge::identity::{identity, settings};
 /// The field of a line that holds the digest.
 pub const SETTING: &str = "setting";
 /// Bytes of the digest that a line shows.
-const SHOWN_BYTES: usize = 8;
+pub(super) const SHOWN_BYTES: usize = 8;
 
 /// The setting of a run.
 pub(super) struct Setting {

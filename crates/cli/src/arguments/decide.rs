@@ -6,6 +6,7 @@ use clap::Args;
 use hone_app::config::Override;
 use hone_protocol::DecisionRequest;
 
+use super::shared::LineFlags;
 use super::{EngineFlags, JsonFlag};
 
 /// Flags of `hone decide`.
@@ -17,11 +18,13 @@ Questions in FILE have the form of the System One API, in TOML (or JSON, if FILE
   instructions = \"Which team should answer?\"
   criteria = { billing = \"Payments and invoices\", support = \"All the rest\" }
 
+With --input, each line has the text (or any JSON) under the key state, and gets the key answers.
+
 The exit code is 3 if a probability is below --at-least, or if an examined model is no better than
 chance at one kind of question.")]
 pub(crate) struct DecideArguments {
     /// The text; without it, or with -, stdin is read
-    #[arg(value_name = "FILE", conflicts_with = "exam")]
+    #[arg(value_name = "FILE", conflicts_with_all = ["exam", "input"])]
     pub(crate) file: Option<PathBuf>,
     /// Ask a question whose answer is yes or no; may be repeated, as the next two
     #[arg(short, long, value_name = "NAME=TEXT")]
@@ -36,14 +39,16 @@ pub(crate) struct DecideArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) questions: Option<PathBuf>,
     /// Exit with 3 unless the probability of yes (NAME=P), or of an option (NAME:OPTION=P), is at least P; may be repeated
-    #[arg(long, value_name = "NAME=P", conflicts_with = "exam")]
+    #[arg(long, value_name = "NAME=P", conflicts_with_all = ["exam", "input"])]
     pub(crate) at_least: Vec<String>,
     /// Show the options of a choice in at most this many orders, and average the answers
     #[arg(long, value_name = "N", default_value_t = DecisionRequest::ORDERS, conflicts_with = "exam")]
     pub(crate) orders: usize,
     /// Examine the model with questions whose answers are known, instead of asking any
-    #[arg(long, conflicts_with_all = ["question", "choice", "score", "questions"])]
+    #[arg(long, conflicts_with_all = ["question", "choice", "score", "questions", "input"])]
     pub(crate) exam: bool,
+    #[command(flatten)]
+    pub(crate) lines: LineFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

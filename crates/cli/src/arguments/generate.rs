@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags, SpeculationFlag};
+use super::shared::{ContextFlag, EngineFlags, JsonFlag, LineFlags, ModelFlag, SamplingFlags, SpeculationFlag};
 
 /// Flags of `hone generate`.
 #[derive(Debug, Args)]
@@ -21,6 +21,10 @@ pub(crate) struct GenerateArguments {
     /// Print each token with its log-probability and those of the K likeliest, instead of the text
     #[arg(long, value_name = "K")]
     pub(crate) logprobs: Option<usize>,
+    /// Generate nothing: print how likely each text is after its prefix. Each line of --input, or of stdin, has the keys text
+    /// and prefix; it gets logprob (of all tokens of the text, natural), tokens, and is_greedy (whether each was the likeliest)
+    #[arg(long, conflicts_with_all = ["raw", "logprobs", "constraint"])]
+    pub(crate) score: bool,
     /// Constrain the answer to the JSON schema in FILE
     #[arg(long, value_name = "FILE", group = "constraint")]
     pub(crate) schema: Option<PathBuf>,
@@ -30,6 +34,8 @@ pub(crate) struct GenerateArguments {
     /// Constrain the answer to one of these texts
     #[arg(long, value_name = "A,B", value_delimiter = ',', group = "constraint")]
     pub(crate) choice: Vec<String>,
+    #[command(flatten)]
+    pub(crate) lines: LineFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

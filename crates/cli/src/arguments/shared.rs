@@ -76,6 +76,24 @@ impl JudgeFlag {
     }
 }
 
+/// A file of objects instead of a single text.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LineFlags {
+    /// Read the texts from FILE, or from stdin (-): one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Write each input object with its answer to FILE, where a stopped run is resumed; without it, or with -, print them
+    #[arg(long, value_name = "FILE", requires = "input")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+impl LineFlags {
+    /// Input and output, if a file is to be answered.
+    pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
+        Some((self.input.as_deref()?, self.output.as_deref().unwrap_or(Path::new(PIPE))))
+    }
+}
+
 /// A file of tasks instead of a single one.
 #[derive(Debug, Default, Args)]
 pub(crate) struct BatchFlags {

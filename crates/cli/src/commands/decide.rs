@@ -1,5 +1,6 @@
 //! `hone decide`: questions about a text are answered with probabilities.
 
+mod batch;
 mod exam;
 mod questions;
 
@@ -12,6 +13,7 @@ use hone_judging::Decider;
 use hone_protocol::{Decision, DecisionRequest, DecisionType};
 use serde_json::{Map, Value, json};
 
+use self::batch::Batch;
 use self::questions::{Threshold, named_questions};
 use super::generate::read_stdin;
 use crate::arguments::DecideArguments;
@@ -37,6 +39,9 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
         question.asked().map_err(|reason| usage(format!("the question {name:?}: {reason}")))
     };
     let asked = questions.iter().map(asked).collect::<Result<Vec<_>, _>>()?;
+    if let Some((input, output)) = arguments.lines.files() {
+        return batch::run(app, arguments, Batch { questions: &questions, asked, input, output });
+    }
     app.installed(&app.config.engine.model)?;
     let examined = ExaminedDecisions::find(app, &app.config.engine.model);
     let request = DecisionRequest {
@@ -74,16 +79,19 @@ fn print(
     questions: &[(String, Question)],
     decisions: &[Decision],
 ) -> anyhow::Result<()> {
-    let answered = || std::iter::zip(questions, decisions);
     if json {
-        let answer =
-            |((name, question), decision): (&(String, Question), &Decision)| (name.clone(), question.answer(decision));
-        let answers: Map<String, Value> = answered().map(answer).collect();
-        return output.print_json(&json!({"model": model, "answers": answers}));
+        return output.print_json(&json!({"model": model, "answers": answers(questions, decisions)}));
     }
-    let rows: Vec<Vec<String>> =
-        answered().flat_map(|((name, question), decision)| rows(name, question, decision)).collect();
+    let rows: Vec<Vec<String>> = std::iter::zip(questions, decisions)
+        .flat_map(|((name, question), decision)| rows(name, question, decision))
+        .collect();
     output.print_table(&rows)
+}
+
+/// The answers under the names of their questions.
+fn answers(questions: &[(String, Question)], decisions: &[Decision]) -> Map<String, Value> {
+    let answered = std::iter::zip(questions, decisions);
+    answered.map(|((name, question), decision)| (name.clone(), question.answer(decision))).collect()
 }
 
 /// What a reader should know of the model.

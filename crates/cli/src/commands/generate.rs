@@ -1,5 +1,7 @@
 //! `hone generate`: continues the text on stdin, byte for byte, for scripts.
 
+mod score;
+
 use std::io::Read;
 use std::path::Path;
 
@@ -21,6 +23,12 @@ use crate::terminal::progress::Loading;
 /// # Errors
 /// When the prompt cannot be read, or the model cannot be run.
 pub(crate) fn run(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
+    if arguments.score {
+        return score::run(app, arguments);
+    }
+    if arguments.lines.input.is_some() {
+        return Err(usage("--input holds texts to score: give --score with it"));
+    }
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
     // This handle outlives the answer, because an engine ends with its last handle.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hone_app::App;
 use hone_app::judging::ServedJudges;
 use hone_server::{McpParts, serve_mcp};
 
@@ -21,8 +22,16 @@ const LAST_CHANCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the engine cannot be started, or the program does not speak the protocol.
 pub(crate) fn run(app: &Invocation) -> anyhow::Result<Outcome> {
-    let judges = Arc::new(ServedJudges::configured(app, app.generator()?));
-    let parts = McpParts { judges, memory: app.served_memory(), version: env!("CARGO_PKG_VERSION") };
+    let generator = app.generator()?;
+    let judges = Arc::new(ServedJudges::configured(app, Arc::clone(&generator)));
+    let app_of_server = App::with_config(app, app.config.clone());
+    let parts = McpParts {
+        app: app_of_server,
+        generator,
+        judges,
+        memory: app.served_memory(),
+        version: env!("CARGO_PKG_VERSION"),
+    };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the server")?;
     let served = runtime.block_on(serve_mcp(parts, tokio::io::stdin(), tokio::io::stdout()));
     // A verdict that nobody waits for does not hold up the end.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use hone_protocol::{Relevance, Rerank};
-use serde_json::{Map, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::generate::read_stdin;
 use super::texts::Text;
@@ -16,8 +17,25 @@ use crate::terminal::progress::Steps;
 /// Texts that are scored at once.
 const BATCH: usize = 16;
 
+/// The keys that an object gets.
+const KEYS: [&str; 6] = ["index", "score", "outputs", "tokens", "is_cut", "labels"];
+
 /// The most characters of a text in a table.
 const MOST_SHOWN: usize = 100;
+
+/// A text and how well it fits, as JSON.
+#[derive(Serialize)]
+struct JsonRanked<'a> {
+    /// What stood beside the text.
+    #[serde(flatten)]
+    others: &'a Map<String, Value>,
+    /// Its place in the input.
+    index: usize,
+    #[serde(flatten)]
+    relevance: &'a Relevance,
+    labels: &'a [String],
+    text: &'a str,
+}
 
 /// Scores the texts, and prints them from the best to the worst.
 ///
@@ -36,9 +54,11 @@ pub(crate) fn run(app: &Invocation, arguments: &RerankArguments) -> anyhow::Resu
     ranked.sort_by(|(_, (_, one)), (_, (_, other))| other.score.total_cmp(&one.score));
     ranked.truncate(arguments.top.map_or(usize::MAX, |top| top as usize));
     match arguments.json.json {
-        true => ranked.into_iter().try_for_each(|(index, (text, relevance))| {
-            app.output.print_json(&as_json(index, text, &relevance, &labels))
-        })?,
+        true => {
+            for (index, (Text { text, others }, relevance)) in &ranked {
+                app.output.print_json(&JsonRanked { others, index: *index, relevance, labels: &labels, text })?;
+            }
+        }
         false => {
             let rows =
                 ranked.iter().map(|(_, (text, relevance))| vec![format!("{:.4}", relevance.score), shown(&text.text)]);
@@ -63,21 +83,6 @@ fn scored(app: &Invocation, reranker: &dyn Rerank, query: &str, texts: &[Text]) 
     Ok(scored)
 }
 
-fn as_json(index: usize, text: Text, relevance: &Relevance, labels: &[String]) -> Map<String, serde_json::Value> {
-    let Text { text, mut others } = text;
-    let known = json!({
-        "index": index,
-        "score": relevance.score,
-        "outputs": relevance.outputs,
-        "labels": labels,
-        "tokens": relevance.tokens,
-        "is_cut": relevance.is_cut,
-        "text": text,
-    });
-    others.extend(known.as_object().cloned().unwrap_or_default());
-    others
-}
-
 /// The lines of a file of texts.
 fn read(file: &Path) -> anyhow::Result<Vec<Text>> {
     let (content, source) = if file == Path::new("-") {
@@ -89,7 +94,9 @@ fn read(file: &Path) -> anyhow::Result<Vec<Text>> {
     };
     let content = content.trim_start_matches('\u{feff}');
     let lines = (1..).zip(content.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let texts = lines.map(|(number, line)| Text::of_json(&source, number, line)).collect::<Result<Vec<Text>, _>>()?;
+    let mut texts = lines.map(|(number, line)| Text::of_json(&source, number, line)).collect::<Result<Vec<_>, _>>()?;
+    // What is printed has names of its own.
+    texts.iter_mut().for_each(|text| text.others.retain(|key, _| !KEYS.contains(&key.as_str())));
     if texts.is_empty() { Err(usage(format!("{source} has no texts"))) } else { Ok(texts) }
 }
 

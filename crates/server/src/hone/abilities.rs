@@ -15,7 +15,9 @@ use super::memory::{Search, found, switched_on};
 use super::report::report;
 use crate::Shared;
 use crate::clients::Client;
+use crate::decisions::TerminalDecider;
 use crate::error::ApiError;
+use crate::systemone::{SystemOneBody, decided, decided_at_terminal};
 
 /// What one client may have done.
 #[derive(Clone)]
@@ -23,22 +25,38 @@ pub(crate) struct Abilities {
     bench: Bench,
     memory: Option<ServedMemory>,
     whose: Whose,
+    decides: Decides,
+}
+
+/// Who decides.
+#[derive(Clone)]
+enum Decides {
+    /// The server, for one of its clients.
+    Server(Arc<Shared>, Client),
+    Terminal(Arc<TerminalDecider>),
 }
 
 impl Abilities {
     /// Those of a server's client.
-    pub(crate) fn of_client(shared: &Shared, client: Client) -> Abilities {
-        Abilities { bench: Bench::of(shared), memory: shared.parts.memory.clone(), whose: client.whose() }
+    pub(crate) fn of_client(shared: &Arc<Shared>, client: Client) -> Abilities {
+        Abilities {
+            bench: Bench::of(shared),
+            memory: shared.parts.memory.clone(),
+            whose: client.whose(),
+            decides: Decides::Server(Arc::clone(shared), client),
+        }
     }
 
     /// Those of the person at the terminal, who waits for so many verdicts at most.
     pub(crate) fn of_terminal(
         judges: Arc<ServedJudges>,
         memory: Option<ServedMemory>,
+        decider: TerminalDecider,
         most_verdicts: usize,
     ) -> Abilities {
         let room = Arc::new(Semaphore::new(most_verdicts));
-        Abilities { bench: Bench { judges, room }, memory, whose: Whose::Of(None) }
+        let decides = Decides::Terminal(Arc::new(decider));
+        Abilities { bench: Bench { judges, room }, memory, whose: Whose::Of(None), decides }
     }
 
     fn owner(&self) -> Option<OwnerId> {
@@ -62,6 +80,17 @@ impl Abilities {
     /// When there is no judge, or too many wait for it.
     pub(crate) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
         self.bench.compare(request, self.owner()).await
+    }
+
+    /// Answers questions about a text with probabilities.
+    ///
+    /// # Errors
+    /// When the model cannot be run, there is no room, or a question is not valid.
+    pub(crate) async fn decide(&self, body: SystemOneBody) -> Result<Value, ApiError> {
+        match &self.decides {
+            Decides::Server(shared, client) => decided(shared, *client, body).await,
+            Decides::Terminal(decider) => decided_at_terminal(decider, body).await,
+        }
     }
 
     /// Searches what the client has asked.

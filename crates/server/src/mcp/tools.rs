@@ -15,10 +15,11 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::hone::{Abilities, CompareRequest, GradeRequest, Search};
+use crate::systemone::SystemOneRequest;
 
 /// What a model is told about the tools as a whole.
 const INSTRUCTIONS: &str = "hone is a local chat that grades itself. Its judge grades an answer from 1 to 5 or chooses \
-                            between two, and what was asked and answered before can be searched. Everything stays on \
+                            between two, a model answers questions about a text with probabilities, and what was asked and answered before can be searched. Everything stays on \
                             this machine.";
 
 /// The tools of one client.
@@ -44,6 +45,7 @@ impl HoneTools {
         Some(match name {
             "grade" => with(arguments, async |request| abilities.grade(request).await).await,
             "compare" => with(arguments, async |request| abilities.compare(request).await).await,
+            "decide" => with(arguments, async |body| abilities.decide(body).await).await,
             "search_memory" => with(arguments, async |search| abilities.search_memory(search).await).await,
             "report" => with(arguments, async |Nothing {}| abilities.report().await).await,
             _ => return None,
@@ -70,6 +72,12 @@ fn tools() -> Vec<Tool> {
         tool::<CompareRequest>(
             "compare",
             "Says which of two answers to a question is better, A or B, and why. The winner is null for a tie.",
+        ),
+        tool::<SystemOneRequest>(
+            "decide",
+            "Answers questions about a text (`state`) with probabilities: `noul` is yes or no, `choice` one of several \
+             options, `score` a level, the lowest first. `hone` says whether the model has been examined, and for which \
+             kinds of questions it is no better than chance.",
         ),
         tool::<Search>(
             "search_memory",

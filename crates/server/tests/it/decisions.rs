@@ -127,3 +127,13 @@ fn a_request_may_have_more_questions_than_there_are_places() {
     let (status, answer) = stage.post("/v1/systemone", &body);
     assert_eq!((status, answer["answers"].as_object().map(|answers| answers.len())), (200, Some(9)), "{answer}");
 }
+
+#[test]
+fn a_model_decides_with_a_tool() {
+    let stage = Stage::start(settings(), decides);
+    let body = json!({"state": "a text", "questions": {"ok": {"type": "noul", "instructions": "Is it?"}}});
+    let call =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "decide", "arguments": body}});
+    let (_, answer) = crate::mcp::send(&stage, "", &call);
+    assert_eq!(answer["result"]["structuredContent"], stage.post("/v1/systemone", &body).1, "{answer}");
+}

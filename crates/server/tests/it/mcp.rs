@@ -13,7 +13,7 @@ fn text(stage: &Stage, message: &Value) -> String {
 }
 
 /// Sends a message, with a key if it is not empty.
-fn send(stage: &Stage, key: &str, message: &Value) -> (u16, Value) {
+pub(crate) fn send(stage: &Stage, key: &str, message: &Value) -> (u16, Value) {
     let key = if key.is_empty() { String::new() } else { format!("Authorization: Bearer {key}\r\n") };
     let (status, body) = stage.send(&text(stage, message).replacen("Accept", &format!("{key}Accept"), 1));
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
@@ -53,7 +53,7 @@ fn a_client_learns_which_tools_there_are() {
     let (_, listed) = send(&stage, "", &message("tools/list", &json!({})));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!(names, ["grade", "compare", "search_memory", "report"]);
+    assert_eq!(names, ["grade", "compare", "decide", "search_memory", "report"]);
     for tool in tools {
         assert_eq!(
             (&tool["inputSchema"]["type"], &tool["annotations"]["readOnlyHint"]),
