@@ -4,6 +4,7 @@ mod batch;
 mod exam;
 mod questions;
 
+use std::iter::zip;
 use std::path::Path;
 
 use anyhow::Context;
@@ -19,7 +20,7 @@ use super::generate::read_stdin;
 use crate::arguments::DecideArguments;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
-use crate::terminal::{Output, interrupt};
+use crate::terminal::interrupt;
 
 /// The longest bar, in characters.
 const BAR: f64 = 20.0;
@@ -57,7 +58,11 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
         return Ok(Outcome::Interrupted);
     }
     let decisions = decided?.answers;
-    print(app.output, arguments.json.json, &request.model, &questions, &decisions)?;
+    if arguments.json.json {
+        app.output.print_json(&json!({"model": request.model, "answers": answers(&questions, &decisions)}))?;
+    } else {
+        app.output.print_table(&table(&request, examined.as_ref(), &questions, &decisions))?;
+    }
     for remark in remarks(&request, examined.as_ref()) {
         app.output.note(&remark);
     }
@@ -72,26 +77,31 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
     Ok(outcome)
 }
 
-fn print(
-    output: Output,
-    json: bool,
-    model: &str,
+/// A row for each option; the answers of a model that guesses have no bars.
+fn table(
+    request: &DecisionRequest,
+    examined: Option<&ExaminedDecisions>,
     questions: &[(String, Question)],
     decisions: &[Decision],
-) -> anyhow::Result<()> {
-    if json {
-        return output.print_json(&json!({"model": model, "answers": answers(questions, decisions)}));
+) -> Vec<Vec<String>> {
+    let mut table = Vec::new();
+    for ((name, question), (asked, decision)) in zip(questions, zip(&request.questions, decisions)) {
+        let mut rows = rows(name, question, decision);
+        if examined.is_some_and(|examined| !examined.is_above_chance(asked.kind.kind())) {
+            let remarks = std::iter::once("guessed").chain(std::iter::repeat(""));
+            for (row, remark) in zip(&mut rows, remarks) {
+                row.pop();
+                row.push(remark.to_owned());
+            }
+        }
+        table.extend(rows);
     }
-    let rows: Vec<Vec<String>> = std::iter::zip(questions, decisions)
-        .flat_map(|((name, question), decision)| rows(name, question, decision))
-        .collect();
-    output.print_table(&rows)
+    table
 }
 
 /// The answers under the names of their questions.
 fn answers(questions: &[(String, Question)], decisions: &[Decision]) -> Map<String, Value> {
-    let answered = std::iter::zip(questions, decisions);
-    answered.map(|((name, question), decision)| (name.clone(), question.answer(decision))).collect()
+    zip(questions, decisions).map(|((name, question), decision)| (name.clone(), question.answer(decision))).collect()
 }
 
 /// What a reader should know of the model.

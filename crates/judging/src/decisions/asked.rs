@@ -88,8 +88,10 @@ pub(super) fn digest(no_text: &str) -> String {
     ];
     let labels = ["A", "B"].map(str::to_owned);
     let mut sha256 = Sha256::new();
-    for kind in kinds {
-        let question = DecisionQuestion { instructions: "q".to_owned(), kind };
+    // A statement is asked otherwise than a question.
+    let asked = kinds.iter().flat_map(|kind| ["q", "q?"].map(|text| (text, kind.clone())));
+    for (instructions, kind) in asked {
+        let question = DecisionQuestion { instructions: instructions.to_owned(), kind };
         for form in [DecisionForm::Labels, DecisionForm::Texts] {
             for asked in Asked::all(&question, form, &labels, DecisionRequest::ORDERS) {
                 sha256.update(asked.about(no_text));
@@ -150,9 +152,13 @@ fn yes_or_no(instructions: &str, yes: Option<&str>, no: Option<&str>) -> Asked {
             let _ = write!(text, "{name}: {description}");
         }
     }
+    // All prompts begin with how a question is answered; a statement does not look like one.
+    if !text.ends_with('?') {
+        text.push_str(" (yes or no)");
+    }
     let spellings =
         [NO, YES].into_iter().enumerate().flat_map(|(option, texts)| texts.map(|text| (text.into(), option)));
-    Asked { text: (text + " (yes or no)").into(), reading: Reading::Labels(spellings.collect()) }
+    Asked { text: text.into(), reading: Reading::Labels(spellings.collect()) }
 }
 
 /// A question whose options stand in a list, each an index with its label.
@@ -216,7 +222,7 @@ mod tests {
         let levels = DecisionKind::Score(["low", "high"].map(str::to_owned).to_vec());
         assert_eq!(texts(levels, 9), ["Which one? (number)\n1. low\n2. high", "Which one? (number)\n2. high\n1. low"]);
         let plain = DecisionKind::YesNo { yes: None, no: None };
-        assert_eq!(texts(plain, 2), ["Which one? (yes or no)"]);
+        assert_eq!(texts(plain, 2), ["Which one?"]);
         let described = DecisionKind::YesNo { yes: Some("red".to_owned()), no: Some("blue".to_owned()) };
         assert_eq!(texts(described, 2), ["Which one?\nYes: red\nNo: blue (yes or no)"]);
     }
