@@ -79,6 +79,11 @@ fn every_line_of_a_file_is_answered_and_a_stopped_run_resumed() {
         answered
     );
 
+    let from_stdin = home.path("from-stdin.jsonl");
+    let arguments = [&question[..], &["-", "--output", from_stdin.to_str().unwrap()]].concat();
+    assert_eq!(home.run_with_stdin(&arguments, lines.as_bytes()).code, 0);
+    assert_eq!(std::fs::read_to_string(&from_stdin).unwrap(), whole);
+
     let other = ["decide", "--model", &model, "-q", "sad=Is the writer sad?", "--input"];
     let refused = home.run(&[&other[..], &files].concat());
     assert!(refused.code == 2 && refused.stderr.contains("asked something else"), "{}", refused.stderr);

@@ -411,12 +411,20 @@ fn texts_are_scored_after_their_prefixes() {
     let of = |prefix: &str, text: &str| json!({"prefix": prefix, "text": text}).to_string() + "\n";
     let prefix = "The capital of France is";
     let found = scores(
-        &[of(prefix, " Paris"), of(prefix, " a banana"), of("", &format!("{prefix} Paris")), of("", prefix)].concat(),
+        &[
+            of(prefix, " Paris"),
+            of(prefix, " a banana"),
+            of("The", " capital of France is Paris"),
+            of("The", " capital of France is"),
+            of("", "The"),
+        ]
+        .concat(),
     );
     let logprob = |place: usize| found[place]["logprob"].as_f64().unwrap();
     assert!(logprob(0) > logprob(1) && logprob(0) < 0.0, "{found:?}");
     assert!((logprob(2) - logprob(3) - logprob(0)).abs() < 1e-4, "the whole is the sum of its parts: {found:?}");
     assert_eq!((&found[0]["tokens"], &found[1]["is_greedy"]), (&json!(1), &json!(false)));
+    assert!(found[4]["tokens"] == 1 && logprob(4) < 0.0, "a text without a prefix is scored whole: {found:?}");
     let wrong = home.run_with_stdin(&["generate", "--model", &model, "--score"], b"{\"prefix\": \"a\"}");
     assert!(wrong.code == 2 && wrong.stderr.contains("has no \"text\""), "{}", wrong.stderr);
     let alone = home.run(&["generate", "--model", &model, "--input", "x.jsonl"]);

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
-use hone_engine::{Embedder, Prefixes, Reranker, Verify};
+use anyhow::{Context, bail};
+use hone_engine::{Embedder, FileUse, Prefixes, Reranker, Verify, check_file};
 use hone_models::{InstalledModel, Store};
 use hone_protocol::{Embed, LocateModel};
 
@@ -67,10 +67,14 @@ impl SharedEmbedder {
 /// A model that scores texts. It is loaded when it gets its first text.
 ///
 /// # Errors
-/// When it is not in a GGUF file.
+/// When it is not in a GGUF file, or has no head.
 pub(crate) fn reranker(name: &str, model: &InstalledModel, store: &Arc<Store>) -> anyhow::Result<Reranker> {
     let file = model.gguf().with_context(|| format!("the model {name:?} is not in a GGUF file"))?;
-    Ok(Reranker::new(name, file, templates::host()?, verify(store)))
+    let host = templates::host()?;
+    match check_file(&file, &host).with_context(|| format!("model {name:?} cannot be run"))? {
+        FileUse::Scores => Ok(Reranker::new(name, file, host, verify(store))),
+        _ => bail!("model {name:?} has no head (cls.output.weight) that scores texts"),
+    }
 }
 
 /// Checks files against the hashes that the store has of them.

@@ -19,7 +19,7 @@ use self::architecture::{NormPlacement, PositionKind};
 use self::layer::{Extent, Layer};
 use self::positions::Positions;
 use self::sizes::EncoderSizes;
-use self::tensors::{Norm, take};
+use self::tensors::{Norm, n_rows, take};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::pooling::Pooling;
 use crate::tokenizer::Tokenizer;
@@ -103,6 +103,19 @@ impl Encoder {
     /// # Errors
     /// When a text has no tokens or too many.
     pub(crate) fn pooled(&self, texts: &[Vec<u32>], pooling: Pooling) -> Result<Vec<Vec<f32>>, String> {
+        Ok(self.pooled_unless(texts, pooling, &|| false)?.unwrap_or_default())
+    }
+
+    /// The same, unless it is over before the last text; `is_over` is asked before each batch.
+    ///
+    /// # Errors
+    /// As for [`Encoder::pooled`].
+    pub(crate) fn pooled_unless(
+        &self,
+        texts: &[Vec<u32>],
+        pooling: Pooling,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Vec<f32>>>, String> {
         let most = self.n_positions();
         if let Some(wrong) = texts.iter().find(|text| text.is_empty() || text.len() > most) {
             return Err(format!("a text has {} tokens: the model takes 1 to {most}", wrong.len()));
@@ -113,12 +126,15 @@ impl Encoder {
         for same_length in order.chunk_by(|a, b| texts[*a].len() == texts[*b].len()) {
             let n_texts = (MAX_BATCH_TOKENS / texts[same_length[0]].len()).max(1);
             for batch in same_length.chunks(n_texts) {
+                if is_over() {
+                    return Ok(None);
+                }
                 let rows: Vec<&[u32]> = batch.iter().map(|index| texts[*index].as_slice()).collect();
                 let states = self.pooled_batch(&rows, pooling).map_err(|error| error.to_string())?;
                 batch.iter().zip(states).for_each(|(index, state)| pooled[*index] = state);
             }
         }
-        Ok(pooled)
+        Ok(Some(pooled))
     }
 
     /// For texts with the same number of tokens.
@@ -193,8 +209,7 @@ fn embeddings(gguf: &Gguf, width: usize) -> Result<&TensorInfo, String> {
 /// The embedding of the first type of tokens, if the file has types.
 fn first_type(gguf: &Gguf, width: usize) -> Result<Option<Tensor>, String> {
     let name = "token_types.weight";
-    let Some(tensor) = gguf.tensor(name) else { return Ok(None) };
-    let n_types = tensor.dimensions.get(1).copied().unwrap_or(1);
+    let Some(n_types) = n_rows(gguf, name) else { return Ok(None) };
     let types = take(gguf, name, &[n_types, width])?;
     types.get(0).map(Some).map_err(|error| error.to_string())
 }

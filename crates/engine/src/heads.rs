@@ -1,4 +1,4 @@
-//! What a file ends in, and so what it is for: a decoder that answers has logits, others have a head or nothing.
+//! The end of a file, which says what it is for: a decoder that answers has logits, others have a head or nothing.
 
 use crate::gguf::Gguf;
 

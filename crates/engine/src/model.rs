@@ -238,7 +238,7 @@ pub struct Advance<'a> {
     pub logits: std::ops::Range<usize>,
 }
 
-/// What the model in a file can be used for.
+/// The use that a model in a file has.
 #[derive(Debug)]
 pub enum FileUse {
     /// It answers.
@@ -251,7 +251,7 @@ pub enum FileUse {
     Scores,
 }
 
-/// What the model in a file can be used for, as far as its header tells.
+/// Tells the use of the model in a file, as far as its header says it.
 ///
 /// # Errors
 /// When the file cannot be loaded; the error says why.

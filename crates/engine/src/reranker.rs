@@ -24,6 +24,9 @@ use crate::template::TemplateHost;
 /// The most tokens of a query and a text. Some models take more, but attention grows with the square.
 const MAX_TOKENS: usize = 8192;
 
+/// Texts that are scored together.
+const BATCH: usize = 16;
+
 /// A shared beginning shorter than this is not worth a sequence of its own.
 const LEAST_SHARED: usize = 16;
 
@@ -46,11 +49,8 @@ impl Reranker {
 
     fn scorer(&self) -> Result<Arc<Scorer>, RerankError> {
         let load = || Ok(Arc::new(Scorer::load(&self.file, &self.templates)?));
-        self.loaded.get([&self.file], load).map_err(|reason| self.failed(reason))
-    }
-
-    fn failed(&self, reason: String) -> RerankError {
-        RerankError { model: self.name.clone(), reason }
+        let model = || self.name.clone();
+        self.loaded.get([&self.file], load).map_err(|reason| RerankError::Model { model: model(), reason })
     }
 }
 
@@ -63,11 +63,17 @@ impl Rerank for Reranker {
         Ok(self.scorer()?.head.labels().to_vec())
     }
 
-    fn rerank(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, RerankError> {
-        if texts.is_empty() {
-            return Ok(Vec::new());
+    fn rerank(&self, query: &str, texts: &[&str], is_over: &dyn Fn() -> bool) -> Result<Vec<Relevance>, RerankError> {
+        let scorer = self.scorer()?;
+        let mut found = Vec::with_capacity(texts.len());
+        for batch in texts.chunks(BATCH) {
+            found.extend(scorer.scored(query, batch, is_over).map_err(|failure| match failure {
+                Failure::Pair(reason) => RerankError::Request { model: self.name.clone(), reason },
+                Failure::Model(reason) => RerankError::Model { model: self.name.clone(), reason },
+                Failure::Over => RerankError::Stopped,
+            })?);
         }
-        self.scorer()?.scored(query, texts).map_err(|reason| self.failed(reason))
+        Ok(found)
     }
 }
 
@@ -76,6 +82,19 @@ impl std::fmt::Debug for Reranker {
         f.debug_struct("Reranker").field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+/// Why texts have no scores.
+enum Failure {
+    /// A query and a text cannot become a prompt.
+    Pair(String),
+    /// The model cannot be run.
+    Model(String),
+    /// Nobody wants to know the scores any more.
+    Over,
+}
+
+/// A query and a text as tokens, and whether only the beginning of the text is among them.
+type Pair = (Vec<u32>, bool);
 
 /// The loaded model.
 struct Scorer {
@@ -115,27 +134,29 @@ impl Scorer {
     }
 
     fn of_decoder(gguf: &Gguf, file: &ModelFile, templates: &TemplateHost) -> Result<Scorer, String> {
-        let form = PairForm::of(gguf, true)?;
         let decoder = PooledDecoder::load(file, MAX_TOKENS, templates)?;
         let head = Head::read(gguf, decoder.width(), decoder.norm_epsilon(), HeadActivation::Tanh)?;
+        let form = PairForm::of(gguf, head.yes().is_none())?;
         // It alone has seen all others.
         Ok(Scorer { network: Network::Decoder(Box::new(decoder)), form, head, pooling: Pooling::Last })
     }
 
-    fn scored(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, String> {
+    fn scored(&self, query: &str, texts: &[&str], is_over: &dyn Fn() -> bool) -> Result<Vec<Relevance>, Failure> {
+        if is_over() {
+            return Err(Failure::Over);
+        }
         let (pairs, states) = match &self.network {
             Network::Encoder(encoder) => {
                 let most = encoder.n_positions().min(MAX_TOKENS);
                 let pairs = Pairs { form: &self.form, tokenizer: encoder.tokenizer(), chat: None, most };
                 let pairs = fitted(&pairs, query, texts)?;
-                let tokens: Vec<Vec<u32>> = pairs.iter().map(|(tokens, _)| tokens.clone()).collect();
-                let states = encoder.pooled(&tokens, self.pooling)?;
+                let states = self.states_of_encoder(encoder, &pairs, is_over)?;
                 (pairs, states)
             }
-            Network::Decoder(decoder) => self.states_of_decoder(decoder, query, texts)?,
+            Network::Decoder(decoder) => self.states_of_decoder(decoder, query, texts, is_over)?,
         };
-        let outputs = self.head.outputs(&states)?;
-        let relevance = |((tokens, is_cut), outputs): ((Vec<u32>, bool), Vec<f32>)| Relevance {
+        let outputs = self.head.outputs(&states).map_err(Failure::Model)?;
+        let relevance = |((tokens, is_cut), outputs): (Pair, Vec<f32>)| Relevance {
             score: self.head.score(&outputs),
             outputs,
             tokens: tokens.len(),
@@ -144,30 +165,44 @@ impl Scorer {
         Ok(pairs.into_iter().zip(outputs).map(relevance).collect())
     }
 
-    /// The pairs and their states. What all of them begin with is computed once.
-    #[expect(clippy::type_complexity, reason = "the two belong together only here")]
+    fn states_of_encoder(
+        &self,
+        encoder: &Encoder,
+        pairs: &[Pair],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Vec<Vec<f32>>, Failure> {
+        let tokens: Vec<Vec<u32>> = pairs.iter().map(|(tokens, _)| tokens.clone()).collect();
+        let states = encoder.pooled_unless(&tokens, self.pooling, is_over).map_err(Failure::Model)?;
+        states.ok_or(Failure::Over)
+    }
+
+    /// The pairs and their states. The beginning that they have in common is computed once.
     fn states_of_decoder(
         &self,
         decoder: &PooledDecoder,
         query: &str,
         texts: &[&str],
-    ) -> Result<(Vec<(Vec<u32>, bool)>, Vec<Vec<f32>>), String> {
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(Vec<Pair>, Vec<Vec<f32>>), Failure> {
         let mut model = decoder.model();
         let text = Arc::clone(model.text());
         let chat = match self.form {
-            PairForm::Conversation => Some(text.template().map_err(|error| with_causes(error))?),
+            PairForm::Conversation => Some(text.template().map_err(|error| Failure::Model(with_causes(error)))?),
             PairForm::Template(_) | PairForm::Joined => None,
         };
         let pairs = Pairs { form: &self.form, tokenizer: text.tokenizer(), chat, most: model.context_length() };
         let pairs = fitted(&pairs, query, texts)?;
         let n_shared = n_shared(&pairs);
-        let begun =
-            (n_shared >= LEAST_SHARED).then(|| decoder.begun(&mut model, &pairs[0].0[..n_shared])).transpose()?;
+        let begun = (n_shared >= LEAST_SHARED).then(|| decoder.begun(&mut model, &pairs[0].0[..n_shared]));
+        let begun = begun.transpose().map_err(Failure::Model)?;
         let n_begun = if begun.is_some() { n_shared } else { 0 };
-        let states = pairs
-            .iter()
-            .map(|(tokens, _)| decoder.pooled(&mut model, begun.as_ref(), &tokens[n_begun..], self.pooling))
-            .collect::<Result<Vec<_>, String>>();
+        let states = pairs.iter().map(|(tokens, _)| match is_over() {
+            true => Err(Failure::Over),
+            false => {
+                decoder.pooled(&mut model, begun.as_ref(), &tokens[n_begun..], self.pooling).map_err(Failure::Model)
+            }
+        });
+        let states = states.collect::<Result<Vec<_>, Failure>>();
         if let Some(begun) = begun {
             model.release(begun);
         }
@@ -175,12 +210,12 @@ impl Scorer {
     }
 }
 
-fn fitted(pairs: &Pairs<'_>, query: &str, texts: &[&str]) -> Result<Vec<(Vec<u32>, bool)>, String> {
-    texts.iter().map(|text| pairs.fitted(query, text)).collect()
+fn fitted(pairs: &Pairs<'_>, query: &str, texts: &[&str]) -> Result<Vec<Pair>, Failure> {
+    texts.iter().map(|text| pairs.fitted(query, text).map_err(Failure::Pair)).collect()
 }
 
 /// How many tokens several pairs begin with, not counting their last.
-fn n_shared(pairs: &[(Vec<u32>, bool)]) -> usize {
+fn n_shared(pairs: &[Pair]) -> usize {
     let [(first, _), others @ ..] = pairs else { return 0 };
     let common = |other: &Vec<u32>| first.iter().zip(other).take_while(|(one, other)| one == other).count();
     let shared = others.iter().map(|(other, _)| common(other).min(other.len() - 1)).min();

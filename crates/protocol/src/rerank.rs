@@ -8,17 +8,17 @@ pub trait Rerank: Send + Sync {
     /// The model's name. Scores of different models cannot be compared.
     fn model(&self) -> &str;
 
-    /// What the outputs of the head are called, in their order; empty if the model does not say it.
+    /// The names of the head's outputs, in their order; empty if the model does not say them.
     ///
     /// # Errors
     /// When the model cannot be loaded.
     fn labels(&self) -> Result<Vec<String>, RerankError>;
 
-    /// How well each text fits the query, in the order of the texts.
+    /// How well each text fits the query, in the order of the texts; `is_over` says whether nobody wants to know it any more.
     ///
     /// # Errors
-    /// When the model cannot be loaded or run, or the query alone is too long for it.
-    fn rerank(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, RerankError>;
+    /// When the model cannot be loaded or run, the query alone is too long for it, or it is over.
+    fn rerank(&self, query: &str, texts: &[&str], is_over: &dyn Fn() -> bool) -> Result<Vec<Relevance>, RerankError>;
 }
 
 /// How well a text fits a query.
@@ -36,10 +36,24 @@ pub struct Relevance {
 
 /// Why there are no scores.
 #[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
-#[error("cannot rerank with {model:?}: {reason}")]
-pub struct RerankError {
-    /// The model.
-    pub model: String,
-    /// What went wrong.
-    pub reason: String,
+pub enum RerankError {
+    /// The texts cannot be scored.
+    #[error("cannot rerank with {model:?}: {reason}")]
+    Request {
+        /// The model's name.
+        model: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The model cannot be loaded or run.
+    #[error("cannot rerank with {model:?}: {reason}")]
+    Model {
+        /// Its name.
+        model: String,
+        /// The reason.
+        reason: String,
+    },
+    /// Nobody wants to know the scores any more.
+    #[error("the reranking was stopped")]
+    Stopped,
 }

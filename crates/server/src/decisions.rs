@@ -48,7 +48,7 @@ pub(crate) async fn decide(
     shared.generated(n_places, work).await
 }
 
-/// What decides for the person at the terminal.
+/// The decider of the person at the terminal.
 pub(crate) struct TerminalDecider {
     app: App,
     generator: Arc<dyn Generate>,

@@ -144,6 +144,8 @@ struct Shared {
     decider: Decider,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
+    /// The turn at the rerankers, each of which uses all processors.
+    reranking: Arc<Semaphore>,
     /// Turns at the store.
     lookups: Arc<Semaphore>,
     /// Whether it takes no more questions.
@@ -166,6 +168,7 @@ impl Shared {
             durability: Arc::default(),
             decider: Decider::default(),
             embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
+            reranking: Arc::new(Semaphore::new(1)),
             lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),
             responses: KeptResponses::new(parts.responses.clone()),
             running: RunningResponses::default(),
@@ -200,6 +203,14 @@ impl Shared {
     /// Never while the server exists.
     async fn embedding_turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         turn(&self.embedding).await
+    }
+
+    /// Waits for the next turn at the rerankers.
+    ///
+    /// # Errors
+    /// Never while the server exists.
+    async fn reranking_turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        turn(&self.reranking).await
     }
 
     /// Checks that questions are still taken.

@@ -100,7 +100,7 @@ pub async fn serve_mcp(
 
 /// What an MCP server at the terminal serves.
 pub struct McpParts {
-    /// What is configured and installed.
+    /// The configuration and the installed models.
     pub app: App,
     /// The models that decide.
     pub generator: Arc<dyn Generate>,

@@ -1,26 +1,25 @@
 //! `/v1/rerank`: texts in the order in which they fit a query, as Jina's and Cohere's clients ask for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use hone_protocol::{QueryId, Relevance, Rerank};
+use hone_protocol::{QueryId, Relevance, Rerank, RerankError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::Shared;
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
+use crate::{Shared, Waiting, failed};
 
 /// The most texts of one request.
 const MOST_TEXTS: usize = 2048;
-/// Texts that are scored without looking whether the client still waits.
-const BATCH: usize = 16;
 
 /// Its paths: Jina's and Cohere's, Cohere's newer one, and llama.cpp's.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
@@ -132,7 +131,7 @@ async fn rerank(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<R
     answered(&shared, &body).await
 }
 
-/// The same at the path of Cohere's newer clients.
+/// Orders texts for Cohere's newer clients.
 #[utoipa::path(
     post,
     path = "/v2/rerank",
@@ -144,7 +143,7 @@ async fn rerank_v2(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Jso
     answered(&shared, &body).await
 }
 
-/// The same at the path of llama.cpp's clients.
+/// Orders texts for llama.cpp's clients.
 #[utoipa::path(
     post,
     path = "/rerank",
@@ -159,10 +158,10 @@ async fn rerank_bare(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<J
 async fn answered(shared: &Arc<Shared>, body: &Bytes) -> Result<Json<RerankResponse>, ApiError> {
     let RerankRequest { model, query, documents, top_n, return_documents } = parsed(body)?;
     check(&query, &documents, top_n)?;
-    let _room = shared.take_room()?;
     let reranker = shared.on_models(move |models| models.reranker(&model)).await?;
     let model = reranker.model().to_owned();
-    let found = scored(shared, &reranker, query.text(), &documents).await?;
+    let texts = documents.iter().map(|document| document.text().to_owned()).collect();
+    let found = scored(shared, reranker, query.text().to_owned(), texts).await?;
     let tokens = found.iter().map(|relevance| relevance.tokens).sum();
     let result = |(index, relevance): (usize, Relevance)| RankedResult {
         index,
@@ -200,27 +199,29 @@ fn check(query: &RankedText, documents: &[RankedText], top_n: Option<usize>) -> 
     }
 }
 
-/// How well each text fits, on threads that may be held up.
+/// How well each text fits, on a thread that may be held up. Its place and its turn end with the work, which ends early if
+/// the client is gone or the server stops.
 async fn scored(
     shared: &Shared,
-    reranker: &Arc<dyn Rerank>,
-    query: &str,
-    documents: &[RankedText],
+    reranker: Arc<dyn Rerank>,
+    query: String,
+    texts: Vec<String>,
 ) -> Result<Vec<Relevance>, ApiError> {
-    let failed = |error: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error);
-    let mut found = Vec::with_capacity(documents.len());
-    for batch in documents.chunks(BATCH) {
-        let turn = shared.embedding_turn().await?;
-        let (reranker, query) = (Arc::clone(reranker), query.to_owned());
-        let texts: Vec<String> = batch.iter().map(|document| document.text().to_owned()).collect();
-        let work = move || {
-            // The turn ends with the work, even if nobody waits for it any more.
-            let _turn = turn;
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            reranker.rerank(&query, &texts)
-        };
-        let scored = tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
-        found.extend(scored.map_err(|error| ApiError::bad_request(error.to_string()))?);
-    }
-    Ok(found)
+    let room = shared.take_room()?;
+    let turn = shared.reranking_turn().await?;
+    let (waiting, is_ending) = (Waiting::default(), shared.is_ending.subscribe());
+    let is_gone = Arc::clone(&waiting.0);
+    let work = move || {
+        let _held = (room, turn);
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        reranker.rerank(&query, &texts, &|| is_gone.load(Ordering::Relaxed) || *is_ending.borrow())
+    };
+    let found = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+    drop(waiting);
+    found.map_err(|error| match &error {
+        RerankError::Request { .. } => ApiError::bad_request(error.to_string()),
+        RerankError::Model { .. } | RerankError::Stopped => {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    })
 }

@@ -52,7 +52,7 @@ pub(crate) struct SystemOneBody {
     assets: Value,
 }
 
-/// What is to be decided.
+/// A text and the questions about it.
 struct Undecided {
     /// Empty for the default one.
     model: String,
@@ -62,7 +62,7 @@ struct Undecided {
 }
 
 impl SystemOneBody {
-    /// What a model is asked.
+    /// The questions as a model is asked them.
     ///
     /// # Errors
     /// When it cannot be asked that.

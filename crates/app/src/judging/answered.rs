@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use hone_protocol::hexadecimal;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use super::setting::{SETTING, SHOWN_BYTES};
 use crate::progress::Activity;
 use crate::usage;
 
-/// What is said where a line cannot be resumed from.
+/// The advice where a line cannot be resumed from.
 const ADVICE: &str = "give --output another file, or remove this one";
 
 /// The lines of a file, as far as they have no answer yet.
@@ -24,16 +25,18 @@ pub struct UnansweredLines<T> {
     output: Option<VerdictFile>,
     n_resumed: usize,
     setting: String,
+    /// The name of the input.
+    input: String,
 }
 
-/// What came of the lines.
+/// The summary of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AnsweredLines {
     /// Lines of the input.
     pub lines: usize,
     /// Lines with an answer.
     pub answered: usize,
-    /// Those of them that were answered before.
+    /// Lines that were answered before.
     pub resumed: usize,
     /// Whether the user stopped it.
     pub interrupted: bool,
@@ -66,7 +69,8 @@ impl<T> UnansweredLines<T> {
         };
         let tasks = lines.iter().map(task).collect::<Result<Vec<T>, _>>()?;
         let setting = hexadecimal(&Sha256::digest(setting.to_string())[..SHOWN_BYTES]);
-        let mut unanswered = UnansweredLines { lines, tasks, output: None, n_resumed: 0, setting };
+        let mut unanswered =
+            UnansweredLines { lines, tasks, output: None, n_resumed: 0, setting, input: lines::name(input) };
         if !is_pipe(output) {
             lines::refuse_same_file(input, output)?;
             let mut file = VerdictFile::open(output)?;
@@ -115,7 +119,7 @@ impl<T> UnansweredLines<T> {
         mut self,
         n_at_once: usize,
         activity: &dyn Activity,
-        mut answer: impl FnMut(&[T]) -> anyhow::Result<Option<Vec<Map<String, Value>>>>,
+        mut answer: impl FnMut(&[T]) -> anyhow::Result<Option<Vec<anyhow::Result<Map<String, Value>>>>>,
         mut print: impl FnMut(&Map<String, Value>) -> anyhow::Result<()>,
     ) -> anyhow::Result<AnsweredLines> {
         let (n_lines, n_resumed) = (self.lines.len(), self.n_resumed);
@@ -128,6 +132,7 @@ impl<T> UnansweredLines<T> {
                 break;
             };
             for (line, fields) in self.lines[batch].iter().zip(answers) {
+                let fields = fields.with_context(|| format!("line {} of {} has no answer", line.number, self.input))?;
                 let mut object = line.object.clone();
                 object.extend(fields);
                 object.insert(SETTING.to_owned(), Value::from(self.setting.as_str()));
@@ -167,7 +172,7 @@ mod tests {
         let answer = |numbers: &[u64]| {
             n_done += numbers.len();
             let square = |number: &u64| Map::from_iter([("square".to_owned(), json!(number * number))]);
-            Ok((n_done <= most).then(|| numbers.iter().map(square).collect()))
+            Ok((n_done <= most).then(|| numbers.iter().map(|number| Ok(square(number))).collect()))
         };
         lines.answer(2, &Silent, answer, |_| Ok(()))
     }

@@ -139,7 +139,8 @@ fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::E
 
 /// Checks that a run does not write to the file that it reads.
 pub(super) fn refuse_same_file(input: &Path, output: &Path) -> anyhow::Result<()> {
-    match std::fs::canonicalize(input).ok() == std::fs::canonicalize(output).ok() {
+    let place = |path: &Path| std::fs::canonicalize(path).ok();
+    match place(input).is_some_and(|input| place(output) == Some(input)) {
         true => Err(usage(format!("--input and --output are both {}: give another output", input.display()))),
         false => Ok(()),
     }
@@ -173,7 +174,7 @@ impl VerdictFile {
         // A device or a pipe may be endless, and holds nothing that a run could resume from.
         let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
         if is_other {
-            let advice = "verdicts are kept in a file, from which the next run resumes, or printed (-)";
+            let advice = "the results are kept in a file, from which the next run resumes, or printed (-)";
             return Err(usage(format!("--output is {}, which is not a regular file: {advice}", path.display())));
         }
         let mut options = OpenOptions::new();

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hone_engine::gguf::{Gguf, Value as GgufValue};
-use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus};
+use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus, Reranker};
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
 use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, Rerank, with_causes};
 use serde_json::{Map, Value, json};
@@ -45,8 +45,35 @@ pub struct ServedModels {
     options: ModelOptions,
     /// The models whose texts were asked for last.
     texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
-    /// The model that scored texts last.
-    reranker: Mutex<Option<(InstalledModel, Arc<dyn Rerank>)>>,
+    rerankers: Mutex<Rerankers>,
+}
+
+/// The models that score texts: the last one stays in memory, others as long as they are used.
+#[derive(Default)]
+struct Rerankers {
+    last: Option<Arc<dyn Rerank>>,
+    used: Vec<(InstalledModel, Weak<dyn Rerank>)>,
+}
+
+impl Rerankers {
+    fn get(
+        &mut self,
+        model: InstalledModel,
+        open: impl FnOnce(&InstalledModel) -> Result<Reranker, ModelError>,
+    ) -> Result<Arc<dyn Rerank>, ModelError> {
+        self.used.retain(|(_, reranker)| reranker.strong_count() > 0);
+        let known = self.used.iter().find(|(known, _)| *known == model).and_then(|(_, reranker)| reranker.upgrade());
+        let reranker = match known {
+            Some(reranker) => reranker,
+            None => {
+                let opened: Arc<dyn Rerank> = Arc::new(open(&model)?);
+                self.used.push((model, Arc::downgrade(&opened)));
+                opened
+            }
+        };
+        self.last = Some(Arc::clone(&reranker));
+        Ok(reranker)
+    }
 }
 
 impl ServedModels {
@@ -65,7 +92,7 @@ impl ServedModels {
             room: app.pull_options().room,
             options: model,
             texts: Mutex::default(),
-            reranker: Mutex::default(),
+            rerankers: Mutex::default(),
         }
     }
 
@@ -315,16 +342,10 @@ impl Models for ServedModels {
 
     fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError> {
         let model = if name.is_empty() { self.only_reranker()? } else { self.installed(name)? };
-        let mut kept = self.reranker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, reranker)) = &*kept
-            && *known == model
-        {
-            return Ok(Arc::clone(reranker));
-        }
-        let opened = reranker(&model.name, &model, &self.store);
-        let opened: Arc<dyn Rerank> = Arc::new(opened.map_err(|error| ModelError::Invalid(format!("{error:#}")))?);
-        *kept = Some((model, Arc::clone(&opened)));
-        Ok(opened)
+        self.rerankers.lock().unwrap_or_else(PoisonError::into_inner).get(model, |model| {
+            let opened = reranker(&model.name, model, &self.store);
+            opened.map_err(|error| ModelError::Invalid(format!("{error:#}")))
+        })
     }
 }
 

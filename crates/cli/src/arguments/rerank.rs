@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::JsonFlag;
-
 /// Flags of `hone rerank`.
 #[derive(Debug, Args)]
 pub(crate) struct RerankArguments {
@@ -26,6 +24,6 @@ pub(crate) struct RerankArguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top: Option<u32>,
     /// Print an object for each text, on a line of its own: its place in the input (index), its score, all outputs of the head
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
+    #[arg(long)]
+    pub(crate) json: bool,
 }

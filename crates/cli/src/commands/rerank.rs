@@ -26,7 +26,7 @@ const MOST_SHOWN: usize = 100;
 /// A text and how well it fits, as JSON.
 #[derive(Serialize)]
 struct JsonRanked<'a> {
-    /// What stood beside the text.
+    /// The keys beside the text.
     #[serde(flatten)]
     others: &'a Map<String, Value>,
     /// Its place in the input.
@@ -53,7 +53,7 @@ pub(crate) fn run(app: &Invocation, arguments: &RerankArguments) -> anyhow::Resu
     let mut ranked: Vec<(usize, (Text, Relevance))> = texts.into_iter().zip(scored).enumerate().collect();
     ranked.sort_by(|(_, (_, one)), (_, (_, other))| other.score.total_cmp(&one.score));
     ranked.truncate(arguments.top.map_or(usize::MAX, |top| top as usize));
-    match arguments.json.json {
+    match arguments.json {
         true => {
             for (index, (Text { text, others }, relevance)) in &ranked {
                 app.output.print_json(&JsonRanked { others, index: *index, relevance, labels: &labels, text })?;
@@ -76,7 +76,7 @@ fn scored(app: &Invocation, reranker: &dyn Rerank, query: &str, texts: &[Text]) 
     let mut scored = Vec::with_capacity(texts.len());
     for batch in texts.chunks(BATCH) {
         let batch: Vec<&str> = batch.iter().map(|text| text.text.as_str()).collect();
-        scored.extend(reranker.rerank(query, &batch)?);
+        scored.extend(reranker.rerank(query, &batch, &|| false)?);
         steps.show(scored.len(), texts.len(), "");
     }
     steps.clear();

@@ -5,7 +5,7 @@ use hone_protocol::{TextLength, with_causes};
 
 use super::tokens::{self, MAX_TOKENS};
 use super::vectors::{Vectors, normalized};
-use crate::encoder::tensors::Linear;
+use crate::encoder::tensors::{Linear, n_rows};
 use crate::encoder::{Encoder, EncoderRow};
 use crate::gguf::Gguf;
 use crate::pooling::Pooling;
@@ -50,19 +50,15 @@ fn pooling(gguf: &Gguf, row: &EncoderRow) -> Result<Pooling, String> {
     match gguf.unsigned(&key).map_err(|error| with_causes(&error))? {
         None | Some(0) => Ok(Pooling::Mean),
         Some(number) => Pooling::numbered(number).ok_or_else(|| {
-            format!(
-                "its pooling ({number}) is not supported: the mean (1), the first token (2) and the last (3) are; \
-                 `hone rerank` runs models with a head (4)"
-            )
+            format!("its pooling ({number}) is not supported: the mean (1), the first token (2) and the last (3) are")
         }),
     }
 }
 
 /// The layers after pooling, of which a file has both or neither.
 fn dense_layers(gguf: &Gguf, width: usize) -> Result<Vec<Linear>, String> {
-    let rows = |name: &str| gguf.tensor(&format!("{name}.weight")).and_then(|tensor| tensor.dimensions.get(1)).copied();
-    let Some(between) = rows("dense_2") else { return Ok(Vec::new()) };
-    let last = rows("dense_3").unwrap_or_default();
+    let Some(between) = n_rows(gguf, "dense_2.weight") else { return Ok(Vec::new()) };
+    let last = n_rows(gguf, "dense_3.weight").unwrap_or_default();
     Ok(vec![
         Linear::read(gguf, "dense_2", [between, width], false)?,
         Linear::read(gguf, "dense_3", [last, between], false)?,

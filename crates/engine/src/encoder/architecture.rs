@@ -2,7 +2,7 @@
 
 use crate::pooling::Pooling;
 
-/// What a file's metadata does not say, because its architecture implies it.
+/// The properties that a file's metadata does not say, because its architecture implies them.
 #[derive(Debug)]
 pub(crate) struct EncoderRow {
     pub(crate) name: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct EncoderRow {
     pub(super) windows: EncoderWindows,
     /// Whose state a head reads, if the metadata does not say it.
     pub(crate) pooled_by_head: Pooling,
-    /// What stands between the two products of a head.
+    /// The activation between the two products of a head.
     pub(crate) head_activation: HeadActivation,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum PositionKind {
     Rotated,
 }
 
-/// What multiplies the inner states of feed-forward parts.
+/// The gate that multiplies the inner states of feed-forward parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     /// Nothing.
@@ -76,12 +76,12 @@ pub(super) enum Gate {
 pub(super) enum EncoderActivation {
     /// <https://arxiv.org/abs/1606.08415>, by the error function.
     Gelu,
-    /// The same by tanh.
+    /// Approximated by tanh.
     GeluTanh,
     Silu,
 }
 
-/// What stands between the two products of a head.
+/// The activation between the two products of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadActivation {
     Tanh,

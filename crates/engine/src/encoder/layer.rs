@@ -10,8 +10,11 @@ use super::sizes::{EncoderSizes, LayerKind};
 use super::tensors::{Linear, Norm};
 use crate::gguf::Gguf;
 
-/// Tokens whose scores are in memory at once, so that memory does not grow with the square of a text's length.
-const QUERY_CHUNK: usize = 256;
+/// The most tokens whose scores are computed at once; more gain nothing.
+const MAX_QUERIES: usize = 256;
+
+/// The most scores in memory at once, so that memory does not grow with the square of a text's length.
+const MAX_SCORES: usize = 1 << 24;
 
 pub(super) struct Layer {
     pub(super) kind: LayerKind,
@@ -198,8 +201,9 @@ impl Layer {
         let keys = turned(heads(n_heads, n_kv_heads)?, &self.key_norm)?;
         let keys = repeat_kv(keys, n_heads / n_kv_heads)?;
         let values = repeat_kv(heads(n_heads + n_kv_heads, n_kv_heads)?, n_heads / n_kv_heads)?.contiguous()?;
-        let chunks = (0..extent.n_tokens).step_by(QUERY_CHUNK).map(|start| {
-            let n_queries = QUERY_CHUNK.min(extent.n_tokens - start);
+        let most_queries = (MAX_SCORES / (extent.n_texts * n_heads * extent.n_tokens)).clamp(1, MAX_QUERIES);
+        let chunks = (0..extent.n_tokens).step_by(most_queries).map(|start| {
+            let n_queries = most_queries.min(extent.n_tokens - start);
             self.mixed(start, &queries.narrow(2, start, n_queries)?, &keys, &values)
         });
         let mixed = Tensor::cat(&chunks.collect::<CandleResult<Vec<Tensor>>>()?, 2)?;
@@ -207,7 +211,7 @@ impl Layer {
         self.output.apply(&mixed.transpose(1, 2)?.reshape((n_rows, n_heads * head_dim))?)
     }
 
-    /// What the tokens from `start` on see.
+    /// The values that the tokens from `start` on see.
     fn mixed(&self, start: usize, queries: &Tensor, keys: &Tensor, values: &Tensor) -> CandleResult<Tensor> {
         let (n_queries, n_tokens) = (queries.dim(2)?, keys.dim(2)?);
         let reach = self.kind.reach.unwrap_or(n_tokens);

@@ -1,4 +1,4 @@
-//! What a file's metadata says of an encoder.
+//! The sizes and factors of an encoder, as its metadata says them.
 
 use super::architecture::{EncoderActivation, EncoderRow, EncoderWindows, Norms, PositionKind};
 use crate::decoder::SpecError;
@@ -23,7 +23,7 @@ pub(super) struct EncoderSizes {
     pub(super) layers: Vec<LayerKind>,
 }
 
-/// What the layers of an encoder do not have in common.
+/// The properties in which the layers of an encoder differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LayerKind {
     /// Tokens at most this far away are seen; `None` means all.
@@ -39,7 +39,7 @@ impl EncoderSizes {
             return Err(keys.invalid("attention.causal", "is true: an encoder's tokens see those after them, too"));
         }
         let width = keys.size("embedding_length", 1..=1 << 16)?;
-        let n_heads = keys.size("attention.head_count", 1..=1 << 16)?;
+        let n_heads = keys.size("attention.head_count", 1..=1024)?;
         let n_kv_heads = keys.optional_size("attention.head_count_kv", 1..=n_heads)?.unwrap_or(n_heads);
         if !n_heads.is_multiple_of(n_kv_heads) {
             let reason = format!("is {n_kv_heads}: {n_heads} heads cannot be divided among them");
@@ -107,13 +107,11 @@ fn layers(keys: &Keys<'_>, row: &EncoderRow, n_layers: usize) -> Result<Vec<Laye
     let base = |key: &str| Ok::<_, SpecError>(is_rotated.then_some(keys.positive_float(key)?.unwrap_or(DEFAULT_BASE)));
     let whole = LayerKind { reach: None, base: base("rope.freq_base")? };
     let windows = windows(keys, row.windows, n_layers)?;
-    if !windows.contains(&true) {
+    let width = keys.optional_size("attention.sliding_window", 0..=1 << 24)?.unwrap_or(0);
+    if width == 0 || !windows.contains(&true) {
         return Ok(vec![whole; n_layers]);
     }
-    let window = LayerKind {
-        reach: Some(keys.size("attention.sliding_window", 1..=1 << 24)? / 2),
-        base: base("rope.freq_base_swa")?,
-    };
+    let window = LayerKind { reach: Some(width / 2), base: base("rope.freq_base_swa")? };
     Ok(windows.into_iter().map(|has_window| if has_window { window } else { whole }).collect())
 }
 

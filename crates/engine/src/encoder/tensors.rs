@@ -16,19 +16,31 @@ pub(super) fn take(gguf: &Gguf, name: &str, shape: &[usize]) -> Result<Tensor, S
     Tensor::from_vec(floats, shape, &Device::Cpu).map_err(|error| error.to_string())
 }
 
-/// The elements of a tensor of this name and shape, row after row.
+/// The elements of a tensor of this name and shape, row after row. Some programs leave out the dimension of a single row.
 ///
 /// # Errors
 /// When it is missing, or has another shape.
 pub(crate) fn floats(gguf: &Gguf, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
     let tensor = gguf.tensor(name).ok_or_else(|| format!("the tensor {name} is missing"))?;
     let found: Vec<usize> = tensor.dimensions.iter().rev().copied().collect();
-    if found != shape {
+    if without_single_rows(&found) != without_single_rows(shape) {
         return Err(format!("the tensor {name} has the shape {found:?}, not {shape:?}"));
     }
     let mut floats = vec![0.0; tensor.n_elements()];
     dequantize(tensor.tensor_type, gguf.tensor_bytes(tensor), &mut floats);
     Ok(floats)
+}
+
+fn without_single_rows(shape: &[usize]) -> &[usize] {
+    match shape {
+        [1, rest @ ..] if !rest.is_empty() => without_single_rows(rest),
+        shape => shape,
+    }
+}
+
+/// How many rows a matrix has, if the file has it.
+pub(crate) fn n_rows(gguf: &Gguf, name: &str) -> Option<usize> {
+    gguf.tensor(name).map(|tensor| tensor.dimensions.get(1).copied().unwrap_or(1))
 }
 
 /// A product with a matrix of `[outputs, inputs]`.
@@ -38,17 +50,21 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// The matrix `NAME.weight`, and `NAME.bias` if it is to have one.
-    pub(crate) fn read(gguf: &Gguf, name: &str, shape: [usize; 2], has_bias: bool) -> Result<Linear, String> {
-        let bias = || take(gguf, &format!("{name}.bias"), &shape[..1]);
-        Ok(Linear { matrix: take(gguf, &format!("{name}.weight"), &shape)?, bias: has_bias.then(bias).transpose()? })
+    /// The matrix `NAME.weight`, and `NAME.bias` if the file has it or it is needed.
+    pub(crate) fn read(gguf: &Gguf, name: &str, shape: [usize; 2], needs_bias: bool) -> Result<Linear, String> {
+        let bias = format!("{name}.bias");
+        let has_bias = needs_bias || gguf.tensor(&bias).is_some();
+        Ok(Linear {
+            matrix: take(gguf, &format!("{name}.weight"), &shape)?,
+            bias: has_bias.then(|| take(gguf, &bias, &shape[..1])).transpose()?,
+        })
     }
 
     /// A product that gives what each of these gives, one after the other.
     pub(super) fn joined(parts: &[Linear]) -> CandleResult<Linear> {
         let matrices: Vec<&Tensor> = parts.iter().map(|part| &part.matrix).collect();
         let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_ref()).collect();
-        let bias = if biases.is_empty() { None } else { Some(Tensor::cat(&biases, 0)?) };
+        let bias = if biases.len() < parts.len() { None } else { Some(Tensor::cat(&biases, 0)?) };
         Ok(Linear { matrix: Tensor::cat(&matrices, 0)?, bias })
     }
 

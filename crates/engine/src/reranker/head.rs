@@ -4,7 +4,7 @@ use candle_core::{Device, Result as CandleResult, Tensor};
 use hone_protocol::with_causes;
 
 use crate::encoder::HeadActivation;
-use crate::encoder::tensors::{Linear, Norm, Norms};
+use crate::encoder::tensors::{Linear, Norm, Norms, n_rows};
 use crate::gguf::Gguf;
 use crate::heads::HEAD;
 
@@ -29,17 +29,14 @@ impl Head {
     /// # Errors
     /// When it has another shape than the labels say.
     pub(super) fn read(gguf: &Gguf, width: usize, epsilon: f32, activation: HeadActivation) -> Result<Head, String> {
-        let rows =
-            |name: &str| gguf.tensor(&format!("{name}.weight")).and_then(|tensor| tensor.dimensions.get(1)).copied();
-        let linear = |name: &str, shape: [usize; 2]| {
-            Linear::read(gguf, name, shape, gguf.tensor(&format!("{name}.bias")).is_some())
-        };
+        let linear = |name: &str, shape: [usize; 2]| Linear::read(gguf, name, shape, false);
         let labels = labels(gguf)?;
-        let inner = rows(DENSE).unwrap_or(width);
+        let n_inner = n_rows(gguf, &format!("{DENSE}.weight"));
+        let inner = n_inner.unwrap_or(width);
         let has_norm = gguf.tensor(&format!("{NORM}.weight")).is_some();
         let norm = || Norm::read(gguf, NORM, inner, Norms::Layer { has_bias: false }, epsilon);
         Ok(Head {
-            dense: rows(DENSE).map(|inner| linear(DENSE, [inner, width])).transpose()?,
+            dense: n_inner.map(|inner| linear(DENSE, [inner, width])).transpose()?,
             activation,
             norm: has_norm.then(norm).transpose()?,
             output: linear(HEAD, [labels.len().max(1), inner])?,
@@ -80,18 +77,25 @@ impl Head {
     /// The number that orders texts: the first output, or the probability of yes where the labels are yes and no.
     pub(super) fn score(&self, outputs: &[f32]) -> f32 {
         let first = outputs.first().copied().unwrap_or_default();
-        let is_yes = |label: &String| label == YES;
-        match (self.labels.iter().position(is_yes), self.labels.as_slice()) {
-            (Some(yes), [_, _]) if self.labels.iter().any(|label| label == NO) => {
-                // The softmax of two numbers.
-                (1.0 + (outputs[1 - yes] - outputs[yes]).exp()).recip()
-            }
-            _ => first,
+        match self.yes() {
+            // The softmax of two numbers.
+            Some(yes) => (1.0 + (outputs[1 - yes] - outputs[yes]).exp()).recip(),
+            None => first,
+        }
+    }
+
+    /// The place of yes, if the labels are yes and no.
+    pub(super) fn yes(&self) -> Option<usize> {
+        let [one, other] = self.labels.as_slice() else { return None };
+        match (one.as_str(), other.as_str()) {
+            (YES, NO) => Some(0),
+            (NO, YES) => Some(1),
+            _ => None,
         }
     }
 }
 
-/// What the file calls the outputs; empty if there is one without a name.
+/// The names of the outputs; empty if the file has none.
 fn labels(gguf: &Gguf) -> Result<Vec<String>, String> {
     let failed = |error| with_causes(&error);
     let architecture = gguf.string("general.architecture").map_err(failed)?.unwrap_or_default();

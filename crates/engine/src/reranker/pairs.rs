@@ -27,11 +27,11 @@ pub(super) enum PairForm {
 }
 
 impl PairForm {
-    /// How a model wants them; only a decoder reads conversations.
+    /// How a model wants them; only a reward model reads conversations.
     ///
     /// # Errors
     /// When the metadata is broken.
-    pub(super) fn of(gguf: &Gguf, is_decoder: bool) -> Result<PairForm, String> {
+    pub(super) fn of(gguf: &Gguf, is_reward_model: bool) -> Result<PairForm, String> {
         let text = |key: &str| gguf.string(key).map_err(|error| with_causes(&error));
         if let Some(template) = text(TEMPLATE)? {
             return match template.contains(QUERY) && template.contains(TEXT) {
@@ -40,7 +40,7 @@ impl PairForm {
             };
         }
         for key in CHAT_TEMPLATES {
-            if is_decoder && text(key)?.is_some() {
+            if is_reward_model && text(key)?.is_some() {
                 return Ok(PairForm::Conversation);
             }
         }
@@ -48,7 +48,7 @@ impl PairForm {
     }
 }
 
-/// What turns a query and a text into tokens.
+/// The form and the tokenizer that turn a query and a text into tokens.
 pub(super) struct Pairs<'a> {
     pub(super) form: &'a PairForm,
     pub(super) tokenizer: &'a Tokenizer,
@@ -72,7 +72,10 @@ impl Pairs<'_> {
         let mut kept = text;
         while tokens.len() > self.most {
             if n_fixed >= self.most || kept.is_empty() {
-                return Err(format!("the query has {n_fixed} tokens: the model takes {}, with the text", self.most));
+                return Err(format!(
+                    "the query and what surrounds it have {n_fixed} tokens: the model takes {}, with the text",
+                    self.most
+                ));
             }
             // Tokens of different parts of a text differ in length.
             let share = (self.most - n_fixed) as f64 / (tokens.len() - n_fixed).max(1) as f64;

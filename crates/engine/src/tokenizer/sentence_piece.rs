@@ -32,7 +32,7 @@ impl SentencePiece {
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<Self, TokenizerError> {
         let scores = gguf.floats(SCORES)?.ok_or(TokenizerError::Missing { key: SCORES })?;
         vocabulary::check_length(SCORES, scores.len(), entries.len())?;
-        let unknown = special::read_id(gguf, special::UNKNOWN, entries.len())?.unwrap_or(0);
+        let unknown = special::unknown(gguf, entries, 0)?;
         let is_mixed = |text: &str| text.contains('\n') && text.chars().any(|letter| letter != '\n');
         Ok(SentencePiece {
             scores,

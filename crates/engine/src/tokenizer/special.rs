@@ -8,7 +8,7 @@ use super::vocabulary::{Entries, NO_TURN_ENDS, TOKENS, TURN_ENDS, TokenKind};
 use crate::gguf::Gguf;
 
 /// The key of the token for text that has none.
-pub(super) const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 
 /// The ids of the tokens that begin, separate and end texts.
 #[derive(Clone, Debug, Default)]
@@ -56,18 +56,30 @@ impl SpecialIds {
     }
 }
 
+/// The token for text that has none; `default` is its number in files that do not say it.
+pub(super) fn unknown(gguf: &Gguf, entries: &Entries, default: u32) -> Result<u32, TokenizerError> {
+    match read_id(gguf, UNKNOWN, entries.len())? {
+        Some(id) => Ok(id),
+        None if (default as usize) < entries.len() => Ok(default),
+        None => {
+            let reason = format!("is missing, and the vocabulary of {} tokens has no token {default}", entries.len());
+            Err(TokenizerError::invalid(UNKNOWN, reason))
+        }
+    }
+}
+
 impl SpecialIds {
-    /// What stands before a text.
+    /// The token before a text.
     pub(super) fn beginning(&self) -> Option<u32> {
         self.bos.filter(|_| self.adds_bos)
     }
 
-    /// What stands after a text.
+    /// The token after a text.
     pub(super) fn end(&self) -> Option<u32> {
         self.eos.or(self.separator).filter(|_| self.adds_eos)
     }
 
-    /// What stands between two texts, besides the end of the first.
+    /// The token between two texts, besides the end of the first.
     pub(super) fn between(&self) -> Option<u32> {
         self.separator.filter(|_| self.adds_separator)
     }

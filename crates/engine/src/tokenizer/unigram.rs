@@ -18,9 +18,6 @@ const SPACE: char = '▁';
 /// A letter that is no piece costs this much more than the worst piece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// The longest piece that is looked for, in bytes; those of well-known models have up to about fifty.
-const MAX_PIECE_BYTES: usize = 256;
-
 /// The number of the unknown token in T5's vocabulary, for files that do not say it.
 const UNKNOWN: u32 = 2;
 
@@ -53,12 +50,12 @@ impl Unigram {
         vocabulary::check_length(SCORES, scores.len(), entries.len())?;
         let ordinary = entries.iter().filter(|(_, _, kind)| *kind == TokenKind::Normal);
         let worst = ordinary.map(|(id, ..)| f64::from(scores[id as usize])).fold(f64::MAX, f64::min);
-        let unknown = special::read_id(gguf, special::UNKNOWN, entries.len())?.unwrap_or(UNKNOWN);
+        let unknown = special::unknown(gguf, entries, UNKNOWN)?;
         Ok(Unigram {
             charsmap: Charsmap::from_gguf(gguf)?,
             unknown,
             unknown_score: if worst == f64::MAX { 0.0 } else { worst } - UNKNOWN_PENALTY,
-            longest: entries.longest().min(MAX_PIECE_BYTES),
+            longest: entries.longest_piece(),
             adds_space_prefix: gguf.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
             merges_spaces: gguf.boolean("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(true),
             scores,

@@ -113,6 +113,10 @@ const ALSO_TEXT: [&str; 6] = ["</s>", "<eos>", "<bos>", "[EOS]", "[e~[", "<|\"|>
 /// The most bytes of all tokens' texts. The largest known vocabularies have three million.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
+/// The longest piece that is looked for where every length is tried, in bytes; those of well-known models have up to
+/// about fifty.
+const MAX_PIECE_BYTES: usize = 256;
+
 /// Concatenated texts.
 #[derive(Debug, Default)]
 struct Texts {
@@ -200,6 +204,11 @@ impl Entries {
     /// Bytes of the longest text.
     pub(super) fn longest(&self) -> usize {
         self.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0)
+    }
+
+    /// Bytes of the longest piece that is looked for where every length is tried.
+    pub(super) fn longest_piece(&self) -> usize {
+        self.longest().min(MAX_PIECE_BYTES)
     }
 
     /// Ids, texts and kinds.

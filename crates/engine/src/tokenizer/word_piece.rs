@@ -30,15 +30,11 @@ impl WordPiece {
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<Self, TokenizerError> {
         let lowercase = gguf.boolean("tokenizer.ggml.normalizer.lowercase")?.unwrap_or(true);
         let strip_accents = gguf.boolean("tokenizer.ggml.normalizer.strip_accents")?;
-        let unknown = special::read_id(gguf, special::UNKNOWN, entries.len())?.unwrap_or(UNKNOWN);
-        if unknown as usize >= entries.len() {
-            let reason = format!("is missing, and the vocabulary of {} tokens has no token {UNKNOWN}", entries.len());
-            return Err(TokenizerError::invalid(special::UNKNOWN, reason));
-        }
+        let unknown = special::unknown(gguf, entries, UNKNOWN)?;
         Ok(WordPiece {
             normalizer: BertNormalizer::new(true, true, strip_accents, lowercase),
             unknown,
-            longest: entries.longest(),
+            longest: entries.longest_piece(),
         })
     }
 

@@ -64,11 +64,11 @@ fn scores_are_those_of_llama_cpp() {
         let prompts = expected["prompts"].as_array().unwrap();
         for prompt in prompts {
             let (query, text) = (prompt["query"].as_str().unwrap(), prompt["document"].as_str().unwrap());
-            let alone = reranker.rerank(query, &[text]).unwrap().remove(0);
+            let alone = reranker.rerank(query, &[text], &|| false).unwrap().remove(0);
             let of_query = prompts.iter().filter(|other| other["query"] == prompt["query"]);
             let texts: Vec<&str> = of_query.map(|other| other["document"].as_str().unwrap()).collect();
             let place = texts.iter().position(|other| *other == text).unwrap();
-            let together = reranker.rerank(query, &texts).unwrap().remove(place);
+            let together = reranker.rerank(query, &texts, &|| false).unwrap().remove(place);
             for relevance in [alone, together] {
                 let outputs = largest_difference(&relevance.outputs, &floats(&prompt["raw"]));
                 let score = (relevance.score - prompt["score"].as_f64().unwrap() as f32).abs();
@@ -214,8 +214,8 @@ const BERT_EMBEDDINGS: [(&str, &[usize]); 4] = [
     ("token_embd_norm.bias", &[WIDTH]),
 ];
 
-/// An XLM-RoBERTa with a reranker's head.
-fn reranker_file() -> tempfile::NamedTempFile {
+/// An XLM-RoBERTa with a reranker's head, perhaps in a file that leaves out the dimension of single rows.
+fn reranker_file(has_single_rows: bool) -> tempfile::NamedTempFile {
     let mut others = BERT_EMBEDDINGS.to_vec();
     others.extend::<[(&str, &[usize]); 5]>([
         ("position_embd.weight", &[64, WIDTH]),
@@ -224,7 +224,13 @@ fn reranker_file() -> tempfile::NamedTempFile {
         ("cls.output.weight", &[1, WIDTH]),
         ("cls.output.bias", &[1]),
     ]);
-    encoder_file("bert", &[("block_count", 2)], &[], &encoder_shapes(2, &BERT_LAYER, &others))
+    let mut weights = encoder_shapes(2, &BERT_LAYER, &others);
+    for (_, shape, _) in weights.iter_mut().filter(|_| !has_single_rows) {
+        if let [1, width] = shape[..] {
+            *shape = vec![width];
+        }
+    }
+    encoder_file("bert", &[("block_count", 2)], &[], &weights)
 }
 
 /// A Jina embeddings v3, which rotates its positions.
@@ -253,26 +259,30 @@ fn a_modern_bert_scores_pairs() {
     let file = modern_bert("gelu");
     let reranker_of_file = reranker(file.path());
     assert_eq!(reranker_of_file.labels().unwrap(), ["entailment", "neutral", "contradiction"]);
-    let scores = reranker_of_file.rerank(QUERY, &TEXTS).unwrap();
+    let scores = reranker_of_file.rerank(QUERY, &TEXTS, &|| false).unwrap();
     check_outputs(&scores, &[&[-2.9032, 0.02165, -1.92889], &[-3.40831, 0.02563, -1.50447]]);
     assert_eq!(scores[0].score, scores[0].outputs[0]);
-    let other = reranker(modern_bert("silu").path()).rerank(QUERY, &TEXTS[..1]).unwrap();
+    let other = reranker(modern_bert("silu").path()).rerank(QUERY, &TEXTS[..1], &|| false).unwrap();
     assert!(largest_difference(&other[0].outputs, &scores[0].outputs) > 0.01);
 }
 
 #[test]
 fn a_cross_encoder_scores_pairs_and_cuts_long_texts() {
-    let file = reranker_file();
+    let file = reranker_file(true);
     let reranker = reranker(file.path());
-    let scores = reranker.rerank(QUERY, &TEXTS).unwrap();
+    let scores = reranker.rerank(QUERY, &TEXTS, &|| false).unwrap();
     check_outputs(&scores, &[&[3.8653], &[3.85127]]);
+    let without = self::reranker(reranker_file(false).path()).rerank(QUERY, &TEXTS, &|| false).unwrap();
+    assert_eq!(without, scores);
+    let stopped = reranker.rerank(QUERY, &TEXTS, &|| true).unwrap_err();
+    assert_eq!(stopped.to_string(), "the reranking was stopped");
     // BOS, ten letters, EOS, SEP, ten letters, EOS.
     assert_eq!(scores.iter().map(|relevance| relevance.tokens).collect::<Vec<_>>(), [22, 45]);
     let long = "abc ".repeat(100);
-    let cut = reranker.rerank(QUERY, &[&long]).unwrap().remove(0);
+    let cut = reranker.rerank(QUERY, &[&long], &|| false).unwrap().remove(0);
     assert!(cut.is_cut && (50..=64).contains(&cut.tokens), "{cut:?}");
-    let error = reranker.rerank(&long, &["a"]).unwrap_err().to_string();
-    assert!(error.contains("the query has") && error.contains("the model takes 64"), "{error}");
+    let error = reranker.rerank(&long, &["a"], &|| false).unwrap_err().to_string();
+    assert!(error.contains("the query and what surrounds it have") && error.contains("the model takes 64"), "{error}");
 }
 
 #[test]
@@ -334,7 +344,7 @@ fn a_decoder_with_rows_of_its_logits_as_a_head_gives_these_logits() {
     let file = with_head(&source, chosen, &yes_and_no);
     let reranker = reranker(file.path());
     let texts = ["letters", "others", ""];
-    for (found, text) in reranker.rerank("the question", &texts).unwrap().iter().zip(texts) {
+    for (found, text) in reranker.rerank("the question", &texts, &|| false).unwrap().iter().zip(texts) {
         let expected = logits_of(&format!("askthe questionsay{text}"));
         assert!(largest_difference(&found.outputs, &expected) < 0.02, "{:?} {expected:?}", found.outputs);
         let [yes, no] = [found.outputs[0], found.outputs[1]].map(f32::exp);
@@ -344,7 +354,7 @@ fn a_decoder_with_rows_of_its_logits_as_a_head_gives_these_logits() {
     let usage = |path: &Path| check_file(&support::whole(path), &TemplateHost::InProcess).unwrap();
     assert!(matches!(usage(file.path()), FileUse::Scores));
     assert!(matches!(usage(jina_bert(1).path()), FileUse::Embeds));
-    assert!(matches!(usage(reranker_file().path()), FileUse::Scores));
+    assert!(matches!(usage(reranker_file(true).path()), FileUse::Scores));
     let error = Model::load(&support::whole(file.path()), ModelOptions::default()).err().unwrap().to_string();
     assert!(error.contains("hone rerank"), "{error}");
     let error = Model::load(&support::whole(jina_bert(1).path()), ModelOptions::default()).err().unwrap().to_string();
@@ -365,7 +375,7 @@ fn a_reward_model_reads_a_conversation() {
     let bare = [("qwen3.classifier.output_labels", labels)];
     let score = |others: &[(&str, WriteValue<'_>)], query: &str, text: &str| {
         let file = with_head(&source, [7, 3], others);
-        reranker(file.path()).rerank(query, &[text]).unwrap().remove(0)
+        reranker(file.path()).rerank(query, &[text], &|| false).unwrap().remove(0)
     };
     let conversation = score(&chat, "question", "answer");
     let written_out = score(&bare, "[user]question", "[assistant]answer");
@@ -376,7 +386,7 @@ fn a_reward_model_reads_a_conversation() {
 
 #[test]
 fn what_cannot_score_is_named() {
-    let complaint = |path: &Path| reranker(path).rerank("a", &["b"]).unwrap_err().to_string();
+    let complaint = |path: &Path| reranker(path).rerank("a", &["b"], &|| false).unwrap_err().to_string();
     assert!(complaint(jina_bert(1).path()).contains("has no head"));
     let broken = |architecture: &str, key: &str, value: WriteValue<'_>| {
         let key = format!("{architecture}.{key}");
@@ -402,7 +412,7 @@ fn a_changed_file_is_an_error_or_a_score_and_never_a_panic() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) as usize % limit
     };
-    for file in [modern_bert("gelu"), reranker_file()] {
+    for file in [modern_bert("gelu"), reranker_file(true)] {
         let content = std::fs::read(file.path()).unwrap();
         for round in 0..1_000 {
             let mut changed = content.clone();
@@ -412,7 +422,7 @@ fn a_changed_file_is_an_error_or_a_score_and_never_a_panic() {
                 changed[below(end)] = below(256) as u8;
             }
             std::fs::write(file.path(), changed).unwrap();
-            let _ = reranker(file.path()).rerank("some text", &["another", ""]);
+            let _ = reranker(file.path()).rerank("some text", &["another", ""], &|| false);
         }
     }
 }

@@ -197,7 +197,7 @@ impl Rerank for Words {
         Ok(Vec::new())
     }
 
-    fn rerank(&self, query: &str, texts: &[&str]) -> Result<Vec<Relevance>, RerankError> {
+    fn rerank(&self, query: &str, texts: &[&str], _: &dyn Fn() -> bool) -> Result<Vec<Relevance>, RerankError> {
         let relevance = |text: &&str| {
             let score = query.split(' ').filter(|word| text.split(' ').any(|other| other == *word)).count() as f32;
             let tokens = query.split(' ').count() + text.split(' ').count();

@@ -16,15 +16,15 @@ use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-/// The key of what the questions are about.
+/// The key of the text.
 const STATE: &str = "state";
 /// The key of the answers.
 const ANSWERS: &str = "answers";
 
-/// What is asked, and where the answers go.
+/// The questions, and where the answers go.
 pub(super) struct Batch<'a> {
     pub(super) questions: &'a [(String, Question)],
-    /// The same as a model is asked them.
+    /// The questions as a model is asked them.
     pub(super) asked: Vec<DecisionQuestion>,
     pub(super) input: &'a Path,
     pub(super) output: &'a Path,
@@ -62,8 +62,12 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments, batch: Batch<'_
             if decided.is_err() && is_pressed(&listening) {
                 return Ok(None);
             }
-            let answers = answers(questions, &decided?.answers);
-            found.push(Map::from_iter([(ANSWERS.to_owned(), Value::Object(answers))]));
+            let answers = decided.map(|decided| answers(questions, &decided.answers));
+            found.push(
+                answers
+                    .map(|answers| Map::from_iter([(ANSWERS.to_owned(), Value::Object(answers))]))
+                    .map_err(Into::into),
+            );
         }
         Ok(Some(found))
     };
@@ -77,7 +81,7 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments, batch: Batch<'_
     Ok(outcome)
 }
 
-/// What the questions of a line are about.
+/// The text of a line.
 fn state(line: &Map<String, Value>) -> Result<String, String> {
     line.get(STATE).and_then(content).ok_or_else(|| format!("has no {STATE:?}"))
 }

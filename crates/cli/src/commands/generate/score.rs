@@ -25,6 +25,9 @@ const BATCH: usize = 16;
 /// The keys of a score.
 const KEYS: [&str; 3] = ["logprob", "tokens", "is_greedy"];
 
+/// The keys of a score with their values, or why there is none.
+type Score = anyhow::Result<Map<String, Value>>;
+
 /// A text and what stands before it.
 struct Text {
     prefix: String,
@@ -67,7 +70,7 @@ fn scored(
     tokenizer: &Tokenizer,
     listening: &Listening<'_>,
     texts: &[Text],
-) -> anyhow::Result<Option<Vec<Map<String, Value>>>> {
+) -> anyhow::Result<Option<Vec<Score>>> {
     let is_pressed = || !listening.pressed().is_empty();
     let mut started = Vec::with_capacity(texts.len());
     for text in texts {
@@ -85,7 +88,7 @@ fn scored(
         if completion.is_err() && is_pressed() {
             return Ok(None);
         }
-        found.push(score(&completion?, n_before));
+        found.push(completion.map(|completion| score(&completion, n_before)).map_err(Into::into));
     }
     Ok(Some(found))
 }
@@ -94,20 +97,36 @@ impl Text {
     /// The tokens of both together, and how many of them belong to the prefix alone.
     fn tokens(&self, tokenizer: &Tokenizer) -> anyhow::Result<(Vec<u32>, usize)> {
         let options = EncodeOptions { parse_special: false, add_special: true };
-        let before = tokenizer.encode(&self.prefix, options)?;
-        let tokens = tokenizer.encode(&format!("{}{}", self.prefix, self.text), options)?;
+        let whole = format!("{}{}", self.prefix, self.text);
+        let mut tokens = tokenizer.encode(&whole, options)?;
+        // Nothing is scored that is not in the text: neither its end, nor a space before everything.
+        while tokens.last().is_some_and(|last| tokenizer.is_control(*last)) {
+            tokens.pop();
+        }
+        let n_bytes = |token: &u32| if tokenizer.is_control(*token) { 0 } else { tokenizer.token_bytes(*token).len() };
+        let n_added = tokens.iter().map(n_bytes).sum::<usize>().saturating_sub(whole.len());
+        let ends = tokens.iter().scan(0, |end, token| {
+            *end += n_bytes(token);
+            Some(*end)
+        });
         // A token that begins in the prefix and ends in the text is one of the text's.
-        let n_before = before.iter().zip(&tokens).take_while(|(one, other)| one == other).count();
+        let mut n_before =
+            ends.take_while(|end| *end <= self.prefix.len() + n_added * usize::from(!self.prefix.is_empty())).count();
+        if n_before == 0 {
+            // Something has to predict the first token.
+            tokens.splice(0..0, tokenizer.bos().or(tokenizer.eos()));
+            n_before = tokens.len().min(1);
+        }
         Ok((tokens, n_before))
     }
 }
 
-/// The score of the tokens from `n_before` on; the first token of all has nothing before it that could predict it.
+/// The score of the tokens from `n_before` on.
 fn score(completion: &Completion, n_before: usize) -> Map<String, Value> {
     let of_text = &completion.prompt_logprobs[n_before.saturating_sub(1).min(completion.prompt_logprobs.len())..];
     let is_likeliest = |token: &TokenLogprobs| token.top.first().is_some_and(|top| top.id == token.id);
     let values = [
-        json!(of_text.iter().map(|token| f64::from(token.logprob)).sum::<f64>()),
+        json!(of_text.iter().map(|token| f64::from(token.logprob)).fold(0.0, std::ops::Add::add)),
         json!(of_text.len()),
         json!(of_text.iter().all(is_likeliest)),
     ];

@@ -8,6 +8,10 @@ use crate::gguf::Gguf;
 
 const KEY: &str = "tokenizer.ggml.precompiled_charsmap";
 
+/// The longest letters that are replaced, and their longest replacement, in bytes; those of well-known models have up to
+/// about forty.
+const MAX_BYTES: usize = 256;
+
 /// The letters that are replaced.
 #[derive(Debug)]
 pub(super) struct Charsmap {
@@ -58,6 +62,9 @@ impl Charsmap {
             return Err(format!("says that its array has {size} bytes, where {} follow", rest.len()));
         }
         let (units, replacements) = rest.split_at(size);
+        if replacements.last().is_some_and(|last| *last != 0) {
+            return Err("ends within a replacement".to_owned());
+        }
         let units = units.as_chunks::<4>().0.iter().map(|unit| Unit(u32::from_le_bytes(*unit))).collect();
         Ok(Charsmap { units, replacements: replacements.to_vec() })
     }
@@ -85,7 +92,7 @@ impl Charsmap {
     fn replacement(&self, text: &str) -> Option<(usize, std::borrow::Cow<'_, str>)> {
         let (n_bytes, start) = self.longest_key(text)?;
         let replacement = self.replacements.get(start..)?;
-        let end = replacement.iter().position(|byte| *byte == 0).unwrap_or(replacement.len());
+        let end = replacement.iter().take(MAX_BYTES).position(|byte| *byte == 0)?;
         Some((n_bytes, String::from_utf8_lossy(&replacement[..end])))
     }
 
@@ -93,7 +100,7 @@ impl Charsmap {
     fn longest_key(&self, text: &str) -> Option<(usize, usize)> {
         let mut place = self.units.first()?.offset();
         let mut longest = None;
-        for (depth, byte) in text.bytes().enumerate() {
+        for (depth, byte) in text.bytes().take(MAX_BYTES).enumerate() {
             place ^= usize::from(byte);
             let Some(unit) = self.units.get(place).filter(|unit| unit.label() == u32::from(byte)) else { break };
             place ^= unit.offset();
