@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-#[cfg(unix)]
-use crate::support::wait_until;
-use crate::support::{Home, Run, smollm2};
+use crate::support::terminal::Terminal;
+use crate::support::{Home, Run, smollm2, wait_until};
 use serde_json::{Value, json};
 
 const QUERY: &str = "What is the boiling point of water at sea level?";
@@ -526,4 +525,40 @@ fn a_judge_of_ones_own_is_a_table_in_a_file() {
     let told =
         "judge.profile is \"yours\", and there is no such profile: there are flow_judge, mine, mr3, plain, prometheus,";
     assert!(run.code == 2 && run.stderr.contains(told), "{}", run.stderr);
+}
+
+/// The built-in model is asked as any model that was not trained to judge: it reads the answer, and writes when asked to.
+#[test]
+fn a_score_is_read_from_probabilities_and_reasons_are_written_on_request() {
+    let home = home();
+    let grade = ["grade", "--query", QUERY, "--answer", ANSWER, "--judge", &smollm2(), "--json"];
+    let silent = home.json(&grade);
+    let [score, expected] = ["score", "expected_score"].map(|key| silent[key].as_f64().unwrap());
+    assert!((score - expected).abs() <= 0.5, "the nearest score: {silent}");
+    assert_eq!((&silent["feedback"], &silent["tokens"]), (&json!(""), &json!(1)), "{silent}");
+    let explained = home.json(&[&grade[..], &["--why"]].concat());
+    assert!(!explained["feedback"].as_str().unwrap().is_empty(), "{explained}");
+    for key in ["score", "expected_score", "entropy"] {
+        assert_eq!(explained[key], silent[key], "{key}: {explained}");
+    }
+    let always = home.variable("HONE_JUDGE_FEEDBACK", "always").json(&grade);
+    assert!(!always["feedback"].as_str().unwrap().is_empty() && always["tokens"] != 1, "{always}");
+}
+
+#[test]
+fn a_chat_has_the_reasons_written_when_they_are_asked_for() {
+    let home = home();
+    let mut terminal = Terminal::chat_with(&home, &["--grade", "--max-tokens", "8"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("What is 1 + 1?\r");
+    terminal.wait_for("badge", |lines| lines.iter().any(|line| line.contains("/5")));
+    let feedback = || home.json(&["memory", "list", "--json"])[0]["feedback"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(feedback(), "");
+    terminal.type_text("/why\r");
+    terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("the judge writes its reasons")));
+    wait_until("reasons are remembered", || !feedback().is_empty());
+    let written = feedback();
+    let beginning = written.split_whitespace().next().unwrap();
+    terminal.wait_for("reasons", |lines| lines.iter().any(|line| line.starts_with(beginning)));
+    terminal.end_chat();
 }

@@ -52,7 +52,16 @@ fn a_judge_is_measured_on_answers_and_pairs() {
     assert_eq!((&judge["graded"], &judge["compared"]), (&json!(QUESTIONS), &json!(QUESTIONS)), "{report}");
     let counts = judge["distribution"]["counts"].as_array().unwrap();
     assert_eq!(counts.iter().map(|count| count.as_u64().unwrap()).sum::<u64>(), QUESTIONS as u64);
-    for key in ["exact", "within_one", "mean_bias", "pairwise_accuracy", "position_bias", "seconds_per_grade"] {
+    for key in [
+        "exact",
+        "within_one",
+        "mean_bias",
+        "brier",
+        "calibration_error",
+        "pairwise_accuracy",
+        "position_bias",
+        "seconds_per_grade",
+    ] {
         let figure = &judge["figures"][key];
         let [value, low, high] = ["value", "low", "high"].map(|name| figure[name].as_f64().unwrap());
         assert!(low <= value && value <= high, "{key}: {figure}");
@@ -67,7 +76,10 @@ fn a_judge_is_measured_on_answers_and_pairs() {
     for key in ["exact", "pairwise_accuracy", "seconds_per_grade", "seconds_per_comparison"] {
         assert!((value(&again, key) - value(&report, key)).abs() < 1e-9, "{key}: {again}");
     }
-    let table = home.run(&["judge", "eval", &set, "--judge", MODEL]).stdout;
+    let diagram = home.path("reliability.svg");
+    let table = home.run(&["judge", "eval", &set, "--judge", MODEL, "--diagram", diagram.to_str().unwrap()]).stdout;
+    let drawn = std::fs::read_to_string(diagram).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains(MODEL) && drawn.contains("<circle"), "{drawn}");
     for label in ["Pearson", "Kendall's tau-b", "exact agreement", "position bias", "seconds per grade", "unparsed"] {
         assert!(table.contains(label), "{table}");
     }

@@ -23,9 +23,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hone_judging::{
-    CriticMarks, Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing, Standings,
+    CriticMarks, Fallback, GradeTask, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing,
+    Standings, explained,
 };
-use hone_protocol::{ContentType, Generate, Lane, OwnerId};
+use hone_protocol::{ContentType, Generate, Grade, GradedAnswer, Lane, OwnerId};
 use serde_json::{Map, Value};
 
 use crate::app::App;
@@ -210,6 +211,19 @@ impl JudgeSession {
         judged_alone(&self.driver(activity), task)
     }
 
+    /// A grade of this judge with the reasons for it, written now; `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// When it writes none.
+    pub fn with_reasons(
+        &self,
+        task: GradeTask,
+        grade: Grade,
+        activity: &dyn Activity,
+    ) -> anyhow::Result<Option<Grade>> {
+        explained_alone(&self.driver(activity), task, grade)
+    }
+
     /// Judges the lines of a file that have no verdict in `output` yet, and writes the verdicts in the order of the
     /// input.
     ///
@@ -288,6 +302,30 @@ impl JudgeSession {
             activity,
         }
     }
+}
+
+/// A grade with the reasons that these judges write for it now; `None` if `interrupt` is pressed first. The model
+/// `answered_by` gave the answer.
+///
+/// # Errors
+/// When they write none, or are not those that graded.
+pub fn reasons(
+    jury: &Jury,
+    graded: &GradedAnswer,
+    answered_by: &str,
+    interrupt: &Interrupt,
+    activity: &dyn Activity,
+) -> anyhow::Result<Option<Grade>> {
+    let GradedAnswer { query, answer, grade } = graded.clone();
+    let task = GradeTask { query, answer, reference: None };
+    let judge = &jury.clone().in_lane(Lane::Interactive);
+    explained_alone(&Driver { judge, answered_by, cache: None, interrupt, activity }, task, grade)
+}
+
+fn explained_alone(driver: &Driver<'_>, task: GradeTask, grade: Grade) -> anyhow::Result<Option<Grade>> {
+    let judge = &driver.judge.clone().with_reasons();
+    let written = judged_alone(&Driver { judge, cache: None, ..*driver }, task)?;
+    written.map(|written| explained(grade, &written).map_err(anyhow::Error::msg)).transpose()
 }
 
 /// The verdict on one task; `None` if the user stopped it.

@@ -456,6 +456,9 @@ pub(crate) struct GradeArguments {
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
+    /// Have the judge write its reasons, where it gives scores without any (judge.feedback)
+    #[arg(long, conflicts_with_all = ["input", "due"])]
+    pub(crate) why: bool,
     /// Exit with 3 if the score, or the mean of the scores, is below this, and with 1 if there is no score
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,

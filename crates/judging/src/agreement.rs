@@ -9,6 +9,7 @@ mod bootstrap;
 mod correlation;
 mod measure;
 mod pairs;
+mod reliability;
 mod scores;
 
 use serde::Serialize;
@@ -16,6 +17,7 @@ use serde::Serialize;
 pub use alpha::{MeasurementLevel, RatedUnit, krippendorff_alpha};
 pub use measure::{FigureUnit, Measure};
 pub use pairs::{ComparedPair, PAIR_MEASURES};
+pub use reliability::{GOOD, ReliabilityBin, reliability};
 pub use scores::{GradedAnswer, SCORE_MEASURES, ScoreDistribution};
 
 /// The fewest items that a figure is computed from: of fewer, an interval says nothing.

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use hone_protocol::{Completion, Likely, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
+use crate::form::VerdictForm;
 use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::probabilities::log_odds_of_first;
@@ -45,12 +46,13 @@ impl JudgeTask for CompareTask {
 
     /// One request with A first, one with B first.
     fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
-        let profile = judge.profile();
+        let (profile, feedback) = (judge.profile(), judge.feedback());
+        let (template, form) = (profile.pairwise(feedback), profile.choice_form(feedback));
         let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
         let request = |first, second| {
             let texts = [("query", shown.query.as_str()), ("answer_a", first), ("answer_b", second)];
-            let prompt = judge.prompt(&profile.pairwise_system, &profile.pairwise_prompt, &texts);
-            (prompt, judge.form(&profile.choice, 0))
+            let prompt = judge.prompt(&profile.pairwise_system, &template, &texts);
+            (prompt, judge.form(&form, 0))
         };
         vec![request(a, b), request(b, a)]
     }
@@ -66,9 +68,10 @@ impl JudgeTask for CompareTask {
         shown: &ShownTexts,
         unjudged: Preference,
     ) -> Option<Preference> {
+        let form = judge.profile().choice_form(judge.feedback());
         let mut orders = Vec::new();
         for completion in said.iter().flatten() {
-            match order_verdict(judge, completion) {
+            match order_verdict(&form, completion) {
                 Ok(verdict) => orders.push(verdict),
                 Err(expected) => return Some(without_verdict(unjudged, &no_verdict(&expected))),
             }
@@ -147,8 +150,7 @@ pub(crate) fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
 }
 
 /// What the judge said, or what was expected of it where it named no winner.
-fn order_verdict(judge: &Judge, completion: &Completion) -> Result<OrderVerdict, String> {
-    let form = &judge.profile().choice;
+fn order_verdict(form: &VerdictForm, completion: &Completion) -> Result<OrderVerdict, String> {
     let reading = form.read(&completion.text)?;
     Ok(OrderVerdict {
         log_odds_of_first: log_odds_of_first(form, &completion.logprobs, reading.label),

@@ -64,9 +64,24 @@ pub(crate) struct VerdictForm {
     pub(crate) reason_place: String,
     pub(crate) labels: Labels,
     pub(crate) thinking: ThinkingForm,
+    /// Of a verdict without thoughts and reasons, which ends with its label: the text before that.
+    pub(crate) alone: Option<String>,
 }
 
 impl VerdictForm {
+    /// The same verdict as a label alone. A judge that `is_asked` for no more begins with it, and any other with what
+    /// stands before it in its form.
+    pub(crate) fn without_reasons(&self, is_asked: bool) -> VerdictForm {
+        let before = match self.kind {
+            _ if is_asked => String::new(),
+            FormKind::Marker => self.place.clone(),
+            FormKind::Tag => opening(&self.place),
+            FormKind::Json => json::before(&self.place),
+            FormKind::First => String::new(),
+        };
+        VerdictForm { alone: Some(before), ..self.clone() }
+    }
+
     /// What holds a judge to the form. Reasons before a marker are free text, which costs nothing per token; behind
     /// thoughts, which are free text too, they are a part of the form.
     pub(crate) fn constraint(&self, feedback_tokens: usize) -> Constraint {
@@ -76,6 +91,10 @@ impl VerdictForm {
             regex,
         };
         let labels = self.labels.regex();
+        if let Some(before) = &self.alone {
+            let between = if before.is_empty() || self.kind != FormKind::Json { " ?" } else { "\"?" };
+            return Constraint::Regex(format!("{}{between}{labels}", regex::escape(before)));
+        }
         match self.kind {
             _ if self.thinks() => free(self.thinking.tokens, &self.thinking.end, self.after_thoughts(feedback_tokens)),
             FormKind::Marker => free(feedback_tokens, &self.place, format!(" ?{labels}")),
@@ -99,6 +118,7 @@ impl VerdictForm {
     /// The most tokens of free text before the form.
     fn free_tokens(&self, feedback_tokens: usize) -> usize {
         match self.kind {
+            _ if self.alone.is_some() => 0,
             _ if self.thinks() => self.thinking.tokens,
             FormKind::Marker | FormKind::Tag => feedback_tokens,
             FormKind::Json | FormKind::First => 0,
@@ -107,6 +127,9 @@ impl VerdictForm {
 
     /// The tokens after the free text, if reasons that are a part of the form take `reasons` tokens.
     fn tokens_after_free_text(&self, reasons: usize) -> usize {
+        if let Some(before) = &self.alone {
+            return before.len() + self.labels.longest() + SPARE_TOKENS;
+        }
         let tail = self.place.len() + self.labels.longest() + SPARE_TOKENS;
         let tags = 2 * (self.place.len() + self.reason_place.len()) + 3 * SPARE_TOKENS;
         match self.kind {
@@ -143,14 +166,16 @@ impl VerdictForm {
         markers
     }
 
+    /// Whether thoughts stand before the verdict.
     pub(crate) fn thinks(&self) -> bool {
-        self.thinking.tokens > 0
+        self.thinking.tokens > 0 && self.alone.is_none()
     }
 
     /// What a verdict looks like, for a person.
     pub(crate) fn expected(&self) -> String {
         let label = format!("one of {}", self.labels.names().join(", "));
         let verdict = match self.kind {
+            _ if self.alone.is_some() => format!("{label} alone"),
             FormKind::Marker => format!("{} and {label} at its end", self.place),
             FormKind::Tag => format!("{} with {label} at its end", opening(&self.place)),
             FormKind::Json => format!("a JSON object with {label} as {}", self.place),

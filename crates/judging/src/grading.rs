@@ -3,6 +3,7 @@
 use hone_protocol::{Completion, Grade};
 use serde::{Deserialize, Serialize};
 
+use crate::form::VerdictForm;
 use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::probabilities::LabelProbabilities;
@@ -38,8 +39,10 @@ impl JudgeTask for GradeTask {
     fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
         let prompt = prompt(judge, shown, reference.as_deref());
-        let seeds = 0..judge.settings().samples as u64;
-        seeds.map(|seed| (prompt.clone(), judge.form(&judge.profile().score, seed))).collect()
+        let form = judge.profile().score_form(judge.feedback());
+        // Nothing is chosen at random where the probabilities are the verdict.
+        let n_samples = if form.alone.is_some() { 1 } else { judge.settings().samples };
+        (0..n_samples as u64).map(|seed| (prompt.clone(), judge.form(&form, seed))).collect()
     }
 
     fn unjudged(judge: &Judge, examined: &[ExaminedAnswer]) -> Grade {
@@ -50,7 +53,8 @@ impl JudgeTask for GradeTask {
     fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &ShownTexts, unjudged: Grade) -> Option<Grade> {
         let said: Vec<&Completion> = said.iter().copied().collect::<Option<_>>()?;
         let feedback = |text: &str| with_remark(without_label(text.trim()), shown.left_out, "answer");
-        let read: Vec<Result<Sample, String>> = said.iter().map(|completion| sample_of(judge, completion)).collect();
+        let form = judge.profile().score_form(judge.feedback());
+        let read: Vec<Result<Sample, String>> = said.iter().map(|completion| sample_of(&form, completion)).collect();
         let samples: Vec<&Sample> = read.iter().flatten().collect();
         let distributions: Vec<LabelProbabilities> =
             samples.iter().filter_map(|sample| sample.distribution.clone()).collect();
@@ -59,13 +63,18 @@ impl JudgeTask for GradeTask {
             let expected = read.into_iter().find_map(Result::err).unwrap_or_default();
             return Some(without_verdict(Grade { feedback, ..unjudged }, &no_verdict(&expected)));
         };
-        let labels = &judge.profile().score.labels;
+        let labels = &form.labels;
         let distribution = LabelProbabilities::mean(&distributions);
+        let expected_score = distribution.as_ref().map(|distribution| distribution.expected_score(labels));
+        let label = match expected_score {
+            Some(expected) if form.alone.is_some() => labels.nearest(expected),
+            _ => chosen.label,
+        };
         Some(Grade {
-            score: Some(labels.score(chosen.label).round() as u8),
-            raw_score: labels.names().get(chosen.label).cloned(),
+            score: Some(labels.score(label).round() as u8),
+            raw_score: labels.names().get(label).cloned(),
             feedback: feedback(&chosen.reasons),
-            expected_score: distribution.as_ref().map(|distribution| distribution.expected_score(labels)),
+            expected_score,
             entropy: distribution.as_ref().map(LabelProbabilities::entropy),
             ..unjudged
         })
@@ -84,13 +93,10 @@ impl JudgeTask for GradeTask {
 
 fn prompt(judge: &Judge, shown: &ShownTexts, reference: Option<&str>) -> JudgePrompt {
     let profile = judge.profile();
-    let template = match reference {
-        Some(_) => &profile.absolute_reference_prompt,
-        None => &profile.absolute_prompt,
-    };
+    let template = profile.absolute(reference.is_some(), judge.feedback());
     let mut texts = vec![("query", shown.query.as_str()), ("answer", shown.answers[0].as_str())];
     texts.extend(reference.map(|reference| ("reference", reference)));
-    judge.prompt(&profile.absolute_system, template, &texts)
+    judge.prompt(&profile.absolute_system, &template, &texts)
 }
 
 /// What the judge says to one request.
@@ -102,8 +108,7 @@ struct Sample {
 }
 
 /// The sample, or what was expected of the judge where it gave no verdict.
-fn sample_of(judge: &Judge, completion: &Completion) -> Result<Sample, String> {
-    let form = &judge.profile().score;
+fn sample_of(form: &VerdictForm, completion: &Completion) -> Result<Sample, String> {
     let reading = form.read(&completion.text)?;
     let distribution = LabelProbabilities::of(form, &completion.logprobs, reading.label);
     Ok(Sample { label: reading.label, reasons: reading.reasons.into_owned(), distribution })

@@ -14,7 +14,7 @@ use crate::fence::FenceKey;
 use crate::form::VerdictForm;
 use crate::likelihood::{Fit, Likelihood};
 use crate::neutralize::neutralized_against;
-use crate::profile::JudgeProfile;
+use crate::profile::{FeedbackMode, JudgeProfile};
 use crate::prompt::JudgePrompt;
 use crate::request::JudgeRequest;
 use crate::rubric::Rubric;
@@ -34,6 +34,8 @@ pub struct Judge {
     /// How the model that answered is asked if it stands in for the judge.
     stand_in: Arc<JudgeProfile>,
     rubric: Arc<Rubric>,
+    /// Whether it writes its reasons, whatever the settings and the profile say.
+    is_asked_why: bool,
 }
 
 struct JudgeParts {
@@ -64,7 +66,16 @@ impl Judge {
         let shared = JudgeParts { generator, settings, key, likelihood, standings, has_told };
         let (shared, profile, rubric) = (Arc::new(shared), Arc::new(profile), Arc::new(rubric));
         let stand_in = Arc::clone(&profile);
-        Ok(Judge { shared, lane: Lane::Background, owner: None, is_author_unknown: false, profile, stand_in, rubric })
+        Ok(Judge {
+            shared,
+            lane: Lane::Background,
+            owner: None,
+            is_author_unknown: false,
+            profile,
+            stand_in,
+            rubric,
+            is_asked_why: false,
+        })
     }
 
     /// The same judge, with its requests in this lane.
@@ -85,6 +96,19 @@ impl Judge {
     /// The same judge, for which the model that answered is asked as `profile` says if it stands in.
     pub fn with_stand_in(self, profile: JudgeProfile) -> Judge {
         Judge { stand_in: Arc::new(profile), ..self }
+    }
+
+    /// The same judge, which writes its reasons before every verdict.
+    pub fn with_reasons(self) -> Judge {
+        Judge { is_asked_why: true, ..self }
+    }
+
+    /// When it writes its reasons.
+    pub fn feedback(&self) -> FeedbackMode {
+        match self.is_asked_why {
+            true => FeedbackMode::Always,
+            false => self.settings().feedback.unwrap_or(self.profile.feedback),
+        }
     }
 
     /// The same judge, which grades by this rubric.
@@ -212,7 +236,7 @@ impl Judge {
             max_tokens: verdict.max_tokens(feedback_tokens),
             conclusion_tokens: verdict.conclusion_tokens(feedback_tokens),
             named: verdict.named(),
-            thinking: ThinkingOptions::default(),
+            thinking: ThinkingOptions { is_on: verdict.alone.as_ref().map(|_| false), ..ThinkingOptions::default() },
             time_limit: None,
         }
     }

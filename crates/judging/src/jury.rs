@@ -54,7 +54,7 @@ impl Jury {
         self.of_each(Judge::of_unknown_authors)
     }
 
-    fn of_each(self, change: impl Fn(Judge) -> Judge) -> Jury {
+    pub(crate) fn of_each(self, change: impl Fn(Judge) -> Judge) -> Jury {
         Jury {
             first: change(self.first),
             others: self.others.into_iter().map(&change).collect(),

@@ -36,6 +36,7 @@ mod probabilities;
 mod profile;
 mod prompt;
 mod random;
+mod reasons;
 mod report;
 mod request;
 mod review;
@@ -52,8 +53,8 @@ mod task;
 mod verdict;
 
 pub use agreement::{
-    ComparedPair, Figure, FigureUnit, GradedAnswer, Measure, MeasurementLevel, PAIR_MEASURES, RatedUnit,
-    SCORE_MEASURES, ScoreDistribution, krippendorff_alpha,
+    ComparedPair, Figure, FigureUnit, GOOD, GradedAnswer, Measure, MeasurementLevel, PAIR_MEASURES, RatedUnit,
+    ReliabilityBin, SCORE_MEASURES, ScoreDistribution, krippendorff_alpha, reliability,
 };
 pub use auc::Auc;
 pub use bradley_terry::Strength;
@@ -77,8 +78,9 @@ pub use jury::{Jury, JuryRun};
 pub use likelihood::{Features, Fit, LIKELIHOOD, Likelihood, features_of};
 pub use neutralize::neutralized;
 pub use own_rubric::OwnRubric;
-pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
+pub use profile::{FeedbackMode, InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
+pub use reasons::explained;
 pub use report::{
     Conclusion, ConfigurationFigures, Contender, GRADES, OUTCOMES, PairOutcome, PairReport, PairRow, Period,
     QualityReport, Regression, ReportRow, ScaleReport, ScoreFigures, Share, counted, sample, share_with_interval,

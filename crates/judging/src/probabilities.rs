@@ -93,7 +93,7 @@ mod tests {
     fn form(kind: FormKind, labels: &[&str]) -> VerdictForm {
         let labels = Labels::new(labels.iter().map(|label| (*label).to_owned()).collect());
         let thinking = ThinkingForm { tokens: 0, end: String::new() };
-        VerdictForm { kind, place: "[RESULT]".to_owned(), reason_place: String::new(), labels, thinking }
+        VerdictForm { kind, place: "[RESULT]".to_owned(), reason_place: String::new(), labels, thinking, alone: None }
     }
 
     fn scores() -> VerdictForm {

@@ -6,6 +6,7 @@
 
 mod file;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,12 +14,26 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::form::VerdictForm;
+use crate::prompt::has_place;
 use crate::rubric::Rubric;
 
 /// The profiles that hone ships with.
 const SHIPPED: &str = include_str!("../../../config/judges.toml");
 /// The profile of a model that no other is for, which also says which keys a profile has.
 const PLAIN: &str = "plain";
+
+/// The place in a prompt that says what the judge is to write.
+const ENDING: &str = "ending";
+
+/// When a judge writes its reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeedbackMode {
+    /// Before every verdict, which then follows from them.
+    Always,
+    /// When a person asks for them. The verdict is read from the probabilities of its labels.
+    OnRequest,
+}
 
 /// How a kind of judge is asked, and in which form it answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +50,8 @@ pub struct JudgeProfile {
     pub context: usize,
     /// How long a grading may take.
     pub grade_timeout: Duration,
+    /// When it writes its reasons.
+    pub feedback: FeedbackMode,
     /// Whether the system text is a message of its own; otherwise it stands before the prompt, in one turn.
     pub(crate) system_message: bool,
     pub(crate) rubric: RubricForm,
@@ -43,6 +60,8 @@ pub struct JudgeProfile {
     pub(crate) absolute_reference_prompt: String,
     pub(crate) pairwise_system: String,
     pub(crate) pairwise_prompt: String,
+    score_ending: Ending,
+    choice_ending: Ending,
     /// The form of a score.
     pub(crate) score: VerdictForm,
     /// The form of a choice between two answers.
@@ -56,6 +75,26 @@ pub(crate) struct RubricForm {
     pub(crate) criterion: String,
     /// What a score means, with places for `score` and `meaning`.
     pub(crate) score: String,
+}
+
+/// How a prompt ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Ending {
+    /// For a judge that is to write its reasons.
+    with_reasons: String,
+    /// For one that is not.
+    alone: String,
+}
+
+impl Ending {
+    /// The prompt with the ending for a judge that writes its reasons then.
+    fn of(&self, prompt: &str, feedback: FeedbackMode) -> String {
+        let ending = match feedback {
+            FeedbackMode::Always => &self.with_reasons,
+            FeedbackMode::OnRequest => &self.alone,
+        };
+        crate::prompt::fill(prompt, &[(ENDING, ending.trim())])
+    }
 }
 
 /// A profile that cannot be used.
@@ -116,6 +155,27 @@ impl JudgeProfile {
         self.score.thinking.tokens
     }
 
+    /// The prompt of a grading.
+    pub(crate) fn absolute(&self, has_reference: bool, feedback: FeedbackMode) -> String {
+        let prompt = if has_reference { &self.absolute_reference_prompt } else { &self.absolute_prompt };
+        self.score_ending.of(prompt, feedback)
+    }
+
+    /// The prompt of a comparison.
+    pub(crate) fn pairwise(&self, feedback: FeedbackMode) -> String {
+        self.choice_ending.of(&self.pairwise_prompt, feedback)
+    }
+
+    /// The form of a score.
+    pub(crate) fn score_form(&self, feedback: FeedbackMode) -> Cow<'_, VerdictForm> {
+        of_feedback(&self.score, &[&self.absolute_prompt, &self.absolute_reference_prompt], feedback)
+    }
+
+    /// The form of a choice between two answers.
+    pub(crate) fn choice_form(&self, feedback: FeedbackMode) -> Cow<'_, VerdictForm> {
+        of_feedback(&self.choice, &[&self.pairwise_prompt], feedback)
+    }
+
     /// The same profile, whose judge thinks no longer than this; one that does not think is left as it is.
     pub fn thinking_at_most(mut self, tokens: usize) -> JudgeProfile {
         for form in [&mut self.score, &mut self.choice] {
@@ -135,6 +195,16 @@ impl JudgeProfile {
         };
         let lines: Vec<String> = labels.names().iter().enumerate().map(line).collect();
         (criterion, lines.join("\n"))
+    }
+}
+
+/// The form of a verdict that is asked for with these prompts, some of which may say that it is to be a label alone.
+fn of_feedback<'a>(form: &'a VerdictForm, prompts: &[&str], feedback: FeedbackMode) -> Cow<'a, VerdictForm> {
+    match feedback {
+        FeedbackMode::Always => Cow::Borrowed(form),
+        FeedbackMode::OnRequest => {
+            Cow::Owned(form.without_reasons(prompts.iter().all(|prompt| has_place(prompt, ENDING))))
+        }
     }
 }
 

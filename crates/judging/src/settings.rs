@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::profile::JudgeProfile;
+use crate::profile::{FeedbackMode, JudgeProfile};
 use crate::prompt::has_place;
 
 /// The settings that hone ships with.
@@ -49,6 +49,8 @@ pub struct JudgeSettings {
     pub likelihood_model: String,
     /// How often an answer is graded; the most frequent score wins.
     pub samples: usize,
+    /// When the judge writes its reasons; `None` as its profile says.
+    pub feedback: Option<FeedbackMode>,
     /// The most tokens of feedback before the verdict.
     pub feedback_tokens: usize,
     /// Two answers are a tie if the log-odds between them, in nats, are smaller than this.
@@ -190,6 +192,7 @@ struct JudgeFile {
     least_auc: f64,
     likelihood_model: String,
     samples: i64,
+    feedback: String,
     feedback_tokens: i64,
     tie_margin: f64,
     calibrated: bool,
@@ -227,6 +230,7 @@ impl TryFrom<JudgeFile> for JudgeSettings {
                     value: file.samples.to_string(),
                     expected: "1 to 64",
                 })?,
+            feedback: feedback(&file.feedback)?,
             feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
             tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
             calibrated: file.calibrated,
@@ -251,6 +255,20 @@ fn check(
 fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidJudgeSettings> {
     let invalid = || InvalidJudgeSettings::Value { key, value: value.to_string(), expected };
     usize::try_from(value).ok().filter(|tokens| *tokens >= least).ok_or_else(invalid)
+}
+
+fn feedback(mode: &str) -> Result<Option<FeedbackMode>, InvalidJudgeSettings> {
+    let value = |value: &str| InvalidJudgeSettings::Value {
+        key: "feedback",
+        value: value.to_owned(),
+        expected: "always, on_request, or empty for what the profile says",
+    };
+    match mode {
+        "" => Ok(None),
+        "always" => Ok(Some(FeedbackMode::Always)),
+        "on_request" => Ok(Some(FeedbackMode::OnRequest)),
+        other => Err(value(other)),
+    }
 }
 
 fn named(key: &'static str, name: String) -> Result<String, InvalidJudgeSettings> {
@@ -355,7 +373,7 @@ mod tests {
             "kind",
             "unknown field `tone`, expected one of `model`, `models`, `disagreement`, `stronger`, `profile`, `temperature`, \
             `context`, `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, \
-            `feedback_tokens`, `tie_margin`, `calibrated`, `leave_out_suspicious`, `fence`",
+            `feedback`, `feedback_tokens`, `tie_margin`, `calibrated`, `leave_out_suspicious`, `fence`",
         );
     }
 

@@ -159,9 +159,15 @@ impl Grade {
         self.score.is_some() || self.probability.is_some()
     }
 
+    /// Whether it is a score that its judge has written no reasons for.
+    pub fn lacks_reasons(&self) -> bool {
+        let says_nothing = |grade: &Grade| grade.feedback.is_empty();
+        self.score.is_some() && says_nothing(self) && self.jury.iter().all(|juror| says_nothing(&juror.verdict))
+    }
+
     /// How much it leaves unsaid: of two grades of an answer, the one with less of it is shown.
-    pub fn lack(&self) -> (bool, bool) {
-        (self.score.is_none(), self.probability.is_none())
+    pub fn lack(&self) -> (bool, bool, bool) {
+        (self.score.is_none(), self.probability.is_none(), self.lacks_reasons())
     }
 
     /// Where it lies on the scale from 1 to 5, for figures about judges: the expected score, or else the score, or else the

@@ -1,5 +1,6 @@
 // The badge of a grade, with a tooltip that hovering, the keyboard and touching reach.
 
+import { call } from "./api.js";
 import { element } from "./elements.js";
 
 let count = 0;
@@ -20,7 +21,10 @@ export function badge(grade) {
   box.addEventListener("pointerenter", () => place(button, tip, box));
   button.addEventListener("focus", () => place(button, tip, box));
   // Not every browser focuses a button that is touched.
-  button.addEventListener("click", () => box.classList.toggle("open"));
+  button.addEventListener("click", () => {
+    box.classList.toggle("open");
+    if (lacksReasons(grade)) askForReasons(grade, tip).then(() => place(button, tip, box));
+  });
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     box.classList.remove("open");
@@ -28,6 +32,28 @@ export function badge(grade) {
   });
   button.addEventListener("blur", () => box.classList.remove("open"));
   return box;
+}
+
+/** Whether the judge has given a score without any reasons, which it can be asked for. */
+function lacksReasons(grade) {
+  const isSilent = (each) => !each.feedback;
+  return Boolean(grade.query_id) && grade.score !== null && isSilent(grade) && (grade.jury ?? []).every(isSilent);
+}
+
+/** Has the judge write its reasons, once, and shows them. */
+async function askForReasons(grade, tip) {
+  if (tip.ariaBusy === "true") return;
+  tip.ariaBusy = "true";
+  const told = element("span", { role: "status", text: "The judge writes its reasons…" });
+  tip.prepend(told);
+  try {
+    Object.assign(grade, await call(`/hone/v1/critique/${grade.query_id}/reasons`, { method: "POST" }));
+    tip.replaceChildren(...explanation(grade));
+  } catch (error) {
+    told.textContent = error.message;
+  } finally {
+    tip.ariaBusy = "false";
+  }
 }
 
 /** Shows the tip under the badge where there is no room above it. */
@@ -48,6 +74,7 @@ function explanation(grade) {
   const lines = [element("span", { class: "facts", text: facts.filter(Boolean).join(" · ") })];
   if (grade.warning) lines.unshift(element("span", { class: "warning", text: grade.warning }));
   if (grade.feedback) lines.unshift(element("span", { text: grade.feedback }));
+  if (lacksReasons(grade)) lines.push(element("span", { class: "facts", text: "Click for the reasons." }));
   for (const juror of grade.jury ?? []) {
     lines.push(element("span", { text: `${juror.name}: ${juror.score ?? "no vote"} ${juror.feedback}` }));
   }

@@ -41,6 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(critic::show))
         .routes(routes!(critic::review))
         .routes(routes!(critique::show))
+        .routes(routes!(critique::explain))
         .routes(routes!(events::follow))
         .routes(routes!(critique::rate))
         .routes(routes!(judging::grade))

@@ -26,6 +26,7 @@ pub fn settings(settings: &JudgeSettings, profile: &JudgeProfile, rubric: &Rubri
         settings.temperature,
         settings.samples,
         settings.context,
+        settings.feedback,
         settings.feedback_tokens,
         settings.tie_margin,
         settings.leave_out_suspicious,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hone_judging::{Fallback, GradeTask, Judge, Jury, Review, ReviewTask, Standings};
+use hone_judging::{Fallback, GradeTask, Judge, Jury, Review, ReviewTask, Standings, explained};
 use hone_protocol::{Generate, Grade, Judging, Lane};
 
 use super::cache::{CachedTask, VerdictCache};
@@ -69,11 +69,11 @@ impl Lender {
         self.verdict(task, |jury| jury.first().judge(task.clone(), "")).unwrap_or_else(Review::failed)
     }
 
-    /// A grade for an answer of the configured model.
+    /// A grade for an answer of the configured model, with reasons: whoever works on learns from them.
     pub(super) fn grade(&self, task: &GradeTask) -> Grade {
         let author = self.app.config.engine.model.as_str();
         let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
-        self.verdict(task, |jury| jury.judge(task.clone(), author)).unwrap_or_else(failed)
+        self.verdict(task, |jury| graded_with_reasons(jury, task, author)).unwrap_or_else(failed)
     }
 
     /// The verdict of an earlier run, or a new one.
@@ -106,6 +106,16 @@ impl Lender {
         }
         Ok(Opened { jury, cache })
     }
+}
+
+/// A grade with reasons, which are asked for if it comes without.
+fn graded_with_reasons(jury: &Jury, task: &GradeTask, author: &str) -> Grade {
+    let grade = jury.judge(task.clone(), author);
+    if !grade.lacks_reasons() {
+        return grade;
+    }
+    let written = jury.clone().with_reasons().judge(task.clone(), author);
+    explained(grade.clone(), &written).unwrap_or(grade)
 }
 
 /// The judge of answers, or the first of the jury, unless another model is named.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use hone_judging::Jury;
-use hone_protocol::{Generate, OwnerId};
+use hone_protocol::{Generate, Grade, GradedAnswer, OwnerId};
 
 use super::driver::Driver;
 use super::task::BatchTask;
-use super::{JudgeSession, judged_alone};
+use super::{JudgeSession, judged_alone, reasons};
 use crate::app::App;
 use crate::interrupt::Interrupt;
 use crate::progress::Silent;
@@ -64,5 +64,29 @@ impl ServedJudges {
             }
         };
         verdict.map_err(|error| format!("{error:#}"))
+    }
+
+    /// The grade of an owner's answer, which the model `answered_by` gave, with the reasons that the judge writes for it now;
+    /// `None` if something comes from `withdrawn` first.
+    ///
+    /// # Errors
+    /// When the judge writes none, or is not the one that graded.
+    pub fn reasons(
+        &self,
+        graded: &GradedAnswer,
+        answered_by: &str,
+        owner: Option<OwnerId>,
+        withdrawn: Receiver<()>,
+    ) -> Result<Option<Grade>, String> {
+        if !withdrawn.is_empty() {
+            return Ok(None);
+        }
+        let jury = match &self.source {
+            Source::Configured { app, generator } => app.jury(Arc::clone(generator)),
+            Source::Given(jury) => Ok(jury.clone()),
+        };
+        let interrupt = Interrupt::from_channel(withdrawn);
+        jury.and_then(|jury| reasons(&jury.of_owner(owner), graded, answered_by, &interrupt, &Silent))
+            .map_err(|error| format!("{error:#}"))
     }
 }

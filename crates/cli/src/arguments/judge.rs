@@ -92,6 +92,9 @@ pub(crate) struct JudgeEvalArguments {
     /// Print the figures as CSV
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
+    /// Also draw a reliability diagram into this file, as SVG: how often answers are good that get such a score
+    #[arg(long, value_name = "FILE")]
+    pub(crate) diagram: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

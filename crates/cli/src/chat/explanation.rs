@@ -6,7 +6,8 @@ use hone_agents::{Exchange, RespondentReply};
 use hone_app::Stack;
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
-    GenerateError, Grade, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Subject,
+    GenerateError, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Response,
+    Subject,
 };
 
 use crate::badge;
@@ -18,6 +19,17 @@ pub(crate) struct Explanation {
     pub(crate) rows: Vec<Vec<String>>,
     /// The judge's feedback.
     pub(crate) feedback: Option<String>,
+    /// The answer, if its judge can be asked for the reasons of a score that it gave without any.
+    pub(crate) unexplained: Option<Unexplained>,
+}
+
+/// An answer with a score without reasons.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Unexplained {
+    /// The answer and its grade.
+    pub(crate) graded: GradedAnswer,
+    /// The model that answered.
+    pub(crate) model: String,
 }
 
 /// Why an answer got its grade, what was recalled for it, and how it compared. `exchange` is what this chat has heard
@@ -51,8 +63,19 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
         let (mark, score) = scored(recalled.score, &judging_of(&recalled));
         rows.add("recalled", format!("{:.2} {mark} {score} {}", recalled.similarity, recalled.query));
     }
-    let feedback = grade.map(|grade| grade.feedback).filter(|feedback| !feedback.is_empty());
-    Ok(Explanation { rows: rows.0, feedback })
+    let feedback = grade.as_ref().map(|grade| grade.feedback.clone()).filter(|feedback| !feedback.is_empty());
+    let grade = grade.filter(|grade| grade.lacks_reasons() && stack.jury().is_some());
+    let unexplained = grade.and_then(|grade| unexplained(grade, heard(RespondentId::A), a));
+    Ok(Explanation { rows: rows.0, feedback, unexplained })
+}
+
+fn unexplained(grade: Grade, heard: Option<&RespondentReply>, remembered: Option<Engram>) -> Option<Unexplained> {
+    let heard = heard
+        .and_then(|reply| reply.response.clone())
+        .map(|Response { query, answer, model, .. }| (query, answer, model));
+    let remembered = remembered.map(|Engram { query, answer, model, .. }| (query, answer, model));
+    let (query, answer, model) = remembered.or(heard)?;
+    Some(Unexplained { graded: GradedAnswer { query, answer, grade }, model })
 }
 
 /// The engrams of both answers to a question, as far as they exist.
@@ -234,9 +257,7 @@ impl Rows {
 mod tests {
     use hone_agents::{Load, MemoryParts, TeamParts};
     use hone_memory::MemoryOptions;
-    use hone_protocol::{
-        ComparedAnswer, Comparison, Envelope, GradedAnswer, JudgingMethod, Recall, RecallMode, Response, SessionId,
-    };
+    use hone_protocol::{ComparedAnswer, Comparison, Envelope, JudgingMethod, Recall, RecallMode, SessionId};
     use tempfile::TempDir;
 
     use super::*;

@@ -9,8 +9,9 @@ use anyhow::Context;
 use hone_agents::Asker;
 use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
+use hone_app::judging::reasons;
 use hone_app::tools::Tools;
-use hone_app::{Interrupt, Stack};
+use hone_app::{Interrupt, Silent, Stack};
 use hone_memory::Update;
 use hone_protocol::{QueryId, Rating};
 use time::OffsetDateTime;
@@ -20,6 +21,7 @@ pub(crate) use self::telling::{tell_prompt_tokens, tell_resumed};
 use super::announcements::Announcements;
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
+use super::explanation::Unexplained;
 use super::fetching::Fetching;
 use super::input::{self, Input};
 use super::screen::Screen;
@@ -208,7 +210,28 @@ impl Shell<'_> {
         let mut rows = vec![vec!["answer".to_owned(), format!("[{number}] {}", attachments::label(question))]];
         rows.extend(explanation.rows);
         screen.say_rows(&rows)?;
-        explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
+        let feedback = match (explanation.feedback, explanation.unexplained) {
+            (None, Some(unexplained)) => self.reasons(id, &unexplained, screen)?,
+            (feedback, _) => feedback,
+        };
+        feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
+    }
+
+    /// The reasons that the judge writes now for a score that it gave without any; `None` if Ctrl-C comes first.
+    fn reasons(
+        &self,
+        id: QueryId,
+        unexplained: &Unexplained,
+        screen: &mut dyn Screen,
+    ) -> anyhow::Result<Option<String>> {
+        let jury = self.stack.jury().context("no judge is asked (--grade)")?;
+        screen.note("the judge writes its reasons (Ctrl-C stops it)");
+        let Unexplained { graded, model } = unexplained;
+        let Some(grade) = reasons(jury, graded, model, self.interrupt, &Silent)? else { return Ok(None) };
+        if let Some(store) = self.stack.store() {
+            store.update_score(id, &grade)?;
+        }
+        Ok(Some(grade.feedback))
     }
 
     /// Forgets what was recalled for the last answer.

@@ -75,9 +75,14 @@ fn grade_one(
     arguments: &GradeArguments,
     task: GradeTask,
 ) -> anyhow::Result<Outcome> {
-    let Some(grade) = session.judge_one(task, &Spinner::new(app.output, "judging"))? else {
-        return Ok(Outcome::Interrupted);
+    let grade = session.judge_one(task.clone(), &Spinner::new(app.output, "judging"))?;
+    let grade = match grade {
+        Some(grade) if arguments.why && grade.lacks_reasons() => {
+            session.with_reasons(task, grade, &Spinner::new(app.output, "writing reasons"))?
+        }
+        grade => grade,
     };
+    let Some(grade) = grade else { return Ok(Outcome::Interrupted) };
     if arguments.json.json {
         app.output.print_json(&grade)?;
     } else {

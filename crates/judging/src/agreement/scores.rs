@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::correlation::{kendall, pearson, spearman};
 use super::measure::{FigureUnit, Measure, OfQuestion};
-use super::{Statistic, mean};
+use super::{Statistic, mean, reliability};
 use crate::examination::median;
 
 /// A judge that gives this share of its grades one score is said to nearly always give it.
@@ -41,7 +41,7 @@ impl OfQuestion for GradedAnswer {
 }
 
 /// What is measured of grades.
-pub const SCORE_MEASURES: [Measure<GradedAnswer>; 9] = [
+pub const SCORE_MEASURES: [Measure<GradedAnswer>; 12] = [
     row("pearson", "Pearson", FigureUnit::Coefficient, |answers| pearson(&scores(answers), &references(answers))),
     row("spearman", "Spearman", FigureUnit::Coefficient, |answers| spearman(&scores(answers), &references(answers))),
     row("kendall", "Kendall's tau-b", FigureUnit::Coefficient, |answers| {
@@ -64,6 +64,9 @@ pub const SCORE_MEASURES: [Measure<GradedAnswer>; 9] = [
         refuse_other_scale(answers)?;
         Ok(mean(answers.iter().map(|answer| answer.deviation())))
     }),
+    row("auc", "AUC, good answers", FigureUnit::Coefficient, reliability::auc),
+    row("brier", "Brier score", FigureUnit::Coefficient, reliability::brier),
+    row("calibration_error", "calibration error", FigureUnit::Coefficient, reliability::calibration_error),
     row("length_bias", "length bias", FigureUnit::Coefficient, length_bias),
     row("seconds_per_grade", "seconds per grade", FigureUnit::Seconds, |answers| {
         Ok(median(&answers.iter().map(|answer| answer.seconds).collect::<Vec<_>>()))
@@ -88,7 +91,7 @@ fn references(answers: &[&GradedAnswer]) -> Vec<f64> {
 }
 
 /// Scores of different scales correlate, but do not agree or differ.
-fn refuse_other_scale(answers: &[&GradedAnswer]) -> Result<(), &'static str> {
+pub(super) fn refuse_other_scale(answers: &[&GradedAnswer]) -> Result<(), &'static str> {
     let is_on_scale = |answer: &&GradedAnswer| (1.0..=5.0).contains(&answer.reference);
     if answers.iter().all(is_on_scale) { Ok(()) } else { Err(OTHER_SCALE) }
 }

@@ -19,6 +19,11 @@ pub(super) fn key(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
+/// What stands before the label in an object that holds nothing else.
+pub(super) fn before(label_path: &str) -> String {
+    label_path.split('.').map(|key| format!("{{\"{key}\": ")).collect()
+}
+
 /// Matches the object. A label that is a JSON value by itself may stand in quotation marks or not.
 pub(super) fn object(reason_path: &str, label_path: &str, labels: &Labels, layout: &Layout) -> String {
     let (reasons, quoted, bare) = match layout {

@@ -38,6 +38,12 @@ impl Labels {
         1.0 + 4.0 * label as f64 / last as f64
     }
 
+    /// The label whose score is nearest to this one.
+    pub(crate) fn nearest(&self, score: f64) -> usize {
+        let distance = |label: &usize| (self.score(*label) - score).abs();
+        (0..self.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or_default()
+    }
+
     /// Matches one of them.
     pub(crate) fn regex(&self) -> String {
         let letters: Vec<char> = self.0.iter().filter_map(|label| only_letter(label)).collect();

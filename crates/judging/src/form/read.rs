@@ -30,6 +30,7 @@ impl VerdictForm {
         let missing = || self.expected();
         let text = self.without_thoughts(text).ok_or_else(missing)?;
         let found = match self.kind {
+            _ if self.alone.is_some() => self.only_label(text),
             FormKind::Marker if self.place == RESULT => self.result(text),
             FormKind::Marker => self.after_marker(text),
             FormKind::Tag => self.tagged(text),
@@ -61,6 +62,11 @@ impl VerdictForm {
             return winner(text);
         }
         None
+    }
+
+    fn only_label<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let label = text.trim().strip_prefix(self.alone.as_deref()?)?.trim_matches([' ', '"']);
+        Some((self.labels.index_of(label)?, "".into()))
     }
 
     fn after_marker<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {

@@ -57,10 +57,15 @@ fn forms() -> Vec<(VerdictForm, usize)> {
                 let thinking = ThinkingForm { tokens, end: "</think>".to_owned() };
                 let (place, reason_place) = (place.to_owned(), reason_place.to_owned());
                 let labels = Labels::new(names.clone());
-                forms.push((VerdictForm { kind, place, reason_place, labels, thinking }, N_OUTPUTS / 8));
+                forms.push((VerdictForm { kind, place, reason_place, labels, thinking, alone: None }, N_OUTPUTS / 8));
             }
         }
     }
+    let alone = |(form, _): &(VerdictForm, usize)| {
+        [false, true].map(|is_asked| (form.without_reasons(is_asked), N_OUTPUTS / 8))
+    };
+    let alone: Vec<_> = forms.iter().flat_map(alone).collect();
+    forms.extend(alone);
     forms
 }
 
@@ -199,6 +204,7 @@ fn label_in(form: &VerdictForm, text: &str) -> usize {
         found.max_by_key(|(_, name)| name.len()).unwrap().0
     };
     match form.kind {
+        _ if form.alone.is_some() => label_ends(verdict.to_owned()),
         FormKind::Marker => label_ends(verdict.to_owned()),
         FormKind::Tag => label_ends(bare(verdict.strip_suffix(&closing(&form.place)).unwrap())),
         FormKind::Json => label_ends(bare(verdict)),
@@ -245,6 +251,7 @@ fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
     let place = regex::escape(form.place.rsplit('.').next().unwrap());
     let end = r#"[\s.!"'”’»。*_`)\]\u{200b}]*(?:(?:</s>|<\|im_end\|>)[\s.!"'*_`\u{200b}]*)*$"#;
     let verdict = match form.kind {
+        _ if let Some(before) = &form.alone => format!(r#"^\s*{}[ "]*{name}[ "]*\s*$"#, regex::escape(before)),
         FormKind::Marker if form.place == RESULT && form.labels.are(&["A", "B"]) => {
             // Winners are also named by sentences, which `verdict` has tests of.
             format!(r"(?s)\b{name}\b")

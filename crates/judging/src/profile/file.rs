@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Table;
 
-use super::{InvalidProfile, JudgeProfile, JudgeProfiles, PLAIN, RubricForm};
+use super::{Ending, FeedbackMode, InvalidProfile, JudgeProfile, JudgeProfiles, PLAIN, RubricForm};
 use crate::form::{FormKind, Labels, ThinkingForm, VerdictForm};
 use crate::prompt::has_place;
 
@@ -70,6 +70,7 @@ struct ProfileFile {
     temperature: f64,
     context: i64,
     grade_timeout: f64,
+    feedback: FeedbackMode,
     system_message: bool,
     thinking_tokens: i64,
     thinking_end: String,
@@ -79,10 +80,14 @@ struct ProfileFile {
     score_form: FormKind,
     score_place: String,
     score_reasons: String,
+    score_ending: String,
+    score_ending_alone: String,
     choices: Vec<String>,
     choice_form: FormKind,
     choice_place: String,
     choice_reasons: String,
+    choice_ending: String,
+    choice_ending_alone: String,
     absolute_system: String,
     absolute_prompt: String,
     absolute_reference_prompt: String,
@@ -109,6 +114,7 @@ impl ProfileFile {
             temperature,
             context,
             grade_timeout,
+            feedback: self.feedback,
             system_message: self.system_message,
             rubric: RubricForm { criterion: self.rubric_criterion, score: self.rubric_score },
             absolute_system: self.absolute_system,
@@ -116,6 +122,8 @@ impl ProfileFile {
             absolute_reference_prompt: self.absolute_reference_prompt,
             pairwise_system: self.pairwise_system,
             pairwise_prompt: self.pairwise_prompt,
+            score_ending: Ending { with_reasons: self.score_ending, alone: self.score_ending_alone },
+            choice_ending: Ending { with_reasons: self.choice_ending, alone: self.choice_ending_alone },
             score: score.check(labels("scores", self.scores)?, thinking.clone())?,
             choice: choice.check(pair(labels("choices", self.choices)?)?, thinking)?,
         })
@@ -193,6 +201,7 @@ impl FormKeys {
             reason_place: if matches!(kind, FormKind::Tag | FormKind::Json) { reasons } else { String::new() },
             labels,
             thinking,
+            alone: None,
         })
     }
 

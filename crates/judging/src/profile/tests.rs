@@ -88,12 +88,13 @@ fn a_wrong_profile_is_named_with_its_key() {
     assert!(with("[a]\nabsolute_system = '{rubric}'\nabsolute_prompt = '{query} {answer}'").is_ok());
 }
 
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 28] = [
     "about",
     "models",
     "temperature",
     "context",
     "grade_timeout",
+    "feedback",
     "system_message",
     "thinking_tokens",
     "thinking_end",
@@ -103,10 +104,14 @@ const KEYS: [&str; 23] = [
     "score_form",
     "score_place",
     "score_reasons",
+    "score_ending",
+    "score_ending_alone",
     "choices",
     "choice_form",
     "choice_place",
     "choice_reasons",
+    "choice_ending",
+    "choice_ending_alone",
     "absolute_system",
     "absolute_prompt",
     "absolute_reference_prompt",

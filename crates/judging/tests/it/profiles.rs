@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{ANSWERER, row};
 use hone_judging::scripted::{judge_of, profile};
-use hone_judging::{CompareTask, GradeTask, JudgeProfile, JudgeProfiles, JudgeSettings};
+use hone_judging::{CompareTask, FeedbackMode, GradeTask, JudgeProfile, JudgeProfiles, JudgeSettings};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, GenerateRequest, Grade, Message, Prompt, RespondentId, Role};
 
@@ -12,9 +12,15 @@ fn shipped() -> Vec<JudgeProfile> {
     JudgeProfiles::shipped().iter().cloned().collect()
 }
 
-/// The shipped settings as they are for this profile.
+/// The shipped settings as they are for this profile, for a judge that writes its reasons.
 fn settings(profile: &JudgeProfile) -> JudgeSettings {
-    JudgeSettings::shipped().for_profile(profile, |_| false)
+    JudgeSettings { feedback: Some(FeedbackMode::Always), ..on_request(profile) }
+}
+
+/// The same for one that writes none.
+fn on_request(profile: &JudgeProfile) -> JudgeSettings {
+    let settings = JudgeSettings::shipped().for_profile(profile, |_| false);
+    JudgeSettings { feedback: Some(FeedbackMode::OnRequest), ..settings }
 }
 
 fn grade_task(answer: &str) -> GradeTask {
@@ -200,4 +206,94 @@ fn scores_of_any_scale_are_shown_as_1_to_5_and_kept_as_they_are() {
     check_scale(&["1", "2", "3"], "2", 3, 3.0);
     check_scale(&["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"], "8", 4, 3.0);
     check_scale(&["bad", "poor", "fair", "good"], "good", 5, 3.0);
+}
+
+/// What a judge of each profile writes where it writes no reasons, before the label.
+fn before_label(profile: &str) -> &'static str {
+    match profile {
+        "mr3" => "{\"score\": \"",
+        "selene" => "**Result:**",
+        "flow_judge" => "<score>",
+        "plain" => "",
+        _ => "[RESULT]",
+    }
+}
+
+#[test]
+fn without_reasons_the_score_is_the_nearest_to_the_mean_of_the_probabilities() {
+    for profile in shipped() {
+        let name = profile.name.clone();
+        let before = before_label(&name);
+        // 3 is likeliest, and 4 the nearest to the mean of 3.6.
+        let probabilities = [("1", 0.0), ("2", 0.0), ("3", 0.5), ("4", 0.4), ("5", 0.1)];
+        let logprobs = vec![row("x", &[]), row("3", &probabilities)];
+        let script = Script { logprobs, ..Script::saying(&[before, "3"]) };
+        let model = Arc::new(Scripted::always(script));
+        let settings = JudgeSettings { samples: 5, temperature: 1.0, ..on_request(&profile) };
+        let grade = judge_of(profile, model.clone(), settings).judge(grade_task("At 100 °C."), ANSWERER);
+        assert_eq!(
+            (grade.score, grade.raw_score.as_deref(), grade.feedback.as_str()),
+            (Some(4), Some("4"), ""),
+            "{name}: {grade:?}"
+        );
+        assert!((grade.expected_score.unwrap() - 3.6).abs() < 1e-5 && grade.lacks_reasons(), "{name}: {grade:?}");
+        let requests = model.requests();
+        let [request] = requests.as_slice() else { panic!("{name} asks {} times", requests.len()) };
+        assert_eq!(request.thinking.is_on, Some(false), "{name}: its thoughts are no place for a verdict");
+        assert!(request.max_tokens.unwrap() < 40, "{name}: {:?}", request.max_tokens);
+        let Some(Constraint::Regex(regex)) = &request.constraint else { panic!("{name}: {:?}", request.constraint) };
+        let form = regex::Regex::new(&format!("^(?:{regex})$")).unwrap();
+        assert!(form.is_match(&format!("{before}4")) && !form.is_match(&format!("{before}x")), "{name}: {regex}");
+    }
+}
+
+#[test]
+fn without_reasons_a_choice_is_made_in_both_orders() {
+    for profile in shipped() {
+        let name = profile.name.clone();
+        let before = if name == "prometheus_letter_first" { "" } else { before_label(&name) };
+        let model = Arc::new(Scripted::new(move |request| {
+            let is_water_first = user_turn(request).find("Water.").unwrap() < user_turn(request).find("Iron.").unwrap();
+            let spelled = if before.contains("score\"") { [" A", " B"] } else { ["A", "B"] };
+            let chosen = spelled[usize::from(!is_water_first)];
+            let odds = if is_water_first { [0.8, 0.1] } else { [0.1, 0.2] };
+            let probabilities: Vec<(&str, f32)> = spelled.into_iter().zip(odds).collect();
+            let pieces = if before.contains("score\"") { [before, "Assistant", chosen] } else { ["", before, chosen] };
+            let logprobs = vec![row("x", &[]), row("x", &[]), row(chosen, &probabilities)];
+            Script { logprobs, ..Script::saying(&pieces) }
+        }));
+        let preference = judge_of(profile.clone(), model, on_request(&profile)).judge(compare_task(), ANSWERER);
+        assert_eq!((preference.winner, preference.consistent), (Some(RespondentId::A), true), "{name}: {preference:?}");
+        assert!((preference.log_odds - 4f64.ln()).abs() < 1e-5, "{name}: {preference:?}");
+        assert_eq!((preference.reason.as_str(), preference.judging.failure), ("", None), "{name}");
+    }
+}
+
+#[test]
+fn reasons_are_written_from_what_was_read_for_the_score() {
+    let profile = profile("plain");
+    assert_eq!(profile.feedback, FeedbackMode::OnRequest);
+    let model = Arc::new(Scripted::always(Script::saying(&["Hm. [RESULT] 4"])));
+    let judge = judge_of(profile.clone(), model.clone(), JudgeSettings::shipped().for_profile(&profile, |_| false));
+    let alone = judge.judge(grade_task("100 °C"), ANSWERER);
+    assert_eq!(
+        alone.judging.failure.as_deref(),
+        Some("the judge wrote no verdict: expected one of 1, 2, 3, 4, 5 alone")
+    );
+    let written = judge.with_reasons().judge(grade_task("100 °C"), ANSWERER);
+    assert_eq!((written.score, written.feedback.as_str()), (Some(4), "Hm."));
+    let requests = model.requests();
+    let turns = [user_turn(&requests[0]), user_turn(&requests[1])];
+    let n_shared = turns[0].bytes().zip(turns[1].bytes()).take_while(|(a, b)| a == b).count();
+    let [alone, written] = turns.map(|turn| &turn[n_shared..]);
+    assert!(turns[0][..n_shared].ends_with("Judge by the rubric alone. "), "{}", turns[0]);
+    assert_eq!(alone, "Answer with the score alone, a single number from 1 to 5.");
+    assert!(written.starts_with("First say in a few sentences"), "{written}");
+}
+
+#[test]
+fn prometheus_writes_its_reasons_unless_it_is_told_not_to() {
+    let profile = profile("prometheus");
+    let settings = JudgeSettings::shipped().for_profile(&profile, |_| false);
+    assert_eq!((settings.feedback, profile.feedback), (None, FeedbackMode::Always));
 }

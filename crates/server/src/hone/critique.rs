@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use hone_agents::{Exchange, RespondentReply};
 use hone_memory::{Engram, MemoryError, MemoryStore};
 use hone_protocol::{
-    Envelope, Feedback, Grade, Judging, Payload, Preference, Prospect, QueryId, Rating, RespondentId, Response,
-    SamplingOptions, SessionId,
+    Envelope, Feedback, Grade, GradedAnswer, Judging, Payload, Preference, Prospect, QueryId, Rating, RespondentId,
+    Response, SamplingOptions, SessionId,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::badge::{badge, judge_name};
 use super::blocking;
+use super::judging::Bench;
 use super::shapes::{HoneCritique, HoneRated, HoneRating};
 use crate::Shared;
 use crate::clients::Client;
@@ -44,6 +45,7 @@ pub(super) struct Wait {
 /// What is known about the judging of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
+    answer: Option<KnownAnswer>,
     grade: Option<Grade>,
     rating: Option<Rating>,
     other: Option<OtherAnswer>,
@@ -56,6 +58,14 @@ pub(super) struct Judged {
     is_due: bool,
     /// Whether the comparison with the other answer may still come.
     is_comparison_due: bool,
+}
+
+/// An answer whose judge can be asked for its reasons.
+#[derive(Clone, Debug)]
+struct KnownAnswer {
+    query: String,
+    answer: String,
+    model: String,
 }
 
 /// The other respondent's answer to the same question.
@@ -119,6 +129,36 @@ async fn wait_for_grade(shared: &Arc<Shared>, client: Client, id: QueryId) -> Re
     }
 }
 
+/// The same with the judge's reasons, which it writes now if it has not written any: where `judge.feedback` is `on_request`.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/critique/{query_id}/reasons",
+    tag = "hone",
+    params(("query_id" = String, Path)),
+    responses((status = OK, body = HoneCritique), (status = NOT_FOUND), (status = BAD_REQUEST))
+)]
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let id = query_id(&id)?;
+    let mut judged = look_up(&shared, client, id).await?;
+    if !judged.is_known {
+        return Err(unknown(id));
+    }
+    if let Some((graded, model)) = judged.unexplained() {
+        shared.check_serving()?;
+        let grade = Bench::of(&shared).reasons(graded, model, client.owner()).await?;
+        if let Some(memory) = &shared.parts.memory {
+            let (store, grade) = (memory.store.clone(), grade.clone());
+            blocking(move || store.update_score(id, &grade).map(drop)).await?;
+        }
+        judged.grade = Some(grade);
+    }
+    Ok(Json(judged.to_json(id)))
+}
+
 fn is_about(envelope: &Envelope, id: QueryId) -> bool {
     [envelope.query_id, envelope.correlation_id].contains(&Some(id))
         && matches!(envelope.payload, Payload::CritiqueResult(_) | Payload::PairwiseResult(_))
@@ -145,7 +185,12 @@ impl Judged {
         let reply = exchange.reply(RespondentId::A);
         let other = exchange.reply(RespondentId::B);
         let is_known = *reply != RespondentReply::default() || exchange.rating().is_some();
+        let answer = |response: &Response| {
+            let Response { query, answer, model, .. } = response.clone();
+            KnownAnswer { query, answer, model }
+        };
         Judged {
+            answer: reply.response.as_ref().map(answer),
             grade: reply.grade.clone(),
             rating: exchange.rating(),
             other: OtherAnswer::heard(other),
@@ -168,7 +213,9 @@ impl Judged {
             Some(compared) => store.get(compared.with)?.filter(of_client),
             None => None,
         };
+        let Engram { query, answer, model, .. } = engram.clone();
         Ok(Judged {
+            answer: Some(KnownAnswer { query, answer, model }),
             is_known: true,
             is_due: engram.due.as_ref().is_some_and(|due| due.grade),
             comparison: engram.compared.as_ref().map(|compared| {
@@ -186,6 +233,7 @@ impl Judged {
     fn or(self, other: Judged) -> Judged {
         let grade = [self.grade, other.grade].into_iter().flatten().min_by_key(Grade::lack);
         Judged {
+            answer: other.answer.or(self.answer),
             grade,
             rating: other.rating.or(self.rating),
             other: other.other.or(self.other),
@@ -195,6 +243,13 @@ impl Judged {
             is_due: self.is_due || other.is_due,
             is_comparison_due: self.is_comparison_due || other.is_comparison_due,
         }
+    }
+
+    /// The answer, its grade and the model that answered, if the judge has written no reasons for the grade.
+    fn unexplained(&self) -> Option<(GradedAnswer, String)> {
+        let grade = self.grade.clone().filter(Grade::lacks_reasons)?;
+        let KnownAnswer { query, answer, model } = self.answer.clone()?;
+        Some((GradedAnswer { query, answer, grade }, model))
     }
 
     /// Whether a client should ask again.

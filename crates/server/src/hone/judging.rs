@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hone_app::judging::ServedJudges;
 use hone_judging::{CompareTask, GradeTask};
-use hone_protocol::{OwnerId, Preference};
+use hone_protocol::{Grade, GradedAnswer, OwnerId, Preference};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -112,6 +112,16 @@ impl Bench {
         let task = CompareTask { query, answer_a: a, answer_b: b };
         let preference = self.judged(move |judges, withdrawn| judges.judge(task, owner, withdrawn)).await?;
         Ok(preference_json(&preference))
+    }
+
+    /// A client's answer with the reasons that the judge writes for its grade now.
+    pub(super) async fn reasons(
+        &self,
+        graded: GradedAnswer,
+        answered_by: String,
+        owner: Option<OwnerId>,
+    ) -> Result<Grade, ApiError> {
+        self.judged(move |judges, withdrawn| judges.reasons(&graded, &answered_by, owner, withdrawn)).await
     }
 
     /// Judges on a thread that a judge may hold up. It takes a place among the questions in progress, and ends when

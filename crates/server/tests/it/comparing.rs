@@ -30,7 +30,7 @@ fn is_second(request: &GenerateRequest) -> bool {
 
 fn stage() -> Stage {
     let judge = Some(Scripted::new(polite_judge));
-    Stage::planned(settings(), Plan { judge, remembers: true }, respond)
+    Stage::planned(settings(), Plan { judge, remembers: true, ..Plan::default() }, respond)
 }
 
 /// What is said of an answer once it is compared.

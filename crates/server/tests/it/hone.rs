@@ -7,7 +7,7 @@ use std::time::Instant;
 use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
+use hone_protocol::{Constraint, Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
@@ -209,6 +209,36 @@ fn a_grade_is_waited_for() {
     assert_eq!(stage.get(&format!("/hone/v1/critique/{id}")).1["rating"], "bad");
 }
 
+#[test]
+fn reasons_are_written_when_a_client_asks_for_them_and_remembered() {
+    let judge = Scripted::new(|request| match request.constraint {
+        Some(Constraint::Regex(_)) => Script::saying(&["[RESULT] 4"]),
+        _ => Script::saying(&["It is fine.", " [RESULT] 2"]),
+    });
+    let stage = Stage::planned(settings(), Plan { judge: Some(judge), is_silent: true, remembers: true }, echo);
+    let told = chat(&stage, &json!({"question": "how are you"}));
+    let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
+    let path = format!("/hone/v1/critique/{id}");
+    let (_, grade) = stage.get(&format!("{path}?wait=60"));
+    assert_eq!((&grade["score"], &grade["feedback"]), (&json!(4), &json!("")), "{grade}");
+    let (status, explained) = stage.post(&format!("{path}/reasons"), &Value::Null);
+    let feedback = "It is fine.\n[With its reasons written out, the judge comes to 2/5.]";
+    assert_eq!(
+        (status, &explained["score"], &explained["feedback"]),
+        (200, &json!(4), &json!(feedback)),
+        "{explained}"
+    );
+    let store = stage.store.as_ref().unwrap();
+    let remembered = || store.get(id.parse().unwrap()).unwrap().and_then(|engram| engram.grade);
+    wait_until("it is remembered", || remembered().is_some_and(|grade| grade.feedback == feedback));
+    let asked = || stage.judge.as_ref().unwrap().requests().len();
+    let before = asked();
+    assert_eq!(stage.post(&format!("{path}/reasons"), &Value::Null).1["feedback"], feedback);
+    assert_eq!(asked(), before, "reasons are written once");
+    let unknown = "/hone/v1/critique/019f0000-0000-7000-8000-000000000000/reasons";
+    assert_eq!(stage.post(unknown, &Value::Null).0, 404);
+}
+
 /// A client that has its answer need not stay for the grade.
 #[test]
 fn answers_of_all_apis_are_graded() {
@@ -222,7 +252,7 @@ fn answers_of_all_apis_are_graded() {
 #[test]
 fn a_grade_that_does_not_come_is_not_waited_for_longer_than_was_asked() {
     let slow = || Scripted::always(Script::never_ending(&["It"]));
-    let stage = Stage::planned(settings(), Plan { judge: Some(slow()), remembers: true }, echo);
+    let stage = Stage::planned(settings(), Plan { judge: Some(slow()), remembers: true, ..Plan::default() }, echo);
     let told = chat(&stage, &json!({"question": "x"}));
     let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
     let begin = Instant::now();

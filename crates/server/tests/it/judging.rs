@@ -33,7 +33,7 @@ fn two_answers_are_compared_for_a_client() {
         let is_good_first = turn.find("the good one") < turn.find("the bad one");
         Script::saying(if is_good_first { &["A. It is good."] } else { &["B. It is good."] })
     });
-    let stage = Stage::planned(settings(), Plan { judge: Some(judge), remembers: false }, echo);
+    let stage = Stage::planned(settings(), Plan { judge: Some(judge), ..Plan::default() }, echo);
     let asked = json!({"query": "Which?", "a": "the bad one", "b": "the good one"});
     let (status, verdict) = stage.post("/hone/v1/compare", &asked);
     assert_eq!((status, &verdict["winner"], &verdict["consistent"]), (200, &json!("B"), &json!(true)), "{verdict}");
@@ -42,7 +42,7 @@ fn two_answers_are_compared_for_a_client() {
 #[test]
 fn a_judge_that_gives_no_verdict_says_why() {
     let judge = Scripted::always(Script::saying(&["It is fine."]));
-    let stage = Stage::planned(settings(), Plan { judge: Some(judge), remembers: false }, echo);
+    let stage = Stage::planned(settings(), Plan { judge: Some(judge), ..Plan::default() }, echo);
     let (status, grade) = stage.post("/hone/v1/grade", &json!({"query": "Why?", "answer": "Because."}));
     assert_eq!((status, &grade["score"], &grade["badge"]), (200, &json!(null), &json!(null)), "{grade}");
     assert!(grade["failure"].as_str().unwrap().contains("no verdict"), "{grade}");

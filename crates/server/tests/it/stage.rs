@@ -12,7 +12,7 @@ use hone_app::conversations::{OwnedConversations, fresh_name};
 use hone_app::judging::ServedJudges;
 use hone_app::{App, ServedMemory, Silent};
 use hone_bus::Bus;
-use hone_judging::{JudgeSettings, Jury, scripted};
+use hone_judging::{FeedbackMode, JudgeSettings, Jury, scripted};
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt, SamplingOptions};
@@ -52,6 +52,8 @@ pub(crate) struct Stage {
 pub(crate) struct Plan {
     /// What the judge answers; without a judge nothing is graded.
     pub(crate) judge: Option<Scripted>,
+    /// Whether it writes its reasons on request only.
+    pub(crate) is_silent: bool,
     pub(crate) remembers: bool,
 }
 
@@ -64,7 +66,7 @@ impl Plan {
             true => Script::never_ending(&["Well, "]),
             false => Script::saying(&["It is fine.", &verdict]),
         });
-        Plan { judge: Some(judge), remembers: true }
+        Plan { judge: Some(judge), remembers: true, ..Plan::default() }
     }
 }
 
@@ -118,7 +120,9 @@ impl Stage {
         let store =
             plan.remembers.then(|| MemoryStore::open(&folder.path().join("memory"), MemoryOptions::default()).unwrap());
         let judge_model = plan.judge.map(Arc::new);
-        let jury = judge_model.clone().map(|model| Jury::from(scripted::judge_over(model, JudgeSettings::shipped())));
+        let feedback = plan.is_silent.then_some(FeedbackMode::OnRequest);
+        let judge_settings = JudgeSettings { feedback, ..JudgeSettings::shipped() };
+        let jury = judge_model.clone().map(|model| Jury::from(scripted::judge_over(model, judge_settings)));
         let expected = Expected { grades: jury.is_some(), ..Expected::default() };
         let app = app(&folder.path().join("home"));
         let judges = match &jury {

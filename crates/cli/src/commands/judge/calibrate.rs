@@ -8,8 +8,8 @@ use hone_app::judge::marks::JudgeSetup;
 use hone_app::judging::dataset::{DataSet, ScoredAnswer};
 use hone_app::judging::{Completed, JudgeSession};
 use hone_judging::{
-    Calibration, GradeTask, HeldOut, LEAST_RATINGS, LEAST_RATINGS_OF_EACH_KIND, LIKELIHOOD, RatedAnswer, TooFewRatings,
-    check_number_of_ratings, cross_validated_calibration,
+    Calibration, GOOD, GradeTask, HeldOut, LEAST_RATINGS, LEAST_RATINGS_OF_EACH_KIND, LIKELIHOOD, RatedAnswer,
+    TooFewRatings, check_number_of_ratings, cross_validated_calibration,
 };
 use hone_memory::{Engram, Filters};
 use hone_protocol::{Grade, Rating};
@@ -20,9 +20,6 @@ use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
-
-/// The least reference score of an answer that counts as good.
-const GOOD: f64 = 4.0;
 
 /// An answer and what a person said of it.
 struct Rated {

@@ -1,5 +1,6 @@
 //! `hone judge eval`: how well judges agree with a data set that people have judged.
 
+mod diagram;
 mod evaluation;
 mod report;
 
@@ -37,6 +38,10 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::R
             return Ok(Outcome::Interrupted);
         };
         evaluations.push(Evaluation::new(judge, &session, &set, verdicts));
+    }
+    if let Some(file) = &arguments.diagram {
+        let drawn = diagram::of(&evaluations).with_context(|| format!("{} has no scores to draw", set.name))?;
+        std::fs::write(file, drawn).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let report = JudgeReport::new(&set, &evaluations);
     match (arguments.json.json, arguments.csv) {

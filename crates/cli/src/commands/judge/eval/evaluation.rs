@@ -3,8 +3,8 @@
 use hone_app::judging::JudgeSession;
 use hone_app::judging::dataset::{DataSet, DecidedPair, ScoredAnswer};
 use hone_judging::{
-    ComparedPair, Figure, FigureUnit, GradedAnswer, MeasurementLevel, PAIR_MEASURES, RatedUnit, SCORE_MEASURES,
-    ScoreDistribution, krippendorff_alpha,
+    ComparedPair, Figure, FigureUnit, GradedAnswer, MeasurementLevel, PAIR_MEASURES, RatedUnit, ReliabilityBin,
+    SCORE_MEASURES, ScoreDistribution, krippendorff_alpha, reliability,
 };
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
@@ -46,6 +46,9 @@ pub(super) struct Evaluation {
     pub(super) distribution: Option<ScoreDistribution>,
     #[serde(serialize_with = "by_key")]
     pub(super) figures: Vec<NamedFigure>,
+    /// How often answers are good whose scores lie in each part of the scale.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) reliability: Vec<ReliabilityBin>,
     #[serde(skip)]
     verdicts: Verdicts,
 }
@@ -69,6 +72,7 @@ impl Evaluation {
             failure: failures.last().map(|failure| (*failure).to_owned()),
             distribution: (!set.answers.is_empty()).then(|| ScoreDistribution::of(&answers)),
             figures: figures(set, &answers, &pairs),
+            reliability: reliability(&answers),
             verdicts,
         }
     }
