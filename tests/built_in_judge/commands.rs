@@ -23,6 +23,11 @@ fn quick(home: Home) -> Home {
         .variable("HONE_JUDGE_GRADE_TIMEOUT", "600")
 }
 
+/// The same home, in which the judge writes its reasons before every verdict.
+fn writing_reasons() -> Home {
+    home().variable("HONE_JUDGE_FEEDBACK", "always")
+}
+
 #[track_caller]
 fn check_verdict(mode: &str, text: &[u8], expected: &str) {
     let run = Home::new().run_with_stdin(&["verdict", "--mode", mode], text);
@@ -140,13 +145,15 @@ fn two_answers_are_compared_in_both_orders() {
         _ => json!("B"),
     };
     assert_eq!(preference["winner"], winner, "{preference}");
-    assert_ne!(preference["reason"], "", "{preference}");
+    assert_eq!((&preference["reason"], &preference["tokens"]), (&json!(""), &json!(2)), "{preference}");
     assert!(preference["consistent"].is_boolean() && preference["self_graded"] == true, "{preference}");
     // The same two, the other way round.
     let swapped = home.json(&["compare", "--query", QUERY, "--a", "Paris", "--b", ANSWER, "--json"]);
     assert!((swapped["log_odds"].as_f64().unwrap() + log_odds).abs() < 0.05, "{preference} {swapped}");
     let shown = home.run(&arguments);
     assert!(shown.stdout.contains("% for A") && shown.code == 0, "{}{}", shown.stdout, shown.stderr);
+    let reasoned = writing_reasons().json(&[&arguments[..], &["--json"]].concat());
+    assert_ne!(reasoned["reason"], "", "{reasoned}");
 }
 
 #[track_caller]
@@ -174,7 +181,7 @@ fn an_answer_without_a_judge_stays_without_a_score() {
 
 #[test]
 fn a_judge_that_takes_too_long_leaves_the_answer_without_a_score() {
-    let home = home().variable("HONE_JUDGE_GRADE_TIMEOUT", "0.001");
+    let home = writing_reasons().variable("HONE_JUDGE_GRADE_TIMEOUT", "0.001");
     check_unscored(&home, &["grade", "--query", QUERY, "--answer", ANSWER, "--json"], "timeout");
 }
 
@@ -249,7 +256,7 @@ fn without_verdict(line: &Value) -> Value {
 
 #[test]
 fn a_line_without_a_verdict_is_judged_again_in_its_place() {
-    let home = home();
+    let home = writing_reasons();
     let input: String =
         (0..3).map(|id| format!("{}\n", json!({"id": id, "query": QUERY, "answer": format!("{id}00 °C")}))).collect();
     let input = home.write("in.jsonl", input.as_bytes());
@@ -541,7 +548,7 @@ fn a_score_is_read_from_probabilities_and_reasons_are_written_on_request() {
     for key in ["score", "expected_score", "entropy"] {
         assert_eq!(explained[key], silent[key], "{key}: {explained}");
     }
-    let always = home.variable("HONE_JUDGE_FEEDBACK", "always").json(&grade);
+    let always = writing_reasons().json(&grade);
     assert!(!always["feedback"].as_str().unwrap().is_empty() && always["tokens"] != 1, "{always}");
 }
 

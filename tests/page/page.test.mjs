@@ -320,7 +320,7 @@ test("code is coloured and formulas are drawn, in light and dark", async () => {
   }
 });
 
-test("the panels show quality, memory, models and events", async () => {
+test("the panels show quality, memory, models, decisions and events", async () => {
   await ask("What is the capital of Italy?");
   await (await answered()).locator(".badge").waitFor();
   await page.getByRole("button", { name: "Details" }).click();
@@ -349,6 +349,19 @@ test("the panels show quality, memory, models and events", async () => {
   problems = problems.filter((problem) => !problem.includes("status of 404"));
   await checkAccessibility("the panel of the models");
   await picture("models");
+  await page.getByRole("tab", { name: "Decide" }).click();
+  await page.getByLabel("Text").fill("The parcel has not arrived after three weeks.");
+  await page.getByLabel("Question").fill("Is this a complaint?");
+  await page.keyboard.press("Enter");
+  await page.locator(".options dt").getByText("Yes", { exact: true }).waitFor();
+  assert.equal(await page.locator(".options dt").count(), 2);
+  await page.getByLabel("Answer").selectOption("choice");
+  await page.getByLabel("Options, one per line").fill("delivery\npayment\nreturns");
+  await page.getByRole("button", { name: "Decide" }).click();
+  await page.locator(".options dt").getByText("payment").waitFor();
+  await page.locator("#decide").getByText("has not been examined").waitFor();
+  await checkAccessibility("the panel of decisions");
+  await picture("decide");
   await page.getByRole("tab", { name: "Events" }).click();
   await page.locator(".events li").first().waitFor();
   await page.getByLabel("Filter the events").fill("critique.result");

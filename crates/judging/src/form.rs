@@ -64,13 +64,13 @@ pub(crate) struct VerdictForm {
     pub(crate) reason_place: String,
     pub(crate) labels: Labels,
     pub(crate) thinking: ThinkingForm,
-    /// Of a verdict without thoughts and reasons, which ends with its label: the text before that.
+    /// Of a verdict without thoughts and reasons, which ends with its label: the text before that, which is written for the judge.
     pub(crate) alone: Option<String>,
 }
 
 impl VerdictForm {
-    /// The same verdict as a label alone. A judge that `is_asked` for no more begins with it, and any other with what
-    /// stands before it in its form.
+    /// The same verdict as a label alone. The answer of a judge that `is_asked` for no more begins with it, and that of any
+    /// other with what stands before it in its form.
     pub(crate) fn without_reasons(&self, is_asked: bool) -> VerdictForm {
         let before = match self.kind {
             _ if is_asked => String::new(),
@@ -92,8 +92,8 @@ impl VerdictForm {
         };
         let labels = self.labels.regex();
         if let Some(before) = &self.alone {
-            let between = if before.is_empty() || self.kind != FormKind::Json { " ?" } else { "\"?" };
-            return Constraint::Regex(format!("{}{between}{labels}", regex::escape(before)));
+            let between = if before.is_empty() || self.kind != FormKind::Json { " ?" } else { " ?\"?" };
+            return Constraint::Regex(format!("{between}{labels}"));
         }
         match self.kind {
             _ if self.thinks() => free(self.thinking.tokens, &self.thinking.end, self.after_thoughts(feedback_tokens)),
@@ -127,8 +127,8 @@ impl VerdictForm {
 
     /// The tokens after the free text, if reasons that are a part of the form take `reasons` tokens.
     fn tokens_after_free_text(&self, reasons: usize) -> usize {
-        if let Some(before) = &self.alone {
-            return before.len() + self.labels.longest() + SPARE_TOKENS;
+        if self.alone.is_some() {
+            return self.labels.longest() + SPARE_TOKENS;
         }
         let tail = self.place.len() + self.labels.longest() + SPARE_TOKENS;
         let tags = 2 * (self.place.len() + self.reason_place.len()) + 3 * SPARE_TOKENS;

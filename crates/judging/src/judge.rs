@@ -177,7 +177,9 @@ impl Judge {
         let settings = self.settings();
         let prompt_characters = prompt.characters();
         let system = prompt.system.map(|system| Message::new(Role::System, system));
-        let messages = system.into_iter().chain([Message::new(Role::User, prompt.text)]).collect();
+        let begun = Some(form.begun).filter(|text| !text.is_empty());
+        let begun = begun.map(|text| Message::new(Role::Assistant, text));
+        let messages = system.into_iter().chain([Message::new(Role::User, prompt.text)]).chain(begun).collect();
         let request = GenerateRequest {
             sampling: SamplingOptions {
                 temperature: settings.temperature,
@@ -221,10 +223,10 @@ impl Judge {
         let (fenced, boundary) = self.shared.key.fenced(&self.settings().fence, &judged);
         let (criterion, scores) = self.profile().written(self.rubric());
         let rubric = format!("{criterion}\n{scores}");
-        let mut values = vec![("rubric", rubric.as_str()), ("criterion", &criterion), ("scores", &scores)];
-        values.push(("boundary", &boundary));
+        let shared = [("rubric", rubric.as_str()), ("criterion", &criterion), ("scores", &scores)];
+        let mut values = vec![("boundary", boundary.as_str())];
         values.extend(texts.iter().zip(&fenced).map(|((name, _), text)| (*name, text.as_str())));
-        JudgePrompt::new(system, self.profile().system_message, template, &values)
+        JudgePrompt::new(system, self.profile().system_message, template, &shared, &values)
     }
 
     /// What holds the judge to a form of its profile, in one of several attempts that differ in their `seed`.
@@ -236,6 +238,7 @@ impl Judge {
             max_tokens: verdict.max_tokens(feedback_tokens),
             conclusion_tokens: verdict.conclusion_tokens(feedback_tokens),
             named: verdict.named(),
+            begun: verdict.alone.clone().unwrap_or_default(),
             thinking: ThinkingOptions { is_on: verdict.alone.as_ref().map(|_| false), ..ThinkingOptions::default() },
             time_limit: None,
         }
@@ -267,6 +270,8 @@ pub struct VerdictOptions {
     pub(crate) max_tokens: usize,
     /// Tokens that are needed after the free text.
     pub(crate) conclusion_tokens: usize,
+    /// How its answer begins.
+    pub(crate) begun: String,
     /// Tokens whose probabilities are wanted.
     pub(crate) named: Vec<String>,
     /// Whether it thinks first, where its chat template says how.

@@ -47,18 +47,27 @@ pub struct JudgePrompt {
 }
 
 impl JudgePrompt {
-    /// The prompt of a system text and a template with these values in the places of both.
-    pub(crate) fn new(system: &str, system_message: bool, template: &str, values: &[(&str, &str)]) -> JudgePrompt {
-        let filled = fill(system, values);
+    /// The prompt of a system text and a template with values in the places of both: `shared` ones, which all prompts of its
+    /// kind have, and its `own`.
+    pub(crate) fn new(
+        system: &str,
+        system_message: bool,
+        template: &str,
+        shared: &[(&str, &str)],
+        own_values: &[(&str, &str)],
+    ) -> JudgePrompt {
+        let values = [shared, own_values].concat();
+        let filled = fill(system, &values);
+        let common = |text: &str| fill(before_places(text, own_values), shared);
         let (own, before) = match system_message && !filled.trim().is_empty() {
             true => (Some(filled.trim().to_owned()), ""),
             false => (None, filled.as_str()),
         };
-        let text = one_turn(before, &fill(template, values));
-        let beginning = match before_places(system, values) {
-            _ if own.is_some() => before_places(template, values).to_owned(),
-            whole if whole == system => one_turn(before, before_places(template, values)),
-            part => part.to_owned(),
+        let text = one_turn(before, &fill(template, &values));
+        let beginning = match before_places(system, own_values) == system {
+            _ if own.is_some() => common(template),
+            true => one_turn(before, &common(template)),
+            false => common(system),
         };
         JudgePrompt { system: own, text, beginning }
     }
@@ -120,14 +129,17 @@ mod tests {
 
     #[test]
     fn a_system_text_is_a_message_of_its_own_where_the_judge_has_one() {
-        let values = [("a", "A"), ("rubric", "R")];
-        let prompt = JudgePrompt::new("Be fair: {rubric}", true, "Grade {a}", &values);
-        let seen = (prompt.system.as_deref(), prompt.text.as_str(), prompt.beginning.as_str());
-        assert_eq!(seen, (Some("Be fair: R"), "Grade A", "Grade "));
-        assert_eq!(prompt.characters(), 17);
-        let prompt = JudgePrompt::new("Be fair: {rubric}", false, "Grade {a}", &values);
-        let seen = (prompt.system.as_deref(), prompt.text.as_str(), prompt.beginning.as_str());
-        assert_eq!(seen, (None, "Be fair: R\n\nGrade A", "Be fair: "));
-        assert_eq!(JudgePrompt::new("", true, "Grade {a}", &values).system, None);
+        let (shared, own) = ([("rubric", "R")], [("a", "A")]);
+        let check = |system, system_message, template, expected| {
+            let prompt = JudgePrompt::new(system, system_message, template, &shared, &own);
+            let seen = (prompt.system.as_deref(), prompt.text.as_str(), prompt.beginning.as_str());
+            assert_eq!(seen, expected);
+        };
+        check("Be fair: {rubric}", true, "Grade {a}", (Some("Be fair: R"), "Grade A", "Grade "));
+        check("Be fair: {rubric}", false, "Grade {a}", (None, "Be fair: R\n\nGrade A", "Be fair: R\n\nGrade "));
+        check("", true, "By {rubric}: {a}", (None, "By R: A", "By R: "));
+        check("Of {a}:", false, "By {rubric}", (None, "Of A:\n\nBy R", "Of "));
+        let whole = JudgePrompt::new("Be fair: {rubric}", true, "Grade {a}", &shared, &own);
+        assert_eq!(whole.characters(), 17);
     }
 }

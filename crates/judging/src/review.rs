@@ -243,6 +243,7 @@ impl JudgeTask for ReviewTask {
             max_tokens: thinking_tokens + self.limits.max_tokens,
             conclusion_tokens: USUAL_TOKENS.min(self.limits.max_tokens),
             named: Vec::new(),
+            begun: String::new(),
             thinking: ThinkingOptions {
                 is_on: Some(thinking_tokens > 0),
                 effort: None,

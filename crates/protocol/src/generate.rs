@@ -59,8 +59,8 @@ pub struct GenerateRequest {
     pub forced_answer: Option<String>,
     /// Which log-probabilities to report with every token.
     pub logprobs: LogprobOptions,
-    /// The text that the last message of a chat begins with and shares with many requests: its computed prefix stays in
-    /// the cache, whatever else needs room.
+    /// The text that the last message of a chat, besides an answer that has begun, begins with and shares with many requests:
+    /// its computed prefix stays in the cache, whatever else needs room.
     pub common_beginning: Option<String>,
     /// How soon it is needed.
     pub lane: Lane,

@@ -2,13 +2,16 @@
 
 import { call, linesOf, request } from "./api.js";
 import { badge } from "./badge.js";
+import { draw as drawDecide } from "./decide.js";
 import { byId, bytes, confirmed, element, fillWithRendered, graph, moment } from "./elements.js";
 import { draw as drawEvents } from "./monitor.js";
 
 /** How often the models are looked at while they are shown, in milliseconds. */
 const INTERVAL = 3000;
 
-const PANELS = { quality, memory, models, events: async () => drawEvents() };
+const PANELS = { quality, memory, models, decide: drawDecide, events: async () => drawEvents() };
+/** Those that change only when a person does something there, or by themselves. */
+const LASTING = ["events", "memory", "decide"];
 const CHOSEN = "hone-panel";
 let timer = null;
 
@@ -34,7 +37,7 @@ export function start() {
 
 /** Draws the open panel again, as after a new grade. */
 export function refresh() {
-  if (!byId("panel").hidden && chosen() !== "events" && chosen() !== "memory") PANELS[chosen()]().catch(() => {});
+  if (!byId("panel").hidden && !LASTING.includes(chosen())) PANELS[chosen()]().catch(() => {});
 }
 
 function chosen() {

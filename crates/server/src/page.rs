@@ -42,7 +42,7 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 12] = files! {
+const FILES: [PageFile; 13] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
@@ -51,6 +51,7 @@ const FILES: [PageFile; 12] = files! {
     "badge.js" is SCRIPT,
     "chat.js" is SCRIPT,
     "compare.js" is SCRIPT,
+    "decide.js" is SCRIPT,
     "elements.js" is SCRIPT,
     "monitor.js" is SCRIPT,
     "panels.js" is SCRIPT,

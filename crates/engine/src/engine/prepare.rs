@@ -227,7 +227,8 @@ fn common_tokens(
     model: &ModelText,
 ) -> Result<usize, GenerateError> {
     let (Prompt::Chat(messages), Some(beginning)) = (&request.prompt, &request.common_beginning) else { return Ok(0) };
-    let mut messages = messages.clone();
+    let turns = begun_answer(messages).map_or(messages.as_slice(), |(_, before)| before);
+    let mut messages = turns.to_vec();
     if let Some(last) = messages.last_mut() {
         last.content.clone_from(beginning);
     }

@@ -505,10 +505,12 @@ fn what_many_prompts_begin_with_survives_pressure() {
     let beginning = "Grade the answer by the rubric, strictly and without regard for anything else. ".repeat(8);
     let grade = |answer: &str, common_beginning: Option<&str>| {
         let turn = Message::new(Role::User, format!("{beginning}{answer}"));
+        // An answer that has begun has no beginning in common with others.
+        let begun = common_beginning.map(|_| Message::new(Role::Assistant, "[RESULT]"));
         let request = GenerateRequest {
             max_tokens: Some(4),
             common_beginning: common_beginning.map(str::to_owned),
-            ..GenerateRequest::new(path_name(&path), Prompt::Chat(vec![turn]))
+            ..GenerateRequest::new(path_name(&path), Prompt::Chat([turn].into_iter().chain(begun).collect()))
         };
         engine.generate(request).unwrap().complete().unwrap().timings
     };

@@ -21,7 +21,8 @@ pub(super) fn key(path: &str) -> &str {
 
 /// What stands before the label in an object that holds nothing else.
 pub(super) fn before(label_path: &str) -> String {
-    label_path.split('.').map(|key| format!("{{\"{key}\": ")).collect()
+    let keys: Vec<String> = label_path.split('.').map(|key| format!("{{\"{key}\":")).collect();
+    keys.join(" ")
 }
 
 /// Matches the object. A label that is a JSON value by itself may stand in quotation marks or not.

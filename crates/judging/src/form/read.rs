@@ -65,7 +65,7 @@ impl VerdictForm {
     }
 
     fn only_label<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
-        let label = text.trim().strip_prefix(self.alone.as_deref()?)?.trim_matches([' ', '"']);
+        let label = text.trim().trim_matches([' ', '"']);
         Some((self.labels.index_of(label)?, "".into()))
     }
 

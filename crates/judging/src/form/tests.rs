@@ -251,7 +251,7 @@ fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
     let place = regex::escape(form.place.rsplit('.').next().unwrap());
     let end = r#"[\s.!"'”’»。*_`)\]\u{200b}]*(?:(?:</s>|<\|im_end\|>)[\s.!"'*_`\u{200b}]*)*$"#;
     let verdict = match form.kind {
-        _ if let Some(before) = &form.alone => format!(r#"^\s*{}[ "]*{name}[ "]*\s*$"#, regex::escape(before)),
+        _ if form.alone.is_some() => format!(r#"^[\s"]*{name}[\s"]*$"#),
         FormKind::Marker if form.place == RESULT && form.labels.are(&["A", "B"]) => {
             // Winners are also named by sentences, which `verdict` has tests of.
             format!(r"(?s)\b{name}\b")

@@ -46,7 +46,7 @@ fn messages(request: &GenerateRequest) -> &[Message] {
 }
 
 fn user_turn(request: &GenerateRequest) -> &str {
-    &messages(request).last().unwrap().content
+    &messages(request).iter().rfind(|message| message.role == Role::User).unwrap().content
 }
 
 /// What a judge of each profile writes for the score 4, in pieces of which the last but one holds the score alone.
@@ -208,10 +208,10 @@ fn scores_of_any_scale_are_shown_as_1_to_5_and_kept_as_they_are() {
     check_scale(&["bad", "poor", "fair", "good"], "good", 5, 3.0);
 }
 
-/// What a judge of each profile writes where it writes no reasons, before the label.
+/// How the answer of a judge of each profile begins where it writes no reasons.
 fn before_label(profile: &str) -> &'static str {
     match profile {
-        "mr3" => "{\"score\": \"",
+        "mr3" => "{\"score\":",
         "selene" => "**Result:**",
         "flow_judge" => "<score>",
         "plain" => "",
@@ -227,7 +227,7 @@ fn without_reasons_the_score_is_the_nearest_to_the_mean_of_the_probabilities() {
         // 3 is likeliest, and 4 the nearest to the mean of 3.6.
         let probabilities = [("1", 0.0), ("2", 0.0), ("3", 0.5), ("4", 0.4), ("5", 0.1)];
         let logprobs = vec![row("x", &[]), row("3", &probabilities)];
-        let script = Script { logprobs, ..Script::saying(&[before, "3"]) };
+        let script = Script { logprobs, ..Script::saying(&["", "3"]) };
         let model = Arc::new(Scripted::always(script));
         let settings = JudgeSettings { samples: 5, temperature: 1.0, ..on_request(&profile) };
         let grade = judge_of(profile, model.clone(), settings).judge(grade_task("At 100 °C."), ANSWERER);
@@ -240,10 +240,13 @@ fn without_reasons_the_score_is_the_nearest_to_the_mean_of_the_probabilities() {
         let requests = model.requests();
         let [request] = requests.as_slice() else { panic!("{name} asks {} times", requests.len()) };
         assert_eq!(request.thinking.is_on, Some(false), "{name}: its thoughts are no place for a verdict");
-        assert!(request.max_tokens.unwrap() < 40, "{name}: {:?}", request.max_tokens);
+        assert!(request.max_tokens.unwrap() < 24, "{name}: {:?}", request.max_tokens);
         let Some(Constraint::Regex(regex)) = &request.constraint else { panic!("{name}: {:?}", request.constraint) };
         let form = regex::Regex::new(&format!("^(?:{regex})$")).unwrap();
-        assert!(form.is_match(&format!("{before}4")) && !form.is_match(&format!("{before}x")), "{name}: {regex}");
+        assert!(form.is_match("4") && form.is_match(" 4") && !form.is_match("x"), "{name}: {regex}");
+        let last = messages(request).last().unwrap();
+        let begun = if last.role == Role::Assistant { last.content.as_str() } else { "" };
+        assert_eq!(begun, before, "{name}");
     }
 }
 
@@ -254,13 +257,15 @@ fn without_reasons_a_choice_is_made_in_both_orders() {
         let before = if name == "prometheus_letter_first" { "" } else { before_label(&name) };
         let model = Arc::new(Scripted::new(move |request| {
             let is_water_first = user_turn(request).find("Water.").unwrap() < user_turn(request).find("Iron.").unwrap();
-            let spelled = if before.contains("score\"") { [" A", " B"] } else { ["A", "B"] };
+            let begun = messages(request).last().filter(|last| last.role == Role::Assistant);
+            assert_eq!(begun.map_or("", |begun| begun.content.as_str()), before);
+            let stem = if before.starts_with('{') { "\"Assistant" } else { "" };
+            let spelled = if stem.is_empty() { ["A", "B"] } else { [" A", " B"] };
             let chosen = spelled[usize::from(!is_water_first)];
             let odds = if is_water_first { [0.8, 0.1] } else { [0.1, 0.2] };
             let probabilities: Vec<(&str, f32)> = spelled.into_iter().zip(odds).collect();
-            let pieces = if before.contains("score\"") { [before, "Assistant", chosen] } else { ["", before, chosen] };
-            let logprobs = vec![row("x", &[]), row("x", &[]), row(chosen, &probabilities)];
-            Script { logprobs, ..Script::saying(&pieces) }
+            let logprobs = vec![row("x", &[]), row(chosen, &probabilities)];
+            Script { logprobs, ..Script::saying(&[stem, chosen]) }
         }));
         let preference = judge_of(profile.clone(), model, on_request(&profile)).judge(compare_task(), ANSWERER);
         assert_eq!((preference.winner, preference.consistent), (Some(RespondentId::A), true), "{name}: {preference:?}");

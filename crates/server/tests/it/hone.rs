@@ -212,7 +212,7 @@ fn a_grade_is_waited_for() {
 #[test]
 fn reasons_are_written_when_a_client_asks_for_them_and_remembered() {
     let judge = Scripted::new(|request| match request.constraint {
-        Some(Constraint::Regex(_)) => Script::saying(&["[RESULT] 4"]),
+        Some(Constraint::Regex(_)) => Script::saying(&[" 4"]),
         _ => Script::saying(&["It is fine.", " [RESULT] 2"]),
     });
     let stage = Stage::planned(settings(), Plan { judge: Some(judge), is_silent: true, remembers: true }, echo);
