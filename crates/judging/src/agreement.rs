@@ -7,6 +7,7 @@
 mod alpha;
 mod bootstrap;
 mod correlation;
+mod graded;
 mod measure;
 mod pairs;
 mod reliability;
@@ -15,10 +16,11 @@ mod scores;
 use serde::Serialize;
 
 pub use alpha::{MeasurementLevel, RatedUnit, krippendorff_alpha};
+pub use graded::GradedAnswer;
 pub use measure::{FigureUnit, Measure};
 pub use pairs::{ComparedPair, PAIR_MEASURES};
 pub use reliability::{GOOD, ReliabilityBin, reliability};
-pub use scores::{GradedAnswer, SCORE_MEASURES, ScoreDistribution};
+pub use scores::{SCORE_MEASURES, ScoreDistribution};
 
 /// The fewest items that a figure is computed from: of fewer, an interval says nothing.
 const LEAST_ITEMS: usize = 10;

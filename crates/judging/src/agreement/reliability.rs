@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::scores::{GradedAnswer, refuse_other_scale};
+use super::graded::{GradedAnswer, refuse_other_scale};
 use super::{Statistic, mean};
 use crate::auc::wins;
 

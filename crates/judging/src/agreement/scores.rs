@@ -3,42 +3,13 @@
 use serde::Serialize;
 
 use super::correlation::{kendall, pearson, spearman};
-use super::measure::{FigureUnit, Measure, OfQuestion};
+use super::graded::{GradedAnswer, refuse_other_scale};
+use super::measure::{FigureUnit, Measure};
 use super::{Statistic, mean, reliability};
 use crate::examination::median;
 
 /// A judge that gives this share of its grades one score is said to nearly always give it.
 const NEARLY_ALWAYS: f64 = 0.9;
-const OTHER_SCALE: &str = "the reference scores are not on the scale from 1 to 5";
-
-/// A graded answer and what people said of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GradedAnswer {
-    /// The number of its question: answers to the same question are not independent.
-    pub question: usize,
-    /// The reference score.
-    pub reference: f64,
-    /// The judge's score, 1 to 5.
-    pub score: u8,
-    /// The judge's expected score, if it has one.
-    pub expected_score: Option<f64>,
-    /// The length of the answer.
-    pub characters: usize,
-    /// Seconds that the grading took.
-    pub seconds: f64,
-}
-
-impl GradedAnswer {
-    fn deviation(&self) -> f64 {
-        f64::from(self.score) - self.reference
-    }
-}
-
-impl OfQuestion for GradedAnswer {
-    fn question(&self) -> usize {
-        self.question
-    }
-}
 
 /// What is measured of grades.
 pub const SCORE_MEASURES: [Measure<GradedAnswer>; 12] = [
@@ -88,12 +59,6 @@ fn scores(answers: &[&GradedAnswer]) -> Vec<f64> {
 
 fn references(answers: &[&GradedAnswer]) -> Vec<f64> {
     answers.iter().map(|answer| answer.reference).collect()
-}
-
-/// Scores of different scales correlate, but do not agree or differ.
-pub(super) fn refuse_other_scale(answers: &[&GradedAnswer]) -> Result<(), &'static str> {
-    let is_on_scale = |answer: &&GradedAnswer| (1.0..=5.0).contains(&answer.reference);
-    if answers.iter().all(is_on_scale) { Ok(()) } else { Err(OTHER_SCALE) }
 }
 
 fn share(answers: &[&GradedAnswer], agrees: impl Fn(&GradedAnswer) -> bool) -> Statistic {
@@ -193,7 +158,7 @@ mod tests {
         let answers = answers([1, 1, 1, 2, 2, 3, 3, 4, 5, 5], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
         assert!(figure("spearman", &answers).value.unwrap() > 0.9);
         for key in ["exact", "within_one", "mean_bias", "length_bias"] {
-            assert_eq!(figure(key, &answers).reason.as_deref(), Some(OTHER_SCALE));
+            assert_eq!(figure(key, &answers).reason.as_deref(), Some(super::super::graded::OTHER_SCALE));
         }
     }
 

@@ -51,6 +51,16 @@ fn text(grade: &Grade) -> String {
     format!("{verdict}{spread}{suspicious}")
 }
 
+/// A grade with what a page shows of it; without one, its score is null.
+pub(super) fn grade_json(grade: Option<&Grade>) -> Value {
+    let Some(grade) = grade else { return json!({"score": null, "badge": null}) };
+    let mut object = serde_json::to_value(grade).unwrap_or_default();
+    object["badge"] = badge(grade);
+    object["by"] = json!(judge_name(&grade.judging));
+    object["warning"] = json!(grade.suspicious.as_ref().map(ToString::to_string));
+    object
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

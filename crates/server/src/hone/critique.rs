@@ -20,7 +20,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
-use super::badge::{badge, judge_name};
+use super::badge::{grade_json, judge_name};
 use super::blocking;
 use super::judging::Bench;
 use super::shapes::{HoneCritique, HoneRated, HoneRating};
@@ -320,16 +320,6 @@ fn comparison_json(winner: Option<RespondentId>, consistent: bool, reason: &str,
         "by": judge_name(judging),
         "failure": judging.failure,
     })
-}
-
-/// A grade with what a page shows of it; without one, its score is null.
-pub(super) fn grade_json(grade: Option<&Grade>) -> Value {
-    let Some(grade) = grade else { return json!({"score": null, "badge": null}) };
-    let mut object = serde_json::to_value(grade).unwrap_or_default();
-    object["badge"] = badge(grade);
-    object["by"] = json!(judge_name(&grade.judging));
-    object["warning"] = json!(grade.suspicious.as_ref().map(ToString::to_string));
-    object
 }
 
 /// A person's rating of an answer.

@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
-use super::badge::judge_name;
+use super::badge::{grade_json, judge_name};
 use super::blocking;
-use super::critique::grade_json;
 use super::shapes::{HoneGrade, HonePreference};
 use crate::clients::Client;
 use crate::error::ApiError;

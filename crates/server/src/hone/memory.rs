@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
+use super::badge::grade_json;
 use super::blocking;
-use super::critique::grade_json;
 use super::shapes::{HoneEngram, HoneEngrams, HoneRemoved};
 use crate::Shared;
 use crate::clients::Client;
