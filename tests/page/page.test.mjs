@@ -362,6 +362,10 @@ test("the panels show quality, memory, models, decisions and events", async () =
   await panel.locator("dt").getByText("payment").waitFor();
   await panel.getByText("has not been examined").waitFor();
   await checkAccessibility("the panel of decisions");
+  const [edge, close] = await page.evaluate(() =>
+    ["panel", "close-panel"].map((id) => document.getElementById(id).getBoundingClientRect().right),
+  );
+  assert.ok(close <= edge && edge <= 1280, `the button that closes the panel ends at ${close}, the panel at ${edge}`);
   await picture("decide");
   await page.getByRole("tab", { name: "Events" }).click();
   await page.locator(".events li").first().waitFor();
