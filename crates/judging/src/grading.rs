@@ -40,9 +40,7 @@ impl JudgeTask for GradeTask {
         let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
         let prompt = prompt(judge, shown, reference.as_deref());
         let form = judge.profile().score_form(judge.feedback());
-        // Nothing is chosen at random where the probabilities are the verdict.
-        let n_samples = if form.alone.is_some() { 1 } else { judge.settings().samples };
-        (0..n_samples as u64).map(|seed| (prompt.clone(), judge.form(&form, seed))).collect()
+        (0..judge.settings().samples as u64).map(|seed| (prompt.clone(), judge.form(&form, seed))).collect()
     }
 
     fn unjudged(judge: &Judge, examined: &[ExaminedAnswer]) -> Grade {
@@ -52,8 +50,12 @@ impl JudgeTask for GradeTask {
 
     fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &ShownTexts, unjudged: Grade) -> Option<Grade> {
         let said: Vec<&Completion> = said.iter().copied().collect::<Option<_>>()?;
-        let feedback = |text: &str| with_remark(without_label(text.trim()), shown.left_out, "answer");
         let form = judge.profile().score_form(judge.feedback());
+        let feedback = |text: &str| match without_label(text.trim()) {
+            // Where no reasons are written, a remark must not pass for some.
+            "" if form.alone.is_some() => String::new(),
+            reasons => with_remark(reasons, shown.left_out, "answer"),
+        };
         let read: Vec<Result<Sample, String>> = said.iter().map(|completion| sample_of(&form, completion)).collect();
         let samples: Vec<&Sample> = read.iter().flatten().collect();
         let distributions: Vec<LabelProbabilities> =

@@ -13,12 +13,19 @@ impl Jury {
     }
 }
 
-/// A grade with the reasons that its judge has `written` since. The score stays: it is the one that the judge was examined
-/// for. Where the judge comes to another one while it writes, the reasons say so.
+/// A grade with the reasons that its judge, or its jurors, have `written` since. The score stays: it is the one that they were
+/// examined for. Where a judge comes to another one while it writes, the reasons say so.
 ///
 /// # Errors
 /// When nothing was written, or by another judge or for another rubric.
 pub fn explained(grade: Grade, written: &Grade) -> Result<Grade, String> {
+    match grade.jury.is_empty() {
+        true => explained_alone(grade, written),
+        false => explained_together(grade, written),
+    }
+}
+
+fn explained_alone(grade: Grade, written: &Grade) -> Result<Grade, String> {
     if let Some(failure) = &written.judging.failure {
         return Err(format!("the judge gives no reasons: {failure}"));
     }
@@ -28,24 +35,37 @@ pub fn explained(grade: Grade, written: &Grade) -> Result<Grade, String> {
             grade.judging.judge, grade.rubric, written.judging.judge, written.rubric
         ));
     }
-    let reasons_of = |juror: Juror<Grade>| {
-        let own = written.jury.iter().find(|other| other.name == juror.name);
-        match own {
-            Some(own) => Juror { verdict: with_feedback(juror.verdict, &own.verdict), ..juror },
-            None => juror,
-        }
-    };
-    let jury = grade.jury.iter().cloned().map(reasons_of).collect();
-    Ok(Grade { jury, ..with_feedback(grade, written) })
-}
-
-fn with_feedback(grade: Grade, written: &Grade) -> Grade {
     let remark = match written.score.filter(|score| grade.score.is_some_and(|other| other != *score)) {
         Some(score) => format!("[With its reasons written out, the judge comes to {score}/5.]"),
         None => String::new(),
     };
-    let feedback = [written.feedback.trim(), &remark].into_iter().filter(|part| !part.is_empty());
-    Grade { feedback: feedback.collect::<Vec<_>>().join("\n"), ..grade }
+    let feedback: Vec<&str> =
+        [written.feedback.trim(), &remark].into_iter().filter(|part| !part.is_empty()).collect();
+    match feedback.is_empty() {
+        true => Err("the judge wrote no reasons".to_owned()),
+        false => Ok(Grade { feedback: feedback.join("\n"), ..grade }),
+    }
+}
+
+/// The reasons of the juror who is nearest to the score are those of the jury. Whom else a jury asks depends on what its
+/// jurors say, so that each is explained by what it has written itself.
+fn explained_together(mut grade: Grade, written: &Grade) -> Result<Grade, String> {
+    let mut failures = Vec::new();
+    for juror in grade.jury.iter_mut().filter(|juror| juror.verdict.lacks_reasons()) {
+        let own = written.jury.iter().find(|other| other.name == juror.name);
+        let own = own.ok_or_else(|| format!("{} is no juror any more", juror.name));
+        match own.and_then(|own| explained_alone(juror.verdict.clone(), &own.verdict)) {
+            Ok(verdict) => juror.verdict = verdict,
+            Err(reason) => failures.push(reason),
+        }
+    }
+    let score = grade.on_scale().unwrap_or_default();
+    let distance = |juror: &&Juror<Grade>| (juror.verdict.on_scale().unwrap_or_default() - score).abs();
+    let with_reasons = grade.jury.iter().filter(|juror| !juror.verdict.feedback.is_empty());
+    match with_reasons.min_by(|a, b| distance(a).total_cmp(&distance(b))) {
+        Some(nearest) => Ok(Grade { feedback: nearest.verdict.feedback.clone(), ..grade }),
+        None => Err(failures.into_iter().next().unwrap_or_else(|| "no juror wrote reasons".to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -80,15 +100,31 @@ mod tests {
     }
 
     #[test]
-    fn every_juror_gets_its_own_reasons() {
-        let juror = |name: &str, feedback: &str| Juror {
-            name: name.to_owned(),
-            is_stronger: false,
-            verdict: grade(3, name, feedback),
-        };
-        let of_jury =
-            |feedback: &str| Grade { jury: vec![juror("a", feedback), juror("b", feedback)], ..grade(3, "a, b", "") };
-        let explained = explained(of_jury(""), &of_jury("Because.")).unwrap();
-        assert!(explained.jury.iter().all(|juror| juror.verdict.feedback == "Because."), "{explained:?}");
+    fn reasons_that_are_none_are_an_error() {
+        assert_eq!(feedback(4, &grade(4, "j", " ")).unwrap_err(), "the judge wrote no reasons");
+    }
+
+    fn juror(name: &str, score: u8, feedback: &str) -> Juror<Grade> {
+        Juror { name: name.to_owned(), is_stronger: false, verdict: grade(score, name, feedback) }
+    }
+
+    #[test]
+    fn every_juror_gets_its_own_reasons_and_the_jury_those_of_the_nearest() {
+        let silent = Grade { jury: vec![juror("a", 1, ""), juror("b", 3, "")], ..grade(3, "a, b", "") };
+        // The stronger judge was asked this time, and one juror has failed.
+        let failed = Juror { verdict: Grade::unscored("timeout"), ..juror("a", 1, "") };
+        let written = Grade { jury: vec![failed, juror("b", 3, "B says."), juror("s", 5, "S.")], ..grade(5, "s", "S.") };
+        let explained = explained(silent.clone(), &written).unwrap();
+        assert_eq!((explained.score, explained.feedback.as_str()), (Some(3), "B says."));
+        assert_eq!(explained.jury[0].verdict.feedback, "");
+        let nobody = Grade { jury: vec![juror("c", 3, "C.")], ..grade(3, "c", "C.") };
+        assert_eq!(super::explained(silent, &nobody).unwrap_err(), "a is no juror any more");
+    }
+
+    #[test]
+    fn a_jury_of_which_one_writes_reasons_anyway_is_explained_by_it() {
+        let mixed = Grade { jury: vec![juror("a", 3, "A."), juror("b", 3, "")], ..grade(3, "a, b", "") };
+        assert!(mixed.lacks_reasons());
+        assert_eq!(explained(mixed, &Grade::unscored("timeout")).unwrap().feedback, "A.");
     }
 }

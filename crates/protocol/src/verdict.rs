@@ -161,8 +161,7 @@ impl Grade {
 
     /// Whether it is a score that its judge has written no reasons for.
     pub fn lacks_reasons(&self) -> bool {
-        let says_nothing = |grade: &Grade| grade.feedback.is_empty();
-        self.score.is_some() && says_nothing(self) && self.jury.iter().all(|juror| says_nothing(&juror.verdict))
+        self.score.is_some() && self.feedback.is_empty()
     }
 
     /// How much it leaves unsaid: of two grades of an answer, the one with less of it is shown.

@@ -1,7 +1,7 @@
 // The badge of a grade, with a tooltip that hovering, the keyboard and touching reach.
 
 import { call } from "./api.js";
-import { element } from "./elements.js";
+import { announce, element } from "./elements.js";
 
 let count = 0;
 
@@ -22,8 +22,8 @@ export function badge(grade) {
   button.addEventListener("focus", () => place(button, tip, box));
   // Not every browser focuses a button that is touched.
   button.addEventListener("click", () => {
-    box.classList.toggle("open");
-    if (lacksReasons(grade)) askForReasons(grade, tip).then(() => place(button, tip, box));
+    const isOpen = box.classList.toggle("open");
+    if (isOpen && lacksReasons(grade)) askForReasons(grade, tip).then(() => place(button, tip, box));
   });
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
@@ -36,21 +36,23 @@ export function badge(grade) {
 
 /** Whether the judge has given a score without any reasons, which it can be asked for. */
 function lacksReasons(grade) {
-  const isSilent = (each) => !each.feedback;
-  return Boolean(grade.query_id) && grade.score !== null && isSilent(grade) && (grade.jury ?? []).every(isSilent);
+  return Boolean(grade.query_id) && grade.score !== null && !grade.feedback;
 }
 
 /** Has the judge write its reasons, once, and shows them. */
 async function askForReasons(grade, tip) {
   if (tip.ariaBusy === "true") return;
   tip.ariaBusy = "true";
-  const told = element("span", { role: "status", text: "The judge writes its reasons…" });
-  tip.prepend(told);
+  const told = element("span", { text: "The judge writes its reasons…" });
+  tip.replaceChildren(told, ...explanation(grade));
+  announce(told.textContent);
   try {
     Object.assign(grade, await call(`/hone/v1/critique/${grade.query_id}/reasons`, { method: "POST" }));
     tip.replaceChildren(...explanation(grade));
+    announce(grade.feedback);
   } catch (error) {
     told.textContent = error.message;
+    announce(error.message);
   } finally {
     tip.ariaBusy = "false";
   }

@@ -21,6 +21,7 @@ export async function draw() {
   const optionsName = element("span", {});
   const optionsLabel = element("label", {}, optionsName, options);
   const answer = element("div", { role: "status" });
+  const send = element("button", { type: "submit", text: "Decide" });
   const choose = () => {
     const asked = TYPES.find((each) => each.type === type.value);
     optionsLabel.hidden = asked.options === null;
@@ -36,15 +37,18 @@ export async function draw() {
     element("label", {}, element("span", { text: "Question" }), question),
     element("label", {}, element("span", { text: "Answer" }), type),
     optionsLabel,
-    element("button", { type: "submit", text: "Decide" }),
+    send,
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    send.disabled = true;
     answer.replaceChildren(element("p", { class: "quiet", text: "The model reads the text…" }));
     try {
       answer.replaceChildren(...(await decided(text.value, type.value, question.value, options.value)));
     } catch (error) {
       answer.replaceChildren(element("p", { class: "complaint", text: error.message }));
+    } finally {
+      send.disabled = false;
     }
   });
   byId("decide").replaceChildren(element("h2", { text: "Decide" }), form, answer);
@@ -52,6 +56,7 @@ export async function draw() {
 
 async function decided(state, type, instructions, lines) {
   const options = lines.split("\n").map((line) => line.trim()).filter(Boolean);
+  if (new Set(options).size < options.length) throw new Error("Two lines are the same.");
   const criteria = { choice: () => Object.fromEntries(options.map((option) => [option, null])), score: () => options };
   const question = { type, instructions, criteria: criteria[type]?.() };
   const model = byId("model").value;

@@ -73,7 +73,11 @@ impl Lender {
     pub(super) fn grade(&self, task: &GradeTask) -> Grade {
         let author = self.app.config.engine.model.as_str();
         let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
-        self.verdict(task, |jury| graded_with_reasons(jury, task, author)).unwrap_or_else(failed)
+        let grade = self.verdict(task, |jury| jury.judge(task.clone(), author)).unwrap_or_else(failed);
+        match self.opened() {
+            Ok(opened) if grade.lacks_reasons() => with_reasons(&opened.jury, task, author, grade),
+            _ => grade,
+        }
     }
 
     /// The verdict of an earlier run, or a new one.
@@ -108,14 +112,13 @@ impl Lender {
     }
 }
 
-/// A grade with reasons, which are asked for if it comes without.
-fn graded_with_reasons(jury: &Jury, task: &GradeTask, author: &str) -> Grade {
-    let grade = jury.judge(task.clone(), author);
-    if !grade.lacks_reasons() {
-        return grade;
-    }
+/// The grade with reasons, if its judges write any.
+fn with_reasons(jury: &Jury, task: &GradeTask, author: &str, grade: Grade) -> Grade {
     let written = jury.clone().with_reasons().judge(task.clone(), author);
-    explained(grade.clone(), &written).unwrap_or(grade)
+    explained(grade.clone(), &written).unwrap_or_else(|reason| {
+        tracing::info!("a grade stays without reasons: {reason}");
+        grade
+    })
 }
 
 /// The judge of answers, or the first of the jury, unless another model is named.

@@ -75,14 +75,16 @@ fn grade_one(
     arguments: &GradeArguments,
     task: GradeTask,
 ) -> anyhow::Result<Outcome> {
-    let grade = session.judge_one(task.clone(), &Spinner::new(app.output, "judging"))?;
-    let grade = match grade {
-        Some(grade) if arguments.why && grade.lacks_reasons() => {
-            session.with_reasons(task, grade, &Spinner::new(app.output, "writing reasons"))?
-        }
-        grade => grade,
+    let Some(mut grade) = session.judge_one(task.clone(), &Spinner::new(app.output, "judging"))? else {
+        return Ok(Outcome::Interrupted);
     };
-    let Some(grade) = grade else { return Ok(Outcome::Interrupted) };
+    if arguments.why && grade.lacks_reasons() {
+        match session.with_reasons(task, grade.clone(), &Spinner::new(app.output, "writing reasons")) {
+            Ok(Some(explained)) => grade = explained,
+            Ok(None) => app.output.note("the reasons were stopped"),
+            Err(reason) => app.output.error(&format!("{reason:#}")),
+        }
+    }
     if arguments.json.json {
         app.output.print_json(&grade)?;
     } else {

@@ -49,7 +49,7 @@ fn refuse_constants(scores: &[f64], references: &[f64]) -> Result<(), &'static s
 }
 
 /// Ranks from 1.
-fn ranks(values: &[f64]) -> Vec<f64> {
+pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
     let mut ranks = vec![0.0; values.len()];

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::correlation::ranks;
 use super::graded::{GradedAnswer, refuse_other_scale};
 use super::{Statistic, mean};
-use crate::auc::wins;
 
 /// The least reference score of an answer that counts as good.
 pub const GOOD: f64 = 4.0;
@@ -61,15 +61,17 @@ pub(super) fn brier(answers: &[&GradedAnswer]) -> Statistic {
     Ok(mean(answers.iter().map(error)))
 }
 
-/// The probability that a good answer gets more than another one.
+/// The probability that a good answer gets more than another one, from the ranks of all (Mann and Whitney 1947).
 pub(super) fn auc(answers: &[&GradedAnswer]) -> Statistic {
     refuse_other_scale(answers)?;
-    let (goods, others): (Vec<&GradedAnswer>, Vec<&GradedAnswer>) = answers.iter().partition(|answer| is_good(answer));
-    if goods.is_empty() || others.is_empty() {
+    let n_good = answers.iter().filter(|answer| is_good(answer)).count();
+    if n_good == 0 || n_good == answers.len() {
         return Err("all answers are good, or none is");
     }
-    let of_good = |good: &&GradedAnswer| mean(others.iter().map(|other| wins(probability(good), probability(other))));
-    Ok(mean(goods.iter().map(of_good)))
+    let ranks = ranks(&answers.iter().map(|answer| probability(answer)).collect::<Vec<_>>());
+    let sum: f64 = std::iter::zip(answers, ranks).filter(|(answer, _)| is_good(answer)).map(|(_, rank)| rank).sum();
+    let (n_good, n_others) = (n_good as f64, (answers.len() - n_good) as f64);
+    Ok((sum - n_good * (n_good + 1.0) / 2.0) / (n_good * n_others))
 }
 
 fn is_good(answer: &GradedAnswer) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Table;
 
-use super::{Ending, FeedbackMode, InvalidProfile, JudgeProfile, JudgeProfiles, PLAIN, RubricForm};
+use super::{ENDING, Ending, FeedbackMode, InvalidProfile, JudgeProfile, JudgeProfiles, PLAIN, RubricForm};
 use crate::form::{FormKind, Labels, ThinkingForm, VerdictForm};
 use crate::prompt::has_place;
 
@@ -44,6 +44,9 @@ fn whole(tables: &BTreeMap<String, Table>, name: &str) -> Result<Table, String> 
     let mut names = vec![name.to_owned()];
     while let Some(current) = names.last() {
         let own = tables.get(current).ok_or_else(|| format!("{LIKE} is {current:?}, and no profile has this name"))?;
+        if current == PLAIN && asks_for_reasons(&table) {
+            table.entry("feedback").or_insert_with(|| "always".into());
+        }
         own.iter().filter(|(key, _)| *key != LIKE).for_each(|(key, value)| {
             table.entry(key.clone()).or_insert_with(|| value.clone());
         });
@@ -59,6 +62,11 @@ fn whole(tables: &BTreeMap<String, Table>, name: &str) -> Result<Table, String> 
         names.push(next);
     }
     Ok(table)
+}
+
+/// Whether a profile has a prompt of its own that does not leave open what the judge is to write.
+fn asks_for_reasons(own: &Table) -> bool {
+    own.get("absolute_prompt").and_then(toml::Value::as_str).is_some_and(|prompt| !has_place(prompt, ENDING))
 }
 
 /// A profile as the file has it.

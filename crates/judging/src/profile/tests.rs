@@ -57,6 +57,17 @@ fn a_profile_takes_from_another_what_it_does_not_say() {
 }
 
 #[test]
+fn a_profile_whose_own_prompt_asks_for_reasons_gets_them() {
+    let feedback = |text: &str| with(text).unwrap().get("a").unwrap().feedback;
+    let prompt = "absolute_prompt = '{query} {answer} {rubric}'";
+    assert_eq!(feedback(&format!("[a]\n{prompt}")), FeedbackMode::Always);
+    assert_eq!(feedback(&format!("[a]\nlike = 'b'\n[b]\n{prompt}")), FeedbackMode::Always);
+    assert_eq!(feedback(&format!("[a]\n{prompt}\nfeedback = 'on_request'")), FeedbackMode::OnRequest);
+    assert_eq!(feedback("[a]\nabsolute_prompt = '{query} {answer} {rubric} {ending}'"), FeedbackMode::OnRequest);
+    assert_eq!(feedback("[a]\nscores = ['0', '1']"), FeedbackMode::OnRequest);
+}
+
+#[test]
 fn a_wrong_profile_is_named_with_its_key() {
     let check = |text: &str, name: &str, reason: &str| {
         let expected = format!("the judge profile {name:?} cannot be used: {reason}");

@@ -238,7 +238,8 @@ fn without_reasons_the_score_is_the_nearest_to_the_mean_of_the_probabilities() {
         );
         assert!((grade.expected_score.unwrap() - 3.6).abs() < 1e-5 && grade.lacks_reasons(), "{name}: {grade:?}");
         let requests = model.requests();
-        let [request] = requests.as_slice() else { panic!("{name} asks {} times", requests.len()) };
+        assert_eq!(requests.len(), 5, "{name}: a label of several tokens has no probabilities, but samples");
+        let request = &requests[0];
         assert_eq!(request.thinking.is_on, Some(false), "{name}: its thoughts are no place for a verdict");
         assert!(request.max_tokens.unwrap() < 24, "{name}: {:?}", request.max_tokens);
         let Some(Constraint::Regex(regex)) = &request.constraint else { panic!("{name}: {:?}", request.constraint) };

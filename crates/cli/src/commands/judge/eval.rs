@@ -39,15 +39,15 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::R
         };
         evaluations.push(Evaluation::new(judge, &session, &set, verdicts));
     }
-    if let Some(file) = &arguments.diagram {
-        let drawn = diagram::of(&evaluations).with_context(|| format!("{} has no scores to draw", set.name))?;
-        std::fs::write(file, drawn).with_context(|| format!("cannot write {}", file.display()))?;
-    }
     let report = JudgeReport::new(&set, &evaluations);
     match (arguments.json.json, arguments.csv) {
         (true, _) => app.output.print_json(&report)?,
         (false, true) => app.output.print_line(&report.csv())?,
         (false, false) => report.print(app)?,
+    }
+    if let Some(file) = &arguments.diagram {
+        let drawn = diagram::of(&evaluations).with_context(|| format!("{} has no scores to draw", set.name))?;
+        std::fs::write(file, drawn).with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(outcome(app, &evaluations))
 }
