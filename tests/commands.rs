@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::support::served::Served;
 use crate::support::{Home, smollm2};
 use serde_json::Value;
 
@@ -238,6 +239,32 @@ fn doctor_shows_that_concurrent_answers_are_isolated() {
         "{report:#}"
     );
     assert!(report["tokens"].as_u64().unwrap() > 100, "{report:#}");
+}
+
+/// As an operator certifies a server: with two of its keys, from another process.
+#[test]
+fn doctor_shows_that_the_keys_of_a_server_are_isolated() {
+    let new_key = |_| {
+        let run = Home::new().run(&["serve", "--new-key"]);
+        let hash = run.stderr.split('"').nth(1).unwrap_or_else(|| panic!("{run:?}")).to_owned();
+        (run.stdout.trim().to_owned(), format!("\"{hash}\""))
+    };
+    let (keys, hashes): (Vec<String>, Vec<String>) = (0..2).map(new_key).unzip();
+    let home = Home::new().variable("HONE_SERVER_KEY_HASHES", &format!("[{}]", hashes.join(", ")));
+    let served = Served::start_in(home, &[]);
+    let file = served.home.path("keys.txt");
+    std::fs::write(&file, keys.join("\n")).unwrap();
+    let arguments = ["doctor", "--isolation", "--server", &served.address, "--keys", file.to_str().unwrap(), "--json"];
+    let report = served.home.json(&arguments);
+    assert_eq!(report["failures"], serde_json::json!([]), "{report:#}");
+    assert_eq!((&report["keys"], &report["timed"]), (&serde_json::json!(2), &serde_json::json!(16)), "{report:#}");
+    assert!(report["searched"].as_u64().unwrap() > 20 && report["cancelled"].as_u64().unwrap() > 0, "{report:#}");
+    let run = served.home.run(&["memory", "list", "--json"]);
+    assert!(!run.stdout.contains("Note 0"), "the server was to forget it: {}", run.stdout);
+
+    std::fs::write(&file, format!("{}\nhone-nobody\n", keys[0])).unwrap();
+    let run = served.home.run(&arguments);
+    assert!(run.code == 1 && run.stderr.contains("401"), "{run:?}");
 }
 
 #[test]

@@ -5,11 +5,15 @@
 //! a form, or begin with the same words as another. Answers and log-probabilities must be equal to the bit, no secret may be in
 //! somebody else's answer, and an owner who repeats another's prompt must find no more of it in the cache than one who guesses.
 
+mod served;
+
 use hone_protocol::{
     Completion, Constraint, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions,
     Message, OwnerId, Prompt, Role, SamplingOptions,
 };
 use serde::Serialize;
+
+pub use self::served::{ServedReport, check_served};
 
 /// The most tokens of an answer.
 const ANSWER_TOKENS: usize = 24;
@@ -77,10 +81,14 @@ fn secret() -> Result<u32, GenerateError> {
     Ok(100_000 + random % 900_000)
 }
 
+/// What a request says.
+fn note(index: usize, secret: u32) -> String {
+    let purpose = ["door", "safe", "car", "boat"][index % 4];
+    format!("{COMMON}Note {}: the code {secret} is for the {purpose}.", index / 2)
+}
+
 fn prompt(index: usize, secret: u32) -> Prompt {
-    let note =
-        format!("Note {}: the code {secret} is for the {}.", index / 2, ["door", "safe", "car", "boat"][index % 4]);
-    Prompt::Chat(vec![Message::new(Role::User, format!("{COMMON}{note}"))])
+    Prompt::Chat(vec![Message::new(Role::User, note(index, secret))])
 }
 
 /// Every second request is sampled, and every third is held to a form.

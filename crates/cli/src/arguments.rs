@@ -654,6 +654,13 @@ pub(crate) struct DoctorArguments {
     /// together, must get the same answers to the bit. Uses the engine of a running server, if there is one
     #[arg(long, conflicts_with = "deep")]
     pub(crate) isolation: bool,
+    /// Check a running server over HTTP instead: that the holder of one of its keys learns nothing of what is asked with
+    /// another, from answers, memory, events, figures or time. Its answers to the check are forgotten afterwards
+    #[arg(long, value_name = "ADDRESS", requires_all = ["isolation", "keys"])]
+    pub(crate) server: Option<String>,
+    /// A file with two or more keys of that server, a line each (- for stdin)
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) keys: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

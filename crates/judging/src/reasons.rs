@@ -39,8 +39,7 @@ fn explained_alone(grade: Grade, written: &Grade) -> Result<Grade, String> {
         Some(score) => format!("[With its reasons written out, the judge comes to {score}/5.]"),
         None => String::new(),
     };
-    let feedback: Vec<&str> =
-        [written.feedback.trim(), &remark].into_iter().filter(|part| !part.is_empty()).collect();
+    let feedback: Vec<&str> = [written.feedback.trim(), &remark].into_iter().filter(|part| !part.is_empty()).collect();
     match feedback.is_empty() {
         true => Err("the judge wrote no reasons".to_owned()),
         false => Ok(Grade { feedback: feedback.join("\n"), ..grade }),
@@ -113,7 +112,8 @@ mod tests {
         let silent = Grade { jury: vec![juror("a", 1, ""), juror("b", 3, "")], ..grade(3, "a, b", "") };
         // The stronger judge was asked this time, and one juror has failed.
         let failed = Juror { verdict: Grade::unscored("timeout"), ..juror("a", 1, "") };
-        let written = Grade { jury: vec![failed, juror("b", 3, "B says."), juror("s", 5, "S.")], ..grade(5, "s", "S.") };
+        let written =
+            Grade { jury: vec![failed, juror("b", 3, "B says."), juror("s", 5, "S.")], ..grade(5, "s", "S.") };
         let explained = explained(silent.clone(), &written).unwrap();
         assert_eq!((explained.score, explained.feedback.as_str()), (Some(3), "B says."));
         assert_eq!(explained.jury[0].verdict.feedback, "");

@@ -28,7 +28,7 @@ use crate::shapes::ServerSentEvent;
 use crate::{Shared, counting, streams};
 
 /// Sent while a stream is silent.
-const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+const PING: &str = "ping";
 
 /// Its paths.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
@@ -58,7 +58,7 @@ async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes
     let headers = [(REQUEST_ID, request_id(id)), ("x-hone-query-id", id.to_string())];
     if let Some(slot) = slot {
         let events = Events::begin(answering, head).await?.stream();
-        return Ok((headers, streams::typed_events(slot, events, PING)).into_response());
+        return Ok((headers, streams::typed_events(slot, events, || Some(json!({"type": PING})))).into_response());
     }
     let Answered { response, is_kept } = answering.whole().await?.answered;
     let mut message = head.message(&response);

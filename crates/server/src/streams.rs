@@ -29,17 +29,23 @@ pub(crate) const COMMENT: &str = ":\n\n";
 /// Events as `text/event-stream`; each text becomes the data of one. While none comes, comments are sent.
 pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
     let texts = texts.map(|text| format!("data: {text}\n\n"));
-    body(slot, "text/event-stream", kept_alive(texts, SILENCE, COMMENT))
+    body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }
 
-/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent.
+/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent, which clients see that
+/// pass over comments; a comment if it has none.
 pub(crate) fn typed_events(
     slot: StreamSlot,
     values: impl Stream<Item = Value> + Send + 'static,
-    sign_of_life: &'static str,
+    mut sign_of_life: impl FnMut() -> Option<Value> + Send + 'static,
 ) -> Response {
-    let texts = values.map(|value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default()));
-    body(slot, "text/event-stream", kept_alive(texts, SILENCE, sign_of_life))
+    let sign = move || sign_of_life().map_or_else(|| COMMENT.to_owned(), typed);
+    body(slot, "text/event-stream", kept_alive(values.map(typed), SILENCE, sign))
+}
+
+/// An event that is named by its `type`.
+fn typed(value: Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
 }
 
 /// The first piece of an answer that is streamed: it tells whether there will be an answer, and with it the status.
@@ -69,14 +75,14 @@ pub(crate) fn lines(slot: StreamSlot, values: impl Stream<Item = Value> + Send +
 fn kept_alive(
     texts: impl Stream<Item = String> + Send + 'static,
     silence: Duration,
-    sign_of_life: &'static str,
+    sign_of_life: impl FnMut() -> String + Send + 'static,
 ) -> impl Stream<Item = String> + Send + 'static {
-    unfold(Box::pin(texts), move |mut texts| async move {
+    unfold((Box::pin(texts), sign_of_life), move |(mut texts, mut sign_of_life)| async move {
         let text = match timeout(silence, texts.next()).await {
             Ok(text) => text?,
-            Err(_) => sign_of_life.to_owned(),
+            Err(_) => sign_of_life(),
         };
-        Some((text, texts))
+        Some((text, (texts, sign_of_life)))
     })
 }
 
@@ -100,7 +106,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(number * 300)).await;
             (number < 2).then(|| (number.to_string(), number + 1))
         });
-        let texts: Vec<String> = kept_alive(texts, Duration::from_millis(100), "-").collect().await;
+        let texts: Vec<String> = kept_alive(texts, Duration::from_millis(100), || "-".to_owned()).collect().await;
         let said: String = texts.concat();
         assert!(said.starts_with("0-") && said.contains("-1-") && said.ends_with('-'), "{said}");
     }

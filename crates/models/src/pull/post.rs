@@ -4,7 +4,10 @@ use std::io::Read;
 use std::time::Duration;
 
 use ureq::tls::TlsConfig;
-use ureq::{Agent, http::HeaderMap};
+use ureq::{
+    Agent,
+    http::{HeaderMap, Request},
+};
 use url::{Host, Url};
 
 use super::{offline_in_environment, transfer_error::TransferError, trust};
@@ -71,10 +74,41 @@ impl Messenger {
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
         message: &str,
     ) -> Result<Posted, String> {
-        let request = self.agent.post(self.address.as_str());
+        self.sent("POST", &self.address, headers, Some(message))
+    }
+
+    /// Sends a request for a path of the server, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or says nothing.
+    pub fn send<'a>(
+        &self,
+        method: &str,
+        path: &str,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        message: Option<&str>,
+    ) -> Result<Posted, String> {
+        let address = self.address.join(path).map_err(|error| format!("{path:?} is no path of a server: {error}"))?;
+        self.sent(method, &address, headers, message)
+    }
+
+    fn sent<'a>(
+        &self,
+        method: &str,
+        address: &Url,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        message: Option<&str>,
+    ) -> Result<Posted, String> {
+        let request = Request::builder().method(method).uri(address.as_str());
         let request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
-        let failed = |error| TransferError::connection(self.address.as_str(), error).to_string();
-        let (head, body) = request.send(message).map_err(failed)?.into_parts();
+        let answer = match message {
+            Some(message) => {
+                request.body(message).map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+            }
+            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
+        };
+        let failed = |error| TransferError::connection(address.as_str(), error).to_string();
+        let (head, body) = answer.map_err(failed)?.into_parts();
         Ok(Posted { status: head.status.as_u16(), headers: head.headers, body: Box::new(body.into_reader()) })
     }
 }

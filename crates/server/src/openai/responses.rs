@@ -6,6 +6,7 @@ mod items;
 mod kept;
 mod request;
 mod running;
+mod tools;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::Answer;
+use self::draft::Draft;
 use self::kept::Kept;
 use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
@@ -30,7 +32,7 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
-use crate::{Shared, counting, streams};
+use crate::{Shared, counting};
 
 pub(super) use self::items::{Input, turns};
 pub(crate) use self::kept::KeptResponses;
@@ -78,14 +80,15 @@ async fn compact() -> ApiError {
 )]
 async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
     let asked = asked(&shared, client, &body).await?;
-    let AskedResponse { query, sending, keeps, head, input, most_calls } = asked;
+    let AskedResponse { query, sending, keeps, head, input, most_calls, tools } = asked;
     let slot = (sending == Sending::Streamed).then(|| shared.streams.take(client)).transpose()?;
     let answering = Answering::ask(&shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
-    let mut answer = Answer::begin(&shared, client, answering, head, most_calls, keeps.then_some(input));
+    let draft = Draft::new(answering.id(), head, most_calls, tools);
+    let mut answer = Answer::begin(&shared, client, answering, draft, keeps.then_some(input));
     if let Some(slot) = slot {
         answer.first().await?;
-        return Ok((header, streams::typed_events(slot, answer.stream(), streams::COMMENT)).into_response());
+        return Ok((header, answer.streamed(slot)).into_response());
     }
     if sending == Sending::Background {
         let object = answer.object();

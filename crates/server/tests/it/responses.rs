@@ -140,6 +140,49 @@ fn a_function_is_called_and_its_result_is_told() {
     assert_eq!(turns[1..], [(Role::Assistant, "Let me see. ".to_owned()), (Role::Tool, "12:00".to_owned())]);
 }
 
+/// Calls are told as the client named its tools, and earlier calls to the model as it knows them.
+#[test]
+fn tools_of_namespaces_and_tools_that_take_a_text_are_called() {
+    let calls = [
+        "<tool_call>{\"name\": \"mcp__time__clock\", \"arguments\": {\"zone\": \"UTC\"}}</tool_call>",
+        "<tool_call>{\"name\": \"patch\", \"arguments\": {\"input\": \"+ noon\"}}</tool_call>",
+    ];
+    let stage = Stage::start(settings(), move |request| match &request.prompt {
+        Prompt::Chat(messages) if messages.last().unwrap().role == Role::Tool => Script::saying(&["It is noon."]),
+        _ => Script::saying(&calls),
+    });
+    let time = json!({"type": "namespace", "name": "mcp__time", "description": "Clocks.", "tools": [clock()]});
+    let patch = json!({"type": "custom", "name": "patch", "description": "Changes a file."});
+    let mut body = with("tools", json!([time, patch]));
+    let events = events(&stage, &body);
+    let told = types(&events);
+    assert!(
+        told.contains(&"custom_tool_call_input.delta") && told.contains(&"custom_tool_call_input.done"),
+        "{told:?}"
+    );
+    let response = &events.last().unwrap()["response"];
+    assert_eq!(response["tools"], json!([time, patch]));
+    let (clock, patch) = (&response["output"][0], &response["output"][1]);
+    let named = |item: &Value| json!([item["type"], item["name"], item["namespace"], item["arguments"], item["input"]]);
+    assert_eq!(named(clock), json!(["function_call", "clock", "mcp__time", "{\"zone\":\"UTC\"}", null]));
+    assert_eq!(named(patch), json!(["custom_tool_call", "patch", null, null, "+ noon"]));
+
+    body["previous_response_id"] = response["id"].clone();
+    body["input"] = json!([
+        {"type": "function_call_output", "call_id": clock["call_id"], "output": "12:00"},
+        {"type": "custom_tool_call_output", "call_id": patch["call_id"], "output": "done"},
+    ]);
+    assert_eq!(text_of(&stage.post(PATH, &body).1), "It is noon.");
+    let requests = stage.model.requests();
+    let Prompt::Chat(turns) = &requests.last().unwrap().prompt else { panic!("not a chat") };
+    let called: Vec<&str> = turns.iter().flat_map(|turn| &turn.tool_calls).map(|call| &*call.name).collect();
+    assert_eq!(called, ["mcp__time__clock", "patch"]);
+    body["tool_choice"] = json!({"type": "function", "namespace": "mcp__time", "name": "clock"});
+    body["input"] = json!("Again?");
+    assert_eq!(stage.post(PATH, &body).0, 200);
+    assert!(stage.model.requests().last().unwrap().constraint.is_some());
+}
+
 #[test]
 fn a_conversation_is_continued_from_what_is_kept() {
     let stage = Stage::start(settings(), echo);

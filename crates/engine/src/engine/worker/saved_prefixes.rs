@@ -22,8 +22,11 @@ use crate::model::Model;
 const FORMAT: &[u8; 8] = b"honekv01";
 /// A context of fewer tokens is not worth a file.
 pub(super) const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
-/// The most bytes of all files together; the least recently used are removed first. A file takes at most half of it.
-const MOST_BYTES: u64 = 2 << 30;
+/// The most bytes of all files together; the least recently used are removed first. A file takes at most half of it: the
+/// 20 000 tokens that a coding agent says first are 3 GB with a model of 8 billion parameters.
+const MOST_BYTES: u64 = 8 << 30;
+/// The part of a disk's free space that a file may take.
+const PART_OF_FREE: u64 = 4;
 /// Number of places in a model's file that are sampled for its fingerprint, and the bytes of each sample.
 const SAMPLES: u64 = 16;
 const SAMPLE_BYTES: u64 = 4096;
@@ -92,13 +95,14 @@ impl SavedPrefixes {
     /// # Errors
     /// When it cannot be written; the previous file is then unchanged.
     pub(super) fn save(&mut self, tokens: &[u32], model: &mut Model) -> io::Result<()> {
-        let most_blocks = (MOST_BYTES / 2).checked_div(model.block_bytes() as u64).unwrap_or(0);
+        create_private_folder(&self.folder)?;
+        let most_bytes = (MOST_BYTES / 2).min(fs4::available_space(&self.folder)? / PART_OF_FREE);
+        let most_blocks = most_bytes.checked_div(model.block_bytes() as u64).unwrap_or(0);
         let n_blocks = (model.cached_tokens(tokens) / BLOCK_TOKENS).min(most_blocks as usize);
         let tokens = &tokens[..n_blocks * BLOCK_TOKENS];
         if tokens.len() < FEWEST_TOKENS || self.holds(tokens) {
             return Ok(());
         }
-        create_private_folder(&self.folder)?;
         let sum = Sha256::digest(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
         let name = hexadecimal(&self.fingerprint[..4]) + &hexadecimal(&sum[..8]);
         let path = self.folder.join(format!("{name}.kv"));

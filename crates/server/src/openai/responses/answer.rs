@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use futures_util::Stream;
+use axum::response::Response as HttpResponse;
 use futures_util::stream::unfold;
 use hone_protocol::QueryId;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::apart;
 use super::draft::Draft;
@@ -13,9 +13,9 @@ use super::kept::Kept;
 use super::running::Running;
 use crate::Shared;
 use crate::answering::Answering;
-use crate::clients::Client;
+use crate::clients::{Client, StreamSlot};
 use crate::error::ApiError;
-use crate::streams::first_piece;
+use crate::streams::{first_piece, typed_events};
 
 /// A response in progress. Dropping it ends the answer.
 pub(super) struct Answer {
@@ -34,12 +34,11 @@ impl Answer {
         shared: &Arc<Shared>,
         client: Client,
         answering: Answering,
-        head: Map<String, Value>,
-        most_calls: usize,
+        draft: Draft,
         input: Option<Vec<Value>>,
     ) -> Answer {
         let id = answering.id();
-        let running = shared.running.add((client.owner(), id), Draft::new(id, head, most_calls));
+        let running = shared.running.add((client.owner(), id), draft);
         Answer { shared: Arc::clone(shared), client, id, answering, running, input }
     }
 
@@ -79,9 +78,11 @@ impl Answer {
         self.keep().await;
     }
 
-    /// The events.
-    pub(super) fn stream(self) -> impl Stream<Item = Value> + Send + 'static {
-        unfold(self, async |mut answer| Some((answer.next().await?, answer)))
+    /// The events, as a body.
+    pub(super) fn streamed(self, slot: StreamSlot) -> HttpResponse {
+        let running = Arc::clone(&self.running);
+        let events = unfold(self, async |mut answer| Some((answer.next().await?, answer)));
+        typed_events(slot, events, move || running.draft().sign_of_life())
     }
 
     async fn next(&mut self) -> Option<Value> {

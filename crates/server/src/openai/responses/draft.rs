@@ -6,6 +6,7 @@ use hone_protocol::{QueryId, Timestamp, Timings, ToolCall};
 use serde_json::{Map, Value, json};
 
 use super::response_id;
+use super::tools::OfferedTools;
 use crate::answering::{Answered, Piece, note_kept, was_cut};
 use crate::error::ApiError;
 
@@ -19,6 +20,7 @@ pub(super) struct Draft {
     head: Map<String, Value>,
     /// The most calls of tools in it.
     most_calls: usize,
+    tools: OfferedTools,
     /// The items that are complete.
     output: Vec<Value>,
     /// The item that is being written.
@@ -58,14 +60,15 @@ enum Kind {
 }
 
 impl Draft {
-    /// A response that has just begun. `head` is what it repeats of its request.
-    pub(super) fn new(id: QueryId, head: Map<String, Value>, most_calls: usize) -> Draft {
+    /// A response that has just begun. `head` is what it repeats of its request, which offered the `tools`.
+    pub(super) fn new(id: QueryId, head: Map<String, Value>, most_calls: usize, tools: OfferedTools) -> Draft {
         let mut draft = Draft {
             id,
             created: Timestamp::now().0 / 1000,
             completed: None,
             head,
             most_calls,
+            tools,
             output: Vec::new(),
             open: None,
             status: Status::InProgress,
@@ -111,6 +114,15 @@ impl Draft {
     /// The next event that has not been sent.
     pub(super) fn next_event(&mut self) -> Option<Value> {
         self.events.pop_front()
+    }
+
+    /// The event that says that the response is still in progress; `None` if it has ended.
+    pub(super) fn sign_of_life(&mut self) -> Option<Value> {
+        if self.has_ended() {
+            return None;
+        }
+        self.tell_state("response.in_progress");
+        self.next_event()
     }
 
     /// Forgets the events that nobody will be sent.
@@ -206,24 +218,24 @@ impl Draft {
     }
 
     fn call(&mut self, number: usize, call: &ToolCall) {
-        let (id, index, arguments) = (self.item_id("fc"), self.output.len(), call.arguments.to_string());
-        let item = |arguments: &str, status: &str| {
-            json!({
-                "id": id,
-                "type": "function_call",
-                "call_id": format!("call_{}_{number}", self.id),
-                "name": call.name,
-                "arguments": arguments,
-                "status": status,
-            })
+        let told = self.tools.told(call);
+        let (prefix, event) = match told.takes_text {
+            true => ("ctc", "response.custom_tool_call_input"),
+            false => ("fc", "response.function_call_arguments"),
         };
-        let (begun, done) = (item("", "in_progress"), item(&arguments, "completed"));
-        self.tell("response.output_item.added", json!({"output_index": index, "item": begun}));
-        let delta = json!({"output_index": index, "item_id": id, "delta": arguments});
-        self.tell("response.function_call_arguments.delta", delta);
-        let whole = json!({"output_index": index, "item_id": id, "name": call.name, "arguments": arguments});
-        self.tell("response.function_call_arguments.done", whole);
-        self.complete(done);
+        let (id, call_id) = (self.item_id(prefix), format!("call_{}_{number}", self.id));
+        let begun = told.item(&id, &call_id, "", "in_progress");
+        self.tell("response.output_item.added", json!({"output_index": self.output.len(), "item": begun}));
+        self.tell_at(&id, &format!("{event}.delta"), json!({"delta": told.input}));
+        self.tell_at(&id, &format!("{event}.done"), told.whole());
+        self.complete(told.item(&id, &call_id, &told.input, "completed"));
+    }
+
+    /// Tells of the item that is being written.
+    fn tell_at(&mut self, id: &str, event: &str, mut fields: Value) {
+        fields["item_id"] = json!(id);
+        fields["output_index"] = json!(self.output.len());
+        self.tell(event, fields);
     }
 
     /// Adds an item that is complete.
@@ -239,10 +251,8 @@ impl Draft {
 
     /// Tells of the text of the item that is being written.
     fn tell_of_part(&mut self, event: &str, kind: Kind, mut fields: Value) {
-        fields["item_id"] = json!(self.item_id(kind.prefix()));
-        fields["output_index"] = json!(self.output.len());
         fields["content_index"] = json!(0);
-        self.tell(event, fields);
+        self.tell_at(&self.item_id(kind.prefix()), event, fields);
     }
 
     fn tell_state(&mut self, kind: &str) {

@@ -5,8 +5,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::tools::full_name;
 use crate::error::ApiError;
 use crate::openai::messages::{ChatMessage, messages};
+
+/// Finds tools that are not told to a model before it asks for them; the client or another server carries it out.
+const TOOL_SEARCH: &str = "tool_search";
 
 /// A question, or items.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -70,6 +74,7 @@ pub(in crate::openai) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError
 fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
     let kind = item["type"].as_str().unwrap_or_default();
     let call = |name: &Value, arguments: Value| {
+        let name = name.as_str().map(|name| full_name(item["namespace"].as_str(), name));
         let call = json!({"id": item["call_id"], "function": {"name": name, "arguments": arguments}});
         Ok(Some(json!({"role": "assistant", "tool_calls": [call]})))
     };
@@ -80,6 +85,10 @@ fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
         "local_shell_call" | "shell_call" | "computer_call" => call(&json!(kind), item["action"].clone()),
         "apply_patch_call" => call(&json!(kind), item["operation"].clone()),
         "mcp_call" => call(&item["name"], item["arguments"].clone()),
+        "tool_search_call" => call(&json!(TOOL_SEARCH), item["arguments"].clone()),
+        "tool_search_output" => Ok(Some(json!({
+            "role": "tool", "tool_call_id": item["call_id"], "content": item["tools"].to_string()
+        }))),
         kind if kind.ends_with("_call_output") => Ok(Some(json!({
             "role": "tool", "tool_call_id": item["call_id"], "content": output(&item["output"])
         }))),
@@ -193,12 +202,23 @@ mod tests {
             {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "x"},
             {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": "x"}]},
             {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "y"}},
+            {"type": "tool_search_call", "call_id": "b", "execution": "client", "arguments": {"query": "mail"}},
+            {"type": "tool_search_output", "call_id": "b", "tools": [{"type": "namespace", "name": "mcp__mail"}]},
+            {"type": "function_call", "call_id": "c", "namespace": "mcp__mail", "name": "search", "arguments": "{}"},
             {"type": "compaction", "encrypted_content": "x"},
             {"type": "item_reference", "id": "msg_1"},
         ]);
         let read = read(items).unwrap();
         assert_eq!(read[1].tool_calls[0].arguments, json!({"input": "x"}));
         let said: Vec<&str> = read[2..].iter().map(|turn| &*turn.content).collect();
-        assert_eq!(said, ["(input_image: it cannot be shown here)", "(web_search_call: {\"query\":\"y\"})"]);
+        let expected = [
+            "(input_image: it cannot be shown here)",
+            "(web_search_call: {\"query\":\"y\"})",
+            "[{\"type\":\"namespace\",\"name\":\"mcp__mail\"}]",
+            "",
+        ];
+        assert_eq!(said, expected);
+        let called: Vec<&str> = read.iter().flat_map(|turn| &turn.tool_calls).map(|call| &*call.name).collect();
+        assert_eq!(called, ["patch", "tool_search", "mcp__mail__search"]);
     }
 }

@@ -1,14 +1,15 @@
 //! A request for a response as OpenAI's API writes it.
 
-use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SecondAnswer, Tool};
+use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SecondAnswer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::items::{Input, turns};
+use super::tools::{OfferedTools, full_name, is_known};
 use crate::ServerParts;
 use crate::answer_format::AnswerFormat;
-use crate::conversation::{Conversation, parameters_of};
+use crate::conversation::Conversation;
 use crate::effort::EffortName;
 use crate::error::ApiError;
 use crate::sampling::{Samplers, TokenLimit};
@@ -74,16 +75,6 @@ struct Reasoning {
     effort: Option<EffortName>,
 }
 
-/// A function that the client carries out.
-#[derive(Debug, Deserialize)]
-struct FunctionSpec {
-    name: String,
-    #[serde(default)]
-    description: Option<String>,
-    #[serde(default)]
-    parameters: Option<Value>,
-}
-
 /// How a response is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
@@ -105,6 +96,7 @@ pub(super) struct AskedResponse {
     pub(super) input: Vec<Value>,
     /// The most calls of tools in it.
     pub(super) most_calls: usize,
+    pub(super) tools: OfferedTools,
 }
 
 impl ResponseRequest {
@@ -122,14 +114,12 @@ impl ResponseRequest {
         self.refuse_unknown()?;
         let (sending, keeps) = (self.sending()?, self.store.unwrap_or(true));
         let most_calls = if self.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
-        // The client's functions alone: tools that OpenAI hosts are offered to any server, and the model is not told of
-        // what it cannot use here.
-        self.tools.get_or_insert_default().retain(|tool| tool["type"] == "function");
+        self.tools.get_or_insert_default().retain(is_known);
         let mut input = before;
         input.extend(self.input.take().map(Input::items).transpose()?.unwrap_or_default());
-        let query = self.query(parts, &input)?;
+        let (query, tools) = self.query(parts, &input)?;
         let head = self.head(&query);
-        Ok(AskedResponse { query, sending, keeps, head, input, most_calls })
+        Ok(AskedResponse { query, sending, keeps, head, input, most_calls, tools })
     }
 
     fn refuse_unknown(&self) -> Result<(), ApiError> {
@@ -154,8 +144,9 @@ impl ResponseRequest {
         }
     }
 
-    fn query(&self, parts: &ServerParts, input: &[Value]) -> Result<Query, ApiError> {
-        let (tools, forced) = self.tool_choice()?.of(self.tools()?)?;
+    fn query(&self, parts: &ServerParts, input: &[Value]) -> Result<(Query, OfferedTools), ApiError> {
+        let (tools, offered) = OfferedTools::read(self.tools.as_deref().unwrap_or_default())?;
+        let (tools, forced) = self.tool_choice()?.of(tools)?;
         let constraint = match forced {
             Some(schema) => Some(Constraint::JsonSchema(schema)),
             None => self.constraint()?,
@@ -164,7 +155,7 @@ impl ResponseRequest {
         let turns = instructions.chain(turns(input)?).collect();
         let Conversation { history, question, turns_after } = Conversation::of(turns)?;
         let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
-        Ok(Query {
+        let query = Query {
             query: question,
             history,
             model: self.model.clone().unwrap_or_else(|| parts.models.default_name()),
@@ -181,25 +172,17 @@ impl ResponseRequest {
                 second: SecondAnswer::Unwanted,
                 ..AnswerOptions::default()
             },
-        })
-    }
-
-    fn tools(&self) -> Result<Vec<Tool>, ApiError> {
-        let tool = |tool: &Value| {
-            let FunctionSpec { name, description, parameters } = Deserialize::deserialize(tool)?;
-            Ok(Tool { name, description: description.unwrap_or_default(), parameters: parameters_of(parameters) })
         };
-        let tools: Result<Vec<Tool>, serde_json::Error> = self.tools.iter().flatten().map(tool).collect();
-        tools.map_err(|error| ApiError::bad_request(format!("a tool is not valid: {error}")).about("tools"))
+        Ok((query, offered))
     }
 
     fn tool_choice(&self) -> Result<ToolChoice, ApiError> {
         let Some(choice) = &self.tool_choice else { return Ok(ToolChoice::Auto) };
-        match (choice.as_str(), choice["type"].as_str(), choice["name"].as_str()) {
+        match (choice.as_str(), choice["type"].as_str(), chosen(choice)) {
             (Some("auto"), ..) => Ok(ToolChoice::Auto),
             (Some("none"), ..) => Ok(ToolChoice::None),
             (Some("required"), ..) => Ok(ToolChoice::Required),
-            (None, Some("function"), Some(name)) => Ok(ToolChoice::Named(name.to_owned())),
+            (None, Some("function" | "custom"), Some(name)) => Ok(ToolChoice::Named(name)),
             (None, Some("allowed_tools"), _) => Ok(allowed_tools(choice)),
             _ => Err(ApiError::bad_request(format!(
                 "tool_choice is {choice}: it must be auto, none, required, a function or allowed_tools"
@@ -249,19 +232,23 @@ impl ResponseRequest {
 
 /// The choice among a part of the tools.
 fn allowed_tools(choice: &Value) -> ToolChoice {
-    let names = choice["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
+    let names = choice["tools"].as_array().into_iter().flatten().filter_map(chosen);
     match choice["mode"].as_str() {
         Some("none") => ToolChoice::None,
-        mode => {
-            ToolChoice::Allowed { names: names.map(str::to_owned).collect(), is_required: mode == Some("required") }
-        }
+        mode => ToolChoice::Allowed { names: names.collect(), is_required: mode == Some("required") },
     }
+}
+
+/// The name of a tool that is chosen.
+fn chosen(tool: &Value) -> Option<String> {
+    Some(full_name(tool["namespace"].as_str(), tool["name"].as_str()?))
 }
 
 /// A tool with every field that clients expect.
 fn whole_tool(tool: &Value) -> Value {
     let mut tool = tool.clone();
-    if let Some(fields) = tool.as_object_mut() {
+    let is_function = tool["type"] == "function";
+    if let Some(fields) = tool.as_object_mut().filter(|_| is_function) {
         for name in ["description", "parameters", "strict"] {
             fields.entry(name).or_insert(Value::Null);
         }

@@ -1,0 +1,102 @@
+//! Whether a prompt that was asked with another key is answered sooner than one that nobody has asked.
+
+use serde_json::{Value, json};
+
+use super::super::secret;
+use super::client::Server;
+
+/// How many pairs of prompts are timed: one that was asked with another key, one that was not.
+const PAIRS: usize = 16;
+/// In how many of them the known prompt may be the faster one. Where it makes no difference, each is with probability 1/2,
+/// and more than that with probability 0.0003.
+const MOST_FASTER: usize = 14;
+/// How often a sentence stands behind a secret, so that computing the prompt takes time.
+const SENTENCES: usize = 40;
+
+/// What the pairs showed.
+#[derive(Default)]
+pub(super) struct Timing {
+    n_pairs: usize,
+    /// In how many the known prompt was answered sooner.
+    n_faster: usize,
+    /// Pairs in which more of the known prompt was said to be computed already, with both numbers.
+    cached: Vec<(u64, u64)>,
+}
+
+impl Timing {
+    /// Asks the pairs; what was asked is added to `ids`.
+    pub(super) fn take(server: &Server, ids: &mut Vec<(usize, String)>) -> anyhow::Result<Timing> {
+        let mut timing = Timing::default();
+        let mut ask = |key: usize, body: &Value| -> anyhow::Result<_> {
+            let answered = server.ask(key, body)?;
+            ids.push((key, answered.id.clone()));
+            Ok(answered)
+        };
+        while timing.n_pairs < PAIRS {
+            let secret = secret()?;
+            let (known, guessed) = (prompt(secret), prompt(guess(secret)));
+            ask(0, &known)?;
+            // In turn, so that what else the machine does concerns both.
+            let known_first = timing.n_pairs.is_multiple_of(2);
+            let (known, guessed) = if known_first {
+                let known = ask(1, &known)?;
+                (known, ask(1, &guessed)?)
+            } else {
+                let guessed = ask(1, &guessed)?;
+                (ask(1, &known)?, guessed)
+            };
+            timing.n_pairs += 1;
+            timing.n_faster += usize::from(known.duration < guessed.duration);
+            // The second prompt begins like the first, which the same key has just asked.
+            let is_cached = known_first && known.cached > guessed.cached;
+            timing.cached.extend(is_cached.then_some((known.cached, guessed.cached)));
+        }
+        Ok(timing)
+    }
+
+    pub(super) fn pairs(&self) -> usize {
+        self.n_pairs
+    }
+
+    pub(super) fn failures(&self) -> Vec<String> {
+        let cached = self.cached.iter().map(|(known, guessed)| {
+            format!("a prompt of another key had {known} cached tokens, and one that nobody had asked {guessed}")
+        });
+        let faster = (self.n_faster > MOST_FASTER).then(|| {
+            let Timing { n_faster, n_pairs, .. } = self;
+            format!(
+                "a prompt of another key was answered sooner than one that nobody had asked, {n_faster} times of {n_pairs}"
+            )
+        });
+        cached.chain(faster).collect()
+    }
+}
+
+/// A number that differs from the secret in its last digit: whatever begins like one of them begins like the other, so that
+/// the prompts which a key has asked before concern both.
+fn guess(secret: u32) -> u32 {
+    secret - secret % 10 + (secret + 1) % 10
+}
+
+/// A question for one token, whose prompt is a secret and much text.
+fn prompt(code: u32) -> Value {
+    let text = format!("The code is {code}. {}", "Nobody else is told. ".repeat(SENTENCES));
+    json!({"messages": [{"role": "user", "content": text}], "temperature": 0.0, "max_tokens": 1})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guess_differs_in_the_last_digit() {
+        assert_eq!([123_456, 100_009].map(guess), [123_457, 100_000]);
+    }
+
+    #[test]
+    fn only_what_chance_does_not_explain_is_a_failure() {
+        let failures = |n_faster| Timing { n_pairs: PAIRS, n_faster, cached: Vec::new() }.failures().len();
+        assert_eq!([0, 8, 14, 15, 16].map(failures), [0, 0, 0, 1, 1]);
+        assert_eq!(Timing { cached: vec![(64, 16)], ..Timing::default() }.failures().len(), 1);
+    }
+}
