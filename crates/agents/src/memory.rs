@@ -1,7 +1,8 @@
 //! The memory agent: writes engrams, and what is learnt about them later.
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
-//! can be. An answer is durable before its vector is computed, which follows once no message waits. When idle, it first
+//! can be. An answer is durable before its vector is computed. That follows once no message has come for a moment: a vector
+//! takes as long as a short answer, and whoever asks one question after the other waits for no vectors. When idle, it then
 //! computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
 //! from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the
 //! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is
@@ -11,7 +12,7 @@ pub(crate) mod states;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
@@ -35,11 +36,17 @@ pub(crate) const NAME: &str = "memory";
 pub(crate) const SUBJECTS: [Subject; 4] =
     [Subject::ResponseGeneration, Subject::CritiqueResult, Subject::PairwiseResult, Subject::UserFeedback];
 
-/// How long the agent is idle before it computes a missing vector.
+/// How long the agent is idle before it computes a vector.
 const REST: Duration = Duration::from_millis(250);
 
 /// How long the agent is idle, with no vector missing, before it checks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
+
+/// How many engrams wait for their vectors in memory. Those before them are looked up later.
+const MOST_INCOMPLETE: usize = 256;
+
+/// How long vectors are computed before the agent stops; those that are missing then come with the next start.
+const LAST_WORK: Duration = Duration::from_secs(2);
 
 /// How many engrams without a vector are looked up at once.
 const LOOKED_UP: usize = 32;
@@ -52,6 +59,8 @@ pub(crate) struct MemoryAgent {
     state: State,
     /// Engrams that were just written, and whose vectors come next.
     incomplete: VecDeque<Engram>,
+    /// Whether no message has come since the agent was idle for a moment.
+    is_quiet: bool,
     /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
     /// Engrams of earlier versions, whose questions were not searched for facts; none once all were.
@@ -86,6 +95,7 @@ impl MemoryAgent {
             judging,
             state: State::default(),
             incomplete: VecDeque::new(),
+            is_quiet: false,
             lacking,
             unsearched,
         }
@@ -150,6 +160,10 @@ impl MemoryAgent {
         let (sequence, is_complete) = self.rememberer.remember_first(engram.clone(), holder)?;
         if !is_complete {
             self.incomplete.push_back(engram);
+        }
+        if self.incomplete.len() > MOST_INCOMPLETE {
+            self.incomplete.pop_front();
+            self.lacking.get_or_insert_default();
         }
         if sequence == 0 {
             tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
@@ -237,8 +251,8 @@ impl Agent for MemoryAgent {
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let has_work = self.lacking.is_some() || self.unsearched.is_some();
         let rest = after(match (self.incomplete.is_empty(), has_work) {
-            (false, _) => Duration::ZERO,
-            (true, true) => REST,
+            (false, _) if self.is_quiet => Duration::ZERO,
+            (false, _) | (true, true) => REST,
             (true, false) => LONG_REST,
         });
         select_biased! {
@@ -249,6 +263,7 @@ impl Agent for MemoryAgent {
     }
 
     fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
+        self.is_quiet = matches!(event, Event::Rest);
         match event {
             Event::Message(message) => {
                 inbox.claim(&message);
@@ -266,7 +281,8 @@ impl Agent for MemoryAgent {
         while let Ok(message) = inbox.messages().try_recv() {
             self.handle_event(Event::Message(message), inbox);
         }
-        while !self.incomplete.is_empty() {
+        let begun = Instant::now();
+        while !self.incomplete.is_empty() && begun.elapsed() < LAST_WORK {
             self.complete_one();
         }
     }

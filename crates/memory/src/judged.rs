@@ -14,11 +14,11 @@ pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
 
 /// The fields that change when an answer was graded, or could not be. A grade never replaces one that says more: a
 /// judge's score says most, then what the likelihood judge says, and last why there is no verdict, which stands only where
-/// that is final.
+/// that is final. Reasons that a judge has written for its score stay when the same score comes without them.
 pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {
     let is_there = |name: &str| stored.get(name).is_some_and(|value| !value.is_null());
     let may_stand = match grade.score {
-        Some(_) => true,
+        Some(_) => !(grade.lacks_reasons() && is_explained(stored, grade)),
         None if grade.is_verdict() => !is_there("critic_score"),
         None => !is_there("critic_score") && !is_there("probability"),
     };
@@ -37,6 +37,13 @@ pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<S
         fields.extend(due.into_fields());
     }
     fields
+}
+
+/// Whether this very score stands there with reasons.
+fn is_explained(stored: &Map<String, Value>, grade: &Grade) -> bool {
+    let fields = grade_fields(grade);
+    let has_reasons = stored.get("feedback").and_then(Value::as_str).is_some_and(|feedback| !feedback.is_empty());
+    has_reasons && ["critic_score", "judge", "rubric"].iter().all(|name| stored.get(*name) == fields.get(*name))
 }
 
 /// What is still due of an engram that was put together from several sources: no grade that one of them has.
@@ -117,6 +124,19 @@ mod tests {
         let stored = after_grading(&Map::new(), &likely());
         assert_eq!(stored["likely"], "wrong");
         assert_eq!(after_grading(&stored, &graded(4))["likely"], Value::Null, "a judge's score stands alone");
+    }
+
+    #[test]
+    fn reasons_stay_when_their_score_comes_once_more_without_them() {
+        let silent = |score| Grade { feedback: String::new(), ..graded(score) };
+        let after = |first: Grade, second: Grade| {
+            let mut stored = after_grading(&Map::new(), &first);
+            stored.extend(after_grading(&stored, &second));
+            stored["feedback"].clone()
+        };
+        assert_eq!(after(graded(4), silent(4)), "It deserves 4.");
+        assert_eq!(after(silent(4), graded(4)), "It deserves 4.");
+        assert_ne!(after(graded(4), silent(2)), "It deserves 4.");
     }
 
     #[test]

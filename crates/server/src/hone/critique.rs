@@ -129,13 +129,18 @@ async fn wait_for_grade(shared: &Arc<Shared>, client: Client, id: QueryId) -> Re
     }
 }
 
-/// The same with the judge's reasons, which it writes now if it has not written any: where `judge.feedback` is `on_request`.
+/// The grade with the judge's reasons. They are written now if there are none yet, as where `judge.feedback` is `on_request`.
 #[utoipa::path(
     post,
     path = "/hone/v1/critique/{query_id}/reasons",
     tag = "hone",
     params(("query_id" = String, Path)),
-    responses((status = OK, body = HoneCritique), (status = NOT_FOUND), (status = BAD_REQUEST))
+    responses(
+        (status = OK, body = HoneCritique),
+        (status = NOT_FOUND),
+        (status = BAD_REQUEST),
+        (status = CONFLICT)
+    )
 )]
 pub(super) async fn explain(
     State(shared): State<Arc<Shared>>,
@@ -151,6 +156,11 @@ pub(super) async fn explain(
         shared.check_serving()?;
         let grade = Bench::of(&shared).reasons(graded, model, client.owner()).await?;
         if let Some(memory) = &shared.parts.memory {
+            // Somebody may have graded the answer anew while the judge was writing.
+            let standing = look_up(&shared, client, id).await?.grade;
+            if standing.is_some_and(|standing| standing.score != grade.score || !standing.is_comparable(&grade)) {
+                return Err(ApiError::new(StatusCode::CONFLICT, "the grade has changed meanwhile: ask again"));
+            }
             let (store, grade) = (memory.store.clone(), grade.clone());
             blocking(move || store.update_score(id, &grade).map(drop)).await?;
         }

@@ -66,8 +66,8 @@ fn tools() -> Vec<Tool> {
     vec![
         tool::<GradeRequest>(
             "grade",
-            "Grades an answer to a question from 1 (poor) to 5 (excellent) and gives the reasons. The score is null if \
-             the judge gave none, and `failure` says why, or `likely` says that the answer is likely right or wrong.",
+            "Grades an answer to a question from 1 (poor) to 5 (excellent), with the reasons if its judge writes them. The \
+             score is null if the judge gave none, and `failure` says why, or `likely` says that the answer is likely right or wrong.",
         ),
         tool::<CompareRequest>(
             "compare",
