@@ -3,11 +3,13 @@
 //! A fact is embedded as what it says. Question and answer together are about what was asked, and a fact that was
 //! mentioned beside it would hardly be found.
 
+use std::iter;
 use std::sync::Arc;
 
 use hone_memory::{Engram, Fact, MemoryError, MemoryStore, Update};
 use hone_protocol::{Embed, HolderId, RespondentId, with_causes};
 
+use crate::settings::SCOPE_OF_CLIENTS;
 use crate::statements::{Statement, statements_in};
 
 /// Remembers exchanges as a chat does.
@@ -41,29 +43,36 @@ impl Rememberer {
         self.store.remember_exchange(engram, vector, Some(facts(statements, vectors)), holder)
     }
 
-    /// Remembers an exchange whose question states no fact without its vector, which [`Rememberer::complete`] computes
-    /// later: whoever waits for an answer does not wait for that. Facts may be asked for at once, and an exchange with some
-    /// is remembered as [`Rememberer::remember`] does. Returns also whether it is complete.
+    /// Remembers an exchange without the vectors, which [`Rememberer::complete`] computes later: whoever waits for an answer
+    /// does not wait for them. Until then it is found by its words. In a chat, facts may be asked for at once, and an exchange
+    /// with some is remembered as [`Rememberer::remember`] does. Returns also whether it is complete.
     ///
     /// # Errors
     /// When it can be neither written nor kept.
     pub(crate) fn remember_first(&self, engram: Engram, holder: Option<HolderId>) -> Result<(u64, bool), MemoryError> {
-        if self.embedder.is_none() || !statements_of(&engram).is_empty() {
+        let statements = if self.takes_facts { statements_of(&engram) } else { Vec::new() };
+        let is_of_client = engram.scope.as_deref() == Some(SCOPE_OF_CLIENTS);
+        if self.embedder.is_none() || (!is_of_client && !statements.is_empty()) {
             return Ok((self.remember(engram, holder)?, true));
         }
-        let facts = self.takes_facts.then(Vec::new);
+        let facts = self.takes_facts.then(|| facts(statements, iter::repeat(None)));
         Ok((self.store.remember_exchange(engram, None, facts, holder)?, false))
     }
 
-    /// Gives an engram that was remembered first its vector.
+    /// Gives an exchange that was remembered first, and its facts, their vectors.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When they cannot be written.
     pub(crate) fn complete(&self, engram: &Engram) -> Result<(), MemoryError> {
-        match self.vector_of(engram) {
-            Some(vector) => self.store.set_vector(engram.query_id, vector).map(drop),
-            None => Ok(()),
+        let mut statements = if self.takes_facts { statements_of(engram) } else { Vec::new() };
+        statements.truncate(Engram::MOST_FACTS);
+        let text = engram.text();
+        let texts: Vec<&str> = statements.iter().map(|it| it.text.as_str()).chain([text.as_str()]).collect();
+        let ids = (0..statements.len()).map(|number| Engram::fact_id(engram.query_id, number)).chain([engram.query_id]);
+        for (id, vector) in ids.zip(self.vectors(&texts)) {
+            vector.map(|vector| self.store.set_vector(id, vector)).transpose()?;
         }
+        Ok(())
     }
 
     /// Remembers what was stated in an exchange that was remembered without looking for it.
@@ -104,7 +113,7 @@ fn statements_of(engram: &Engram) -> Vec<Statement> {
     }
 }
 
-fn facts(statements: Vec<Statement>, vectors: Vec<Option<Vec<f32>>>) -> Vec<Fact> {
+fn facts(statements: Vec<Statement>, vectors: impl IntoIterator<Item = Option<Vec<f32>>>) -> Vec<Fact> {
     let fact = |(Statement { text, is_update }, vector)| Fact { text, is_update, vector };
     statements.into_iter().zip(vectors).map(fact).collect()
 }

@@ -171,6 +171,9 @@ impl Compared {
 }
 
 impl Engram {
+    /// The most facts of one exchange.
+    pub const MOST_FACTS: usize = 8;
+
     /// A new answer of the present time, by respondent A to its own question, without a grade or other annotations.
     pub fn new(query_id: QueryId, session_id: SessionId, response: &Response) -> Engram {
         Engram {
@@ -232,8 +235,8 @@ impl Engram {
         }
     }
 
-    /// The id of a fact of an exchange.
-    pub(crate) fn fact_id(source: QueryId, number: usize) -> QueryId {
+    /// The id of a fact that was stated in an exchange, by its number there.
+    pub fn fact_id(source: QueryId, number: usize) -> QueryId {
         let digest = Sha256::new().chain_update(source.as_bytes()).chain_update(number.to_le_bytes()).finalize();
         let (bytes, _) = digest.split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
         QueryId::from_bits(u128::from_be_bytes(*bytes))

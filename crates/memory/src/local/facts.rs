@@ -10,9 +10,6 @@ use crate::error::MemoryError;
 use crate::records::{from_json, id_of, keys_of_all};
 use crate::request::{StatedFact, Update};
 
-/// The most facts of one exchange.
-const MOST_FACTS: usize = 8;
-
 impl Opened {
     /// Adds the facts of an exchange that was remembered without looking for them.
     pub(super) fn add_facts(&self, id: QueryId, facts: &[StatedFact]) -> Result<Update, MemoryError> {
@@ -40,7 +37,7 @@ impl Opened {
 impl Draft<'_> {
     /// Adds the facts that are not there yet.
     pub(super) fn add_facts(&mut self, source: &Engram, facts: &[StatedFact]) -> Result<(), MemoryError> {
-        for (number, StatedFact { text, is_update, vector }) in facts.iter().take(MOST_FACTS).enumerate() {
+        for (number, StatedFact { text, is_update, vector }) in facts.iter().take(Engram::MOST_FACTS).enumerate() {
             let fact = Engram::fact(source, number, text, *is_update);
             if self.fields(fact.query_id)?.is_none() {
                 vector.iter().try_for_each(|vector| self.settle_dimensions(vector))?;
@@ -92,5 +89,5 @@ pub(super) fn with_facts(ids: &[QueryId]) -> Vec<QueryId> {
 }
 
 fn facts_of(source: QueryId) -> impl Iterator<Item = QueryId> {
-    (0..MOST_FACTS).map(move |number| Engram::fact_id(source, number))
+    (0..Engram::MOST_FACTS).map(move |number| Engram::fact_id(source, number))
 }
