@@ -50,7 +50,7 @@ impl Rememberer {
     /// # Errors
     /// When it can be neither written nor kept.
     pub(crate) fn remember_first(&self, engram: Engram, holder: Option<HolderId>) -> Result<(u64, bool), MemoryError> {
-        let statements = if self.takes_facts { statements_of(&engram) } else { Vec::new() };
+        let statements = statements_of(&engram);
         let is_of_client = engram.scope.as_deref() == Some(SCOPE_OF_CLIENTS);
         if self.embedder.is_none() || (!is_of_client && !statements.is_empty()) {
             return Ok((self.remember(engram, holder)?, true));
