@@ -119,6 +119,14 @@ turn claude ANTHROPIC_BASE_URL="$address" ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MO
     ANTHROPIC_DEFAULT_HAIKU_MODEL="$model" CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 claude -p 'Say hello.'
 turn codex codex exec -m "$model" -c model_provider=hone \
     -c "model_providers.hone={name=\"hone\",base_url=\"$address/v1\",wire_api=\"responses\"}" 'Say hello.'
+# The tools of MCP servers come in namespaces.
+turn codex-mcp codex exec -m "$model" -c model_provider=hone \
+    -c "model_providers.hone={name=\"hone\",base_url=\"$address/v1\",wire_api=\"responses\"}" \
+    -c "mcp_servers.notes={command=\"$hone\",args=[\"mcp\",\"--model\",\"$model\"],env={HONE_HOME=\"$scratch/home\"}}" \
+    'Say hello.'
+grep --quiet 'mcp: notes/search_memory (completed)' "$scratch/homes/codex-mcp/errors" || {
+    complain "$scratch/homes/codex-mcp" "it has not called the tool of the MCP server"
+}
 turn codex-oss CODEX_OSS_BASE_URL="$address/v1" codex exec --oss --local-provider ollama -m "$model" 'Say hello.'
 opencode='{"provider": {"hone": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "%s/v1", "apiKey": "none"},
     "models": {"%s": {}}}}, "small_model": "hone/%s"}'

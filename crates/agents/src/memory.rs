@@ -1,16 +1,15 @@
 //! The memory agent: writes engrams, and what is learnt about them later.
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
-//! can be. An answer is durable before its vector is computed. That follows once no message has come for a moment: a vector
-//! takes as long as a short answer, and whoever asks one question after the other waits for no vectors. When idle, it then
-//! computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
+//! can be. An answer is durable before its vector is computed. That follows once nothing is being answered: a vector takes as
+//! long as a short answer, and whoever asks meanwhile does not wait for vectors. When idle, it then computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
 //! from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the
 //! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is
 //! written later. Before it stops, it processes everything in its mailbox.
 
 pub(crate) mod states;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +17,8 @@ use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Envelope, Feedback, Grade, GradedAnswer, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored,
-    Subject, Timestamp, with_causes,
+    Envelope, Feedback, Grade, GradedAnswer, HolderId, Payload, QueryId, Rating, RespondentId, Response, Reward,
+    Stored, Subject, Timestamp, with_causes,
 };
 
 use self::states::{
@@ -33,11 +32,19 @@ use crate::topic::Topic;
 pub(crate) const NAME: &str = "memory";
 
 /// The subjects that the agent subscribes to.
-pub(crate) const SUBJECTS: [Subject; 4] =
-    [Subject::ResponseGeneration, Subject::CritiqueResult, Subject::PairwiseResult, Subject::UserFeedback];
+pub(crate) const SUBJECTS: [Subject; 5] = [
+    Subject::QueryReceived,
+    Subject::ResponseGeneration,
+    Subject::CritiqueResult,
+    Subject::PairwiseResult,
+    Subject::UserFeedback,
+];
 
 /// How long the agent is idle before it computes a vector.
 const REST: Duration = Duration::from_millis(250);
+
+/// How long it is idle before that while a question is being answered.
+const REST_BESIDE_QUESTIONS: Duration = Duration::from_secs(10);
 
 /// How long the agent is idle, with no vector missing, before it checks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
@@ -59,6 +66,8 @@ pub(crate) struct MemoryAgent {
     state: State,
     /// Engrams that were just written, and whose vectors come next.
     incomplete: VecDeque<Engram>,
+    /// Questions that are being answered.
+    open: HashSet<QueryId>,
     /// Whether no message has come since the agent was idle for a moment.
     is_quiet: bool,
     /// Engrams without a vector; `None` once all have been looked at.
@@ -95,6 +104,7 @@ impl MemoryAgent {
             judging,
             state: State::default(),
             incomplete: VecDeque::new(),
+            open: HashSet::new(),
             is_quiet: false,
             lacking,
             unsearched,
@@ -108,6 +118,11 @@ impl MemoryAgent {
     fn receive(&mut self, message: &Envelope) {
         let Some(topic) = Topic::of(message) else { return };
         let (store, id) = (self.store().clone(), topic.query_id);
+        match message.payload {
+            Payload::QueryReceived(_) => drop(self.open.insert(id)),
+            Payload::ResponseGeneration(_) => drop(self.open.remove(&id)),
+            _ => {}
+        }
         match &message.payload {
             Payload::ResponseGeneration(response) if !is_nothing(response) => {
                 self.perform(Write, |agent| agent.write(&topic, message, response))
@@ -252,7 +267,8 @@ impl Agent for MemoryAgent {
         let has_work = self.lacking.is_some() || self.unsearched.is_some();
         let rest = after(match (self.incomplete.is_empty(), has_work) {
             (false, _) if self.is_quiet => Duration::ZERO,
-            (false, _) | (true, true) => REST,
+            (false, _) | (true, true) if self.open.is_empty() => REST,
+            (false, _) | (true, true) => REST_BESIDE_QUESTIONS,
             (true, false) => LONG_REST,
         });
         select_biased! {
@@ -264,6 +280,10 @@ impl Agent for MemoryAgent {
 
     fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
         self.is_quiet = matches!(event, Event::Rest);
+        if self.is_quiet {
+            // Not every question is answered.
+            self.open.clear();
+        }
         match event {
             Event::Message(message) => {
                 inbox.claim(&message);
