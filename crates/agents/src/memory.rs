@@ -2,7 +2,7 @@
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
 //! can be. An answer is durable before its vector is computed. That follows once nothing is being answered: a vector takes as
-//! long as a short answer, and whoever asks meanwhile does not wait for vectors. When idle, it then computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
+//! long as a short answer, and nobody who asks meanwhile waits for vectors. When idle, it then computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
 //! from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the
 //! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is
 //! written later. Before it stops, it processes everything in its mailbox.
@@ -46,6 +46,12 @@ const REST: Duration = Duration::from_millis(250);
 /// How long it is idle before that while a question is being answered.
 const REST_BESIDE_QUESTIONS: Duration = Duration::from_secs(10);
 
+/// How long engrams wait for their vectors at most, until one of them is completed, however busy the bus is.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The most questions that are known to be open. Not every question is answered.
+const MOST_OPEN: usize = 4096;
+
 /// How long the agent is idle, with no vector missing, before it checks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
 
@@ -66,6 +72,8 @@ pub(crate) struct MemoryAgent {
     state: State,
     /// Engrams that were just written, and whose vectors come next.
     incomplete: VecDeque<Engram>,
+    /// Since when the first of them waits, or when one was completed last.
+    waiting_since: Instant,
     /// Questions that are being answered.
     open: HashSet<QueryId>,
     /// Whether no message has come since the agent was idle for a moment.
@@ -92,6 +100,8 @@ pub(crate) enum Event {
     Message(Arc<Envelope>),
     /// Nothing happened for a while.
     Rest,
+    /// An engram has waited for its vector long enough.
+    Overdue,
 }
 
 impl MemoryAgent {
@@ -104,6 +114,7 @@ impl MemoryAgent {
             judging,
             state: State::default(),
             incomplete: VecDeque::new(),
+            waiting_since: Instant::now(),
             open: HashSet::new(),
             is_quiet: false,
             lacking,
@@ -119,7 +130,7 @@ impl MemoryAgent {
         let Some(topic) = Topic::of(message) else { return };
         let (store, id) = (self.store().clone(), topic.query_id);
         match message.payload {
-            Payload::QueryReceived(_) => drop(self.open.insert(id)),
+            Payload::QueryReceived(_) if self.open.len() < MOST_OPEN => drop(self.open.insert(id)),
             Payload::ResponseGeneration(_) => drop(self.open.remove(&id)),
             _ => {}
         }
@@ -174,6 +185,9 @@ impl MemoryAgent {
         };
         let (sequence, is_complete) = self.rememberer.remember_first(engram.clone(), holder)?;
         if !is_complete {
+            if self.incomplete.is_empty() {
+                self.waiting_since = Instant::now();
+            }
             self.incomplete.push_back(engram);
         }
         if self.incomplete.len() > MOST_INCOMPLETE {
@@ -200,6 +214,7 @@ impl MemoryAgent {
 
     /// Computes the vector of an engram that was just written.
     fn complete_one(&mut self) {
+        self.waiting_since = Instant::now();
         if let Some(engram) = self.incomplete.pop_front() {
             self.perform(EmbedOne, |agent| agent.rememberer.complete(&engram));
         }
@@ -265,12 +280,17 @@ impl Agent for MemoryAgent {
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let has_work = self.lacking.is_some() || self.unsearched.is_some();
+        let idle = if self.open.is_empty() { REST } else { REST_BESIDE_QUESTIONS };
+        let overdue = LONGEST_WAIT.saturating_sub(self.waiting_since.elapsed());
         let rest = after(match (self.incomplete.is_empty(), has_work) {
             (false, _) if self.is_quiet => Duration::ZERO,
-            (false, _) | (true, true) if self.open.is_empty() => REST,
-            (false, _) | (true, true) => REST_BESIDE_QUESTIONS,
+            (false, _) => idle.min(overdue),
+            (true, true) => idle,
             (true, false) => LONG_REST,
         });
+        if !self.incomplete.is_empty() && overdue.is_zero() {
+            return inbox.stop().is_empty().then_some(Event::Overdue);
+        }
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -281,7 +301,6 @@ impl Agent for MemoryAgent {
     fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
         self.is_quiet = matches!(event, Event::Rest);
         if self.is_quiet {
-            // Not every question is answered.
             self.open.clear();
         }
         match event {
@@ -290,6 +309,7 @@ impl Agent for MemoryAgent {
                 self.receive(&message);
                 inbox.release(|_| true);
             }
+            Event::Overdue => self.complete_one(),
             Event::Rest if !self.incomplete.is_empty() => self.complete_one(),
             Event::Rest if self.lacking.is_some() => self.embed_one(),
             Event::Rest if self.unsearched.is_some() => self.add_facts_of_one(),

@@ -43,8 +43,8 @@ impl Rememberer {
         self.store.remember_exchange(engram, vector, Some(facts(statements, vectors)), holder)
     }
 
-    /// Remembers an exchange without the vectors, which [`Rememberer::complete`] computes later: whoever waits for an answer
-    /// does not wait for them. Until then it is found by its words. In a chat, facts may be asked for at once, and an exchange
+    /// Remembers an exchange without the vectors, which [`Rememberer::complete`] computes later: nobody who waits for an
+    /// answer waits for them. Until then it is found by its words. In a chat, facts may be asked for at once, and an exchange
     /// with some is remembered as [`Rememberer::remember`] does. Returns also whether it is complete.
     ///
     /// # Errors

@@ -81,14 +81,14 @@ fn secret() -> Result<u32, GenerateError> {
     Ok(100_000 + random % 900_000)
 }
 
-/// What a request says.
-fn note(index: usize, secret: u32) -> String {
+/// The question of a request.
+fn note(index: usize, secret: &str) -> String {
     let purpose = ["door", "safe", "car", "boat"][index % 4];
     format!("{COMMON}Note {}: the code {secret} is for the {purpose}.", index / 2)
 }
 
 fn prompt(index: usize, secret: u32) -> Prompt {
-    Prompt::Chat(vec![Message::new(Role::User, note(index, secret))])
+    Prompt::Chat(vec![Message::new(Role::User, note(index, &secret.to_string()))])
 }
 
 /// Every second request is sampled, and every third is held to a form.

@@ -52,7 +52,7 @@ fn explained_together(mut grade: Grade, written: &Grade) -> Result<Grade, String
     let mut failures = Vec::new();
     for juror in grade.jury.iter_mut().filter(|juror| juror.verdict.lacks_reasons()) {
         let own = written.jury.iter().find(|other| other.name == juror.name);
-        let own = own.ok_or_else(|| format!("{} is no juror any more", juror.name));
+        let own = own.ok_or_else(|| format!("{} is no longer a juror", juror.name));
         match own.and_then(|own| explained_alone(juror.verdict.clone(), &own.verdict)) {
             Ok(verdict) => juror.verdict = verdict,
             Err(reason) => failures.push(reason),
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!((explained.score, explained.feedback.as_str()), (Some(3), "B says."));
         assert_eq!(explained.jury[0].verdict.feedback, "");
         let nobody = Grade { jury: vec![juror("c", 3, "C.")], ..grade(3, "c", "C.") };
-        assert_eq!(super::explained(silent, &nobody).unwrap_err(), "a is no juror any more");
+        assert_eq!(super::explained(silent, &nobody).unwrap_err(), "a is no longer a juror");
     }
 
     #[test]

@@ -56,8 +56,8 @@ export async function draw() {
 
 async function decided(state, type, instructions, lines) {
   const options = lines.split("\n").map((line) => line.trim()).filter(Boolean);
-  if (new Set(options).size < options.length) throw new Error("Two lines are the same.");
   const criteria = { choice: () => Object.fromEntries(options.map((option) => [option, null])), score: () => options };
+  if (criteria[type] && new Set(options).size < options.length) throw new Error("Two lines are the same.");
   const question = { type, instructions, criteria: criteria[type]?.() };
   const model = byId("model").value;
   const { answers, hone } = await call("/v1/systemone", { method: "POST", body: { model, state, questions: { question } } });

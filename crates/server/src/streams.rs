@@ -32,8 +32,8 @@ pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send 
     body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }
 
-/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent, which clients see that
-/// pass over comments; a comment if it has none.
+/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent, for clients that
+/// ignore comments; a comment where it gives `None`.
 pub(crate) fn typed_events(
     slot: StreamSlot,
     values: impl Stream<Item = Value> + Send + 'static,

@@ -57,15 +57,26 @@ impl ToolChoice {
     }
 }
 
+/// Checks that there are not too many tools.
+///
+/// # Errors
+/// How many are possible.
+pub(crate) fn check_number(n_tools: usize) -> Result<(), ApiError> {
+    match n_tools {
+        0..=MOST_TOOLS => Ok(()),
+        _ => {
+            let reason = format!("there are {n_tools} tools: at most {MOST_TOOLS} are possible");
+            Err(ApiError::bad_request(reason).about("tools"))
+        }
+    }
+}
+
 /// Checks that a prompt can name these tools at a bounded cost.
 ///
 /// # Errors
 /// Which limit they exceed.
 pub(crate) fn check_sizes(tools: &[Tool]) -> Result<(), ApiError> {
-    let refused = |what: String| Err(ApiError::bad_request(what).about("tools"));
-    if tools.len() > MOST_TOOLS {
-        return refused(format!("there are {} tools: at most {MOST_TOOLS} are possible", tools.len()));
-    }
+    check_number(tools.len())?;
     let mut left: Vec<&Value> = tools.iter().map(|tool| &tool.parameters).collect();
     let mut n_values = 0;
     while let Some(value) = left.pop() {
@@ -76,7 +87,8 @@ pub(crate) fn check_sizes(tools: &[Tool]) -> Result<(), ApiError> {
             _ => {}
         }
         if n_values > MOST_VALUES {
-            return refused(format!("the parameters of the tools have more than {MOST_VALUES} values together"));
+            let reason = format!("the parameters of the tools have more than {MOST_VALUES} values together");
+            return Err(ApiError::bad_request(reason).about("tools"));
         }
     }
     Ok(())

@@ -1,30 +1,33 @@
-//! The same question of a running server, as those see it who have its keys: does the holder of one key learn what was asked
-//! with another?
+//! Checks over HTTP that the holder of one key learns nothing of what is asked with another.
 //!
 //! Every request has a secret, and is made with one of the keys: alone, then together with the others and beside some whose
 //! clients leave. The answers must be equal to the bit. Afterwards the holder of each key looks wherever the server tells
-//! something (answers, memory, conversations, events, figures), and must not find another's secret; its identifiers must name
-//! nothing for others; and a prompt that was asked with another key must not be counted as cached, nor answered sooner, than
-//! one that nobody has asked.
+//! something (memory, conversations, events, figures), and must not find another's secret; identifiers of answers and responses
+//! must name nothing for others; and a prompt that was asked with another key must not be counted as cached, nor answered
+//! sooner, than one that nobody has asked.
 
 mod client;
 mod timing;
 
 use std::thread;
 
+use anyhow::ensure;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::client::{Answered, Server};
+use self::client::{Answered, EVENTS, Server};
 use self::timing::Timing;
-use super::{ANSWER_TOKENS, EVENTS_BEFORE_CANCELLING, note, secret};
+use super::{ANSWER_TOKENS, EVENTS_BEFORE_CANCELLING, note};
 
-/// How many requests are answered at the same time.
+/// How many requests are answered at the same time, if there are not more keys.
 const REQUESTS: usize = 8;
+/// The most keys that are tried.
+const MOST_KEYS: usize = 32;
 /// How often.
 const ROUNDS: usize = 3;
 /// Where a server tells what it knows; `{search}` finds what was asked.
-const PLACES: [&str; 11] = [
+const PLACES: [&str; 12] = [
+    EVENTS,
     client::MEMORY,
     "/hone/v1/memory?limit=200&search=the+code+is+for+the+door",
     "/hone/v1/conversations",
@@ -51,6 +54,8 @@ pub struct ServedReport {
     pub cancelled: usize,
     /// How many answers of the server, other than those to the requests, were searched for secrets of others.
     pub searched: usize,
+    /// Places that could not be searched: the server does not have them, or refuses them to a key.
+    pub unsearched: Vec<String>,
     /// How many pairs of prompts were timed.
     pub timed: usize,
     /// Each violation, in words; empty if the keys are isolated.
@@ -61,23 +66,26 @@ pub struct ServedReport {
 struct Secret {
     key: usize,
     code: String,
+    /// The question.
+    note: String,
     body: Value,
 }
 
 /// Checks the server at `address`, a URL or a host with a port, with `keys` of it. What it asks is forgotten by the server afterwards.
 ///
 /// # Errors
-/// When there are fewer than two keys, or the server cannot be reached, refuses one, or does not answer.
+/// When there are fewer than two keys, too many, or one twice, or the server cannot be reached, refuses a key, or does not answer.
 pub fn check_served(address: &str, keys: &[String]) -> anyhow::Result<ServedReport> {
-    anyhow::ensure!(
-        keys.len() > 1,
-        "keys can only be told apart if there are two: create more with `hone serve --new-key`"
-    );
-    let address = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let server = Server::new(&address, keys)?;
-    let mut report = ServedReport { keys: keys.len(), requests: REQUESTS, rounds: ROUNDS, ..ServedReport::default() };
+    let n_keys = keys.len();
+    ensure!(n_keys > 1, "keys can only be told apart if there are two: create more with `hone serve --new-key`");
+    ensure!(n_keys <= MOST_KEYS, "there are {n_keys} keys: at most {MOST_KEYS} are tried");
+    let twice = (1..n_keys).find(|index| keys[..*index].contains(&keys[*index]));
+    ensure!(twice.is_none(), "key {} is there twice", twice.unwrap_or_default() + 1);
+    let server = Server::new(address, keys)?;
+    let requests = REQUESTS.max(n_keys);
+    let mut report = ServedReport { keys: n_keys, requests, rounds: ROUNDS, ..ServedReport::default() };
     report.failures.extend(server.answers_strangers()?);
-    let secrets = (0..REQUESTS).map(|index| Secret::fresh(index, keys.len())).collect::<anyhow::Result<Vec<_>>>()?;
+    let secrets = (0..requests).map(|index| Secret::fresh(index, n_keys)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut ids: Vec<(usize, String)> = Vec::new();
     let checked = check(&server, &secrets, &mut ids, &mut report);
     let forgotten = forget(&server, &secrets, &ids);
@@ -106,7 +114,7 @@ fn check(
             if answered.choices != alone[index].choices {
                 report
                     .failures
-                    .push(format!("request {index} got another answer, or other log-probabilities, beside others"));
+                    .push(format!("request {index} got another answer, or other log-probabilities, when it was asked together with others"));
             }
             report.failures.extend(found(secrets, secrets[index].key, &answered.choices.to_string(), || {
                 format!("the answer to request {index}")
@@ -115,7 +123,8 @@ fn check(
     }
     look(server, secrets, report)?;
     report.failures.extend(server.known_to_others(ids)?);
-    let timing = Timing::take(server, ids)?;
+    report.failures.extend(server.responses_known_to_others(secrets.iter().map(|secret| (secret.key, &*secret.note)))?);
+    let timing = Timing::take(server, report.keys, ids)?;
     report.timed = timing.pairs();
     report.failures.extend(timing.failures());
     Ok(())
@@ -137,28 +146,29 @@ fn all_at_once(server: &Server, secrets: &[Secret]) -> anyhow::Result<(Vec<Answe
 }
 
 /// Searches what the server tells each key for secrets of others.
+///
+/// # Errors
+/// When a key does not even find its own secrets: nothing would follow from not finding others.
 fn look(server: &Server, secrets: &[Secret], report: &mut ServedReport) -> anyhow::Result<()> {
     for key in 0..report.keys {
-        let mut told: Vec<(&str, String)> = vec![("/hone/v1/events", server.events(key)?)];
+        let mut finds_own = false;
         for place in PLACES {
-            // A place that this server does not have, or refuses, tells nothing.
-            told.push((place, server.get(key, place)?.1));
-        }
-        for (place, text) in told {
+            let (status, text) = if place == EVENTS { server.events(key)? } else { server.get(key, place)? };
+            if status != 200 {
+                report.unsearched.push(format!("{place}, asked with key {}: {status}", key + 1));
+                continue;
+            }
             report.searched += 1;
+            finds_own |= secrets.iter().any(|secret| secret.key == key && text.contains(&secret.code));
             report.failures.extend(found(secrets, key, &text, || format!("{place}, asked with key {},", key + 1)));
         }
-    }
-    Ok(())
-}
-
-/// Lets the server forget what was asked: what its answers name, and the second answers, which they do not.
-fn forget(server: &Server, secrets: &[Secret], ids: &[(usize, String)]) -> anyhow::Result<()> {
-    ids.iter().try_for_each(|(key, id)| server.forget(*key, id))?;
-    for (key, asked) in server.remembered()? {
-        if secrets.iter().any(|secret| secret.key == key && asked.query.contains(&secret.code)) {
-            server.forget(key, &asked.query_id)?;
-        }
+        ensure!(
+            finds_own,
+            "key {} finds nothing of its own questions in memory or events, so that nothing follows from what it does not \
+             find: {}",
+            key + 1,
+            report.unsearched.join("; ")
+        );
     }
     Ok(())
 }
@@ -169,12 +179,41 @@ fn found(secrets: &[Secret], key: usize, text: &str, place: impl Fn() -> String)
     of_others.map(|(index, _)| format!("{} has the secret of request {index}", place())).collect()
 }
 
+/// A secret of thirteen letters, which stand nowhere else.
+fn code() -> anyhow::Result<String> {
+    const LETTERS: u64 = 26;
+    let mut random = getrandom::u64().map_err(|error| anyhow::anyhow!("there are no random numbers: {error}"))?;
+    let letter = |_| {
+        let letter = b'a' + (random % LETTERS) as u8;
+        random /= LETTERS;
+        char::from(letter)
+    };
+    Ok((0..13).map(letter).collect())
+}
+
+/// Lets the server forget what was asked: what its answers name, and what they do not, such as second answers. Answers that
+/// clients have left may be remembered a little later.
+fn forget(server: &Server, secrets: &[Secret], ids: &[(usize, String)]) -> anyhow::Result<()> {
+    ids.iter().try_for_each(|(key, id)| server.forget(*key, id))?;
+    let is_of_check = |key: usize, query: &str| secrets.iter().any(|it| it.key == key && query.contains(&it.code));
+    for _ in 0..ROUNDS {
+        let mut remembered = server.remembered()?;
+        remembered.retain(|(key, asked)| is_of_check(*key, &asked.query));
+        if remembered.is_empty() {
+            break;
+        }
+        remembered.iter().try_for_each(|(key, asked)| server.forget(*key, &asked.query_id))?;
+    }
+    Ok(())
+}
+
 impl Secret {
     /// The request of this number. Some are sampled, some held to a form, some have two answers.
     fn fresh(index: usize, n_keys: usize) -> anyhow::Result<Secret> {
-        let code = secret()?;
+        let code = code()?;
+        let note = note(index, &code);
         let mut body = json!({
-            "messages": [{"role": "user", "content": note(index, code)}],
+            "messages": [{"role": "user", "content": note}],
             "temperature": if index.is_multiple_of(2) { 0.0 } else { 0.8 },
             "seed": index,
             "max_tokens": ANSWER_TOKENS,
@@ -189,7 +228,7 @@ impl Secret {
         if index % 4 == 3 {
             body["n"] = json!(2);
         }
-        Ok(Secret { key: index % n_keys, code: code.to_string(), body })
+        Ok(Secret { key: index % n_keys, code, note, body })
     }
 }
 
@@ -224,6 +263,7 @@ mod tests {
         let choices = json!([{"message": {"content": *asked}}]);
         let said = json!({
             "choices": choices,
+            "id": "resp_q",
             "hone": {"query_id": "q"},
             "usage": {"prompt_tokens_details": {"cached_tokens": cached}},
         });
@@ -249,12 +289,16 @@ mod tests {
             "request 0 got another answer",
             "the answer to request 1 has the secret of request 0",
             "/metrics, asked with key 1, has the secret of request 1",
-            "/hone/v1/events, asked with key 2, has the secret of request 0",
-            "names something for key 2",
+            "/hone/v1/events?last=1000, asked with key 2, has the secret of request 0",
+            "/hone/v1/memory/q, asked with key 1, names something for key 2",
+            "/v1/responses/resp_q, asked with key 1, names something for key 2",
             "cached tokens",
         ] {
             assert!(report.failures.iter().any(|failure| failure.contains(expected)), "{expected}: {report:#?}");
         }
-        assert!(check_served(&address, &keys[..1]).unwrap_err().to_string().contains("--new-key"));
+        let refused = |address: &str, keys: &[String]| check_served(address, keys).unwrap_err().to_string();
+        assert!(refused(&address, &keys[..1]).contains("--new-key"));
+        assert!(refused(&address, &[keys[0].clone(), keys[0].clone()]).contains("key 2 is there twice"));
+        assert!(refused(&format!("{address}/hone"), &keys).contains("without a path"));
     }
 }

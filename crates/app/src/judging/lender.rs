@@ -75,7 +75,11 @@ impl Lender {
         let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
         let grade = self.verdict(task, |jury| jury.judge(task.clone(), author)).unwrap_or_else(failed);
         match self.opened() {
-            Ok(opened) if grade.lacks_reasons() => with_reasons(&opened.jury, task, author, grade),
+            Ok(opened) if grade.lacks_reasons() => {
+                let grade = with_reasons(&opened.jury, task, author, grade);
+                opened.cache.iter().for_each(|cache| cache.keep(task, &grade));
+                grade
+            }
             _ => grade,
         }
     }

@@ -78,11 +78,15 @@ fn grade_one(
     let Some(mut grade) = session.judge_one(task.clone(), &Spinner::new(app.output, "judging"))? else {
         return Ok(Outcome::Interrupted);
     };
+    let mut missing = None;
     if arguments.why && grade.lacks_reasons() {
         match session.with_reasons(task, grade.clone(), &Spinner::new(app.output, "writing reasons")) {
             Ok(Some(explained)) => grade = explained,
-            Ok(None) => app.output.note("the reasons were stopped"),
-            Err(reason) => app.output.error(&format!("{reason:#}")),
+            Ok(None) => missing = Some(Outcome::Interrupted),
+            Err(reason) => {
+                app.output.error(&format!("{reason:#}"));
+                missing = Some(Outcome::Failed);
+            }
         }
     }
     if arguments.json.json {
@@ -95,6 +99,9 @@ fn grade_one(
     }
     if arguments.at_least.is_some() && grade.probability.is_some() {
         app.output.error(NO_SCORE);
+    }
+    if let Some(outcome) = missing {
+        return Ok(outcome);
     }
     Ok(match arguments.at_least {
         None if grade.is_verdict() => Outcome::Done,

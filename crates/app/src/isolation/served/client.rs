@@ -4,7 +4,7 @@ use std::io::Read;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use hone_models::{Messenger, Posted};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,12 +13,16 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long a stream of events is silent before everything is taken to be told.
 const SILENCE: Duration = Duration::from_secs(2);
+/// How long such a stream is read at most.
+const LONGEST_READING: Duration = Duration::from_secs(10);
 /// How often, and after how long, a server that has too much to do is asked again.
 const TRIES: usize = 60;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes of an answer that are read.
 const LONGEST: u64 = 64 << 20;
 
+/// The latest events.
+pub(super) const EVENTS: &str = "/hone/v1/events?last=1000";
 /// The latest that is remembered.
 pub(super) const MEMORY: &str = "/hone/v1/memory?limit=200";
 const CHAT: &str = "/v1/chat/completions";
@@ -45,7 +49,7 @@ struct Memories {
     engrams: Vec<Remembered>,
 }
 
-/// What was answered to a request.
+/// The answer to a request.
 pub(super) struct Answered {
     pub(super) id: String,
     /// Every choice with its log-probabilities.
@@ -57,7 +61,10 @@ pub(super) struct Answered {
 
 impl Server {
     pub(super) fn new(address: &str, keys: &[String]) -> anyhow::Result<Server> {
-        let messenger = |patience| Messenger::new(address, patience).map_err(anyhow::Error::msg);
+        let (scheme, host) = address.split_once("://").unwrap_or(("http", address));
+        ensure!(!host.trim_end_matches('/').contains('/'), "{address}: name a server without a path");
+        let address = format!("{scheme}://{host}");
+        let messenger = |patience| Messenger::new(&address, patience).map_err(anyhow::Error::msg);
         Ok(Server { messenger: messenger(PATIENCE)?, impatient: messenger(SILENCE)?, keys: keys.to_vec() })
     }
 
@@ -101,18 +108,22 @@ impl Server {
         posted.status == 200 && has_begun
     }
 
-    /// What the server tells at a path.
+    /// The server's answer at a path.
     pub(super) fn get(&self, key: usize, path: &str) -> anyhow::Result<(u16, String)> {
         self.read(key, "GET", path, None)
     }
 
-    /// The latest events.
-    pub(super) fn events(&self, key: usize) -> anyhow::Result<String> {
-        let posted = send(&self.impatient, Some(&self.keys[key]), "GET", "/hone/v1/events?last=1000", None)?;
-        let mut bytes = Vec::new();
-        // The stream does not end: what has come when it falls silent is everything.
-        let _ = posted.body.take(LONGEST).read_to_end(&mut bytes);
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    /// The latest events. Their stream does not end: it is read until it falls silent, or for long enough.
+    pub(super) fn events(&self, key: usize) -> anyhow::Result<(u16, String)> {
+        let Posted { status, mut body, .. } = send(&self.impatient, Some(&self.keys[key]), "GET", EVENTS, None)?;
+        let (begun, mut bytes, mut part) = (Instant::now(), Vec::new(), vec![0; 1 << 16]);
+        while begun.elapsed() < LONGEST_READING && bytes.len() < LONGEST as usize {
+            match body.read(&mut part) {
+                Ok(n_read) if n_read > 0 => bytes.extend_from_slice(&part[..n_read]),
+                _ => break,
+            }
+        }
+        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// Failures for the identifiers of answers that name something for others than those who asked.
@@ -130,9 +141,38 @@ impl Server {
         Ok(failures)
     }
 
+    /// Asks a question with each key for a response that is kept; failures where another key is shown it.
+    pub(super) fn responses_known_to_others<'a>(
+        &self,
+        questions: impl Iterator<Item = (usize, &'a str)>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut failures = Vec::new();
+        for (owner, question) in questions.take(self.keys.len()) {
+            let body = json!({"input": question, "max_output_tokens": 1});
+            let (status, text) = self.read(owner, "POST", "/v1/responses", Some(&body))?;
+            let id = serde_json::from_str::<Value>(&text).ok().and_then(|said| said["id"].as_str().map(str::to_owned));
+            let id = id.with_context(|| format!("the server answers {status} to /v1/responses: {}", text.trim()))?;
+            let path = format!("/v1/responses/{id}");
+            let other = (owner + 1) % self.keys.len();
+            if self.get(other, &path)?.0 == 200 {
+                let (owner, other) = (owner + 1, other + 1);
+                failures.push(format!("{path}, asked with key {owner}, names something for key {other}"));
+            }
+            self.delete(owner, &path)?;
+        }
+        Ok(failures)
+    }
+
     /// Lets the server forget an answer.
     pub(super) fn forget(&self, key: usize, id: &str) -> anyhow::Result<()> {
-        self.read(key, "DELETE", &format!("/hone/v1/memory/{id}"), None).map(drop)
+        self.delete(key, &format!("/hone/v1/memory/{id}"))
+    }
+
+    fn delete(&self, key: usize, path: &str) -> anyhow::Result<()> {
+        match self.read(key, "DELETE", path, None)? {
+            (200 | 404, _) => Ok(()),
+            (status, text) => bail!("the server answers {status} when it is to forget {path}: {}", text.trim()),
+        }
     }
 
     /// The latest that is remembered of each key.
@@ -157,8 +197,11 @@ impl Server {
 
 impl Answered {
     fn read(text: &str, duration: Duration) -> anyhow::Result<Answered> {
-        let answer: Value = serde_json::from_str(text).context("the server's answer is no JSON")?;
-        let id = answer["hone"]["query_id"].as_str().context("what answers is no hone serve")?.to_owned();
+        let answer: Value = serde_json::from_str(text).context("the server's answer is not JSON")?;
+        let id = answer["hone"]["query_id"]
+            .as_str()
+            .context("the server is not `hone serve`: its answer has no query_id")?
+            .to_owned();
         let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_default();
         Ok(Answered { id, choices: answer["choices"].clone(), cached, duration })
     }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::secret;
 use super::client::Server;
+use super::code;
 
 /// How many pairs of prompts are timed: one that was asked with another key, one that was not.
 const PAIRS: usize = 16;
@@ -13,7 +13,7 @@ const MOST_FASTER: usize = 14;
 /// How often a sentence stands behind a secret, so that computing the prompt takes time.
 const SENTENCES: usize = 40;
 
-/// What the pairs showed.
+/// The result of timing the pairs.
 #[derive(Default)]
 pub(super) struct Timing {
     n_pairs: usize,
@@ -25,7 +25,7 @@ pub(super) struct Timing {
 
 impl Timing {
     /// Asks the pairs; what was asked is added to `ids`.
-    pub(super) fn take(server: &Server, ids: &mut Vec<(usize, String)>) -> anyhow::Result<Timing> {
+    pub(super) fn take(server: &Server, n_keys: usize, ids: &mut Vec<(usize, String)>) -> anyhow::Result<Timing> {
         let mut timing = Timing::default();
         let mut ask = |key: usize, body: &Value| -> anyhow::Result<_> {
             let answered = server.ask(key, body)?;
@@ -33,17 +33,18 @@ impl Timing {
             Ok(answered)
         };
         while timing.n_pairs < PAIRS {
-            let secret = secret()?;
-            let (known, guessed) = (prompt(secret), prompt(guess(secret)));
-            ask(0, &known)?;
+            let secret = code()?;
+            let (known, guessed) = (prompt(&secret), prompt(&guess(&secret)));
+            let (owner, other) = (timing.n_pairs % n_keys, (timing.n_pairs + 1) % n_keys);
+            ask(owner, &known)?;
             // In turn, so that what else the machine does concerns both.
-            let known_first = timing.n_pairs.is_multiple_of(2);
+            let known_first = (timing.n_pairs / n_keys).is_multiple_of(2);
             let (known, guessed) = if known_first {
-                let known = ask(1, &known)?;
-                (known, ask(1, &guessed)?)
+                let known = ask(other, &known)?;
+                (known, ask(other, &guessed)?)
             } else {
-                let guessed = ask(1, &guessed)?;
-                (ask(1, &known)?, guessed)
+                let guessed = ask(other, &guessed)?;
+                (ask(other, &known)?, guessed)
             };
             timing.n_pairs += 1;
             timing.n_faster += usize::from(known.duration < guessed.duration);
@@ -72,14 +73,15 @@ impl Timing {
     }
 }
 
-/// A number that differs from the secret in its last digit: whatever begins like one of them begins like the other, so that
-/// the prompts which a key has asked before concern both.
-fn guess(secret: u32) -> u32 {
-    secret - secret % 10 + (secret + 1) % 10
+/// A secret that differs from another in its last letter: whatever begins like one of them begins like the other, so that the
+/// prompts which a key has asked before concern both.
+fn guess(secret: &str) -> String {
+    let (begin, last) = secret.split_at(secret.len() - 1);
+    begin.to_owned() + if last == "x" { "y" } else { "x" }
 }
 
 /// A question for one token, whose prompt is a secret and much text.
-fn prompt(code: u32) -> Value {
+fn prompt(code: &str) -> Value {
     let text = format!("The code is {code}. {}", "Nobody else is told. ".repeat(SENTENCES));
     json!({"messages": [{"role": "user", "content": text}], "temperature": 0.0, "max_tokens": 1})
 }
@@ -89,8 +91,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guess_differs_in_the_last_digit() {
-        assert_eq!([123_456, 100_009].map(guess), [123_457, 100_000]);
+    fn a_guess_differs_in_the_last_letter() {
+        assert_eq!(["abc", "abx"].map(guess), ["abx", "aby"]);
     }
 
     #[test]

@@ -39,12 +39,16 @@ pub(crate) fn run(app: &Invocation, arguments: &DoctorArguments) -> anyhow::Resu
 }
 
 fn of_a_server(report: &ServedReport) -> String {
+    let unsearched = match report.unsearched.is_empty() {
+        true => String::new(),
+        false => format!("; not searched: {}", report.unsearched.join("; ")),
+    };
     format!(
         "{} requests with secrets and {} keys, each alone and {} times beside the others and {} whose clients left; {} \
          answers about memory, conversations, events and figures searched for the secrets of others; {} prompts of another \
          key timed against as many that nobody had asked",
         report.requests, report.keys, report.rounds, report.cancelled, report.searched, report.timed,
-    )
+    ) + &unsearched
 }
 
 fn tell(

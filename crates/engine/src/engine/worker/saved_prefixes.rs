@@ -27,6 +27,8 @@ pub(super) const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
 const MOST_BYTES: u64 = 8 << 30;
 /// The part of a disk's free space that a file may take.
 const PART_OF_FREE: u64 = 4;
+/// The part of a file that has to be of use for it to be read.
+const LEAST_PART: usize = 8;
 /// Number of places in a model's file that are sampled for its fingerprint, and the bytes of each sample.
 const SAMPLES: u64 = 16;
 const SAMPLE_BYTES: u64 = 4096;
@@ -64,9 +66,12 @@ impl SavedPrefixes {
     pub(super) fn fetch(&mut self, tokens: &[u32], model: &mut Model) {
         let n_common = |saved: &Saved| std::iter::zip(&saved.tokens, tokens).take_while(|(a, b)| a == b).count();
         let best = self.saved.iter().enumerate().map(|(index, saved)| (n_common(saved), index)).max();
-        let Some((n_common, index)) = best.filter(|(n, _)| *n >= model.cached_tokens(tokens) + FEWEST_TOKENS) else {
-            return;
+        // All of a file is read to verify it, so that a short beginning of a long one is computed sooner.
+        let is_worth_it = |(n_common, index): &(usize, usize)| {
+            *n_common >= model.cached_tokens(tokens) + FEWEST_TOKENS
+                && *n_common * LEAST_PART >= self.saved[*index].tokens.len()
         };
+        let Some((n_common, index)) = best.filter(is_worth_it) else { return };
         // A file is read once: afterwards its content is in the cache, or the file is useless.
         let saved = self.saved.swap_remove(index);
         let n_tokens = n_common / BLOCK_TOKENS * BLOCK_TOKENS;

@@ -348,3 +348,22 @@ fn usage(timings: &Timings, reasoning_tokens: usize) -> Value {
         "total_tokens": timings.prompt_tokens + timings.generation_tokens,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_of_life_is_an_event_like_the_others_until_the_end() {
+        let mut draft = Draft::new(QueryId::fresh(), Map::new(), 1, OfferedTools::default());
+        while draft.next_event().is_some() {}
+        let first = draft.sign_of_life().unwrap();
+        assert_eq!((&first["type"], &first["sequence_number"]), (&json!("response.in_progress"), &json!(2)));
+        draft.take(Piece::Text("Hello".to_owned()));
+        assert_eq!(draft.next_event().unwrap()["sequence_number"], 3);
+        while draft.next_event().is_some() {}
+        draft.cancel();
+        assert_eq!(draft.sign_of_life(), None);
+        assert_eq!(std::iter::from_fn(|| draft.next_event()).last().unwrap()["type"], "response.incomplete");
+    }
+}

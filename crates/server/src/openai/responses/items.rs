@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::tools::full_name;
+use super::tools::{INPUT, full_name};
 use crate::error::ApiError;
 use crate::openai::messages::{ChatMessage, messages};
 
@@ -81,7 +81,7 @@ fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
     match kind {
         "message" => Ok(Some(item.clone())),
         "function_call" => call(&item["name"], item["arguments"].clone()),
-        "custom_tool_call" => call(&item["name"], json!({"input": item["input"]})),
+        "custom_tool_call" => call(&item["name"], json!({INPUT: item["input"]})),
         "local_shell_call" | "shell_call" | "computer_call" => call(&json!(kind), item["action"].clone()),
         "apply_patch_call" => call(&json!(kind), item["operation"].clone()),
         "mcp_call" => call(&item["name"], item["arguments"].clone()),

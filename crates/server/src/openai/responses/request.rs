@@ -185,7 +185,7 @@ impl ResponseRequest {
             (None, Some("function" | "custom"), Some(name)) => Ok(ToolChoice::Named(name)),
             (None, Some("allowed_tools"), _) => Ok(allowed_tools(choice)),
             _ => Err(ApiError::bad_request(format!(
-                "tool_choice is {choice}: it must be auto, none, required, a function or allowed_tools"
+                "tool_choice is {choice}: it must be auto, none, required, a function, a custom tool or allowed_tools"
             ))
             .about("tool_choice")),
         }

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 use crate::conversation::parameters_of;
 use crate::error::ApiError;
+use crate::tool_choice::check_number;
 
 /// The argument of a function that stands for a tool that takes a text.
-const INPUT: &str = "input";
+pub(super) const INPUT: &str = "input";
 
 /// A tool as requests describe it.
 #[derive(Debug, Deserialize)]
@@ -51,14 +52,14 @@ pub(super) struct OfferedTools(HashMap<String, ClientsTool>);
 
 /// A call as items of the API tell it.
 pub(super) struct ToldCall {
-    /// What it is called with: arguments as JSON, or a text.
+    /// The arguments as JSON, or the text that the tool takes.
     pub(super) input: String,
     pub(super) takes_text: bool,
     name: String,
     namespace: Option<String>,
 }
 
-/// Whether the model can be told of a tool. The others are hosted by OpenAI, offered to any server, and not there.
+/// Whether the model can be told of a tool. The others are hosted by OpenAI, offered to any server, and unavailable here.
 pub(super) fn is_known(tool: &Value) -> bool {
     matches!(tool["type"].as_str(), Some("function" | "custom" | "namespace"))
 }
@@ -79,6 +80,7 @@ impl OfferedTools {
     /// When one is not of its form, or has the name of another after its namespace was put before it.
     pub(super) fn read(tools: &[Value]) -> Result<(Vec<Tool>, OfferedTools), ApiError> {
         let (mut read, mut offered) = (Vec::new(), OfferedTools::default());
+        check_number(tools.iter().map(|tool| 1 + tool["tools"].as_array().map_or(0, Vec::len)).sum())?;
         for tool in tools {
             match tool["type"].as_str() {
                 Some("namespace") => offered.add_namespace(tool, &mut read)?,
@@ -90,12 +92,13 @@ impl OfferedTools {
 
     fn add_namespace(&mut self, namespace: &Value, read: &mut Vec<Tool>) -> Result<(), ApiError> {
         let ToolSpec { name, description, .. } = spec(namespace)?;
+        let n_before = read.len();
         for tool in namespace["tools"].as_array().into_iter().flatten() {
-            let n_before = read.len();
             self.add(tool, Some(&name), read)?;
-            for tool in read[n_before..].iter_mut().filter(|tool| tool.description.is_empty()) {
-                tool.description = description.clone().unwrap_or_default();
-            }
+        }
+        // What is said of all of them is said once.
+        if let (Some(first), Some(description)) = (read.get_mut(n_before), description) {
+            first.description = format!("{description}\n\n{}", first.description).trim_end().to_owned();
         }
         Ok(())
     }
@@ -210,5 +213,8 @@ mod tests {
         assert!(error.message.contains("two tools are called \"mcp__mail__search\""), "{}", error.message);
         assert!(OfferedTools::read(&[search.clone(), search]).is_ok());
         assert!(OfferedTools::read(&[json!({"type": "namespace", "tools": []})]).is_err());
+        let many = vec![json!({"type": "function", "name": "f"}); 1000];
+        let error = OfferedTools::read(&[json!({"type": "namespace", "name": "n", "tools": many})]).unwrap_err();
+        assert!(error.message.contains("1001 tools"), "{}", error.message);
     }
 }
