@@ -5,6 +5,7 @@
 //! `/set`. Each of these is a call of [`Config::set`], which validates the value at once, so that an error can name the
 //! key and where it was set.
 
+pub mod editing;
 mod moved;
 mod sections;
 mod server;
@@ -23,6 +24,7 @@ use hone_work::{GateConfig, ReviewSettings};
 use serde::Serialize;
 use toml::Value;
 
+use crate::describe::nearest;
 use crate::presets::Presets;
 use crate::usage;
 pub use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig};
@@ -318,6 +320,9 @@ impl Config {
         if key.strip_prefix(JUDGES).is_some_and(|rest| rest.starts_with('.')) {
             return format!("known are {}", self.profile_keys().join(", "));
         }
+        if let Some(name) = nearest(key, self.entries.keys().map(String::as_str)) {
+            return format!("did you mean {name}? `hone config` lists the keys");
+        }
         let section = key.split('.').next().unwrap_or_default();
         let mut near: Vec<&str> =
             self.entries.keys().filter(|known| known.split('.').next() == Some(section)).map(String::as_str).collect();
@@ -332,6 +337,30 @@ impl Config {
         let of_plain = format!("{JUDGES}.{PLAIN}.");
         self.entries.keys().filter_map(|key| key.strip_prefix(&of_plain)).chain([LIKE]).collect()
     }
+}
+
+/// What a key is for: the comment above it, or above the keys that share it; empty if there is none.
+pub fn description(key: &str) -> String {
+    let (section, name) = key.split_once('.').unwrap_or((key, ""));
+    let name = name.rsplit('.').next().unwrap_or_default();
+    let text = SECTIONS.iter().find(|(known, _)| *known == section).map_or("", |(_, text)| text);
+    let mut comment: Vec<&str> = Vec::new();
+    let (mut is_over, mut is_inside_text) = (false, false);
+    for line in text.lines() {
+        match line.strip_prefix('#') {
+            _ if is_inside_text => {}
+            Some(words) => {
+                if std::mem::take(&mut is_over) {
+                    comment.clear();
+                }
+                comment.push(words.trim());
+            }
+            None if line.split_once('=').is_some_and(|(left, _)| left.trim() == name) => return comment.join(" "),
+            None => is_over = true,
+        }
+        is_inside_text ^= line.matches("\"\"\"").count() % 2 == 1;
+    }
+    String::new()
 }
 
 /// The keys of a section's file, with their values.
@@ -378,6 +407,16 @@ mod tests {
             Err(error) => format!("{error:#}"),
         };
         assert_eq!(seen.replace(&folder.path().display().to_string(), "~"), expected);
+    }
+
+    #[test]
+    fn every_key_has_a_description() {
+        let config = Config::defaults().unwrap();
+        let keys = config.entries().keys().filter(|key| !key.starts_with(JUDGES) || key.starts_with("judges.plain."));
+        let without: Vec<&String> = keys.filter(|key| description(key).is_empty()).collect();
+        assert!(without.is_empty(), "{without:?}");
+        assert_eq!(description("sampling.top_p"), "Only the likeliest tokens whose probabilities sum to this stay; 1 keeps all.");
+        assert!(description("sampling.dry_window").starts_with("DRY: "));
     }
 
     #[test]
@@ -430,7 +469,14 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.markdown, chat.messages, chat.save, chat.system, chat.tool_rounds",
+            "unknown key chat.sytem (~/chat.toml): did you mean chat.system? `hone config` lists the keys",
+        );
+        check(
+            &[("chat.toml", "frobnicate_quickly = 'x'")],
+            &[],
+            vec![],
+            "chat.system",
+            "unknown key chat.frobnicate_quickly (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.markdown, chat.messages, chat.save, chat.system, chat.tool_rounds",
         );
         check(
             &[("egnine.toml", "")],
@@ -463,10 +509,13 @@ mod tests {
     #[test]
     fn more_threads_than_can_be_started_are_refused() {
         let wrong = |value: i64, expected| check(&[], &[], flag("engine.threads", "--threads", value), "", expected);
-        wrong(1025, "engine.threads (--threads): threads is 1025: it must be 0 to 1024");
-        wrong(-1, "engine.threads (--threads): threads is -1: it must be 0 to 1024");
-        let most = flag("engine.threads", "--threads", 1024);
-        check(&[], &[], most, "engine.threads", "1024 from --threads");
+        let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = (4 * n_processors).clamp(64, 1024);
+        let told = |value| format!("engine.threads (--threads): threads is {value}: it must be 0 to {most} on this machine");
+        let (too_many, negative) = (told(1025), told(-1));
+        wrong(1025, &too_many);
+        wrong(-1, &negative);
+        check(&[], &[], flag("engine.threads", "--threads", 64), "engine.threads", "64 from --threads");
     }
 
     #[test]
@@ -476,7 +525,7 @@ mod tests {
         wrong(
             "HONE_SAMPLING_TEMPERATURE",
             "nan",
-            "sampling.temperature (HONE_SAMPLING_TEMPERATURE): temperature is NaN: it must be 0 or more",
+            "sampling.temperature (HONE_SAMPLING_TEMPERATURE): temperature is NaN: it must be 0 to 100",
         );
         wrong(
             "HONE_SAMPLING_LOGIT_BIAS",

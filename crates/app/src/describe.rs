@@ -86,6 +86,22 @@ pub fn verb(phase: Phase) -> &'static str {
     }
 }
 
+/// How alike a word and what it stands for are at least, of 1.
+const ALIKE: f64 = 0.55;
+
+/// The candidate that a mistyped word probably stands for; `None` if none is like it.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    // The beginning of a name is as good as all of it.
+    let alike = |name: &str| match !word.is_empty() && name.starts_with(&word) {
+        true => 1.0,
+        false => strsim::normalized_damerau_levenshtein(&word, name),
+    };
+    let rated = candidates.into_iter().map(|name| (alike(name), name));
+    let (alike, name) = rated.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+    (alike >= ALIKE).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

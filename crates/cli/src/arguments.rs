@@ -6,12 +6,14 @@
 
 mod background;
 mod bench;
+mod config;
 mod conversations;
 mod critic;
 mod critique;
 mod decide;
 mod embed;
 mod generate;
+mod help;
 mod judge;
 mod launch;
 mod memory;
@@ -24,6 +26,7 @@ mod serve;
 mod shared;
 mod task;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -33,6 +36,7 @@ use hone_protocol::Timestamp;
 
 pub(crate) use background::{DownArguments, LogsArguments, UpArguments};
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
+pub(crate) use config::{ConfigArguments, ConfigChange, ConfigCommand};
 pub(crate) use conversations::{
     ConversationsArguments, ConversationsCommand, ConversationsDeleteArguments, ConversationsExportArguments,
     ConversationsRenameArguments, ConversationsSearchArguments, ConversationsShowArguments,
@@ -45,6 +49,7 @@ pub(crate) use critique::CritiqueArguments;
 pub(crate) use decide::DecideArguments;
 pub(crate) use embed::EmbedArguments;
 pub(crate) use generate::{GenerateArguments, PerplexityArguments, TokenizeArguments};
+pub(crate) use help::{HelpArguments, command_line, complete_command_line};
 pub(crate) use judge::{
     JudgeArguments, JudgeCalibrateArguments, JudgeCommand, JudgeEvalArguments, JudgeExamArguments,
     JudgeFeaturesArguments, JudgeListArguments,
@@ -84,9 +89,30 @@ output, except these keys of the verdict, which are not allowed: winner, log_odd
 reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
 
+/// The command line with `chat` before a text in the place of a command: no command has a space in its name.
+pub(crate) fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_verbose = |word: &OsString| word == "--verbose" || word.to_str().is_some_and(|word| word.starts_with("-v"));
+    let first = 1 + words.iter().skip(1).take_while(|word| is_verbose(word)).count();
+    let is_text = |word: &OsString| {
+        let word = word.to_string_lossy();
+        !word.starts_with('-') && word.trim().contains(char::is_whitespace)
+    };
+    if words.get(first).is_some_and(is_text) {
+        words.insert(first, "chat".into());
+    }
+    words
+}
+
 /// The whole command line.
 #[derive(Debug, Parser)]
-#[command(name = "hone", version, about = "A local, offline chat that grades itself", max_term_width = 100)]
+#[command(
+    name = "hone",
+    version,
+    about = "A local, offline chat that grades itself",
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    override_usage = "hone <COMMAND> [OPTIONS]\n       hone \"QUESTION\"\n       hone"
+)]
 pub(crate) struct Arguments {
     /// Log more to stderr; repeat to log everything. HONE_LOG sets a filter such as `hone_engine=debug`
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -101,54 +127,56 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Chat in the terminal, or answer one question
     Chat(ChatArguments),
-    /// Serve the web page, and the APIs of OpenAI, Anthropic and Ollama, over HTTP
+    /// Chat with a model, or ask it one question
+    Run(RunArguments),
+    /// Serve the web page and the OpenAI, Anthropic and Ollama APIs
     Serve(ServeArguments),
-    /// Start `hone serve` in the background, where other commands use its engine
+    /// Start `hone serve` in the background
     Up(UpArguments),
-    /// End the `hone serve` that runs
+    /// Stop the running server
     Down(DownArguments),
-    /// Show what the `hone serve` in the background has logged
+    /// Show the background server's log
     Logs(LogsArguments),
-    /// Start a coding agent that asks hone's models
+    /// Start a coding agent that uses hone's models
     #[command(after_help = launch::EXAMPLES)]
     Launch(LaunchArguments),
-    /// Serve grading, comparing and memory as tools of another program's model (MCP), over stdin and stdout
+    /// Serve grading and memory as MCP tools, over stdin and stdout
     Mcp(McpArguments),
-    /// Continue the text on stdin, byte for byte
+    /// Continue the text on stdin
     Generate(GenerateArguments),
-    /// Convert texts to vectors whose cosine says how alike they are in meaning
+    /// Compute text embeddings
     Embed(EmbedArguments),
-    /// Order texts by how well they fit a query, with a reranker or a reward model
+    /// Order texts by how well they fit a query
     Rerank(RerankArguments),
-    /// Answer questions about a text with probabilities, without generating any
+    /// Answer questions about a text with probabilities
     Decide(DecideArguments),
-    /// Convert the text on stdin to token ids, or back
+    /// Convert text to token ids, or back
     Tokenize(TokenizeArguments),
     /// Measure how well a model predicts a text
     Perplexity(PerplexityArguments),
-    /// Measure the speed of prompt processing and generation
+    /// Measure the speed of prompts and answers
     Bench(BenchArguments),
-    /// Grade an answer, a file of answers, or the remembered answers that are due, from 1 to 5
+    /// Grade answers from 1 to 5: one, a file of them, or those due
     #[command(after_help = GRADE_KEYS)]
     Grade(GradeArguments),
-    /// Compare two answers, or a file of pairs, and choose the better one
+    /// Choose the better of two answers, or of a file of pairs
     #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
-    /// Challenge a text, or a file of texts: what is wrong with it, and should it be remembered
+    /// Find faults in a text, and say whether to remember it
     #[command(after_help = critique::CRITIQUE_HELP)]
     Critique(CritiqueArguments),
-    /// Show and change what the critic decides: what is blocked, how much its word counts, what it has said
+    /// Manage the critic: blocks, reviews, examination
     Critic(CriticArguments),
-    /// Write the intention of today from what is remembered, and have the critic challenge it
+    /// Write today's intention from memory
     #[command(after_help = critic::GATE_HELP)]
     Intention(IntentionArguments),
-    /// Summarize remembered answers that belong together, and have the critic challenge the summaries
+    /// Summarize related memories
     #[command(after_help = critic::GATE_HELP)]
     Consolidate(ConsolidateArguments),
-    /// Answer a question from files and memory, with every claim checked against the passage that it cites
+    /// Answer from files and memory, with checked citations
     #[command(after_help = research::RESEARCH_HELP)]
     Research(ResearchArguments),
-    /// Examine judges and list their marks
+    /// Examine, measure, calibrate and list judges
     Judge(JudgeArguments),
     /// Extract the verdict from a judge's output on stdin
     Verdict(VerdictArguments),
@@ -157,7 +185,7 @@ pub(crate) enum Command {
     /// Download a model
     #[command(after_help = pull::REFERENCES)]
     Pull(PullArguments),
-    /// List the models that Ollama, LM Studio, llama.cpp or the hub's tools have fetched, and use them without copying
+    /// Use the models of Ollama, LM Studio and llama.cpp
     Import(ImportArguments),
     /// List installed models
     List(ListArguments),
@@ -165,19 +193,19 @@ pub(crate) enum Command {
     Show(ShowArguments),
     /// Remove models
     Rm(RmArguments),
-    /// Show running hone processes: their models, memory, lanes and queues
+    /// Show running hone processes, their models and queues
     Ps(PsArguments),
-    /// Create an executable with models inside
+    /// Build an executable with models inside
     Bundle(BundleArguments),
-    /// Run end-to-end scenarios and report which ones pass
+    /// Run end-to-end scenarios
     Story(StoryArguments),
-    /// Create, list, show and delete presets: named settings for a chat
+    /// Manage presets: named settings for a chat
     Preset(PresetArguments),
-    /// List, show, search, rename, delete and export saved conversations
+    /// List, search, export and delete saved conversations
     Conversations(ConversationsArguments),
-    /// Search, list and manage remembered answers
+    /// Search and manage remembered answers and facts
     Memory(MemoryArguments),
-    /// Report how good models are, by their tasks and the grades of their answers
+    /// Compare models by their tasks and their grades
     #[command(after_help = report::COMPARISON)]
     Report(ReportArguments),
     /// Have models work on tasks, and evaluate the work
@@ -186,10 +214,12 @@ pub(crate) enum Command {
     Events(EventsArguments),
     /// Check this machine and the installation for problems
     Doctor(DoctorArguments),
-    /// Show the effective configuration and the source of each value
+    /// Show, search and change settings
     Config(ConfigArguments),
     /// Print shell completions
     Completions(CompletionsArguments),
+    /// List the commands, or explain one
+    Help(HelpArguments),
 }
 
 impl Command {
@@ -201,6 +231,7 @@ impl Command {
             || matches!(
                 self,
                 Command::Chat(_)
+                    | Command::Run(_)
                     | Command::Serve(_)
                     | Command::Mcp(_)
                     | Command::Generate(_)
@@ -224,7 +255,7 @@ impl Command {
     /// The preset that the command uses.
     pub(crate) fn preset(&self) -> Option<&str> {
         match self {
-            Command::Chat(arguments) => arguments.preset.as_deref(),
+            Command::Chat(chat) | Command::Run(RunArguments { chat, .. }) => chat.preset.as_deref(),
             _ => None,
         }
     }
@@ -244,6 +275,7 @@ impl Command {
             Command::Launch(arguments) => arguments.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => arguments.add_to(&mut overrides),
+            Command::Run(arguments) => arguments.add_to(&mut overrides),
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
@@ -263,12 +295,7 @@ impl Command {
             Command::Judge(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),
-            Command::Config(arguments) => {
-                arguments.engine.add_to(&mut overrides);
-                arguments.context.add_to(&mut overrides);
-                arguments.speculation.add_to(&mut overrides);
-                arguments.sampling.add_to(&mut overrides);
-            }
+            Command::Config(arguments) => arguments.add_to(&mut overrides),
             Command::Grade(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.judge.add_to(&mut overrides);
@@ -295,7 +322,8 @@ impl Command {
             | Command::Conversations(_)
             | Command::Memory(_)
             | Command::Events(_)
-            | Command::Completions(_) => {}
+            | Command::Completions(_)
+            | Command::Help(_) => {}
         }
         overrides
     }
@@ -306,7 +334,7 @@ impl Command {
 pub(crate) struct ChatArguments {
     /// Answer this question and exit; text on stdin goes with it. Without it, the text on stdin is the question
     #[arg(value_name = "QUESTION")]
-    pub(crate) question: Option<String>,
+    question: Vec<String>,
     /// Let a text file, the files that a pattern matches, or stdin (-) go with the question; can be repeated
     #[arg(short, long = "file", value_name = "FILE")]
     pub(crate) files: Vec<String>,
@@ -320,8 +348,11 @@ pub(crate) struct ChatArguments {
     /// from a list, and outside a terminal it is the latest
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
+    /// Continue what was asked last: the latest conversation, or the latest single question
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    pub(crate) goes_on: bool,
     /// Leave no trace: remember nothing, save no conversation, and keep nothing that is typed in the history
-    #[arg(long, conflicts_with = "resume")]
+    #[arg(long, conflicts_with_all = ["resume", "goes_on"])]
     pub(crate) incognito: bool,
     /// Begin with the guide for a first start, which is shown once
     #[arg(long, hide = true)]
@@ -346,6 +377,11 @@ pub(crate) struct ChatArguments {
 }
 
 impl ChatArguments {
+    /// The single question; `None` where there are no words.
+    pub(crate) fn question(&self) -> Option<String> {
+        (!self.question.is_empty()).then(|| self.question.join(" "))
+    }
+
     fn add_to(&self, overrides: &mut Vec<Override>) {
         self.engine.add_to(overrides);
         self.context.add_to(overrides);
@@ -359,6 +395,23 @@ impl ChatArguments {
             shared::add(overrides, "chat.save", "--incognito", Some(false));
             shared::add(overrides, "chat.history_lines", "--incognito", Some(0));
         }
+    }
+}
+
+/// Flags of `hone run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Name of a model, or the path of a GGUF file
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    name: String,
+    #[command(flatten)]
+    pub(crate) chat: ChatArguments,
+}
+
+impl RunArguments {
+    fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.chat.add_to(overrides);
+        shared::add(overrides, "engine.model", "hone run MODEL", Some(self.name.clone()));
     }
 }
 
@@ -667,24 +720,6 @@ pub(crate) struct DoctorArguments {
     pub(crate) json: JsonFlag,
 }
 
-/// Flags of `hone config`.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArguments {
-    /// Print the agents' states and transitions as Mermaid diagrams instead
-    #[arg(long)]
-    pub(crate) agents: bool,
-    #[command(flatten)]
-    pub(crate) engine: EngineFlags,
-    #[command(flatten)]
-    pub(crate) context: ContextFlag,
-    #[command(flatten)]
-    pub(crate) speculation: SpeculationFlag,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-}
-
 /// Flags of `hone completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
@@ -810,7 +845,7 @@ mod tests {
     #[test]
     fn resume_takes_a_name_or_none() {
         let resume = |line| match parse(line).unwrap().command {
-            Command::Chat(arguments) => (arguments.question, arguments.resume),
+            Command::Chat(arguments) => (arguments.question(), arguments.resume),
             other => panic!("{other:?}"),
         };
         let some = |text: &str| Some(text.to_string());
@@ -818,6 +853,35 @@ mod tests {
         assert_eq!(resume("chat --resume"), (None, some("")));
         assert_eq!(resume("chat --resume tides"), (None, some("tides")));
         assert_eq!(resume("chat Why? --resume"), (some("Why?"), some("")));
+    }
+
+    #[test]
+    fn the_words_of_a_question_need_no_quotes() {
+        let chat = |line| match parse(line).unwrap().command {
+            Command::Chat(chat) | Command::Run(RunArguments { chat, .. }) => chat,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(chat("chat What is it? --grade").question().as_deref(), Some("What is it?"));
+        assert_eq!(chat("chat -c").question(), None);
+        assert!(chat("chat -c And why?").goes_on);
+        assert_eq!(chat("run qwen3:4b What is it?").question().as_deref(), Some("What is it?"));
+        check("run qwen3:4b", &["hone run MODEL engine.model=\"qwen3:4b\""]);
+        check_refused("run qwen3:4b --model x", "cannot be used with");
+        check_refused("chat -c --resume x", "cannot be used with");
+        check_refused("run", "<MODEL>");
+    }
+
+    #[test]
+    fn a_text_with_spaces_is_a_question() {
+        let spelled = |words: &[&str]| {
+            let words = words.iter().map(Into::into).collect();
+            spelled_out(words).into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(spelled(&["hone", "What is it?", "--grade"]), ["hone", "chat", "What is it?", "--grade"]);
+        assert_eq!(spelled(&["hone", "-v", "What is it?"]), ["hone", "-v", "chat", "What is it?"]);
+        for other in [&["hone"][..], &["hone", "list", "a b"], &["hone", "lits"], &["hone", "--model", "a b"]] {
+            assert_eq!(spelled(other), other);
+        }
     }
 
     #[track_caller]

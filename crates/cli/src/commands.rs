@@ -1,7 +1,8 @@
 //! The commands, one module each.
 //!
-//! A command receives an [`Invocation`] and its arguments. Four are dispatched first because they work without a valid
-//! configuration: `completions`, `verdict` and `preset` do not use it, and `doctor` reports what is wrong with it.
+//! A command receives an [`Invocation`] and its arguments. Six are dispatched first because they work without a valid
+//! configuration: `completions`, `help`, `verdict` and `preset` do not use it, `config set` mends it, and `doctor` reports what
+//! is wrong with it.
 
 mod background;
 mod bandwidth;
@@ -24,6 +25,7 @@ mod events;
 mod gates;
 mod generate;
 mod grade;
+mod help;
 mod import;
 mod intention;
 mod judge;
@@ -52,7 +54,7 @@ mod verdict;
 
 use hone_app::config::{Config, Places};
 
-use crate::arguments::Command;
+use crate::arguments::{Command, ConfigArguments, ConfigCommand, RunArguments};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::Output;
@@ -69,11 +71,15 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let app = |loaded| start(loaded, runs_a_model, output);
     match command {
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Help(arguments) => help::run(&arguments),
         Command::Verdict(arguments) => verdict::run(&arguments, output),
         Command::Preset(arguments) => preset::run(&arguments, &places, output),
+        Command::Config(ConfigArguments { command: Some(ConfigCommand::Change(change)), .. }) => {
+            config::change(&change, &places, output)
+        }
         Command::Doctor(arguments) if arguments.isolation => doctor::isolation::run(&app(loaded)?, &arguments),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
-        Command::Chat(arguments) => chat::run(&answering(app(loaded)?)?, arguments),
+        Command::Chat(chat) | Command::Run(RunArguments { chat, .. }) => chat::run(&answering(app(loaded)?)?, chat),
         Command::Serve(arguments) => serve::run(&answering(app(loaded)?)?, &arguments),
         Command::Up(arguments) => background::up(&answering(app(loaded)?)?, &arguments),
         Command::Down(arguments) => background::down(&app(loaded)?, &arguments),

@@ -19,9 +19,9 @@ mod threads;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, command_line, spelled_out};
 use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
 use crate::terminal::Output;
 
@@ -37,8 +37,7 @@ fn main() -> ExitCode {
         };
     }
     completion::answer_shell();
-    let arguments =
-        if begins_alone() { Arguments::parse_from(["hone", "chat", "--guide"]) } else { Arguments::parse() };
+    let arguments = parse();
     let output = Output::of_this_process();
     match run(arguments, output) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
@@ -49,6 +48,16 @@ fn main() -> ExitCode {
             ExitCode::from(exit_code_of(&error))
         }
     }
+}
+
+/// The arguments as they were typed. Ends the process where they are wrong, or ask for help.
+fn parse() -> Arguments {
+    let words = match begins_alone() {
+        true => vec!["hone".into(), "chat".into(), "--guide".into()],
+        false => spelled_out(std::env::args_os().collect()),
+    };
+    let matches = command_line().get_matches_from(words);
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Whether a person at a terminal started hone by its name alone.

@@ -126,13 +126,17 @@ pub struct ModelOptions {
     pub templates: TemplateHost,
 }
 
-/// The most threads allowed: far more than useful, but few enough to start.
-const MOST_THREADS: i64 = 1024;
+/// The most threads allowed: a few times as many as processors, which is slower than one each.
+fn most_threads() -> usize {
+    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (4 * n_processors).clamp(64, 1024)
+}
 
 fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
-    match i64::deserialize(deserializer)? {
-        value @ 0..=MOST_THREADS => Ok(usize::try_from(value).ok().filter(|threads| *threads > 0)),
-        value => Err(D::Error::custom(format!("threads is {value}: it must be 0 to {MOST_THREADS}"))),
+    let (value, most) = (i64::deserialize(deserializer)?, most_threads());
+    match usize::try_from(value).ok().filter(|threads| *threads <= most) {
+        Some(threads) => Ok(Some(threads).filter(|threads| *threads > 0)),
+        None => Err(D::Error::custom(format!("threads is {value}: it must be 0 to {most} on this machine"))),
     }
 }
 

@@ -155,6 +155,9 @@ fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>,
     Ok(biases.into_iter().map(|(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY))).collect())
 }
 
+/// The highest temperature: far below it, every token of a vocabulary is about as likely as any other.
+const HOTTEST: f32 = 100.0;
+
 /// The longest `penalty_window`: more tokens than any context holds.
 const LONGEST_PENALTY_WINDOW: usize = 1_000_000;
 
@@ -170,13 +173,14 @@ impl SamplingOptions {
         };
         // The comparisons are written so that NaN, for which they are all false, is refused.
         let is_finite_and = |value: f32, is_in_range: bool| value.is_finite() && is_in_range;
-        check("temperature", self.temperature, is_finite_and(self.temperature, self.temperature >= 0.0), "0 or more")?;
+        check("temperature", self.temperature, (0.0..=HOTTEST).contains(&self.temperature), "0 to 100")?;
         check("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "0 to 1")?;
         check("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "0 to 1")?;
         let repetition = self.repetition_penalty;
-        check("repetition_penalty", repetition, is_finite_and(repetition, repetition > 0.0), "above 0")?;
-        check("frequency_penalty", self.frequency_penalty, self.frequency_penalty.is_finite(), "a number")?;
-        check("presence_penalty", self.presence_penalty, self.presence_penalty.is_finite(), "a number")?;
+        check("repetition_penalty", repetition, repetition > 0.0 && repetition <= 100.0, "above 0, and at most 100")?;
+        let in_logits = |option: &str, value: f32| check(option, value, (-100.0..=100.0).contains(&value), "-100 to 100");
+        in_logits("frequency_penalty", self.frequency_penalty)?;
+        in_logits("presence_penalty", self.presence_penalty)?;
         let zero_or_more =
             |option: &str, value: f32| check(option, value, is_finite_and(value, value >= 0.0), "0 or more");
         zero_or_more("dry_multiplier", self.dry.multiplier)?;
@@ -236,17 +240,19 @@ mod tests {
     #[test]
     fn options_out_of_range_are_refused() {
         check(|_| (), "");
-        check(|options| options.temperature = -1.0, "temperature is -1: it must be 0 or more");
-        check(|options| options.temperature = f32::NAN, "temperature is NaN: it must be 0 or more");
-        check(|options| options.temperature = f32::INFINITY, "temperature is inf: it must be 0 or more");
+        check(|options| options.temperature = -1.0, "temperature is -1: it must be 0 to 100");
+        check(|options| options.temperature = 5000.0, "temperature is 5000: it must be 0 to 100");
+        check(|options| options.temperature = f32::NAN, "temperature is NaN: it must be 0 to 100");
+        check(|options| options.temperature = f32::INFINITY, "temperature is inf: it must be 0 to 100");
         check(|options| options.top_p = 0.0, "");
         check(|options| options.top_p = -0.1, "top_p is -0.1: it must be 0 to 1");
         check(|options| options.top_p = f32::NAN, "top_p is NaN: it must be 0 to 1");
         check(|options| options.min_p = 1.5, "min_p is 1.5: it must be 0 to 1");
-        check(|options| options.repetition_penalty = 0.0, "repetition_penalty is 0: it must be above 0");
-        check(|options| options.repetition_penalty = f32::INFINITY, "repetition_penalty is inf: it must be above 0");
-        check(|options| options.frequency_penalty = f32::NAN, "frequency_penalty is NaN: it must be a number");
-        check(|options| options.presence_penalty = f32::INFINITY, "presence_penalty is inf: it must be a number");
+        let positive = "it must be above 0, and at most 100";
+        check(|options| options.repetition_penalty = 0.0, &format!("repetition_penalty is 0: {positive}"));
+        check(|options| options.repetition_penalty = f32::INFINITY, &format!("repetition_penalty is inf: {positive}"));
+        check(|options| options.frequency_penalty = f32::NAN, "frequency_penalty is NaN: it must be -100 to 100");
+        check(|options| options.presence_penalty = 101.0, "presence_penalty is 101: it must be -100 to 100");
         check(|options| options.penalty_window = 1_000_001, "penalty_window is 1000001: it must be 0 to 1000000");
         check(|options| options.penalty_window = 1_000_000, "");
     }

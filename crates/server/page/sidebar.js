@@ -121,7 +121,7 @@ function rename(details, name, title) {
 
 /** A text as a name, which is that of a file. */
 function asName(text) {
-  const allowed = text.replace(/[^\p{L}\p{N}_.-]+/gu, " ").replace(/^[. ]+/, "");
+  const allowed = text.replace(/[\p{Cc}/\\]+/gu, " ").replace(/^[. ]+/, "");
   return allowed.slice(0, 60).trim();
 }
 

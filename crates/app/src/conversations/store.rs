@@ -14,6 +14,12 @@ use super::session::{Conversation, FORMAT};
 /// The longest name of a conversation, in characters; file systems support at least this many.
 const LONGEST_NAME: usize = 60;
 
+/// The longest name of a file without its ending, in bytes: most file systems allow 255 with it.
+const LONGEST_FILE_NAME: usize = 240;
+
+/// The file of the question that was last asked alone: no conversation, so that scripts fill no list.
+const SINGLE: &str = ".single.json";
+
 /// A folder of conversations.
 #[derive(Clone, Debug)]
 pub struct ConversationStore {
@@ -45,7 +51,32 @@ impl ConversationStore {
     /// # Errors
     /// When the name is not valid for a file, or the file cannot be written; the previous file is then kept.
     pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
-        let path = self.path_of(name)?;
+        self.write(&self.path_of(name)?, conversation)
+    }
+
+    /// Keeps a question that was asked alone, with its answer, in place of the one before. It is in no list.
+    ///
+    /// # Errors
+    /// When the file cannot be written; the previous file is then kept.
+    pub fn keep_single(&self, conversation: &Conversation) -> anyhow::Result<()> {
+        self.write(&self.folder.join(SINGLE), conversation)
+    }
+
+    /// The question that was last asked alone, with its answer, and when; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn single(&self) -> anyhow::Result<Option<(SystemTime, Conversation)>> {
+        let path = self.folder.join(SINGLE);
+        let written = match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            metadata => metadata.and_then(|metadata| metadata.modified()),
+        };
+        let written = written.with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Some((written, read(&path)?)))
+    }
+
+    fn write(&self, path: &Path, conversation: &Conversation) -> anyhow::Result<()> {
         let failure = || format!("cannot save the conversation as {}", path.display());
         create_private_folder(&self.folder).with_context(failure)?;
         make_private(&self.folder).with_context(failure)?;
@@ -53,7 +84,7 @@ impl ConversationStore {
         serde_json::to_writer_pretty(&mut file, conversation).with_context(failure)?;
         file.write_all(b"\n").with_context(failure)?;
         file.as_file().sync_all().with_context(failure)?;
-        file.persist(&path).with_context(failure)?;
+        file.persist(path).with_context(failure)?;
         Ok(())
     }
 
@@ -63,17 +94,10 @@ impl ConversationStore {
     /// When it does not exist, or its file cannot be parsed.
     pub fn load(&self, name: &str) -> anyhow::Result<Conversation> {
         let path = self.path_of(name)?;
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => bail!("no conversation {name:?} is saved"),
-            text => text.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        let conversation: Conversation = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
-        if conversation.format != FORMAT {
-            let found = conversation.format;
-            bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
+        if !path.exists() {
+            bail!("no conversation {name:?} is saved");
         }
-        Ok(conversation)
+        read(&path)
     }
 
     /// The names of all conversations, the most recently written first.
@@ -135,17 +159,66 @@ impl ConversationStore {
     }
 
     fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let allowed = |character: char| character.is_alphanumeric() || "-_. ".contains(character);
-        let too_long = name.chars().count() > LONGEST_NAME + 10;
-        let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
-        if is_bad || !name.chars().all(allowed) {
+        let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
+        let file = as_file_name(name);
+        let too_long = name.chars().count() > LONGEST_NAME + 10 || file.len() > LONGEST_FILE_NAME;
+        let is_bad = name.trim() != name || name.is_empty() || name.starts_with('.') || too_long || is_device(name);
+        if is_bad || !name.chars().all(is_allowed) {
             bail!(
-                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', \
-                 at most {LONGEST_NAME}"
+                "{name:?} is not a valid name for a conversation: use at most {LONGEST_NAME} letters, digits, spaces and signs, \
+                 but neither / nor \\, and no '.' at the beginning"
             );
         }
-        Ok(self.folder.join(format!("{name}.json")))
+        Ok(self.folder.join(format!("{file}.json")))
     }
+}
+
+/// Signs that a file's name cannot hold everywhere, and the one that stands for them.
+const ESCAPED: &str = "<>:\"|?*%";
+
+/// A name as a file has it: with `%` and two hexadecimal digits for signs that not every system allows.
+fn as_file_name(name: &str) -> String {
+    let mut file = String::with_capacity(name.len());
+    for character in name.chars() {
+        match ESCAPED.contains(character) {
+            true => file.push_str(&format!("%{:02X}", u32::from(character))),
+            false => file.push(character),
+        }
+    }
+    file
+}
+
+/// The name that a file has.
+fn of_file_name(file: &str) -> String {
+    let mut name = String::with_capacity(file.len());
+    let mut rest = file;
+    while let Some((before, after)) = rest.split_once('%') {
+        name.push_str(before);
+        let escaped = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        match escaped.filter(|character| ESCAPED.contains(*character)) {
+            Some(character) => {
+                name.push(character);
+                rest = &after[2..];
+            }
+            None => {
+                name.push('%');
+                rest = after;
+            }
+        }
+    }
+    name + rest
+}
+
+/// Reads the file of a conversation.
+fn read(path: &Path) -> anyhow::Result<Conversation> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let conversation: Conversation = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
+    if conversation.format != FORMAT {
+        let found = conversation.format;
+        bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
+    }
+    Ok(conversation)
 }
 
 /// Whether Windows takes a file of this name for a device, whatever its ending; a folder of conversations may move there.
@@ -161,7 +234,7 @@ fn is_device(name: &str) -> bool {
 /// The name of a file in the store; `None` if it is not a conversation.
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
-    (!name.starts_with('.')).then(|| name.to_string())
+    (!name.starts_with('.')).then(|| of_file_name(name))
 }
 
 /// A name made of the day and the first words that is not taken.
@@ -237,6 +310,34 @@ mod tests {
         }
         std::fs::write(store.folder.join("notes.txt"), "").unwrap();
         assert_eq!(store.names().unwrap(), ["new", "middle", "old"]);
+    }
+
+    #[test]
+    fn names_hold_spaces_and_signs() {
+        let (_folder, store) = store();
+        let names = ["Why? (2nd try)", "a: 100% <b> | \"c\" *", "50%25", "What's new & old, today!", "Größe 東京"];
+        for name in names {
+            store.save(name, &session(1).conversation()).unwrap();
+            assert_eq!(store.load(name).unwrap().exchanges.len(), 1, "{name}");
+        }
+        let mut seen = store.names().unwrap();
+        seen.sort();
+        let mut expected = names.map(str::to_owned);
+        expected.sort();
+        assert_eq!(seen, expected);
+        let files = std::fs::read_dir(&store.folder).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
+        assert!(files.into_iter().all(|file| !file.contains(['?', ':', '<', '>', '|', '"', '*'])));
+    }
+
+    #[test]
+    fn the_question_asked_alone_is_kept_and_listed_nowhere() {
+        let (_folder, store) = store();
+        assert!(store.single().unwrap().is_none());
+        for n_exchanges in [1, 2] {
+            store.keep_single(&session(n_exchanges).conversation()).unwrap();
+            assert_eq!(store.single().unwrap().unwrap().1.exchanges.len(), n_exchanges);
+        }
+        assert_eq!(store.names().unwrap(), Vec::<String>::new());
     }
 
     #[test]

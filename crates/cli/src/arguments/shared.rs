@@ -125,7 +125,7 @@ impl BatchFlags {
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContextFlag {
     /// Context length in tokens; 0 uses the length that the model was trained for
-    #[arg(short, long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub(crate) context: Option<u32>,
 }
 

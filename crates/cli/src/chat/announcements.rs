@@ -17,7 +17,7 @@ use hone_protocol::prospect::CALLS_TOOLS;
 use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, Recall, RecalledEngram, RespondentId, Subject};
 
 use super::attachments::label;
-use super::explanation::{Explanation, explain, no_answer_b, recalled};
+use super::explanation::{Explanation, explain, grade, no_answer_b, recalled};
 use crate::badge::badge;
 use crate::events::event_line;
 use crate::terminal::Line;
@@ -121,6 +121,13 @@ impl Announcements {
         explain(id, exchange.as_ref(), stack)
     }
 
+    /// The badge of an answer; `None` if it has none, or memory cannot be read.
+    pub(crate) fn badge(&self, id: QueryId, stack: &Stack) -> Option<Line> {
+        let exchange = self.lock().exchanges.get(&id).cloned();
+        let grade = grade(id, exchange.as_ref(), stack)?;
+        badge(&grade, self.lock().agreement(&grade))
+    }
+
     /// What was recalled for an answer, in the order of the searches, each once.
     pub(crate) fn recalled(&self, id: QueryId, stack: &Stack) -> Vec<RecalledEngram> {
         let exchange = self.lock().exchanges.get(&id).cloned();
@@ -169,12 +176,16 @@ impl Board {
 
     /// The badge of an answer, with its question unless it is the latest one.
     fn badge(&self, id: QueryId, critique: &GradedAnswer) -> Option<Line> {
-        let agreement = self.calibrated.as_ref().and_then(|calibrated| calibrated.agreement(&critique.grade));
-        let badge = badge(&critique.grade, agreement)?;
+        let badge = badge(&critique.grade, self.agreement(&critique.grade))?;
         if self.latest == Some(id) {
             return Some(badge);
         }
         Some(badge.with_text(on_one_line(&critique.query)))
+    }
+
+    /// How often people agree with a grade, if the badges show it.
+    fn agreement(&self, grade: &Grade) -> Option<f64> {
+        self.calibrated.as_ref().and_then(|calibrated| calibrated.agreement(grade))
     }
 
     /// Why there is no grade, unless the same was said of the answer before, the user stopped it, or it only calls

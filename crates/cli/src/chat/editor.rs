@@ -73,10 +73,14 @@ fn keybindings() -> Keybindings {
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
     let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
     keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
+    keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('c'), ReedlineEvent::ExecuteHostCommand(CANCEL.to_string()));
     #[cfg(unix)]
     keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('z'), ReedlineEvent::ExecuteHostCommand(SUSPEND.to_string()));
     keys
 }
+
+/// The command that [`read_line`](Reedline::read_line) returns for Ctrl-C; the line being typed stays in the editor.
+pub(crate) const CANCEL: &str = "cancel";
 
 /// The command that [`read_line`](Reedline::read_line) returns for Ctrl-Z; the line being typed stays in the editor.
 #[cfg(unix)]

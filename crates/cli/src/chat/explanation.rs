@@ -69,6 +69,12 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
     Ok(Explanation { rows: rows.0, feedback, unexplained })
 }
 
+/// The grade of an answer, as far as this chat and memory know.
+pub(crate) fn grade(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> Option<Grade> {
+    let [a, _] = remembered(id, exchange, stack.store()).unwrap_or_default();
+    best_grade(exchange.map(|exchange| exchange.reply(RespondentId::A)), a.as_ref())
+}
+
 fn unexplained(grade: Grade, heard: Option<&RespondentReply>, remembered: Option<Engram>) -> Option<Unexplained> {
     let heard = heard
         .and_then(|reply| reply.response.clone())

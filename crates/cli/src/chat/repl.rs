@@ -5,9 +5,9 @@ mod dumb;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use reedline::{EditCommand, ExternalPrinter, HistoryItem, Signal};
+use reedline::{EditCommand, ExternalPrinter, HistoryItem, Reedline, Signal};
 
-use super::editor::{ChatPrompt, TabCompleter, editor};
+use super::editor::{CANCEL, ChatPrompt, TabCompleter, editor};
 use super::pastes::Pastes;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
@@ -53,12 +53,12 @@ pub(crate) fn run(
             match read.context("cannot read from the terminal")? {
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
-                Signal::CtrlC => {
+                Signal::HostCommand(command) if command == CANCEL => {
+                    cancel(&mut editor, screen);
                     pastes.forget_shown();
-                    screen.note("Ctrl-D or /exit leaves");
                     continue;
                 }
-                // The only command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
+                // The only other command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
                 _ => {
                     suspend();
                     continue;
@@ -73,13 +73,27 @@ pub(crate) fn run(
     }
 }
 
+/// Takes the line that is being typed out of the editor, and puts it into the history, where the arrow key finds it.
+fn cancel(editor: &mut Reedline, screen: &mut dyn Screen) {
+    let text = editor.current_buffer_contents().to_owned();
+    if text.trim().is_empty() {
+        screen.note("Ctrl-D or /exit leaves");
+        return;
+    }
+    editor.run_edit_commands(&[EditCommand::Clear]);
+    match editor.history_mut().save(HistoryItem::from_command_line(&text)) {
+        Ok(_) => screen.note("not sent: the arrow key up brings it back"),
+        Err(error) => tracing::warn!("the line cannot be kept in the history: {error}"),
+    }
+}
+
 /// Executes `text`. What is typed in the meantime is executed next.
 fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mut Typed) -> anyhow::Result<Flow> {
     let quiet = Quiet::begin();
     let flow = shell.handle(text, screen);
     typed.press(&quiet.keys());
     if matches!(flow, Ok(Flow::Interrupted)) {
-        typed.inputs.clear();
+        typed.take_back();
     }
     flow
 }

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 
 use crate::terminal::editing::edit;
 use crate::terminal::progress::Loading;
-use crate::terminal::{Markdown, Output, Region, Wrap, progress};
+use crate::terminal::{Line, Markdown, Output, Region, Wrap, progress};
 
 /// Shorter prompts are processed too quickly for a progress bar to be useful.
 const LONG_PROMPT: usize = 256;
@@ -31,6 +31,8 @@ pub(crate) trait Screen: Audience {
     /// # Errors
     /// When the output has no reader any more.
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()>;
+    /// The badge of the answer above it.
+    fn mark(&mut self, badge: &Line);
     /// Something failed, but the chat continues.
     fn error(&mut self, text: &str);
     /// Puts a text into the clipboard.
@@ -221,6 +223,10 @@ impl Screen for Terminal {
 
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.output.print_table(rows)
+    }
+
+    fn mark(&mut self, badge: &Line) {
+        self.output.announce(badge);
     }
 
     fn error(&mut self, text: &str) {

@@ -3,7 +3,7 @@
 use hone_app::scripted::Recorder;
 
 use super::screen::Screen;
-use crate::terminal::Output;
+use crate::terminal::{Line, Output};
 
 impl Screen for Recorder {
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
@@ -13,6 +13,10 @@ impl Screen for Recorder {
 
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.say(&Output::plain().table(rows, 0).join("\n"))
+    }
+
+    fn mark(&mut self, badge: &Line) {
+        self.seen.push(Output::plain().rendered(badge));
     }
 
     fn error(&mut self, text: &str) {

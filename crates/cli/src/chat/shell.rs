@@ -9,6 +9,7 @@ use anyhow::Context;
 use hone_agents::Asker;
 use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
+use hone_app::describe::nearest;
 use hone_app::judging::reasons;
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Silent, Stack};
@@ -112,16 +113,16 @@ impl Shell<'_> {
         let done = match command {
             SlashCommand::Help => screen.say_rows(&help()),
             SlashCommand::Model(None) => screen.say(self.session.model()),
-            SlashCommand::Model(Some(name)) => self.change_model(&name),
+            SlashCommand::Model(Some(name)) => self.change_model(&name, screen),
             SlashCommand::System(None) => screen.say(system_or_none(&self.session)),
-            SlashCommand::System(Some(text)) => self.session.set("chat.system", &text),
+            SlashCommand::System(Some(text)) => self.instruct(&text, screen),
             SlashCommand::Set(None) => screen.say_rows(&settings(&self.session)),
             SlashCommand::Set(Some((key, value))) => self.set(&key, value.as_deref(), screen),
             SlashCommand::File(None) => screen.say(&self.attachments()),
             SlashCommand::File(Some(path)) => self.attach(&path, screen),
-            SlashCommand::Show => show(&self.session, screen),
+            SlashCommand::Show => show(&self.session, |id| self.announcements.badge(id, self.stack), screen),
             SlashCommand::Clear => {
-                self.session.clear();
+                self.clear(screen);
                 Ok(())
             }
             SlashCommand::Save(name) => self.save_as(name, screen),
@@ -274,20 +275,41 @@ impl Shell<'_> {
         Ok(())
     }
 
-    fn change_model(&mut self, name: &str) -> anyhow::Result<()> {
+    fn change_model(&mut self, name: &str, screen: &mut dyn Screen) -> anyhow::Result<()> {
         self.models.provide(name)?;
-        self.session.set("engine.model", name)
+        self.session.set("engine.model", name)?;
+        screen.note(&format!("{} answers from now on", self.session.model()));
+        Ok(())
+    }
+
+    fn instruct(&mut self, text: &str, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        self.session.set("chat.system", text)?;
+        screen.note(match text {
+            "" => "the instructions are left to the model's template again",
+            _ => "the instructions are changed",
+        });
+        Ok(())
+    }
+
+    fn clear(&mut self, screen: &mut dyn Screen) {
+        let kept = self.session.name().map(|name| format!(" ({name} is saved)")).unwrap_or_default();
+        self.session.clear();
+        screen.note(&format!("a new conversation{kept}"));
     }
 
     fn set(&mut self, name: &str, value: Option<&str>, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let key = format!("{SAMPLING}{name}");
-        if let Some(value) = value {
-            return self.session.set(&key, value);
-        }
-        match self.session.config().entries().get(&key) {
-            Some(entry) => screen.say(&entry.value.to_string()),
-            None => anyhow::bail!("unknown setting {name:?}: /set lists them"),
-        }
+        let current = |session: &Session| session.config().entries().get(&key).map(|entry| entry.value.to_string());
+        let Some(before) = current(&self.session) else {
+            let names = self.candidates().settings;
+            let meant = nearest(name, names.iter().map(String::as_str));
+            let advice = meant.map_or(String::new(), |meant| format!("did you mean {meant}? "));
+            anyhow::bail!("unknown setting {name:?}: {advice}/set lists them");
+        };
+        let Some(value) = value else { return screen.say(&before) };
+        self.session.set(&key, value)?;
+        screen.note(&format!("{name} is {} now (before: {before})", current(&self.session).unwrap_or_default()));
+        Ok(())
     }
 
     fn undo(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
@@ -427,7 +449,7 @@ mod tests {
         assert_eq!(last_prompt(&generator), "one yes two");
         check(&generator, &["one", "two", "/undo", "three"], "yes|end\nyes|end\nnote: taken back: two\nyes|end");
         assert_eq!(last_prompt(&generator), "one yes three");
-        check(&generator, &["one", "/clear", "two"], "yes|end\nyes|end");
+        check(&generator, &["one", "/clear", "two"], "yes|end\nnote: a new conversation (DAY-one is saved)\nyes|end");
         assert_eq!(last_prompt(&generator), "two");
         check(&generator, &["/regen", "/undo"], "error: nothing has been asked yet\nerror: nothing has been said yet");
     }
@@ -491,7 +513,10 @@ mod tests {
             "/model b",
             "x",
         ];
-        check(&generator, &lines, "yes|end");
+        let told = "note: temperature is 0.0 now (before: 0.2)\nnote: seed is 7 now (before: -1)\n\
+                    note: stop is [\"END\"] now (before: [])\nnote: max_tokens is 3 now (before: 2048)\n\
+                    note: the instructions are changed\nnote: b answers from now on\nyes|end";
+        check(&generator, &lines, told);
         let request = generator.requests().pop().unwrap();
         assert_eq!((request.sampling.temperature, request.sampling.seed), (0.0, Some(7)));
         assert_eq!((request.stop, request.max_tokens, request.model), (vec!["END".into()], Some(3), "b".into()));
@@ -501,10 +526,12 @@ mod tests {
     #[test]
     fn settings_are_shown() {
         let generator = saying(&[]);
-        check(&generator, &["/set top_p 0.5", "/set top_p"], "0.5");
+        check(&generator, &["/set top_p 0.5", "/set top_p"], "note: top_p is 0.5 now (before: 0.9)\n0.5");
         check(&generator, &["/model"], "smollm2:135m");
         check(&generator, &["/system"], "(left to the model's template)");
-        check(&generator, &["/system a", "/system \"\"", "/system"], "(left to the model's template)");
+        let told = "note: the instructions are changed\n\
+                    note: the instructions are left to the model's template again\n(left to the model's template)";
+        check(&generator, &["/system a", "/system \"\"", "/system"], told);
         check(&generator, &["/stats"], "nothing has been answered yet");
         check(&generator, &["/exit"], "left");
     }
@@ -512,15 +539,8 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_said_and_the_chat_goes_on() {
         let generator = saying(&["yes"]);
-        let known = "sampling.dry_allowed_length, sampling.dry_base, sampling.dry_multiplier, sampling.dry_window, \
-                     sampling.dynatemp_exponent, sampling.dynatemp_range, \
-                     sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
-                     sampling.mirostat_eta, sampling.mirostat_tau, sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
-                     sampling.stop, sampling.temperature, sampling.thinking, sampling.thinking_budget, \
-                     sampling.top_k, sampling.top_n_sigma, sampling.top_p, sampling.xtc_probability, \
-                     sampling.xtc_threshold";
-        check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
-        check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
+        check(&generator, &["/set top 1"], "error: unknown setting \"top\": did you mean top_k? /set lists them");
+        check(&generator, &["/set mood"], "error: unknown setting \"mood\": /set lists them");
         check(
             &generator,
             &["/set top_p 3", "x"],
@@ -605,6 +625,7 @@ mod tests {
                 "note: saved as tides",
                 "yes|end",
                 "note: saved as tides",
+                "note: a new conversation (tides is saved)",
                 "error: a conversation \"tides\" is saved already: choose another name",
             ]
         );
@@ -622,7 +643,7 @@ mod tests {
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
              conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
-             exchanges     1\nleft out      0\n\n[1] > one\nyes.",
+             exchanges     1\nleft out      0\n\n[1] > one\nyes.|end",
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The commands that begin with a slash, and how they are parsed.
 
+use hone_app::describe::nearest;
 use hone_protocol::Rating;
 
 /// A command of the chat.
@@ -117,8 +118,10 @@ impl SlashCommand {
             "bad" => SlashCommand::Rate(Rating::Bad),
             "exit" | "quit" | "bye" => SlashCommand::Exit,
             _ => {
+                let meant = nearest(name, COMMANDS.iter().map(|command| command.name));
+                let advice = meant.map_or(String::new(), |meant| format!("did you mean /{meant}? "));
                 return Err(format!(
-                    "unknown command /{name}: /help lists them, and // begins a question with a slash"
+                    "unknown command /{name}: {advice}/help lists them, and // begins a question with a slash"
                 ));
             }
         };
@@ -190,7 +193,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_said() {
-        check("hepl", Err("unknown command /hepl: /help lists them, and // begins a question with a slash"));
+        let rest = "/help lists them, and // begins a question with a slash";
+        check("hepl", Err(&format!("unknown command /hepl: did you mean /help? {rest}")));
+        check("frobnicate", Err(&format!("unknown command /frobnicate: {rest}")));
         check("why last", Err("/why takes the number of an answer, which /show shows, and not \"last\""));
         check("why 0", Err("/why takes the number of an answer, which /show shows, and not \"0\""));
         check("export", Err("/export takes the name of a new file, such as conversation.md"));

@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use super::input::is_complete;
 use crate::terminal::is_active;
 
+/// The command that Ctrl-D stands for.
+const EXIT: &str = "/exit";
+
 /// Input that was typed ahead.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Typed {
@@ -29,11 +32,18 @@ impl Typed {
                 '\r' => self.insert('\n'),
                 '\u{8}' | '\u{7f}' => drop(self.rest.pop()),
                 '\u{15}' => self.rest.clear(),
-                '\u{4}' if self.rest.is_empty() => self.inputs.push_back("/exit".to_owned()),
+                '\u{4}' if self.rest.is_empty() => self.inputs.push_back(EXIT.to_owned()),
                 '\t' => self.insert(' '),
                 key => self.insert(key),
             }
         }
+    }
+
+    /// Puts the finished lines back into the unfinished one, so that none is asked and none is lost.
+    pub(crate) fn take_back(&mut self) {
+        let rest = std::mem::take(&mut self.rest);
+        let lines = self.inputs.drain(..).filter(|input| input != EXIT);
+        self.rest = lines.chain((!rest.is_empty()).then_some(rest)).collect::<Vec<_>>().join("\n");
     }
 
     fn insert(&mut self, key: char) {
@@ -84,6 +94,16 @@ mod tests {
         check("", &[], "");
         check("one\rtwo\n\rthr", &["one", "two"], "thr");
         check("```\na\n```\nb", &["```\na\n```"], "b");
+    }
+
+    #[test]
+    fn what_is_taken_back_is_one_unfinished_line() {
+        let mut typed = Typed::default();
+        typed.press("one\rtwo\rthr");
+        typed.take_back();
+        assert_eq!((typed.inputs.len(), typed.rest.as_str()), (0, "one\ntwo\nthr"));
+        typed.take_back();
+        assert_eq!(typed.rest, "one\ntwo\nthr");
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! `hone chat`: a conversation in the terminal, or the answer to a single question.
 //!
 //! A single question comes from the command line, or from stdin if that is not a terminal; with a question on the command
-//! line, the text on stdin goes with it, as files do. Its answer is saved only if
-//! it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with the text so far and
-//! exit code
-//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the
-//!      comparison.
+//! line, the text on stdin goes with it, as files do. Its answer is saved as a conversation only if it continues one, so
+//! that scripts fill no list; the last one is kept for `--continue`. Ctrl-C ends it with the text so far and exit code
+//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the comparison.
 
 mod resuming;
 mod start;
@@ -95,15 +93,16 @@ fn chat(
     remembered: &mut Remembered,
 ) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
-    let asked = ChatInput::read(arguments.question, &arguments.files, json)?;
+    let asked = ChatInput::read(arguments.question(), &arguments.files, json)?;
     let ChatInput { question, attachments } = asked;
     let store = ConversationStore::new(app.conversations_folder());
     let mut session = Session::new(app.config.clone());
-    let goes_on = question.is_none() || arguments.resume.is_some();
-    let keeps_prefix = goes_on && session.config().chat.save;
     if let Some(text) = arguments.resume {
         resuming::resume(app, &mut session, &store, &text, question.is_none())?;
+    } else if arguments.goes_on {
+        resuming::go_on(&mut session, &store)?;
     }
+    let keeps_prefix = (question.is_none() || session.name().is_some()) && session.config().chat.save;
     app.installed(session.model())?;
     let quality = arguments.quality;
     let options = options(app, &session, &quality, question.is_some(), keeps_prefix)?;
@@ -318,10 +317,8 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, shell.tools, &mut screen)?;
     lines.release();
     let answered = session.exchanges().into_iter().nth(exchanges_before);
-    if let Some(name) = session.name().filter(|_| answered.is_some()) {
-        shell.store.save(name, &session.conversation())?;
-    }
     let Some(answered) = answered else { return Ok(outcome_of(ending)) };
+    keep(session, shell.store)?;
     if !attached.is_empty() {
         tell_prompt_tokens(session, &mut screen);
     }
@@ -339,6 +336,21 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
         show_verdicts(app, &exchange)?;
     }
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
+}
+
+/// Saves the conversation that was continued, or keeps a single question for `--continue`.
+fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
+    match session.name() {
+        Some(name) => store.save(name, &session.conversation()),
+        None if session.config().chat.save => {
+            if let Err(error) = store.keep_single(&session.conversation()) {
+                // The answer is there; only --continue would miss it.
+                tracing::info!("the question is not kept for `hone chat --continue`: {error:#}");
+            }
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The screen, which renders Markdown unless that is not wanted.

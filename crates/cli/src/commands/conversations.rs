@@ -36,8 +36,13 @@ pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyho
     match &arguments.command {
         ConversationsCommand::List(arguments) => {
             let n = if arguments.n == 0 { usize::MAX } else { arguments.n };
-            let found = kept.search("")?.into_iter().take(n).collect();
+            let mut found = kept.search("")?;
+            let n_saved = found.len();
+            found.truncate(n);
             print_list(app, found, "", arguments.json.json)?;
+            if n_saved > n {
+                app.output.note(&format!("{n} of {n_saved} conversations; -n 0 lists all"));
+            }
         }
         ConversationsCommand::Search(arguments) => search(app, &kept, arguments)?,
         ConversationsCommand::Show(arguments) => show(app, &kept, arguments)?,

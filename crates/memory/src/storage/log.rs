@@ -27,6 +27,12 @@ const SEGMENT_HEADER: usize = 20;
 /// The longest header of a message; sled starts no message that would not fit.
 const LONGEST_HEADER: usize = 32;
 
+/// Where a message has its kind, behind its checksum.
+const KIND_AT: usize = 4;
+
+/// Unwritten space is looked through in blocks of this length.
+const ZEROS: [u8; 512] = [0; 512];
+
 /// The contents of a log.
 #[derive(Debug, Default)]
 pub(crate) struct LogContent {
@@ -186,7 +192,8 @@ impl<'a> Messages<'a> {
         let (bytes, number) = (self.bytes, self.number);
         let whole = |at: usize| message_at(bytes, at).filter(|message| message.segment == number);
         let expected = self.at;
-        let found = (expected..bytes.len()).find_map(|at| whole(at).map(|message| (at, message)));
+        let mut places = std::iter::successors(Some(expected), |at| Some(next_place(bytes, at + 1)));
+        let found = places.by_ref().take_while(|at| *at < bytes.len()).find_map(|at| Some((at, whole(at)?)));
         match &found {
             Some((at, message)) => {
                 self.n_gaps += u64::from(!is_unfinished(bytes, expected, *at));
@@ -203,18 +210,34 @@ impl<'a> Messages<'a> {
 /// threads into segments of zeros, so a later write can be there although an earlier one is missing, or is there only
 /// up to a page of the operating system. None of that was acknowledged, and sled takes it for the end of the log.
 fn is_unfinished(bytes: &[u8], start: usize, end: usize) -> bool {
-    let written = bytes[start..end].iter().rposition(|byte| *byte != 0).map_or(start, |last| start + last + 1);
+    let written = start + without_trailing_zeros(&bytes[start..end]).len();
     written == start || written.next_multiple_of(SYSTEM_PAGE_BYTES) < end
+}
+
+/// The first position from `at` on at which a message may begin: its kind is not zero, as unwritten space is.
+fn next_place(bytes: &[u8], at: usize) -> usize {
+    let kinds = bytes.get(at + KIND_AT..).unwrap_or_default();
+    let n_blocks = kinds.chunks_exact(ZEROS.len()).take_while(|block| *block == ZEROS).count();
+    let skipped = n_blocks * ZEROS.len();
+    let written = kinds[skipped..].iter().position(|byte| *byte != 0);
+    written.map_or(bytes.len(), |place| at + skipped + place)
+}
+
+/// The bytes up to the last that was written.
+fn without_trailing_zeros(bytes: &[u8]) -> &[u8] {
+    let n_blocks = bytes.rchunks_exact(ZEROS.len()).take_while(|block| *block == ZEROS).count();
+    let rest = &bytes[..bytes.len() - n_blocks * ZEROS.len()];
+    rest.iter().rposition(|byte| *byte != 0).map_or(&[], |last| &rest[..=last])
 }
 
 /// The message at this position, if it is intact.
 fn message_at(bytes: &[u8], at: usize) -> Option<Message<'_>> {
     let begin = bytes.get(at..)?;
-    let kind = *begin.get(4)?;
+    let kind = *begin.get(KIND_AT)?;
     if !(1..=kind::BLOB_LINK).contains(&kind) {
         return None;
     }
-    let mut rest = begin.get(5..)?;
+    let mut rest = begin.get(KIND_AT + 1..)?;
     let [length, segment, page] = [number(&mut rest)?, number(&mut rest)?, number(&mut rest)?];
     let body = rest.get(..usize::try_from(length).ok()?)?;
     let header = &begin[..begin.len() - rest.len()];
@@ -444,6 +467,22 @@ mod tests {
         bytes[10..SYSTEM_PAGE_BYTES].fill(7);
         assert!(is_unfinished(&bytes, 10, 5000) && !is_unfinished(&bytes, 10, SYSTEM_PAGE_BYTES));
         assert!(!is_unfinished(&bytes, 10, 4000));
+    }
+
+    #[test]
+    fn unwritten_space_is_passed_over() {
+        let mut bytes = vec![0; 2000];
+        assert_eq!((next_place(&bytes, 7), without_trailing_zeros(&bytes).len()), (2000, 0));
+        for written in [5, 516, 1029, 1999] {
+            bytes.fill(0);
+            bytes[written] = 8;
+            for at in [0, 1, 500, written - KIND_AT] {
+                let place = if at > written - KIND_AT { 2000 } else { written - KIND_AT };
+                assert_eq!(next_place(&bytes, at), place, "{written} from {at}");
+            }
+            assert_eq!(without_trailing_zeros(&bytes).len(), written + 1);
+        }
+        assert_eq!(next_place(&bytes, 1998), 2000);
     }
 
     #[test]

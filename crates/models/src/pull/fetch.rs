@@ -30,7 +30,7 @@ pub(crate) fn fetch_from_sources(
     progress: ProgressSink<'_>,
 ) -> Result<(String, Vec<ManifestFile>), PullError> {
     let mut failures = Vec::new();
-    for source in &model.sources {
+    for (place, source) in model.sources.iter().enumerate() {
         let label = source.label();
         progress(&Event::Source { source: label.clone() });
         match fetch_from(source, model, folder, options, progress) {
@@ -38,7 +38,10 @@ pub(crate) fn fetch_from_sources(
             Err(_) if options.cancellation.is_cancelled() => return Err(PullError::Cancelled(model.name.clone())),
             Err(error) => {
                 let reason = with_causes(&error);
-                progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
+                // The error says why the last one failed.
+                if place + 1 < model.sources.len() {
+                    progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
+                }
                 failures.push(SourceFailure { source: label, reason });
             }
         }

@@ -26,11 +26,12 @@ pub(crate) enum TransferError {
     #[error("{}", describe_status(.url, *.status, *.retry_after, *.peer))]
     Status { url: String, status: u16, retry_after: Option<Duration>, peer: Peer },
     /// The server cannot be reached.
-    #[error("{url} cannot be reached ({reason})")]
+    #[error("{} cannot be reached ({reason})", host(.url))]
     Unreachable { url: String, reason: String },
     /// The server's certificate is not trusted.
     #[error(
-        "the certificate of {url} is not trusted ({reason}): if your network has its own certificate authority, set SSL_CERT_FILE to its certificate"
+        "the certificate of {} is not trusted ({reason}): if your network has its own certificate authority, set SSL_CERT_FILE to its certificate",
+        host(.url)
     )]
     Untrusted { url: String, reason: String },
     /// There are no certificate authorities to trust.
@@ -40,7 +41,7 @@ pub(crate) enum TransferError {
     #[error("{0}")]
     Proxy(String),
     /// The connection broke.
-    #[error("the connection to {url} broke ({reason})")]
+    #[error("the connection to {} broke ({reason})", host(.url))]
     Broken { url: String, reason: String },
     /// The server has no bytes beyond those that are already here.
     #[error("the server has no bytes beyond those already downloaded")]
@@ -77,7 +78,7 @@ impl TransferError {
 
     /// Converts a client error: the server cannot be reached, or the connection broke.
     pub(crate) fn connection(url: &str, error: ureq::Error) -> Self {
-        let (url, reason) = (url.to_owned(), error.to_string());
+        let (url, reason) = (url.to_owned(), reason_of(&error));
         match error {
             error if is_about_certificates(&error) => Self::Untrusted { url, reason },
             ureq::Error::Io(error) if broke_while_talking(&error) => Self::Broken { url, reason },
@@ -88,6 +89,22 @@ impl TransferError {
             ureq::Error::Timeout(_) => Self::Broken { url, reason },
             _ => Self::Protocol { url, reason },
         }
+    }
+}
+
+/// The host of an address, with its port if it names one.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+/// What a client error says to a person.
+fn reason_of(error: &ureq::Error) -> String {
+    let text = error.to_string();
+    match text.contains("failed to lookup address") {
+        true => "no address is known for this name: is the machine online?".to_owned(),
+        false => text,
     }
 }
 

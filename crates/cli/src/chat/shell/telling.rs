@@ -1,12 +1,13 @@
 //! What the chat tells about itself: its commands and settings, the conversation, and what it cost.
 
 use hone_app::conversations::Session;
-use hone_protocol::Timings;
+use hone_protocol::{QueryId, Timings};
 
 use super::SAMPLING;
 use crate::chat::attachments;
 use crate::chat::screen::Screen;
 use crate::chat::slash::COMMANDS;
+use crate::terminal::Line;
 
 /// The most lines that a resumed conversation shows of its last answer.
 const TAIL_LINES: usize = 16;
@@ -85,8 +86,12 @@ pub(super) fn settings(session: &Session) -> Vec<Vec<String>> {
     sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect()
 }
 
-/// Shows the conversation and its settings.
-pub(super) fn show(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
+/// Shows the conversation and its settings, with the badges of its answers.
+pub(super) fn show(
+    session: &Session,
+    badge: impl Fn(QueryId) -> Option<Line>,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<()> {
     screen.say_rows(&[
         vec!["conversation".to_string(), session.name().unwrap_or("(not saved)").to_string()],
         vec!["model".to_string(), session.model().to_string()],
@@ -95,7 +100,12 @@ pub(super) fn show(session: &Session, screen: &mut dyn Screen) -> anyhow::Result
         vec!["left out".to_string(), session.left_out().to_string()],
     ])?;
     for (number, exchange) in (1..).zip(session.exchanges()) {
-        screen.say(&format!("\n[{number}] > {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer))?;
+        screen.say(&format!("\n[{number}] > {}", exchange.question.replace('\n', "\n> ")))?;
+        screen.text(&exchange.answer)?;
+        screen.end()?;
+        if let Some(badge) = exchange.query_id.and_then(&badge) {
+            screen.mark(&badge);
+        }
     }
     Ok(())
 }

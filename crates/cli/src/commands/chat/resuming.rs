@@ -1,10 +1,11 @@
-//! `hone chat --resume`: which conversation is meant.
+//! `hone chat --resume` and `--continue`: which conversation is meant.
 
 use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
 use hone_app::conversations::{ConversationStore, Conversations, FoundConversation, Named, Session};
 use hone_app::describe::{moment, on_one_line};
+use time::OffsetDateTime;
 
 use crate::commands::conversations::several;
 use crate::failure::usage;
@@ -29,6 +30,28 @@ pub(super) fn resume(
     let kept = Conversations::of_store(store.clone(), String::new());
     let name = name(app, &kept, text, can_choose)?;
     let conversation = store.load(&name)?;
+    session.resume(name, conversation)
+}
+
+/// Continues what was asked last: the latest conversation, or the latest single question, which becomes a conversation.
+///
+/// # Errors
+/// When nothing was asked before, or it cannot be read.
+pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow::Result<()> {
+    let latest = store.entries()?.into_iter().next();
+    let single = store.single()?.filter(|(asked, _)| latest.as_ref().is_none_or(|(written, _)| written < asked));
+    let (name, conversation) = match (single, latest) {
+        (Some((_, conversation)), _) => {
+            let question = conversation.exchanges.first().map(|exchange| exchange.question.as_str());
+            let name = store.fresh_name(OffsetDateTime::now_utc().date(), question.unwrap_or_default());
+            (name, conversation)
+        }
+        (None, Some((_, name))) => {
+            let conversation = store.load(&name)?;
+            (name, conversation)
+        }
+        (None, None) => bail!("nothing was asked before that could be continued"),
+    };
     session.resume(name, conversation)
 }
 

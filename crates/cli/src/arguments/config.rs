@@ -1,0 +1,84 @@
+//! Flags of `hone config`.
+
+use clap::{Args, Subcommand};
+use hone_app::config::Override;
+
+use super::shared::{ContextFlag, EngineFlags, JsonFlag, SamplingFlags, SpeculationFlag};
+
+/// Flags of `hone config`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ConfigArguments {
+    /// What to do; without it, the effective configuration is shown.
+    #[command(subcommand)]
+    pub(crate) command: Option<ConfigCommand>,
+    /// Print the agents' states and transitions as Mermaid diagrams instead
+    #[arg(long)]
+    pub(crate) agents: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+}
+
+/// Subcommands of `hone config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    #[command(flatten)]
+    Change(ConfigChange),
+    /// List the keys with a text in their name, their value or their description
+    Grep(ConfigGrepArguments),
+}
+
+/// Subcommands of `hone config` that change the user's files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigChange {
+    /// Set a key in your configuration file, and keep its comments
+    Set(ConfigSetArguments),
+    /// Remove a key from your configuration file, so that its default applies
+    Unset(ConfigUnsetArguments),
+}
+
+/// Flags of `hone config set`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigSetArguments {
+    /// The key, such as engine.threads
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+    /// Its value; a list is written as in TOML: '["a", "b"]'
+    #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+    pub(crate) value: String,
+}
+
+/// Flags of `hone config unset`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigUnsetArguments {
+    /// The key, such as engine.threads
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+}
+
+/// Flags of `hone config grep`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigGrepArguments {
+    /// The text, in small or capital letters
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+impl ConfigArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+        self.context.add_to(overrides);
+        self.speculation.add_to(overrides);
+        self.sampling.add_to(overrides);
+    }
+}
