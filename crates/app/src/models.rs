@@ -152,6 +152,8 @@ pub struct ModelInfo {
     pub digest: Option<String>,
     /// Its form and size.
     pub details: ModelDetails,
+    /// The most tokens of a prompt and its answer together, if known.
+    pub context: Option<usize>,
 }
 
 /// The form and the size of a model; texts are empty where they are unknown.
@@ -180,8 +182,6 @@ pub struct ModelDescription {
     pub metadata: Map<String, Value>,
     /// What it can do: `completion`, `tools`, `thinking`, `embedding`.
     pub capabilities: Vec<&'static str>,
-    /// The most tokens of a prompt and its answer together, if known.
-    pub context: Option<usize>,
 }
 
 /// A model in memory.

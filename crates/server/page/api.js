@@ -1,4 +1,4 @@
-// hone's own API. If the server needs a key, the person is asked for it once; it is kept until the tab is closed.
+// hone's own API. If the server needs a key, the person is asked for it once; it is kept until the tab is closed, or in this browser if wanted.
 
 import { byId } from "./elements.js";
 
@@ -14,10 +14,15 @@ export class Refused extends Error {
   }
 }
 
+/** The key that was given: in this tab, or for this browser. */
+function kept() {
+  return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
+}
+
 /** Sends a request, with a key if one is needed. */
 export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
-    const key = sessionStorage.getItem(KEY);
+    const key = kept();
     const all = { ...headers };
     if (key) all.Authorization = `Bearer ${key}`;
     if (body !== undefined) all["Content-Type"] = "application/json";
@@ -27,7 +32,7 @@ export async function request(path, { method = "GET", body, headers = {}, signal
       if (!response.ok) throw await refused(response);
       return response;
     }
-    if (sessionStorage.getItem(KEY) === key) {
+    if (kept() === key) {
       asking ??= askForKey(key !== null).finally(() => (asking = null));
       await asking;
     }
@@ -98,7 +103,9 @@ function askForKey(wasWrong) {
   return new Promise((resolve) => {
     byId("key-form").onsubmit = (event) => {
       event.preventDefault();
-      sessionStorage.setItem(KEY, byId("key").value.trim());
+      const isForBrowser = byId("key-kept").checked;
+      for (const storage of [sessionStorage, localStorage]) storage.removeItem(KEY);
+      (isForBrowser ? localStorage : sessionStorage).setItem(KEY, byId("key").value.trim());
       dialog.close();
       resolve();
     };

@@ -4,8 +4,11 @@ import { call } from "./api.js";
 import * as chat from "./chat.js";
 import { offer } from "./compare.js";
 import { byId, element, icon } from "./elements.js";
+import * as appearance from "./appearance.js";
+import * as attachments from "./attachments.js";
 import * as monitor from "./monitor.js";
 import * as panels from "./panels.js";
+import * as settings from "./settings.js";
 import * as sidebar from "./sidebar.js";
 
 const PLACE = "#/c/";
@@ -15,6 +18,9 @@ for (const [id, name, text] of [
   ["close-sidebar", "close"],
   ["open-sidebar", "menu"],
   ["open-panel", "panel"],
+  ["open-settings", "settings"],
+  ["show-keys", "keys"],
+  ["attach", "clip"],
   ["close-panel", "close"],
   ["to-end", "end"],
   ["new", "plus", "New conversation"],
@@ -29,6 +35,9 @@ byId("close-sidebar").addEventListener("click", () => showSidebar(false));
 byId("log").addEventListener("click", () => document.body.classList.remove("with-sidebar"));
 addEventListener("hashchange", openPlace);
 
+appearance.start();
+attachments.start((message) => chat.complain(message));
+settings.start();
 chat.start({ changed: changed, moved: moved });
 sidebar.start({
   chosen: (name) => {
@@ -47,7 +56,9 @@ await begin();
 async function begin() {
   try {
     const [listed, { grades }] = await Promise.all([call("/hone/v1/models"), call("/hone/v1/ps")]);
-    const names = [...new Set([listed.default, ...listed.models.map((model) => model.name)])];
+    const answering = listed.models.filter((model) => model.answers);
+    const names = [...new Set([listed.default, ...answering.map((model) => model.name)])];
+    chat.expectContexts(new Map(answering.map((model) => [model.name, model.context])));
     byId("model").replaceChildren(...names.map((name) => element("option", { value: name, text: short(name) })));
     offer(names, listed.respondent_b);
     chat.expectGrades(grades);

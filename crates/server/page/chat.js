@@ -2,14 +2,20 @@
 
 import { call, conversationPath, eventsOf, request } from "./api.js";
 import { badge } from "./badge.js";
+import * as attachments from "./attachments.js";
 import { Sides, wanted } from "./compare.js";
 import { announce, byId, confirmed, copied, element, fillWithRendered, iconButton } from "./elements.js";
+import * as settings from "./settings.js";
 
 /** How near to its end a conversation follows what is written, in pixels. */
 const NEAR = 80;
 
 /** How often a question that waits is looked for in the queue, in milliseconds. */
 const QUEUE_INTERVAL = 1500;
+
+/** How often a page tries to follow an answer again after the connection was lost, and the first pause, in milliseconds. */
+const TRIES = 5;
+const FIRST_PAUSE = 500;
 
 /** The messages after which more is known about an answer. */
 const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
@@ -21,7 +27,7 @@ const endings = new Map([
 ]);
 
 const hooks = { changed: () => {}, moved: () => {} };
-const state = { name: null, exchanges: [], running: null, grades: true };
+const state = { name: null, exchanges: [], running: null, grades: true, contexts: new Map() };
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
 
@@ -36,7 +42,7 @@ export function start({ changed, moved }) {
   byId("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
-    if (question && !state.running) ask(question, state.exchanges.length);
+    if (question && !state.running) ask(attachments.composed(question), state.exchanges.length);
   });
   byId("question").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -62,21 +68,29 @@ export function expectGrades(grades) {
   state.grades = grades;
 }
 
-/** Shows a conversation, or an empty one. */
+/** The most tokens of each model's context, by its name. */
+export function expectContexts(contexts) {
+  state.contexts = contexts;
+}
+
+/** Shows a conversation, or an empty one, and follows the answer that is being given in it. */
 export async function open(name) {
   if (state.running && name === state.name) return;
   state.running?.leave();
   const conversation = name === null ? null : await call(conversationPath(name));
   Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
+  settings.show(name, conversation?.system ?? "");
   if (conversation) chooseModel(conversation.model);
   draw();
   hooks.moved(name);
   focusQuestion();
+  if (conversation?.is_answering) answering(new Running(null, state.exchanges.length));
 }
 
 /** The conversation that is shown has another name. */
 export function renamed(name) {
   state.name = name;
+  settings.named(name);
   hooks.moved(name);
 }
 
@@ -97,8 +111,17 @@ function draw(follows = true) {
   judged.clear();
   byId("turns").replaceChildren(...state.exchanges.flatMap(turnsOf));
   byId("welcome").hidden = state.exchanges.length > 0;
+  measureContext();
   if (follows) toEnd();
   else byId("log").scrollTop = place;
+}
+
+/** Shows how much of the model's context the conversation takes. */
+function measureContext() {
+  const { timings, model } = state.exchanges.at(-1) ?? {};
+  const taken = (timings?.prompt_tokens ?? 0) + (timings?.generation_tokens ?? 0);
+  const most = state.contexts.get(model);
+  byId("context").textContent = taken && most ? `${taken} of ${most} tokens` : "Enter sends";
 }
 
 function turnsOf(exchange, index) {
@@ -106,7 +129,9 @@ function turnsOf(exchange, index) {
 }
 
 function questionOf(question, index, branch) {
-  const text = element("div", { class: "text", text: question });
+  const { files, question: asked } = attachments.split(question);
+  const text = element("div", { class: "text", text: asked });
+  if (files.length > 0) text.prepend(filesOf(files));
   const actions = element("div", { class: "actions" });
   const turn = element(
     "article",
@@ -120,6 +145,13 @@ function questionOf(question, index, branch) {
   actions.append(copy);
   if (branch?.count > 1) turn.append(branches(index, branch));
   return turn;
+}
+
+/** The files that went with a question, each of which can be opened. */
+function filesOf(files) {
+  const item = ({ name, text }) =>
+    element("details", { class: "file" }, element("summary", { text: name }), element("pre", { text, tabindex: "0" }));
+  return element("div", { class: "files" }, ...files.map(item));
 }
 
 /** Leads to the other branches that begin in the place of a question. */
@@ -287,8 +319,12 @@ async function showGrade(id) {
 // Questions
 
 /** Asks a question after the first `keep` exchanges; those after it stay as another branch. */
-async function ask(question, keep) {
-  const running = new Running(question, keep);
+function ask(question, keep) {
+  return answering(new Running(question, keep));
+}
+
+/** Shows an answer while it is given. */
+async function answering(running) {
   state.running = running;
   setBusy(true);
   try {
@@ -341,10 +377,10 @@ function setBusy(isBusy) {
   byId("stop").hidden = !isBusy;
 }
 
-/** A question that is being answered. */
+/** A question that is being answered; without a question, the one that is being answered in the conversation already. */
 class Running {
   constructor(question, keep) {
-    Object.assign(this, { question, keep, name: state.name, abort: new AbortController(), isShown: true });
+    Object.assign(this, { question, keep, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
     this.model = byId("model").value;
     this.second = wanted();
     this.status = element("p", { class: "quiet waiting", text: "Reading the question…" });
@@ -358,35 +394,76 @@ class Running {
       this.content,
     );
     this.before = state.exchanges;
-    state.exchanges = state.exchanges.slice(0, keep);
-    draw();
-    byId("welcome").hidden = true;
-    byId("turns").append(questionOf(question, keep), this.turn);
-    if (byId("question").value.trim() === question) byId("question").value = "";
-    grow();
-    toEnd();
+    if (question !== null) this.show();
     announce("Answering");
   }
 
+  /** Shows the question behind the exchanges that come before it. */
+  show() {
+    state.exchanges = state.exchanges.slice(0, this.keep);
+    draw();
+    byId("welcome").hidden = true;
+    byId("turns").append(questionOf(this.question, this.keep), this.turn);
+    if (byId("question").value.trim() === attachments.split(this.question).question) byId("question").value = "";
+    grow();
+    toEnd();
+  }
+
+  /** Asks, or follows, until the answer has ended or is shown no more. */
   async run() {
-    const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second };
-    if (this.model) body.model = this.model;
     this.watchQueue();
-    const response = await request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
-    for await (const { data } of eventsOf(response)) {
-      const event = JSON.parse(data);
-      if (!this.isShown) continue;
-      const follows = isAtEnd();
-      this.take(event);
-      if (follows) toEnd();
+    let response = this.question === null ? await this.rest() : await this.asked();
+    while (response && this.isShown) {
+      await this.read(response);
+      if (this.hasEnded || !this.isShown) return;
+      response = await this.rest();
     }
-    if (this.isShown && !this.hasEnded) throw new Error("the connection was lost");
+    // It ended before it could be followed again: the conversation has it.
+    if (this.isShown) {
+      this.leave();
+      await open(this.name);
+    }
+  }
+
+  asked() {
+    const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second, ...settings.wanted() };
+    if (this.model) body.model = this.model;
+    return request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
+  }
+
+  /** The events that are still to come; null once nothing is being answered. */
+  async rest() {
+    for (let tries = 1; this.name; tries += 1) {
+      try {
+        const headers = { "Last-Event-ID": String(this.last) };
+        return await request(conversationPath(this.name, "/answer"), { headers, signal: this.abort.signal });
+      } catch (error) {
+        if (error.status === 404) return null;
+        if (tries === TRIES || error.status) throw error;
+        await new Promise((resolve) => setTimeout(resolve, FIRST_PAUSE * 2 ** tries));
+      }
+    }
+    throw new Error("the connection was lost");
+  }
+
+  async read(response) {
+    try {
+      for await (const { id, data } of eventsOf(response)) {
+        if (!this.isShown) return;
+        this.last = Number(id);
+        const follows = isAtEnd();
+        this.take(JSON.parse(data));
+        if (follows) toEnd();
+      }
+    } catch {
+      // The connection was lost, or given up.
+    }
   }
 
   take(event) {
     switch (event.type) {
       case "begun":
-        this.begin(event.conversation);
+        this.begin(event);
         break;
       case "loading":
         this.status.textContent = `Loading the model… ${percent(event)} %`;
@@ -431,10 +508,15 @@ class Running {
     }
   }
 
-  begin(name) {
+  begin({ conversation: name, question, index }) {
     this.name = name;
+    if (this.question === null) {
+      Object.assign(this, { question, keep: index });
+      this.show();
+    }
     if (state.name === name) return;
     state.name = name;
+    settings.named(name);
     hooks.moved(name);
     hooks.changed();
   }
@@ -479,7 +561,7 @@ class Running {
     if (state.exchanges.length === 0) state.name = null;
     draw();
     hooks.moved(state.name);
-    if (!byId("question").value) byId("question").value = this.question;
+    if (!byId("question").value) byId("question").value = this.question ?? "";
     grow();
   }
 
@@ -488,7 +570,7 @@ class Running {
     else this.abort.abort();
   }
 
-  /** Another conversation is shown; the answer is stopped, and what there is of it is kept. */
+  /** Another conversation is shown; the answer goes on. */
   leave() {
     this.isShown = false;
     this.abort.abort();
@@ -501,7 +583,10 @@ class Running {
 
 /** Says at the end of the conversation what went wrong. */
 export function complain(message) {
-  byId("turns").append(element("p", { class: "complaint", role: "alert", text: message }));
+  const text = element("span", { text: message });
+  const complaint = element("div", { class: "complaint", role: "alert" }, text);
+  complaint.append(iconButton("close", "Dismiss", () => complaint.remove()));
+  byId("turns").append(complaint);
   toEnd();
 }
 

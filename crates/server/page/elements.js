@@ -5,12 +5,16 @@ const SVG = "http://www.w3.org/2000/svg";
 // The strokes of each icon, in a square of 24 by 24.
 const ICONS = {
   check: "M5 13l4 4 10-11",
+  clip: "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.4 3.4 0 0 1 4.8 4.8l-8.3 8.3a1.7 1.7 0 0 1-2.4-2.4L14.5 7.5",
   close: "M6 6l12 12M18 6L6 18",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  dark: "M20 14.5A8.5 8.5 0 0 1 9.5 4 8.5 8.5 0 1 0 20 14.5z",
   down: "M17 14V3H6.5L4 10v3h6l-1 6 2 2 6-7zM21 3v11",
   edit: "M4 20l1-5L16 4l4 4L9 19z",
   end: "M12 5v14M6 13l6 6 6-6",
+  keys: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M8 14h8",
   left: "M15 5l-7 7 7 7",
+  light: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.5 1.5M17.5 17.5L19 19M5 19l1.5-1.5M17.5 6.5L19 5",
   menu: "M4 6h16M4 12h16M4 18h16",
   more: "M5 12h.01M12 12h.01M19 12h.01",
   panel: "M4 20V10M10 20V4M16 20v-8M22 20H2",
@@ -20,7 +24,9 @@ const ICONS = {
   right: "M9 5l7 7-7 7",
   redo: "M20 12a8 8 0 1 1-3-6.2M20 3v5h-5",
   send: "M12 20V5M5 11l7-7 7 7",
+  settings: "M4 7h9M19 7h1M4 17h1M11 17h9M16 4v6M8 14v6",
   stop: "M7 7h10v10H7z",
+  system: "M3 5h18v11H3zM8 20h8M12 16v4",
   up: "M7 10v11h10.5L20 14v-3h-6l1-6-2-2-6 7zM3 21V10",
 };
 
@@ -71,6 +77,8 @@ export function fillWithRendered(target, html) {
     );
     const box = element("div", { class: "code" });
     block.replaceWith(box);
+    const language = /language-(\S+)/.exec(block.querySelector("code")?.className)?.[1];
+    if (language) box.append(element("span", { class: "language", text: language }));
     box.append(block, copy);
   }
 }

@@ -10,6 +10,7 @@ mod events;
 mod graph;
 mod judging;
 mod memory;
+mod progress;
 mod report;
 mod sessions;
 mod shapes;
@@ -38,6 +39,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(conversations::switch))
         .routes(routes!(conversations::export))
         .routes(routes!(chat::stop))
+        .routes(routes!(chat::follow))
         .routes(routes!(critic::show))
         .routes(routes!(critic::review))
         .routes(routes!(critique::show))

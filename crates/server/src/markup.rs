@@ -7,6 +7,7 @@
 //! What it costs is bounded, whoever wrote the Markdown: a text that is longer, nests deeper or has more parts than
 //! answers have is shown as it is.
 
+mod links;
 mod code;
 mod formula;
 mod math;
@@ -115,7 +116,10 @@ const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 const LANGUAGE: &str = "language-";
 
 /// What of Markdown's extensions is read.
-const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH).union(Options::ENABLE_MATH);
+const EXTENSIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_MATH)
+    .union(Options::ENABLE_TASKLISTS);
 
 /// The longest text that is read as Markdown, in bytes.
 pub(crate) const LONGEST: usize = 256 << 10;
@@ -137,6 +141,8 @@ static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         ("code", HashSet::from(["class"])),
         ("ol", HashSet::from(["start"])),
         ("span", HashSet::from(["class"])),
+        ("td", HashSet::from(["class"])),
+        ("th", HashSet::from(["class"])),
     ]);
     let mut builder = Builder::empty();
     builder
@@ -176,8 +182,21 @@ fn rendered(markdown: &str) -> Option<String> {
         kept.push(event);
     }
     let mut html = String::new();
-    pulldown_cmark::html::push_html(&mut html, kept.into_iter());
-    Some(SANITIZER.clean(&html).to_string())
+    pulldown_cmark::html::push_html(&mut html, links::with_links(kept).into_iter());
+    Some(SANITIZER.clean(&with_alignment(html)).to_string())
+}
+
+/// Where the text of a cell stands, which the Markdown's table says.
+const ALIGNMENTS: [&str; 3] = ["left", "center", "right"];
+
+/// The HTML with classes for the alignment of cells in place of styles, which the page's policy does not allow. No text of
+/// the Markdown's own can look like such a tag: its signs are escaped.
+fn with_alignment(html: String) -> String {
+    ALIGNMENTS.iter().fold(html, |html, side| {
+        ["td", "th"].iter().fold(html, |html, tag| {
+            html.replace(&format!("<{tag} style=\"text-align: {side}\">"), &format!("<{tag} class=\"{side}\">"))
+        })
+    })
 }
 
 /// How many quotations and list items a line begins.
@@ -264,6 +283,7 @@ fn tamed(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Link { link_type, dest_url, title, id })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        Event::TaskListMarker(is_done) => Event::Text(if is_done { "☑ " } else { "☐ " }.into()),
         Event::Start(Tag::Heading { level, id, classes, attrs }) => {
             Event::Start(Tag::Heading { level: lowered(level), id, classes, attrs })
         }
@@ -287,6 +307,7 @@ fn attribute<'a>(element: &str, name: &str, value: &'a str) -> Option<Cow<'a, st
         ("code", "class") => value.strip_prefix(LANGUAGE).is_some_and(is_language),
         ("ol", "start") | (_, "scriptlevel") => value.bytes().all(|byte| byte.is_ascii_digit()),
         ("span", "class") => code::CLASSES.contains(&value),
+        ("td" | "th", "class") => ALIGNMENTS.contains(&value),
         ("mtable" | "mtr" | "mtd", "class") => value.split(' ').all(|class| MATH_CLASSES.contains(&class)),
         ("math", "display") => matches!(value, "block" | "inline"),
         ("mi", "mathvariant") => value == "normal",

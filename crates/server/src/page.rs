@@ -42,12 +42,14 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 13] = files! {
+const FILES: [PageFile; 16] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
     "app.js" is SCRIPT,
     "api.js" is SCRIPT,
+    "appearance.js" is SCRIPT,
+    "attachments.js" is SCRIPT,
     "badge.js" is SCRIPT,
     "chat.js" is SCRIPT,
     "compare.js" is SCRIPT,
@@ -55,6 +57,7 @@ const FILES: [PageFile; 13] = files! {
     "elements.js" is SCRIPT,
     "monitor.js" is SCRIPT,
     "panels.js" is SCRIPT,
+    "settings.js" is SCRIPT,
     "sidebar.js" is SCRIPT,
 };
 

@@ -32,6 +32,12 @@ pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send 
     body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }
 
+/// Events with their numbers as `text/event-stream`, from which a client resumes. While none comes, comments are sent.
+pub(crate) fn numbered_events(slot: StreamSlot, texts: impl Stream<Item = (u64, String)> + Send + 'static) -> Response {
+    let texts = texts.map(|(number, text)| format!("id: {number}\ndata: {text}\n\n"));
+    body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
+}
+
 /// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent, for clients that
 /// ignore comments; a comment where it gives `None`.
 pub(crate) fn typed_events(

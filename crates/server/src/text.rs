@@ -99,7 +99,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json
     let tokenized = move |models: &dyn Models| {
         let of_model = models.text(&name)?;
         let tokens = of_model.tokens(&text, parses_special, adds_special)?;
-        Ok((tokens, of_model, models.describe(&name)?.context))
+        Ok((tokens, of_model, models.describe(&name)?.info.context))
     };
     let (tokens, of_model, context) = shared.on_models(tokenized).await?;
     let count = tokens.len();
@@ -215,7 +215,7 @@ async fn properties(
         "n_predict": shared.parts.max_tokens,
     });
     Ok(Json(json!({
-        "default_generation_settings": {"n_ctx": description.context, "params": params},
+        "default_generation_settings": {"n_ctx": description.info.context, "params": params},
         "total_slots": shared.settings.most_questions,
         "model_alias": description.info.name,
         "chat_template": description.template,

@@ -139,7 +139,15 @@ impl ServedModels {
             installed: model.added.unwrap_or_default(),
             digest: model.files.first().and_then(|file| file.sha256.clone()),
             details: details(gguf.as_ref(), self.known(&model.name)),
+            context: self.context(gguf.as_ref()),
         }
+    }
+
+    /// The tokens that a model was trained for, or fewer if the configuration says so.
+    fn context(&self, gguf: Option<&Gguf>) -> Option<usize> {
+        let trained = GgufFacts::of(gguf?).ok()?.context_length?;
+        let trained = usize::try_from(trained).ok()?;
+        Some(trained.min(self.options.context_length.unwrap_or(trained)))
     }
 
     fn loaded_model(&self, status: &ModelStatus) -> LoadedModel {
@@ -151,6 +159,7 @@ impl ServedModels {
             installed: 0,
             digest: None,
             details: ModelDetails::default(),
+            context: None,
         });
         let idle = status.idle_seconds.unwrap_or_default();
         let stays = self.pinned.contains(&status.name);
@@ -253,10 +262,7 @@ impl Models for ServedModels {
             _ => capabilities(&template, !text("tokenizer.chat_template.tool_use").is_empty()),
         };
         let metadata = gguf.as_ref().map(metadata).unwrap_or_default();
-        let trained = gguf.as_ref().and_then(|gguf| GgufFacts::of(gguf).ok()?.context_length);
-        let trained = trained.and_then(|length| usize::try_from(length).ok());
-        let context = trained.map(|length| length.min(self.options.context_length.unwrap_or(length)));
-        Ok(ModelDescription { info: self.info(&model), template, licence, metadata, capabilities, context })
+        Ok(ModelDescription { info: self.info(&model), template, licence, metadata, capabilities })
     }
 
     fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {

@@ -73,14 +73,10 @@ fn keybindings() -> Keybindings {
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
     let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
     keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
-    keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('c'), ReedlineEvent::ExecuteHostCommand(CANCEL.to_string()));
     #[cfg(unix)]
     keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('z'), ReedlineEvent::ExecuteHostCommand(SUSPEND.to_string()));
     keys
 }
-
-/// The command that [`read_line`](Reedline::read_line) returns for Ctrl-C; the line being typed stays in the editor.
-pub(crate) const CANCEL: &str = "cancel";
 
 /// The command that [`read_line`](Reedline::read_line) returns for Ctrl-Z; the line being typed stays in the editor.
 #[cfg(unix)]
@@ -120,7 +116,11 @@ impl FoldingEmacs {
 
 impl EditMode for FoldingEmacs {
     fn parse_event(&mut self, event: ReedlineRawEvent) -> ReedlineEvent {
-        match Event::from(event) {
+        let event = Event::from(event);
+        if matches!(event, Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. })) {
+            self.pastes.give_up();
+        }
+        match event {
             Event::Paste(text) => ReedlineEvent::Edit(vec![EditCommand::InsertString(self.pastes.fold(&text))]),
             Event::Key(KeyEvent { code: KeyCode::Enter, .. }) if (self.is_pasting)() => {
                 ReedlineEvent::Edit(vec![EditCommand::InsertNewline])

@@ -20,6 +20,8 @@ struct Pasted {
     shown: Vec<String>,
     /// The line as it was drawn last, before and after the cursor; `None` once it may have changed.
     drawn: Option<(String, String)>,
+    /// The line that was given up.
+    given_up: Option<String>,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,17 @@ impl Pastes {
     pub(crate) fn note_drawn(&self, line: &str, cursor: usize) {
         let place = line.split_at_checked(cursor);
         self.pasted().drawn = place.map(|(before, after)| (before.to_owned(), after.to_owned()));
+    }
+
+    /// The line is given up as it was drawn.
+    pub(crate) fn give_up(&self) {
+        let mut pasted = self.pasted();
+        pasted.given_up = pasted.drawn.as_ref().map(|(before, after)| format!("{before}{after}"));
+    }
+
+    /// The line that was given up since the last call, unless it was empty.
+    pub(crate) fn take_given_up(&self) -> Option<String> {
+        self.pasted().given_up.take().filter(|line| !line.trim().is_empty())
     }
 
     /// The line may have changed since it was drawn.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use reedline::{EditCommand, ExternalPrinter, HistoryItem, Reedline, Signal};
 
-use super::editor::{CANCEL, ChatPrompt, TabCompleter, editor};
+use super::editor::{ChatPrompt, TabCompleter, editor};
 use super::pastes::Pastes;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
@@ -53,12 +53,12 @@ pub(crate) fn run(
             match read.context("cannot read from the terminal")? {
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
-                Signal::HostCommand(command) if command == CANCEL => {
-                    cancel(&mut editor, screen);
+                Signal::CtrlC => {
+                    given_up(&mut editor, pastes.take_given_up(), screen);
                     pastes.forget_shown();
                     continue;
                 }
-                // The only other command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
+                // The only command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
                 _ => {
                     suspend();
                     continue;
@@ -73,14 +73,9 @@ pub(crate) fn run(
     }
 }
 
-/// Takes the line that is being typed out of the editor, and puts it into the history, where the arrow key finds it.
-fn cancel(editor: &mut Reedline, screen: &mut dyn Screen) {
-    let text = editor.current_buffer_contents().to_owned();
-    if text.trim().is_empty() {
-        screen.note("Ctrl-D or /exit leaves");
-        return;
-    }
-    editor.run_edit_commands(&[EditCommand::Clear]);
+/// Puts a line that was given up into the history, where the arrow key finds it.
+fn given_up(editor: &mut Reedline, line: Option<String>, screen: &mut dyn Screen) {
+    let Some(text) = line else { return screen.note("Ctrl-D or /exit leaves") };
     match editor.history_mut().save(HistoryItem::from_command_line(&text)) {
         Ok(_) => screen.note("not sent: the arrow key up brings it back"),
         Err(error) => tracing::warn!("the line cannot be kept in the history: {error}"),

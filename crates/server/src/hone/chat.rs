@@ -1,5 +1,5 @@
 //! A question of the page, in a saved conversation. Its answer is kept however it ends: the work is a task of its own,
-//! which stops the answer when the page has gone, and saves what there is.
+//! which goes on when the page has gone, and saves what there is. Pages follow it from any event on.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,22 +8,23 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response as HttpResponse;
-use futures_util::stream::unfold;
 use hone_agents::{Asker, Exchange, ExchangeChange};
 use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
-    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role, SecondAnswer,
-    SessionId, ThinkingOptions,
+    AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role,
+    SamplingOptions, SecondAnswer, SessionId, ThinkingOptions,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 
 use super::blocking;
 use super::conversations::{exchange_json, recalled};
+use super::events::LAST_EVENT_ID;
+use super::progress::Progress;
 use super::sessions::{Session, Turn};
 use super::shapes::HoneStopped;
 use crate::answering::says_remembered;
@@ -33,9 +34,6 @@ use crate::markup::html_of;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::{Shared, streams};
-
-/// Pieces that may wait for a slow page.
-const UNREAD: usize = 256;
 
 /// How often the page is shown an answer in progress as HTML.
 const RENDERING_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,6 +56,19 @@ struct ChatRequest {
     /// Whether the model reasons, if it can.
     #[serde(default)]
     thinking: Option<bool>,
+    /// Instructions before the conversation, from this question on; those that it has otherwise. Empty leaves them to the
+    /// model's template.
+    #[serde(default)]
+    system: Option<String>,
+    /// The sampling temperature; what `sampling.temperature` says otherwise.
+    #[serde(default)]
+    temperature: Option<f32>,
+    /// The sum of the probabilities of the tokens that stay; what `sampling.top_p` says otherwise.
+    #[serde(default)]
+    top_p: Option<f32>,
+    /// The most tokens of the answer; what `sampling.max_tokens` says otherwise.
+    #[serde(default)]
+    max_tokens: Option<usize>,
     /// Whether the second respondent answers, too; what `server.respondent_b` says otherwise.
     #[serde(default)]
     compare: Option<bool>,
@@ -67,7 +78,7 @@ struct ChatRequest {
 }
 
 /// Answers a question with events: `begun`, `prefill`, `recalled`, `thinking`, `text`, `html` and, at the end,
-/// `answered`, `stopped` or `failed`.
+/// `answered`, `stopped` or `failed`. Each has a number as its id. The answer goes on if the client leaves.
 #[utoipa::path(
     post,
     path = "/hone/v1/chat",
@@ -91,10 +102,42 @@ pub(super) async fn ask(
     }
     let (slot, room) = (shared.streams.take(client)?, shared.take_room()?);
     let talk = Talk::begin(&shared, client, request, room).await?;
-    let (to_page, events) = mpsc::channel(UNREAD);
-    tokio::spawn(talk.run(Page { events: to_page, is_gone: false }));
-    let stream = unfold(events, async |mut events| events.recv().await.map(|event: Value| (event.to_string(), events)));
-    Ok(streams::events(slot, stream))
+    let events = talk.turn.progress.follow(0);
+    tokio::spawn(talk.run());
+    Ok(streams::numbered_events(slot, events))
+}
+
+/// Follows the answer in progress in a conversation: the events that `/hone/v1/chat` sends, those after the one whose id the
+/// header `Last-Event-ID` names, or all. Of `html`, `prefill` and `loading` only the latest is sent.
+#[utoipa::path(
+    get,
+    path = "/hone/v1/conversations/{name}/answer",
+    tag = "hone",
+    params(("name" = String, Path), ("Last-Event-ID" = Option<u64>, Header)),
+    responses(
+        (status = OK, body = ServerSentEvent, content_type = "text/event-stream"),
+        (status = BAD_REQUEST),
+        (status = NOT_FOUND),
+        (status = TOO_MANY_REQUESTS)
+    )
+)]
+pub(super) async fn follow(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<HttpResponse, ApiError> {
+    let after = match headers.get(LAST_EVENT_ID) {
+        None => 0,
+        Some(id) => {
+            let number = id.to_str().ok().and_then(|id| id.trim().parse().ok());
+            number.ok_or_else(|| ApiError::bad_request("Last-Event-ID is not the number of an event"))?
+        }
+    };
+    let missing = || ApiError::new(StatusCode::NOT_FOUND, "nothing is being answered in this conversation");
+    let progress = shared.sessions.progress(&(client.owner(), name)).ok_or_else(missing)?;
+    let slot = shared.streams.take(client)?;
+    Ok(streams::numbered_events(slot, progress.follow(after)))
 }
 
 /// Stops the answer in a conversation.
@@ -110,19 +153,6 @@ pub(super) async fn stop(State(shared): State<Arc<Shared>>, client: Client, Path
     Json(json!({"stopped": shared.sessions.stop(&(client.owner(), name))}))
 }
 
-/// The page that asked, which may go away.
-struct Page {
-    events: mpsc::Sender<Value>,
-    is_gone: bool,
-}
-
-impl Page {
-    async fn tell(&self, event: Value) {
-        // Whoever has gone is not told.
-        let _ = self.events.send(event).await;
-    }
-}
-
 /// A question in a conversation, until its answer is saved.
 struct Talk {
     shared: Arc<Shared>,
@@ -136,6 +166,8 @@ struct Talk {
     question: String,
     model: String,
     thinking: ThinkingOptions,
+    sampling: SamplingOptions,
+    max_tokens: Option<usize>,
     second: SecondAnswer,
     /// What was recalled for the answer.
     recalled: Vec<QueryId>,
@@ -163,6 +195,7 @@ impl Talk {
             Some(name) => Some(load(&conversations, name).await?),
             None => None,
         };
+        let (sampling, max_tokens) = sampling(shared, &request)?;
         let model = chosen_model(shared, request.model, saved.as_ref())?;
         let second = second_answer(shared, request.compare, request.model_b)?;
         let (name, is_new) = match request.conversation {
@@ -175,6 +208,9 @@ impl Talk {
         let mut conversation = load(&conversations, name).await?;
         conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
         conversation.model.clone_from(&model);
+        if let Some(system) = request.system {
+            conversation.system = system;
+        }
         let asker = || Asker::new(&shared.parts.bus, "page", shared.parts.expected).owned_by(client.owner());
         let session = session.unwrap_or_else(|| Session { id: SessionId::fresh(), asker: asker() });
         let thinking = ThinkingOptions { is_on: request.thinking, ..ThinkingOptions::default() };
@@ -189,6 +225,8 @@ impl Talk {
             question,
             model,
             thinking,
+            sampling,
+            max_tokens,
             second,
             recalled: Vec::new(),
             _room: room,
@@ -196,9 +234,9 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Asks, tells the page what comes of it, and saves the answer.
-    async fn run(mut self, mut page: Page) {
-        let (ending, left_out) = self.attempts(&mut page).await;
+    /// Asks, tells pages what comes of it, and saves the answer.
+    async fn run(mut self) {
+        let (ending, left_out) = self.attempts().await;
         let end = match ending {
             Ending::Answered(id, response, is_kept) if !response.answer.trim().is_empty() => {
                 self.save(id, *response, is_kept, left_out).await.unwrap_or_else(|error| failed(&error))
@@ -209,37 +247,38 @@ impl Talk {
             }
         };
         let Talk { turn, session, .. } = self;
+        turn.progress.tell(end);
         turn.keep(session);
-        page.tell(end).await;
     }
 
     /// Asks until the conversation fits the model's context, which may leave out the oldest exchanges; returns how many.
-    async fn attempts(&mut self, page: &mut Page) -> (Ending, usize) {
+    async fn attempts(&mut self) -> (Ending, usize) {
         let mut left_out = 0;
         loop {
-            match self.attempt(page, left_out).await {
+            match self.attempt(left_out).await {
                 Ending::TooLong(_) if left_out < self.conversation.exchanges.n_shown() => left_out += 1,
                 ending => return (ending, left_out),
             }
         }
     }
 
-    async fn attempt(&mut self, page: &mut Page, left_out: usize) -> Ending {
+    async fn attempt(&mut self, left_out: usize) -> Ending {
         let query = self.query(left_out);
         let (session, asker) = (self.session.id, &mut self.session.asker);
         let mut exchange = asker.ask(session, query);
         let id = exchange.id();
-        page.tell(json!({"type": "begun", "conversation": self.turn.name(), "query_id": id})).await;
+        self.turn.progress.tell(json!({
+            "type": "begun",
+            "conversation": self.turn.name(),
+            "query_id": id,
+            "question": self.question,
+            "index": self.conversation.exchanges.n_shown(),
+        }));
         let (mut answer, mut is_stored) = (Drawn::default(), false);
         loop {
             let envelope = tokio::select! {
                 envelope = poll_fn(|context| asker.poll_heard(context)) => envelope,
                 () = self.turn.stop.notified() => {
-                    asker.cancel(session, id);
-                    continue;
-                }
-                () = page.events.closed(), if !page.is_gone => {
-                    page.is_gone = true;
                     asker.cancel(session, id);
                     continue;
                 }
@@ -249,7 +288,7 @@ impl Talk {
             };
             // Memory may say that it has the answer before the answer arrives here.
             is_stored |= says_remembered(&envelope, id);
-            if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, page).await {
+            if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, &self.turn.progress) {
                 self.recalled =
                     exchange.recalls().iter().flat_map(|recall| &recall.engrams).map(|it| it.query_id).collect();
                 if let Ending::Answered(id, response, is_kept) = &mut ending
@@ -276,8 +315,8 @@ impl Talk {
             query: self.question.clone(),
             history,
             model: self.model.clone(),
-            sampling: self.shared.parts.sampling.clone(),
-            max_tokens: self.shared.parts.max_tokens,
+            sampling: self.sampling.clone(),
+            max_tokens: self.max_tokens,
             stop: self.shared.parts.stop.clone(),
             options: AnswerOptions { thinking: self.thinking, second: self.second.clone(), ..AnswerOptions::default() },
         }
@@ -344,28 +383,28 @@ impl Drawn {
     }
 }
 
-/// Takes a message and tells the page of it; returns how the answer ended, once it has.
-async fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &Page) -> Option<Ending> {
+/// Takes a message and tells pages of it; returns how the answer ended, once it has.
+fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &Progress) -> Option<Ending> {
     let id = exchange.id();
     match exchange.take(envelope) {
         ExchangeChange::Chunk(RespondentId::A, Chunk::Text(text)) => {
             answer.text.push_str(text);
-            page.tell(json!({"type": "text", "text": text})).await;
+            page.tell(json!({"type": "text", "text": text}));
             if let Some(html) = answer.due_html() {
-                page.tell(json!({"type": "html", "html": html})).await;
+                page.tell(json!({"type": "html", "html": html}));
             }
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Thinking(text)) => {
-            page.tell(json!({"type": "thinking", "text": text})).await;
+            page.tell(json!({"type": "thinking", "text": text}));
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Loading { done, total }) => {
-            page.tell(json!({"type": "loading", "done": done, "total": total})).await;
+            page.tell(json!({"type": "loading", "done": done, "total": total}));
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Prefill { done, total }) => {
-            page.tell(json!({"type": "prefill", "done": done, "total": total})).await;
+            page.tell(json!({"type": "prefill", "done": done, "total": total}));
         }
         ExchangeChange::Recalled(RespondentId::A, recall) => {
-            page.tell(json!({"type": "recalled", "engrams": recall.engrams})).await;
+            page.tell(json!({"type": "recalled", "engrams": recall.engrams}));
         }
         ExchangeChange::Answered(RespondentId::A, response) => {
             return Some(Ending::Answered(id, Box::new(response.clone()), true));
@@ -419,6 +458,21 @@ fn second_answer(shared: &Shared, compare: Option<bool>, model: Option<String>) 
     let Some(model) = model else { return Ok(SecondAnswer::AsConfigured) };
     shared.check_model(&model)?;
     Ok(SecondAnswer::By(model))
+}
+
+/// How the answer is sampled, and the most tokens that it may have.
+fn sampling(shared: &Shared, request: &ChatRequest) -> Result<(SamplingOptions, Option<usize>), ApiError> {
+    let defaults = &shared.parts.sampling;
+    let sampling = SamplingOptions {
+        temperature: request.temperature.unwrap_or(defaults.temperature),
+        top_p: request.top_p.unwrap_or(defaults.top_p),
+        ..defaults.clone()
+    };
+    sampling.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
+    match request.max_tokens.or(shared.parts.max_tokens) {
+        Some(0) => Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more")),
+        max_tokens => Ok((sampling, max_tokens)),
+    }
 }
 
 async fn load(conversations: &Arc<Conversations>, name: String) -> Result<SavedConversation, ApiError> {

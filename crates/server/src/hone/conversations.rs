@@ -89,7 +89,15 @@ fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError>
     };
     let judged: Vec<Value> = exchanges.shown().enumerate().map(judged).collect();
     let title = conversation.title(name);
-    Ok(json!({"name": name, "title": title, "model": model, "system": system, "exchanges": judged}))
+    let is_answering = shared.sessions.progress(&(client.owner(), name.to_owned())).is_some();
+    Ok(json!({
+        "name": name,
+        "title": title,
+        "model": model,
+        "system": system,
+        "exchanges": judged,
+        "is_answering": is_answering,
+    }))
 }
 
 /// Another branch.

@@ -22,7 +22,7 @@ use crate::hub::{Heard, News};
 use crate::shapes::ServerSentEvent;
 use crate::{Shared, streams};
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The most past events that a client is sent.
 const MOST_PAST: usize = 4096;

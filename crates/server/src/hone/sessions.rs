@@ -10,6 +10,8 @@ use hone_agents::Asker;
 use hone_protocol::{OwnerId, SessionId};
 use tokio::sync::Notify;
 
+use super::progress::Progress;
+
 /// Conversations whose sessions stay open.
 const MOST_OPEN: usize = 32;
 
@@ -26,8 +28,15 @@ pub(crate) struct Sessions {
 struct SessionsState {
     /// Those in which nothing is being asked, the one used last at the end.
     idle: VecDeque<(Place, Session)>,
-    /// Those in which a question is being answered, with what stops it.
-    busy: HashMap<Place, Arc<Notify>>,
+    /// Those in which a question is being answered.
+    busy: HashMap<Place, Busy>,
+}
+
+/// What others do with an answer in progress.
+struct Busy {
+    /// Stops it.
+    stop: Arc<Notify>,
+    progress: Arc<Progress>,
 }
 
 /// A session and the client that asks in it.
@@ -42,6 +51,8 @@ pub(super) struct Turn {
     place: Place,
     /// Notified if the answer should stop.
     pub(super) stop: Arc<Notify>,
+    /// What pages are told of the answer.
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Sessions {
@@ -51,23 +62,27 @@ impl Sessions {
         if state.busy.contains_key(place) {
             return None;
         }
-        let stop = Arc::new(Notify::new());
-        state.busy.insert(place.clone(), Arc::clone(&stop));
+        let (stop, progress) = (Arc::new(Notify::new()), Progress::new());
+        state.busy.insert(place.clone(), Busy { stop: Arc::clone(&stop), progress: Arc::clone(&progress) });
         let index = state.idle.iter().position(|(other, _)| other == place);
         let session = index.and_then(|index| state.idle.remove(index)).map(|(_, session)| session);
-        Some((Turn { sessions: Arc::clone(self), place: place.clone(), stop }, session))
+        Some((Turn { sessions: Arc::clone(self), place: place.clone(), stop, progress }, session))
     }
 
     /// Stops the answer in a conversation; returns whether there was one.
     pub(super) fn stop(&self, place: &Place) -> bool {
         let state = self.lock();
-        let stop = state.busy.get(place);
-        stop.inspect(|stop| stop.notify_one()).is_some()
+        state.busy.get(place).inspect(|busy| busy.stop.notify_one()).is_some()
+    }
+
+    /// The answer in progress in a conversation.
+    pub(super) fn progress(&self, place: &Place) -> Option<Arc<Progress>> {
+        self.lock().busy.get(place).map(|busy| Arc::clone(&busy.progress))
     }
 
     /// Stops the answers in all conversations.
     pub(crate) fn stop_all(&self) {
-        self.lock().busy.values().for_each(|stop| stop.notify_one());
+        self.lock().busy.values().for_each(|busy| busy.stop.notify_one());
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionsState> {
@@ -95,5 +110,6 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.sessions.lock().busy.remove(&self.place);
+        self.progress.end();
     }
 }

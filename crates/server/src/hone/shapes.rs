@@ -23,6 +23,7 @@ documented! {
             ("model", text()),
             ("system", text()),
             ("exchanges", list(exchange())),
+            ("is_answering", flag()),
         ],
         [],
     );
@@ -216,7 +217,16 @@ fn block() -> Value {
 }
 
 fn model() -> Value {
-    object([("name", text()), ("bytes", whole()), ("installed", whole())], [])
+    object(
+        [
+            ("name", text()),
+            ("bytes", whole()),
+            ("installed", whole()),
+            ("answers", flag()),
+            ("context", nullable(whole())),
+        ],
+        [],
+    )
 }
 
 fn respondent_b() -> Value {

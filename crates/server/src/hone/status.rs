@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use hone_app::config::ServerSettings;
 use hone_app::judging::known_judges;
-use hone_app::models::ModelInfo;
+use hone_app::models::{ModelInfo, ModelKind};
 use hone_memory::Whose;
 use hone_protocol::with_causes;
 use serde::Deserialize;
@@ -27,7 +27,16 @@ use crate::requests::parsed;
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
 pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ApiError> {
-    let model = |model: &ModelInfo| json!({"name": model.name, "bytes": model.bytes, "installed": model.installed});
+    let kinds = Arc::clone(&shared.parts.models);
+    let model = |model: &ModelInfo| {
+        json!({
+            "name": model.name,
+            "bytes": model.bytes,
+            "installed": model.installed,
+            "answers": kinds.kind(&model.name) == Some(ModelKind::Generator),
+            "context": model.context,
+        })
+    };
     let models: Vec<Value> = shared.on_models(|models| models.list()).await?.iter().map(model).collect();
     let ServerSettings { respondent_b, model_b, temperature_b, .. } = &shared.settings;
     Ok(Json(json!({

@@ -115,13 +115,47 @@ fn an_answer_is_stopped_and_what_there_is_of_it_is_kept() {
 }
 
 #[test]
-fn an_answer_whose_page_goes_away_is_kept_as_far_as_it_came() {
+fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
     let stage = Stage::start(settings(), echo);
+    let path = path_of("endless");
     let mut reader = BufReader::new(stage.connect(&stage.post_text("/hone/v1/chat", &json!({"question": "endless"}))));
     while next_event(&mut reader).unwrap()["type"] != "text" {}
     drop(reader);
-    let saved = || stage.get(&path_of("endless")).1["exchanges"][0]["answer"].clone();
-    wait_until("its beginning is kept", || saved().as_str().is_some_and(|answer| answer.starts_with("on ")));
+    assert_eq!(stage.get(&path).1["is_answering"], true);
+    let mut reader = BufReader::new(stage.connect(&format!("GET {path}/answer HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+    let begun = next_event(&mut reader).unwrap();
+    assert_eq!((&begun["type"], &begun["question"], &begun["index"]), (&json!("begun"), &json!("endless"), &json!(0)));
+    while next_event(&mut reader).unwrap()["type"] != "html" {}
+    assert_eq!(stage.post(&format!("{path}/stop"), &json!({})).1, json!({"stopped": true}));
+    let mut last = json!(null);
+    while let Some(event) = next_event(&mut reader) {
+        last = event;
+    }
+    assert_eq!(last["type"], "answered", "{last}");
+    let saved = stage.get(&path).1;
+    assert!(saved["exchanges"][0]["answer"].as_str().unwrap().starts_with("on "), "{saved}");
+    assert_eq!((&saved["is_answering"], stage.get(&format!("{path}/answer")).0), (&json!(false), 404));
+}
+
+#[test]
+fn a_conversation_may_have_instructions_and_sampling_of_its_own() {
+    let stage = Stage::start(settings(), |request| {
+        let text = format!("{:?} {} {:?}", request.prompt, request.sampling.temperature, request.max_tokens);
+        Script::saying(&[&text])
+    });
+    let ask = |body: Value| answered(&chat(&stage, &body))["exchange"]["answer"].to_string();
+    let first = ask(json!({"question": "x", "system": "Be brief.", "temperature": 0.25, "max_tokens": 7}));
+    assert!(first.contains("Be brief.") && first.contains("0.25 Some(7)"), "{first}");
+    let second = ask(json!({"question": "y", "conversation": name_of("x")}));
+    assert!(second.contains("Be brief.") && !second.contains("Some(7)"), "{second}");
+    assert_eq!(stage.get(&path_of("x")).1["system"], "Be brief.");
+    let third = ask(json!({"question": "z", "conversation": name_of("x"), "system": ""}));
+    assert!(!third.contains("Be brief."), "{third}");
+    for wrong in [json!({"temperature": 5000}), json!({"max_tokens": 0}), json!({"top_p": 2})] {
+        let mut body = wrong.clone();
+        body["question"] = json!("x");
+        assert_eq!(stage.post("/hone/v1/chat", &body).0, 400, "{wrong}");
+    }
 }
 
 #[test]

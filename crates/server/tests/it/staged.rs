@@ -57,7 +57,7 @@ fn info(name: &str) -> ModelInfo {
         parameters: "135M".to_owned(),
         quantization: "Q4_1".to_owned(),
     };
-    ModelInfo { name: name.to_owned(), bytes: 7, installed: 0, digest: Some("ab".repeat(32)), details }
+    ModelInfo { name: name.to_owned(), bytes: 7, installed: 0, digest: Some("ab".repeat(32)), details, context: Some(512) }
 }
 
 fn missing(name: &str) -> ModelError {
@@ -95,7 +95,6 @@ impl Models for StagedModels {
             licence,
             metadata,
             capabilities: vec!["completion"],
-            context: Some(512),
         })
     }
 
