@@ -8,11 +8,13 @@
 #   HONE_FUZZ_SECONDS      seconds for each fuzz target (60; 0 leaves them out)
 #   HONE_TORTURE_SEED      where chance begins (the day's number)
 #
-# Ordeals that need strace or faketime say so where they are missing. Fuzzing needs Rust's nightly toolchain and installs
-# cargo-fuzz.
+# Installs strace and faketime where they are missing, on Debian. Fuzzing needs Rust's nightly toolchain and installs cargo-fuzz.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
+# shellcheck source=scripts/lib/programs.sh
+. scripts/lib/programs.sh
+install_programs 'The ordeals' faketime strace
 export HONE_TORTURE_SECONDS=${HONE_TORTURE_SECONDS:-450}
 export HONE_TORTURE_SEED=${HONE_TORTURE_SEED:-$(($(date +%s) / 86400))}
 HONE_TORTURE_REPORT=$(mktemp)

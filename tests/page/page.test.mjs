@@ -512,13 +512,156 @@ test("a server that needs a key asks for it once", async () => {
     await page.getByText("That key was not accepted").waitFor();
     await picture("key");
     await page.getByRole("textbox", { name: "Key" }).fill(key);
+    await page.getByLabel("Keep it in this browser").check();
     await page.keyboard.press("Enter");
     await page.locator("#model option").first().waitFor({ state: "attached" });
-    await page.reload();
+    // Another tab has no key of its own.
+    page = await context.newPage();
+    await page.goto(locked.address);
     await page.locator("#model option").first().waitFor({ state: "attached" });
     assert.equal(await page.locator("#key-dialog").isVisible(), false, "the key is kept");
   } finally {
     await page.goto("about:blank");
     await locked.stop();
   }
+});
+
+test("an answer goes on while another conversation is open, and after a reload", async () => {
+  const begun = "Write a long story about a lighthouse, a mill and a fox.";
+  await ask(begun);
+  await page.locator(".turn.running .content p").first().waitFor();
+  const place = new URL(page.url()).hash;
+  await page.locator("#new").click();
+  await page.locator("#welcome").waitFor();
+  assert.equal(await page.locator("#stop").isVisible(), false);
+  await page.goBack();
+  await page.locator(".turn.running").waitFor();
+  assert.equal(new URL(page.url()).hash, place);
+  assert.equal(await page.locator(".turn.user .text").innerText(), begun, "the question is told with the answer");
+  await page.reload();
+  await page.locator(".turn.running .content p").first().waitFor();
+  await page.locator("#stop").click();
+  const answer = await answered();
+  assert.match(await answer.innerText(), /Stopped\./);
+  await page.reload();
+  await page.locator(".turn.answer .content p").first().waitFor();
+  assert.equal(await page.locator(".turn.user").count(), 1);
+});
+
+test("files go with a question: chosen, dropped and pasted", async () => {
+  const chosen = { name: "tides.txt", mimeType: "text/plain", buffer: Buffer.from("The tide is high at noon.\n```\ncode\n```") };
+  await page.locator("#files").setInputFiles([chosen, { ...chosen, name: "moon.txt" }]);
+  await page.getByRole("button", { name: "Do not send moon.txt" }).click();
+  const hand = (kind) =>
+    page.evaluate((kind) => {
+      const data = new DataTransfer();
+      data.items.add(new File([kind], `${kind}.md`, { type: "text/markdown" }));
+      const field = document.getElementById("question");
+      const options = { bubbles: true, cancelable: true };
+      if (kind === "paste") field.dispatchEvent(new ClipboardEvent("paste", { ...options, clipboardData: data }));
+      else field.dispatchEvent(new DragEvent("drop", { ...options, dataTransfer: data }));
+    }, kind);
+  await hand("drop");
+  await hand("paste");
+  await page.getByRole("button", { name: "Do not send paste.md" }).waitFor();
+  await picture("files");
+  await checkAccessibility("a question with files");
+  const picked = { name: "cat.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0, 1]) };
+  await page.locator("#files").setInputFiles(picked);
+  const complaint = page.locator(".complaint");
+  assert.match(await complaint.innerText(), /cat\.png: it is not a text/);
+  await complaint.getByRole("button", { name: "Dismiss" }).click();
+  assert.equal(await complaint.count(), 0);
+  await ask("When is the tide high?");
+  await answered();
+  const files = page.locator(".turn.user details.file summary");
+  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "drop.md", "paste.md"]);
+  await files.first().click();
+  assert.match(await page.locator(".turn.user details.file pre").first().innerText(), /high at noon\.\n```\ncode\n```/);
+  assert.equal(await page.locator("#attached li").count(), 0, "they go with one question");
+  assert.match(await page.locator("#context").innerText(), /^\d+ of \d+ tokens$/);
+  assert.equal(await page.locator("#title").innerText(), "When is the tide high?", "files are no title");
+  await page.reload();
+  await files.first().waitFor();
+  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "drop.md", "paste.md"]);
+});
+
+test("a conversation has settings of its own", async () => {
+  await page.getByRole("button", { name: "Settings of this conversation" }).click();
+  await page.getByLabel("Instructions").fill("You are a pirate.");
+  await page.getByLabel("Longest answer, in tokens").fill("3");
+  await page.getByLabel("Temperature").fill("0");
+  await picture("settings");
+  await checkAccessibility("the settings of a conversation");
+  await page.getByRole("button", { name: "Save" }).click();
+  const [request] = await Promise.all([
+    page.waitForRequest((request) => request.url().endsWith("/hone/v1/chat")),
+    ask("Who are you?"),
+  ]);
+  const { system, temperature, max_tokens: most } = request.postDataJSON();
+  assert.deepEqual([system, temperature, most], ["You are a pirate.", 0, 3]);
+  await answered();
+  await page.reload();
+  await page.locator(".turn.answer .content").waitFor();
+  assert.match(await page.locator("#open-settings").getAttribute("class"), /active/);
+  const [next] = await Promise.all([
+    page.waitForRequest((request) => request.url().endsWith("/hone/v1/chat")),
+    ask("And where?"),
+  ]);
+  assert.deepEqual([next.postDataJSON().system, next.postDataJSON().max_tokens], [undefined, 3], "instructions are saved");
+  await answered();
+  await page.getByRole("button", { name: "Settings of this conversation" }).click();
+  assert.equal(await page.getByLabel("Instructions").inputValue(), "You are a pirate.");
+  await page.keyboard.press("Escape");
+});
+
+test("themes are switched and keys do what buttons do", async () => {
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await paper();
+  await page.getByRole("button", { name: "Theme: as the system" }).click();
+  await page.getByRole("button", { name: "Theme: light" }).click();
+  assert.notEqual(await paper(), light);
+  await page.reload();
+  await page.getByRole("button", { name: "Theme: dark" }).waitFor();
+  assert.notEqual(await paper(), light, "a reload keeps the theme");
+  await page.locator("#log").focus();
+  await page.keyboard.press("?");
+  await page.getByRole("heading", { name: "Keys" }).waitFor();
+  await picture("keys-dark");
+  await checkAccessibility("the sheet of keys in the dark");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("/");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "question");
+  await page.keyboard.type("a/b?");
+  assert.equal(await page.locator("#question").inputValue(), "a/b?", "in a text they are letters");
+  await page.keyboard.press("Control+k");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "search");
+  await page.keyboard.press("Control+Shift+S");
+  await page.getByLabel("Instructions").waitFor();
+});
+
+test("tables keep their alignment, lists their boxes, code its language, and addresses are links", async () => {
+  const markdown = "| a | b |\n|:-:|--:|\n| one | two |\n\n- [x] done\n- [ ] open\n\n```rust\nfn main() {}\n```\n\nSee https://a.example/b_c.";
+  const { html } = await (
+    await page.request.post(`${served.address}/hone/v1/render`, { data: { markdown } })
+  ).json();
+  await page.evaluate(async (html) => {
+    const { fillWithRendered, element } = await import("/page/elements.js");
+    const content = element("div", { class: "content" });
+    fillWithRendered(content, html);
+    document.getElementById("turns").append(content);
+  }, html);
+  const align = (at) => page.locator(`.content td:nth-child(${at})`).evaluate((cell) => getComputedStyle(cell).textAlign);
+  assert.deepEqual([await align(1), await align(2)], ["center", "right"]);
+  assert.match(await page.locator(".content ul").innerText(), /☑ done\s+☐ open/);
+  assert.equal(await page.locator(".code .language").innerText(), "rust");
+  assert.equal(await page.locator(".content a").getAttribute("href"), "https://a.example/b_c");
+  await checkAccessibility("a table, a list, code and a link");
+});
+
+test("models that cannot answer are not offered for it", async () => {
+  const { models } = await (await page.request.get(`${served.address}/hone/v1/models`)).json();
+  const offered = await page.locator("#model option").evaluateAll((options) => options.map((option) => option.value));
+  for (const { name, answers } of models) assert.equal(offered.includes(name), answers, name);
+  assert.ok(models.some(({ answers }) => answers));
 });

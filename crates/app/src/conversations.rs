@@ -1,6 +1,7 @@
 //! Conversations: the state of a chat ([`Session`]), the files in which conversations are saved ([`ConversationStore`]), and
 //! what is done with saved ones ([`Conversations`]).
 
+pub mod attached;
 mod kept;
 mod remembered;
 mod saved;

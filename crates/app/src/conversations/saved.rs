@@ -6,6 +6,7 @@ use hone_protocol::{Branches, Timestamp};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::attached::split;
 use super::session::{Conversation, FORMAT, SavedExchange};
 
 /// The most characters of a title.
@@ -70,10 +71,10 @@ impl SavedConversation {
     /// What a list shows a person: the first question, unless the conversation was given a name of its own.
     pub fn title(&self, name: &str) -> String {
         let Some(words) = words_of_made_name(name) else { return name.to_owned() };
-        let of_question = |question: &str| words_of(question).take(words.len()).eq(words.iter().cloned());
+        let of_question = |question: &str| words_of(split(question).1).take(words.len()).eq(words.iter().cloned());
         let begins_alike = self.exchanges.all().next().is_none_or(|first| of_question(&first.question));
         match self.exchanges.shown().next() {
-            Some(first) if begins_alike => first_line(&first.question),
+            Some(first) if begins_alike => first_line(split(&first.question).1),
             _ if words.is_empty() => name.to_owned(),
             _ => words.join(" "),
         }

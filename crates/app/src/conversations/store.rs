@@ -9,6 +9,7 @@ use hone_files::{create_private_folder, make_private};
 use hone_protocol::OwnerId;
 use time::Date;
 
+use super::attached::split;
 use super::session::{Conversation, FORMAT};
 
 /// The longest name of a conversation, in characters; file systems support at least this many.
@@ -245,6 +246,7 @@ pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> bool) ->
 }
 
 fn name_from(day: Date, question: &str) -> String {
+    let (_, question) = split(question);
     let words = question.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
     let mut name = format!("{:04}-{:02}-{:02}", day.year(), u8::from(day.month()), day.day());
     for word in words.take(5) {

@@ -1,8 +1,7 @@
 //! Files and piped text that go with a question.
 //!
-//! They stand before the question, each in a fenced block under its name, so that the next question about the same files
-//! finds their tokens in the KV cache. A fence is longer than every run of backticks in its text: no file ends its own
-//! block, and [`split`] finds the question again.
+//! They stand before the question, each in a fenced [`block`] under its name, so that the next question about the same
+//! files finds their tokens in the KV cache.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use hone_agents::research::decode_text;
+use hone_app::conversations::attached::{block, split};
 use hone_app::describe::bytes;
 use hone_app::describe::on_one_line;
 
@@ -92,21 +92,8 @@ pub(crate) fn describe(attachments: &[Attachment]) -> String {
 
 /// The question with its attachments before it.
 pub(crate) fn compose(attachments: &[Attachment], question: &str) -> String {
-    let blocks = attachments.iter().map(|Attachment { name, text }| {
-        let fence = "`".repeat(longest_run(text).max(2) + 1);
-        format!("{FILE}{}\n{fence}\n{}\n{fence}\n\n", on_one_line(name), text.trim_end())
-    });
+    let blocks = attachments.iter().map(|Attachment { name, text }| block(name, text));
     blocks.chain([question.to_owned()]).collect()
-}
-
-/// The names of the attachments that [`compose`] put before a question, and the question.
-pub(crate) fn split(composed: &str) -> (Vec<&str>, &str) {
-    let (mut names, mut rest) = (Vec::new(), composed);
-    while let Some((name, after)) = first_block(rest) {
-        names.push(name);
-        rest = after;
-    }
-    (names, rest)
 }
 
 /// A question on one line, with the names of its attachments instead of their texts.
@@ -120,9 +107,6 @@ pub(crate) fn label(composed: &str) -> String {
 const LARGEST: u64 = 16 << 20;
 
 const STDIN: &str = "stdin";
-
-/// What stands before the name of a block.
-const FILE: &str = "File: ";
 
 /// The most words of a file's name.
 const MOST_WORDS: usize = 12;
@@ -182,19 +166,6 @@ fn read(name: &str, source: impl Read) -> anyhow::Result<String> {
         bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST));
     }
     decode_text(content).map_err(|not_text| anyhow!("{name} {not_text}: only text can go with a question"))
-}
-
-/// The most backticks in a row.
-fn longest_run(text: &str) -> usize {
-    text.split(|character| character != '`').map(str::len).max().unwrap_or_default()
-}
-
-/// The name of the attachment at the beginning of `text`, and what follows it.
-fn first_block(text: &str) -> Option<(&str, &str)> {
-    let (name, rest) = text.strip_prefix(FILE)?.split_once("\n```")?;
-    let n_backticks = 3 + rest.len() - rest.trim_start_matches('`').len();
-    let (_, after) = rest.split_once(&format!("\n{}\n\n", "`".repeat(n_backticks)))?;
-    (!name.contains('\n')).then_some((name, after))
 }
 
 #[cfg(test)]

@@ -43,7 +43,9 @@ pub(crate) fn run(
             text
         } else {
             if !typed.rest.is_empty() {
-                editor.run_edit_commands(&[EditCommand::InsertString(pastes.fold(&std::mem::take(&mut typed.rest)))]);
+                let (rest, holds_paste) = typed.take_rest();
+                let shown = if holds_paste { pastes.fold(&rest) } else { rest };
+                editor.run_edit_commands(&[EditCommand::InsertString(shown)]);
             }
             editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
             shell.announcements.lines.begin_typing(announce.clone());

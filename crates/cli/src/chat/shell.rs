@@ -340,7 +340,7 @@ impl Shell<'_> {
     fn save(&mut self) -> anyhow::Result<()> {
         if self.session.name().is_none() {
             let exchanges = self.session.exchanges();
-            let (_, question) = exchanges.first().map_or_else(Default::default, |it| attachments::split(&it.question));
+            let question = exchanges.first().map_or("", |it| it.question.as_str());
             self.session.rename(self.store.fresh_name(OffsetDateTime::now_utc().date(), question));
         }
         self.store.save(self.session.name().unwrap_or_default(), &self.session.conversation())

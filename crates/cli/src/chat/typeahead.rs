@@ -17,6 +17,8 @@ pub(crate) struct Typed {
     pub(crate) rest: String,
     /// Whether the keys that follow are pasted.
     is_pasted: bool,
+    /// Whether the unfinished line holds something that was pasted.
+    holds_paste: bool,
 }
 
 impl Typed {
@@ -28,7 +30,10 @@ impl Typed {
                 '\u{1b}' => self.obey(escape_sequence(&mut keys)),
                 key if self.is_pasted => self.insert(if key == '\r' { '\n' } else { key }),
                 '\r' | '\n' if self.rest.is_empty() => {}
-                '\r' | '\n' if is_complete(&self.rest) => self.inputs.push_back(std::mem::take(&mut self.rest)),
+                '\r' | '\n' if is_complete(&self.rest) => {
+                    let (line, _) = self.take_rest();
+                    self.inputs.push_back(line);
+                }
                 '\r' => self.insert('\n'),
                 '\u{8}' | '\u{7f}' => drop(self.rest.pop()),
                 '\u{15}' => self.rest.clear(),
@@ -49,7 +54,13 @@ impl Typed {
     fn insert(&mut self, key: char) {
         if !is_active(key) {
             self.rest.push(key);
+            self.holds_paste |= self.is_pasted;
         }
+    }
+
+    /// Takes the unfinished line, and whether it holds something that was pasted.
+    pub(crate) fn take_rest(&mut self) -> (String, bool) {
+        (std::mem::take(&mut self.rest), std::mem::take(&mut self.holds_paste))
     }
 
     /// The terminal marks where a pasted text begins and ends; cursor and function keys have no meaning while no line is
@@ -82,11 +93,11 @@ mod tests {
 
     #[track_caller]
     fn check(keys: &str, inputs: &[&str], rest: &str) {
-        let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
+        let inputs: VecDeque<String> = inputs.iter().map(|input| (*input).to_owned()).collect();
         let mut typed = Typed::default();
         // The result does not depend on when the keys are read.
         keys.split_inclusive(['a', '!']).for_each(|keys| typed.press(keys));
-        assert_eq!(typed, Typed { inputs, rest: rest.to_owned(), is_pasted: false });
+        assert_eq!((typed.inputs, typed.rest.as_str(), typed.is_pasted), (inputs, rest, false));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hone_app::config::ServerSettings;
+use hone_server::openapi_document;
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings};
@@ -50,7 +51,36 @@ fn worst() -> Vec<(&'static str, Value)> {
             "/api/chat",
             json!({"model": "scripted", "messages": [{"role": "user", "content": "x"}], "tools": tools(10_000)}),
         ),
+        ("/v1/responses", json!({"model": "scripted", "input": vec![json!({"role": "user", "content": "x"}); LARGE / 40]})),
+        ("/v1/responses", json!({"model": "scripted", "input": "x", "tools": tools(10_000)})),
+        ("/v1/completions", json!({"model": "scripted", "prompt": vec!["x"; LARGE / 8], "echo": true, "logprobs": 5})),
+        ("/v1/rerank", json!({"model": "reranker", "query": "x", "documents": vec!["y"; LARGE / 8]})),
+        ("/v1/decisions", json!({"model": "scripted", "input": "x".repeat(LARGE), "questions": questions(20)})),
+        ("/v1/systemone", json!({"model": "scripted", "state": vec![1; LARGE / 4], "questions": {"a": {"noul": "x"}}})),
+        ("/tokenize", json!({"content": "a ".repeat(LARGE / 2)})),
+        ("/detokenize", json!({"tokens": vec![1; LARGE / 4]})),
+        ("/apply-template", json!({"messages": vec![json!({"role": "user", "content": "x"}); LARGE / 40]})),
+        ("/hone/v1/compare", json!({"question": "x", "a": "y".repeat(LARGE / 2), "b": "z".repeat(LARGE / 2)})),
+        ("/hone/v1/chat", json!({"question": "x ".repeat(LARGE / 2)})),
+        ("/api/generate", json!({"model": "scripted", "prompt": "x".repeat(LARGE)})),
+        ("/api/embed", json!({"model": "embedder", "input": vec!["x"; LARGE / 8]})),
     ]
+}
+
+fn questions(n: usize) -> Value {
+    let options: Vec<String> = (0..255).map(|option| format!("option {option}")).collect();
+    vec![json!({"type": "choice", "question": "which?", "options": options}); n].into()
+}
+
+/// Large bodies for every other path that takes one: an object of many keys, and one of a long text.
+fn large_for_the_rest(known: &[(&'static str, Value)]) -> Vec<(String, Value)> {
+    let many: Value = (0..LARGE / 16).map(|n| (format!("key{n}"), json!(n))).collect();
+    let document = openapi_document("1");
+    let paths = document["paths"].as_object().expect("the document has paths").iter();
+    let posted = paths.filter(|(_, methods)| methods["post"].is_object()).map(|(path, _)| path.replace("{name}", "x"));
+    let rest: Vec<String> = posted.filter(|path| known.iter().all(|(known, _)| known != path)).collect();
+    assert!(rest.len() > 5, "{rest:?}");
+    rest.into_iter().flat_map(|path| [(path.clone(), many.clone()), (path, json!({"x": "y".repeat(LARGE)}))]).collect()
 }
 
 #[test]
@@ -67,12 +97,14 @@ fn the_worst_bodies_hold_nobody_up() {
             }
             slowest
         });
-        let senders: Vec<_> = worst()
-            .into_iter()
+        let known = worst();
+        let rest = large_for_the_rest(&known);
+        let all = known.into_iter().map(|(path, body)| (path.to_owned(), body)).chain(rest);
+        let senders: Vec<_> = all
             .map(|(path, body)| {
                 scope.spawn(move || {
                     // What the answer is does not matter here; that there is one does.
-                    stage.post(path, &body);
+                    stage.post(&path, &body);
                 })
             })
             .collect();

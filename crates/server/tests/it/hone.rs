@@ -7,7 +7,9 @@ use std::time::Instant;
 use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Constraint, Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
+use hone_protocol::{
+    Constraint, Envelope, GenerateError, Payload, Prompt, QueryId, RespondentId, Reward, Role, SamplingOptions, SessionId, Subject,
+};
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
@@ -140,12 +142,14 @@ fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
 #[test]
 fn a_conversation_may_have_instructions_and_sampling_of_its_own() {
     let stage = Stage::start(settings(), |request| {
-        let text = format!("{:?} {} {:?}", request.prompt, request.sampling.temperature, request.max_tokens);
-        Script::saying(&[&text])
+        let Prompt::Chat(messages) = &request.prompt else { panic!("{:?}", request.prompt) };
+        let system = messages.iter().find(|message| message.role == Role::System).map(|message| message.content.clone());
+        let SamplingOptions { temperature, .. } = request.sampling;
+        Script::saying(&[&format!("{} {temperature} {:?}", system.unwrap_or_default(), request.max_tokens)])
     });
     let ask = |body: Value| answered(&chat(&stage, &body))["exchange"]["answer"].to_string();
     let first = ask(json!({"question": "x", "system": "Be brief.", "temperature": 0.25, "max_tokens": 7}));
-    assert!(first.contains("Be brief.") && first.contains("0.25 Some(7)"), "{first}");
+    assert_eq!(first, "\"Be brief. 0.25 Some(7)\"");
     let second = ask(json!({"question": "y", "conversation": name_of("x")}));
     assert!(second.contains("Be brief.") && !second.contains("Some(7)"), "{second}");
     assert_eq!(stage.get(&path_of("x")).1["system"], "Be brief.");

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use hone_containment::runs_by_itself;
 use hone_files::{create_private_folder, staged_file, sync_folder};
 use hone_protocol::{
     CriticScore, EvaluationResult, FinishReason, GateDecision, GenerateError, TaskId, TestCounts, Timestamp,
@@ -58,6 +59,15 @@ impl TaskRecord {
         let delivered = self.files.iter().filter(|(path, _)| !is_internal(path));
         delivered.map(|(path, text)| (path.clone(), text.clone())).collect()
     }
+
+    /// The changed files that other programs run by themselves, such as `.envrc` or an editor's tasks.
+    pub fn self_running(&self) -> Vec<&str> {
+        self_running(self.files.keys())
+    }
+}
+
+fn self_running<'a>(paths: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    paths.map(String::as_str).filter(|path| runs_by_itself(Path::new(path))).collect()
 }
 
 /// How far a task is.
@@ -336,5 +346,16 @@ impl TaskStore {
         let path = self.folder.join(name).join(FILE);
         let bytes = fs::read(&path).map_err(file_error(&path))?;
         serde_json::from_slice(&bytes).map_err(|error| TaskError::Damaged { path, reason: error.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_programs_run_is_named() {
+        let paths = ["src/lib.rs", ".envrc", "a/.vscode/tasks.json", "README.md"].map(str::to_owned);
+        assert_eq!(self_running(paths.iter()), [".envrc", "a/.vscode/tasks.json"]);
     }
 }

@@ -14,6 +14,8 @@ use crate::invocation::Invocation;
 struct Shown<'a> {
     #[serde(flatten)]
     record: &'a TaskRecord,
+    /// The changed files that other programs run by themselves.
+    runs_by_itself: Vec<&'a str>,
     diff: String,
 }
 
@@ -56,19 +58,26 @@ pub(crate) fn show(app: &Invocation, arguments: &TaskShowArguments) -> anyhow::R
 }
 
 /// A task in a line.
-pub(crate) fn summary(record: &TaskRecord) -> String {
+fn summary(record: &TaskRecord) -> String {
     let decision = record.attempts.last().and_then(|attempt| attempt.decision.as_ref());
     let score = decision.and_then(|decision| decision.score).map_or("-".to_owned(), |score| format!("{score:.2}"));
     let (state, attempts) = (record.state.as_str(), record.attempts.len());
     on_one_line(&format!("{}  {state:<10} {score:>4}  {attempts} attempts  {}", record.id, record.assignment.goal))
 }
 
+/// Prints a task in a line, and the files of its work that a person should look at before anything else runs there.
+pub(crate) fn print_summary(app: &Invocation, record: &TaskRecord) -> anyhow::Result<()> {
+    app.output.print_line(&summary(record))?;
+    let warn = |path| format!("! {path}: other programs run it by themselves; read what it does");
+    record.self_running().into_iter().try_for_each(|path| app.output.print_line(&warn(path)))
+}
+
 fn print(app: &Invocation, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
     let diff = app.tasks().diff(record.id);
     if json {
-        return app.output.print_json(&Shown { record, diff });
+        return app.output.print_json(&Shown { record, runs_by_itself: record.self_running(), diff });
     }
-    app.output.print_line(&summary(record))?;
+    print_summary(app, record)?;
     app.output.print_line(&format!("workspace {}", record.workspace.display()))?;
     record.attempts.iter().try_for_each(|attempt| print_attempt(app, attempt))?;
     record.attempts.last().map_or(Ok(()), |attempt| print_evidence(app, attempt))?;

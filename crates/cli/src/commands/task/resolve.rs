@@ -26,7 +26,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskResolveArguments) -> anyhow:
     let record = store.resolve(record, resolution, arguments.note.as_deref(), &app.phases()?)?;
     match arguments.json.json {
         true => app.output.print_json(&record)?,
-        false => app.output.print_line(&list::summary(&record))?,
+        false => list::print_summary(app, &record)?,
     }
     Ok(Outcome::Done)
 }

@@ -111,7 +111,7 @@ fn publishing(bus: Bus) -> Box<dyn Fn(Envelope) + Send + Sync> {
 /// Says what came of the task.
 fn finish(app: &Invocation, record: &TaskRecord, prints: bool) -> anyhow::Result<Outcome> {
     if prints {
-        app.output.print_line(&list::summary(record))?;
+        list::print_summary(app, record)?;
     } else {
         app.output.print_json(record)?;
     }
