@@ -1,9 +1,9 @@
 //! `hone task`: real tools over small workspaces, contained.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::support::{Home, smollm2};
+use crate::support::{Home, root, smollm2};
 use serde_json::Value;
 
 const GOOD: &str = "export const add = (a, b) => a + b;\n";
@@ -153,17 +153,104 @@ fn what_tests_do_is_contained() {
     assert_eq!(code, 3);
 }
 
+/// What hostile code tries from inside a workspace, and what came of it outside.
+struct Attack {
+    secret: PathBuf,
+    outside: PathBuf,
+    listener: TcpListener,
+}
+
+impl Attack {
+    fn on(home: &Home) -> Attack {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Attack { secret: home.write("secret", b"the secret"), outside: home.path("written"), listener }
+    }
+
+    /// The code with the secret's path for SECRET, the file to write for OUTSIDE, and the port for PORT.
+    fn code(&self, template: &str) -> String {
+        let port = self.listener.local_addr().unwrap().port().to_string();
+        let texts = [("SECRET", &self.secret), ("OUTSIDE", &self.outside)];
+        let named = texts.iter().fold(template.to_owned(), |code, (name, path)| code.replace(name, path.to_str().unwrap()));
+        named.replace("PORT", &port)
+    }
+
+    /// The code ran, said so, and reached nothing.
+    fn check_contained(&self, checked: &Value, evaluator: &str) {
+        let result = result(checked, evaluator);
+        if !result["not_contained"].is_null() {
+            println!("NOT CONTAINED on this system: {}", result["not_contained"]);
+            return;
+        }
+        let text = result.to_string();
+        assert!(text.contains("it was tried"), "{checked:#}");
+        assert!(!text.contains("the secret") && !self.outside.exists(), "{checked:#}");
+        assert!(self.listener.accept().is_err(), "it has connected");
+    }
+}
+
 #[test]
-fn a_rust_workspace_is_tested_with_cargo() {
+fn a_build_script_and_cargos_configuration_are_contained() {
     let home = Home::new();
-    home.write(
-        "workspace/Cargo.toml",
-        b"[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n",
+    let attack = Attack::on(&home);
+    let script = attack.code(
+        "fn main() {\n\
+         let read = std::fs::read_to_string(\"SECRET\");\n\
+         let written = std::fs::write(\"OUTSIDE\", \"x\").is_ok();\n\
+         let connected = std::net::TcpStream::connect((\"127.0.0.1\", PORT)).is_ok();\n\
+         println!(\"cargo:rustc-env=TRIED=it was tried: {read:?} {written} {connected}\");\n}\n",
     );
-    home.write("workspace/src/lib.rs", b"#[test]\nfn holds() {\n    assert_eq!(1 + 1, 3);\n}\n");
+    home.write("workspace/.cargo/config.toml", b"[build]\nrustc-wrapper = \"./wrapper.sh\"\n");
+    let wrapper = attack.code("#!/bin/sh\ncat SECRET >&2\ntouch OUTSIDE\nexec \"$@\"\n");
+    let wrapper = home.write("workspace/wrapper.sh", wrapper.as_bytes());
+    std::fs::set_permissions(wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let home = with_cargo(home);
+    home.write("workspace/build.rs", script.as_bytes());
+    home.write("workspace/src/lib.rs", b"#[test]\nfn holds() {\n    panic!(\"{}\", env!(\"TRIED\"));\n}\n");
+    let (code, checked) = check(&home, home.path("workspace").to_str().unwrap(), &["--phase", "verification"]);
+    assert_eq!(code, 3, "{checked:#}");
+    attack.check_contained(&checked, "cargo-test");
+}
+
+#[test]
+fn what_pytest_and_vitest_load_by_themselves_is_contained() {
+    let home = Home::new();
+    let attack = Attack::on(&home);
+    let python = attack.code(
+        "import socket\n\
+         def tried(attempt):\n    try:\n        return str(attempt())\n    except OSError as error:\n        return error.strerror\n\
+         read = tried(lambda: open('SECRET').read())\n\
+         written = tried(lambda: open('OUTSIDE', 'w'))\n\
+         connected = tried(lambda: socket.create_connection(('127.0.0.1', PORT)))\n\
+         raise RuntimeError(f'it was tried: {read} {written} {connected}')\n",
+    );
+    home.write("workspace/conftest.py", python.as_bytes());
+    home.write("workspace/test_it.py", b"def test_it():\n    pass\n");
+    let script = attack.code(
+        "import fs from 'node:fs';\nimport { execFileSync } from 'node:child_process';\n\
+         const tried = (attempt) => { try { return String(attempt()); } catch (error) { return error.code; } };\n\
+         const read = tried(() => fs.readFileSync('SECRET'));\n\
+         const written = tried(() => execFileSync('touch', ['OUTSIDE'], { stdio: 'ignore' }));\n\
+         const connected = tried(() => execFileSync('bash', ['-c', 'echo > /dev/tcp/127.0.0.1/PORT'], { stdio: 'ignore' }));\n\
+         throw new Error(`it was tried: ${read} ${written} ${connected}`);\n",
+    );
+    home.write("workspace/vitest.config.js", script.as_bytes());
+    home.write("workspace/package.json", b"{\"name\": \"sample\", \"private\": true, \"type\": \"module\"}\n");
+    home.write("workspace/it.test.js", b"import { test } from 'vitest';\ntest('it', () => {});\n");
     home.write("task.toml", b"goal = \"it holds\"\n");
-    let workspace = home.path("workspace").to_str().unwrap().to_owned();
-    // The tests' home is empty; cargo and its toolchain are where the gate's own are.
+    let tools = std::env::var_os("HONE_TEST_TOOLS").map_or_else(|| root().join("target/test-tools"), PathBuf::from);
+    for (installed, name) in [("python", ".venv"), ("typescript/node_modules", "node_modules")] {
+        std::os::unix::fs::symlink(tools.join(installed), home.path("workspace").join(name)).unwrap();
+    }
+    let (code, checked) = check(&home, home.path("workspace").to_str().unwrap(), &["--phase", "verification"]);
+    assert_eq!(code, 3, "{checked:#}");
+    attack.check_contained(&checked, "pytest");
+    attack.check_contained(&checked, "vitest");
+}
+
+/// A home whose evaluators find cargo and its toolchain where the gate's own are; the tests' own home is empty.
+fn with_cargo(home: Home) -> Home {
+    home.write("task.toml", b"goal = \"it holds\"\n");
     let of = |variable: &str, folder: &str| {
         std::env::var(variable).unwrap_or_else(|_| format!("{}/{folder}", std::env::home_dir().unwrap().display()))
     };
@@ -171,7 +258,18 @@ fn a_rust_workspace_is_tested_with_cargo() {
     let tables =
         format!("[cargo-test]\nreadable = [{cargo:?}, {rustup:?}]\n[clippy]\nreadable = [{cargo:?}, {rustup:?}]\n");
     home.write("config/evaluators.toml", tables.as_bytes());
-    let home = home.variable("CARGO_HOME", &cargo).variable("RUSTUP_HOME", &rustup);
+    home.write(
+        "workspace/Cargo.toml",
+        b"[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n",
+    );
+    home.write("workspace/src/lib.rs", b"#[test]\nfn holds() {\n    assert_eq!(1 + 1, 3);\n}\n");
+    home.variable("CARGO_HOME", &cargo).variable("RUSTUP_HOME", &rustup)
+}
+
+#[test]
+fn a_rust_workspace_is_tested_with_cargo() {
+    let home = with_cargo(Home::new());
+    let workspace = home.path("workspace").to_str().unwrap().to_owned();
     let (code, checked) = check(&home, &workspace, &["--phase", "verification"]);
     assert_eq!(code, 3, "{checked:#}");
     let tests = result(&checked, "cargo-test");

@@ -97,7 +97,7 @@ impl OutputFormat {
             OutputFormat::Eslint => diagnostics::eslint(text),
             OutputFormat::Tsc => diagnostics::tsc(text),
             OutputFormat::Sarif => diagnostics::sarif(text),
-            OutputFormat::Pytest => test_runs::pytest(text),
+            OutputFormat::Pytest => test_runs::pytest(text, stderr),
             OutputFormat::CargoTest => test_runs::cargo(text, stderr),
             OutputFormat::Tap => test_runs::tap(text),
             OutputFormat::Vitest => test_runs::vitest(text),

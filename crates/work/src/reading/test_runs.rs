@@ -7,10 +7,17 @@ use hone_protocol::TestCounts;
 use super::diagnostics;
 use super::{FailedTest, ToolFindings, json_in, json_lines};
 
+/// The most lines of what a build script wrote.
+const LONGEST_EXCERPT: usize = 20;
+
 /// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, the lines `FAILED test - message`, and the tracebacks
 /// under `____ test ____`.
-pub(super) fn pytest(text: &str) -> Result<ToolFindings, String> {
+pub(super) fn pytest(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
+    if let Some(error) = broken_conftest(stderr).or_else(|| broken_conftest(text)) {
+        findings.err(true, error);
+        return Ok(findings);
+    }
     let summary = text.lines().rev().map(|line| line.trim_matches([' ', '='])).find(|line| {
         line.contains(" in ") && (line.starts_with("no tests ran") || line.starts_with(|c: char| c.is_ascii_digit()))
     });
@@ -34,6 +41,12 @@ pub(super) fn pytest(text: &str) -> Result<ToolFindings, String> {
         findings.failed_tests.push(FailedTest { name: name.to_owned(), message: message.trim_end().to_owned() });
     }
     Ok(findings)
+}
+
+/// Why no test ran: a `conftest.py` cannot be loaded.
+fn broken_conftest(text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().skip_while(|line| !line.contains("while loading conftest")).collect();
+    (!lines.is_empty()).then(|| lines.join("\n").trim_end().to_owned())
 }
 
 /// The traceback of a failed test, and what it wrote; empty if pytest does not show it.
@@ -76,12 +89,23 @@ pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
         }
     }
     if findings.errors.is_empty() && !has_result {
-        findings.errors = stderr.lines().filter(|line| line.starts_with("error")).map(str::to_owned).collect();
+        let errors = stderr.lines().filter(|line| line.starts_with("error"));
+        findings.errors = errors.map(|error| with_build_script(error, stderr)).collect();
         if findings.errors.is_empty() {
             return Err("it has neither a test result nor an error of the compiler".to_owned());
         }
     }
     Ok(findings)
+}
+
+/// An error of cargo's own, with what a build script wrote that failed.
+fn with_build_script(error: &str, stderr: &str) -> String {
+    let written = stderr.split_once("--- stderr\n").map_or("", |(_, after)| after);
+    let lines: Vec<&str> = written.lines().map(str::trim).filter(|line| !line.is_empty()).take(LONGEST_EXCERPT).collect();
+    match error.contains("custom build command") && !lines.is_empty() {
+        true => format!("{error}\n{}", lines.join("\n")),
+        false => error.to_owned(),
+    }
 }
 
 /// What a failed test wrote, as libtest repeats it.

@@ -46,6 +46,14 @@ fn test_runners_are_read() {
         [0, 1, 0],
         &[("test_a.py", "NameError: x")],
     );
+    let broken = "ImportError while loading conftest '/w/conftest.py'.\nconftest.py:1: in <module>\nE   NameError: x\n";
+    let found = OutputFormat::Pytest.read("", broken, None).unwrap();
+    assert_eq!((found.errors.len(), found.fatal.len()), (1, 1));
+    assert!(found.fatal[0].ends_with("E   NameError: x"), "{found:?}");
+    let script = "error: failed to run custom build command for `a v0.1.0`\n\nCaused by:\n  ...\n  --- stderr\n\n  \
+                  thread 'main' panicked at build.rs:2:5:\n  no compiler\n";
+    let found = OutputFormat::CargoTest.read("", script, None).unwrap();
+    assert!(found.errors[0].ends_with("panicked at build.rs:2:5:\nno compiler"), "{found:?}");
     check_tests(
         OutputFormat::CargoTest,
         sample!("cargo_test.txt"),
