@@ -615,6 +615,30 @@ test("a conversation has settings of its own", async () => {
   await page.keyboard.press("Escape");
 });
 
+test("an answer that was cut goes on, presets fill the settings, and conversations are pinned", async () => {
+  home.run("preset", "create", "pirate", "--system", "You are a pirate.", "--max-tokens", "4");
+  await page.getByRole("button", { name: "Settings of this conversation" }).click();
+  await page.getByLabel("Preset").selectOption("pirate");
+  assert.equal(await page.getByLabel("Instructions").inputValue(), "You are a pirate.");
+  assert.equal(await page.getByLabel("Longest answer, in tokens").inputValue(), "4");
+  await page.getByRole("button", { name: "Save" }).click();
+  await ask("Tell me about the sea.");
+  await page.getByRole("button", { name: "Continue", exact: true }).click();
+  await page.locator(".turn.answer").nth(1).locator(".grade-place").waitFor({ state: "attached" });
+  await answered();
+  assert.equal(await page.locator(".turn.user").count(), 2);
+  await page.locator("#new").click();
+  await ask("What is 1 + 1?");
+  await answered();
+  const first = page.locator("#conversations li").first();
+  assert.match(await first.innerText(), /1 \+ 1/);
+  await page.getByLabel("More for Tell me about the sea.").click();
+  await page.getByRole("button", { name: "Pin", exact: true }).click();
+  await page.getByText("Pinned ·").waitFor();
+  assert.match(await first.innerText(), /the sea/);
+  await picture("pinned");
+});
+
 test("themes are switched and keys do what buttons do", async () => {
   const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await paper();

@@ -22,6 +22,7 @@ use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::presets::Presets;
 use crate::progress::Progress;
 use crate::room::largest_file;
 use crate::running::borrowing::{BorrowedEngine, Lender};
@@ -70,6 +71,14 @@ pub struct App {
 }
 
 impl App {
+    /// The user's presets.
+    ///
+    /// # Errors
+    /// When no configuration folder is known.
+    pub fn presets(&self) -> anyhow::Result<Presets> {
+        Presets::of(Places::of_this_process().folder())
+    }
+
     /// Finds the user's data folder and the models in it and in this executable; creates nothing.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ const NEWS = ["response.generation", "response.failed", "critique.result", "pair
 // What is said below an answer that did not end by itself.
 const endings = new Map([
   [null, "Stopped."],
+  ["length", "Cut at the limit of tokens."],
   ["repetition", "Stopped because it repeated itself."],
 ]);
 
@@ -197,6 +198,9 @@ function answerOf(exchange, index) {
   const copy = iconButton("copy", "Copy the answer", () => copied(copy, answer));
   const redo = iconButton("redo", "Answer again", () => again(index));
   const actions = element("div", { class: "actions" }, copy, redo);
+  if (exchange.finish_reason === "length" && index === state.exchanges.length - 1) {
+    actions.append(element("button", { type: "button", class: "quiet", text: "Continue", onclick: () => goOn(index) }));
+  }
   if (id) actions.append(...thumbs(id, exchange.rating));
   const foot = element("footer", {}, actions, element("span", { class: "quiet", text: cost(exchange) }));
   const sides = new Sides(content, model);
@@ -341,6 +345,11 @@ async function answering(running) {
 
 function again(index) {
   if (!state.running) ask(state.exchanges[index].question, index);
+}
+
+/** Has the model go on where the limit of tokens ended its answer. */
+function goOn(index) {
+  if (!state.running) ask("Continue exactly where you stopped.", index + 1);
 }
 
 function edit(turn, question, index) {

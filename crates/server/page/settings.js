@@ -1,6 +1,7 @@
 // The settings of a conversation. Its instructions are saved with it; how its answers are sampled is kept by this browser.
 
-import { byId } from "./elements.js";
+import { call } from "./api.js";
+import { byId, element } from "./elements.js";
 
 const KEPT = "hone-settings";
 /** Settings that are numbers, with their fields. */
@@ -36,8 +37,28 @@ export function named(name) {
   shown.name = name;
 }
 
+/** Offers the presets, if there are any. */
+async function offerPresets() {
+  const { presets } = await call("/hone/v1/presets").catch(() => ({ presets: [] }));
+  byId("preset-choice").hidden = presets.length === 0;
+  const names = presets.map(({ name }) => element("option", { value: name, text: name }));
+  byId("set-preset").replaceChildren(element("option", { value: "", text: "none" }), ...names);
+  byId("set-preset").onchange = () => fill(presets.find(({ name }) => name === byId("set-preset").value)?.settings ?? {});
+}
+
+/** Fills the fields with the settings of a preset. */
+function fill(preset) {
+  byId("set-system").value = preset["chat.system"] ?? "";
+  for (const name of NUMBERS) byId(`set-${name}`).value = preset[`sampling.${name}`] ?? "";
+  const thinking = preset["sampling.thinking"];
+  byId("set-thinking").value = { off: "false", on: "true" }[thinking] ?? "";
+  const models = [...byId("model").options].map((option) => option.value);
+  if (models.includes(preset["engine.model"])) byId("model").value = preset["engine.model"];
+}
+
 /** Opens the settings. */
 export function open() {
+  offerPresets();
   const own = kept()[shown.name] ?? {};
   byId("set-system").value = shown.system;
   for (const name of NUMBERS) byId(`set-${name}`).value = own[name] ?? "";

@@ -7,6 +7,8 @@ import { byId, confirmedWith, element, icon, moment } from "./elements.js";
 const PAUSE = 200;
 
 const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: () => {} };
+/** Where this browser keeps the names of pinned conversations. */
+const PINNED = "hone-pinned";
 /** The titles of the conversations that were listed, by name. */
 const titles = new Map();
 let shown = null;
@@ -49,7 +51,9 @@ export async function refresh() {
   try {
     const { conversations } = await call(`/hone/v1/conversations?search=${encodeURIComponent(search)}`);
     for (const { name, title } of conversations) titles.set(name, title);
-    byId("conversations").replaceChildren(...conversations.map(item));
+    const pinned = pinnedNames();
+    const order = [true, false].flatMap((isPinned) => conversations.filter(({ name }) => pinned.has(name) === isPinned));
+    byId("conversations").replaceChildren(...order.map((entry) => item(entry, pinned.has(entry.name))));
     byId("no-conversations").hidden = conversations.length > 0;
     byId("no-conversations").textContent = search ? "Nothing found" : "Conversations appear here";
     mark(shown);
@@ -58,17 +62,33 @@ export async function refresh() {
   }
 }
 
-function item({ name, title, written }) {
+/** The names of the pinned conversations. */
+function pinnedNames() {
+  try {
+    return new Set(JSON.parse(localStorage.getItem(PINNED)));
+  } catch {
+    return new Set();
+  }
+}
+
+function pin(name, isPinned, other = null) {
+  const names = pinnedNames();
+  names.delete(name);
+  if (isPinned) names.add(other ?? name);
+  localStorage.setItem(PINNED, JSON.stringify([...names]));
+}
+
+function item({ name, title, written }, isPinned) {
   const open = element(
     "button",
     { type: "button", class: "conversation", "data-name": name, title, onclick: () => hooks.chosen(name) },
     element("span", { class: "name", text: title }),
-    element("span", { class: "quiet", text: moment(written) }),
+    element("span", { class: "quiet", text: isPinned ? `Pinned · ${moment(written)}` : moment(written) }),
   );
-  return element("li", {}, open, menu(name, title));
+  return element("li", {}, open, menu(name, title, isPinned));
 }
 
-function menu(name, title) {
+function menu(name, title, isPinned) {
   const summary = element("summary", { class: "icon", title: "More" }, icon("more"));
   summary.setAttribute("aria-label", `More for ${title}`);
   const action = (text, onclick) => element("button", { type: "button", text, onclick });
@@ -79,6 +99,10 @@ function menu(name, title) {
     element(
       "div",
       {},
+      action(isPinned ? "Unpin" : "Pin", () => {
+        pin(name, !isPinned);
+        refresh();
+      }),
       action("Rename", () => rename(details, name, title)),
       action("Export as Markdown", () => save(name, "markdown", "md")),
       action("Export as JSON", () => save(name, "json", "json")),
@@ -107,6 +131,7 @@ function rename(details, name, title) {
     if (!isWanted || !wanted || wanted === asName(title)) return;
     await attempt(async () => {
       await call(conversationPath(name), { method: "PATCH", body: { name: wanted } });
+      pin(name, pinnedNames().has(name), wanted);
       hooks.renamed(name, wanted);
     });
   };
@@ -132,6 +157,7 @@ async function remove(name, title) {
   if (forgets === null) return;
   await attempt(async () => {
     await call(conversationPath(name, forgets ? "?forget=true" : ""), { method: "DELETE" });
+    pin(name, false);
     hooks.removed(name);
   });
 }

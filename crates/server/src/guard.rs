@@ -157,11 +157,18 @@ impl Names<'_> {
         let ip = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name).parse::<IpAddr>();
         match ip {
             // Only the usual way to write it: other ways are no names of this server.
-            Ok(IpAddr::V4(ip)) if ip.to_string() == name => ip.is_loopback() || self.address.ip() == IpAddr::V4(ip),
-            Ok(IpAddr::V6(ip)) if format!("[{ip}]") == name => ip.is_loopback() || self.address.ip() == IpAddr::V6(ip),
+            Ok(IpAddr::V4(ip)) if ip.to_string() == name => self.is_own_address(ip.into()),
+            Ok(IpAddr::V6(ip)) if format!("[{ip}]") == name => self.is_own_address(ip.into()),
             Ok(_) => false,
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         }
+    }
+
+    /// Whether clients may reach the server by this address. One that listens everywhere is reached by whatever address its
+    /// machine or the one before it has; no other site's name can stand for a number.
+    fn is_own_address(&self, ip: IpAddr) -> bool {
+        let is_everywhere = self.address.ip().is_unspecified() && !ip.is_unspecified() && !ip.is_multicast();
+        ip.is_loopback() || self.address.ip() == ip || is_everywhere
     }
 }
 
@@ -204,9 +211,13 @@ mod tests {
         for host in ["grader.lan", "grader.lan:80", "192.168.0.7", "localhost"] {
             assert!(names.has(host), "{host}");
         }
-        let hosts = vec!["192.168.0.7".to_owned()];
-        let everywhere = Names { address: SocketAddr::from(([0, 0, 0, 0], 11435)), hosts: &hosts };
-        assert!(everywhere.has("192.168.0.7:11435") && !everywhere.has("192.168.0.8:11435"));
+        let everywhere = Names { address: SocketAddr::from(([0, 0, 0, 0], 11435)), hosts: &[] };
+        for host in ["192.168.0.7:11435", "192.168.0.8", "[fd00::7]:11435", "localhost"] {
+            assert!(everywhere.has(host), "{host}");
+        }
+        for host in ["0.0.0.0:11435", "[::]:11435", "224.0.0.1", "192.168.000.7", "grader.lan", "evil.example"] {
+            assert!(!everywhere.has(host), "{host}");
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(memory::search))
         .routes(routes!(memory::show, memory::forget))
         .routes(routes!(status::models))
+        .routes(routes!(status::presets))
         .routes(routes!(status::processes))
         .routes(routes!(status::render))
         .routes(routes!(report::show))

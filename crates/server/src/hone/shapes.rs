@@ -64,6 +64,11 @@ documented! {
     HoneEngram = engram([("html", text()), ("fields", nullable(map(anything())))], []);
     /// The installed models, and the one that answers by default.
     HoneModels = object([("default", text()), ("models", list(model())), ("respondent_b", respondent_b())], []);
+    /// Named settings for a chat: configuration keys and their values.
+    HonePresets = object(
+        [("presets", list(object([("name", text()), ("settings", map(anything()))], [])))],
+        [],
+    );
     /// The running hone processes.
     HoneProcesses = object(
         [("version", text()), ("grades", flag()), ("grades_due", whole()), ("processes", list(map(anything())))],

@@ -1,5 +1,6 @@
 //! What the program is doing, and small things that the page needs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::blocking;
-use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered};
+use super::shapes::{HoneJudges, HoneModels, HonePresets, HoneProcesses, HoneRendered};
 use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
@@ -44,6 +45,24 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Val
         "models": models,
         "respondent_b": {"is_on": respondent_b, "model": model_b, "temperature": temperature_b},
     })))
+}
+
+/// The presets of the person whose server this is; clients with keys see none.
+#[utoipa::path(get, path = "/hone/v1/presets", tag = "hone", responses((status = OK, body = HonePresets)))]
+pub(super) async fn presets(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
+    reported(shared, move |shared| {
+        let is_own = client.owner().is_none();
+        let presets = shared.parts.app.presets().ok().filter(|_| is_own);
+        let names = presets.as_ref().and_then(|presets| presets.names().ok()).unwrap_or_default();
+        let keys = |name: &String| presets.as_ref()?.keys(name).ok();
+        let presets: Vec<Value> = names
+            .iter()
+            // One that is not valid is not offered; `hone preset show` says why.
+            .filter_map(|name| Some(json!({"name": name, "settings": BTreeMap::from_iter(keys(name)?)})))
+            .collect();
+        Ok(json!({"presets": presets}))
+    })
+    .await
 }
 
 /// The running hone processes with their models and queues, and the answers whose grades are due.
