@@ -110,11 +110,8 @@ fn a_client_that_goes_away_stops_its_prompt() {
     let served = Served::start(&[]);
     let question = "word ".repeat(5000);
     let messages = json!([{"role": "user", "content": question}]);
-    let mut client = BufReader::new(served.connect(
-        "POST",
-        "/v1/chat/completions",
-        &json!({"messages": messages, "stream": true}),
-    ));
+    let mut client =
+        BufReader::new(served.connect("POST", "/v1/chat/completions", &json!({"messages": messages, "stream": true})));
     // The stream opens while the prompt is computed.
     let mut line = String::new();
     while !line.starts_with(':') && !line.starts_with("data:") {

@@ -171,7 +171,8 @@ impl Attack {
     fn code(&self, template: &str) -> String {
         let port = self.listener.local_addr().unwrap().port().to_string();
         let texts = [("SECRET", &self.secret), ("OUTSIDE", &self.outside)];
-        let named = texts.iter().fold(template.to_owned(), |code, (name, path)| code.replace(name, path.to_str().unwrap()));
+        let named =
+            texts.iter().fold(template.to_owned(), |code, (name, path)| code.replace(name, path.to_str().unwrap()));
         named.replace("PORT", &port)
     }
 

@@ -233,6 +233,15 @@ def check_interface():
                 yield f"{path.relative_to(ROOT).as_posix()}:{number}: {wrong}"
 
 
+def check_help():
+    """The program's own help, line by line: behind a command or a flag stands its description."""
+    page = read_page(ROOT / "docs/reference/commands.md")
+    for number, _, block in page.blocks:
+        for offset, line in enumerate(block, 1):
+            for wrong in wrong_words(re.split(r"\s{2,}", line.strip())[-1]):
+                yield f"{page.name}:{number + offset}: {wrong}"
+
+
 def check_readme():
     n_lines = len((ROOT / "README.md").read_text(encoding="utf-8").splitlines())
     if n_lines > README_LINES:
@@ -261,7 +270,7 @@ def check_figures():
 def main():
     commands = known_commands()
     assert ("memory", "search") in commands and "--file" in commands["chat",], "docs/reference/commands.md was not understood"
-    wrong = [*check_readme(), *check_summary(), *check_interface(), *check_configuration(), *check_figures()]
+    wrong = [*check_readme(), *check_help(), *check_summary(), *check_interface(), *check_configuration(), *check_figures()]
     n_examples = 0
     for page in pages():
         wrong += [*check_words(page), *check_width(page), *check_links(page), *check_examples(page, commands)]

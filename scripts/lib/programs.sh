@@ -16,7 +16,7 @@ install_debian_packages() {
     shift
     [ "$(id -u)" = 0 ] || as_root='sudo -n'
     if ! { command -v apt-get && $as_root true; } >/dev/null 2>&1; then
-        echo "$who need programs that are missing: install $* (so they are called in Debian)" >&2
+        echo "$who need programs that are missing: install $* (Debian packages)" >&2
         exit 1
     fi
     $as_root apt-get update --quiet=2

@@ -26,7 +26,10 @@ struct Recorded {
 #[test]
 fn what_was_acknowledged_survives_the_loss_of_power() {
     let mut ordeal = Ordeal::begin("power loss");
-    assert!(Command::new("strace").arg("-V").output().is_ok(), "power loss needs strace (Debian's package of that name)");
+    assert!(
+        Command::new("strace").arg("-V").output().is_ok(),
+        "power loss needs strace (Debian's package of that name)"
+    );
     let home = Home::new();
     let (questions, steps) = record(&home);
     while ordeal.goes_on() {

@@ -415,7 +415,10 @@ mod tests {
         let keys = config.entries().keys().filter(|key| !key.starts_with(JUDGES) || key.starts_with("judges.plain."));
         let without: Vec<&String> = keys.filter(|key| description(key).is_empty()).collect();
         assert!(without.is_empty(), "{without:?}");
-        assert_eq!(description("sampling.top_p"), "Only the likeliest tokens whose probabilities sum to this stay; 1 keeps all.");
+        assert_eq!(
+            description("sampling.top_p"),
+            "Only the likeliest tokens whose probabilities sum to this stay; 1 keeps all."
+        );
         assert!(description("sampling.dry_window").starts_with("DRY: "));
     }
 
@@ -511,7 +514,8 @@ mod tests {
         let wrong = |value: i64, expected| check(&[], &[], flag("engine.threads", "--threads", value), "", expected);
         let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
         let most = (4 * n_processors).clamp(64, 1024);
-        let told = |value| format!("engine.threads (--threads): threads is {value}: it must be 0 to {most} on this machine");
+        let told =
+            |value| format!("engine.threads (--threads): threads is {value}: it must be 0 to {most} on this machine");
         let (too_many, negative) = (told(1025), told(-1));
         wrong(1025, &too_many);
         wrong(-1, &negative);

@@ -485,7 +485,7 @@ pub(crate) struct PsArguments {
 /// Flags of `hone grade`.
 #[derive(Debug, Args)]
 pub(crate) struct GradeArguments {
-    /// What was asked
+    /// The question
     #[arg(
         long,
         value_name = "TEXT",
@@ -494,7 +494,7 @@ pub(crate) struct GradeArguments {
         conflicts_with_all = ["input", "due"]
     )]
     pub(crate) query: Option<String>,
-    /// What was answered
+    /// The answer
     #[arg(
         long,
         value_name = "TEXT",
@@ -538,7 +538,7 @@ pub(crate) struct GradeArguments {
 /// Flags of `hone compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// What was asked
+    /// The question
     #[arg(
         long,
         value_name = "TEXT",
@@ -578,7 +578,7 @@ pub(crate) struct CompareArguments {
 /// Flags of `hone verdict`.
 #[derive(Debug, Args)]
 pub(crate) struct VerdictArguments {
-    /// What to look for: a score, or a winner
+    /// The kind of verdict: a score, or a winner
     #[arg(long, value_enum)]
     pub(crate) mode: VerdictMode,
     /// Has no effect: the output is always JSON.

@@ -178,7 +178,8 @@ impl SamplingOptions {
         check("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "0 to 1")?;
         let repetition = self.repetition_penalty;
         check("repetition_penalty", repetition, repetition > 0.0 && repetition <= 100.0, "above 0, and at most 100")?;
-        let in_logits = |option: &str, value: f32| check(option, value, (-100.0..=100.0).contains(&value), "-100 to 100");
+        let in_logits =
+            |option: &str, value: f32| check(option, value, (-100.0..=100.0).contains(&value), "-100 to 100");
         in_logits("frequency_penalty", self.frequency_penalty)?;
         in_logits("presence_penalty", self.presence_penalty)?;
         let zero_or_more =

@@ -31,7 +31,7 @@ const CRITIC: [Subject; 5] = [
     Subject::CriticOverridden,
 ];
 
-/// How often it is looked whether the server stops.
+/// Shutdown polling interval.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The latest messages of the bus.

@@ -7,9 +7,9 @@
 //! What it costs is bounded, whoever wrote the Markdown: a text that is longer, nests deeper or has more parts than
 //! answers have is shown as it is.
 
-mod links;
 mod code;
 mod formula;
+mod links;
 mod math;
 
 use std::borrow::Cow;

@@ -96,7 +96,7 @@ enum Suspicion {
     Sole,
     /// Without it something else is wrong, which comes after it.
     Earlier,
-    /// Without it, it is missing.
+    /// Required field.
     Needed,
 }
 

@@ -19,7 +19,8 @@ pub fn set(places: &Places, key: &str, text: &str) -> anyhow::Result<PathBuf> {
     let key = known(key)?;
     let file = file_of(places, &key)?;
     // A file that is not valid does not keep another one from being mended.
-    let mut config = Config::load(places, None, Vec::new()).map(|(config, _)| config).or_else(|_| Config::defaults())?;
+    let mut config =
+        Config::load(places, None, Vec::new()).map(|(config, _)| config).or_else(|_| Config::defaults())?;
     config.set_text(&key, text, Source::File(file.clone()))?;
     let value = config.entries()[&key].value.clone();
     change(&file, |document| put(document, &key, &value))?;

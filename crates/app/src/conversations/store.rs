@@ -327,7 +327,8 @@ mod tests {
         let mut expected = names.map(str::to_owned);
         expected.sort();
         assert_eq!(seen, expected);
-        let files = std::fs::read_dir(&store.folder).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
+        let files =
+            std::fs::read_dir(&store.folder).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
         assert!(files.into_iter().all(|file| !file.contains(['?', ':', '<', '>', '|', '"', '*'])));
     }
 

@@ -10,7 +10,7 @@ use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
 
 /// What stands under the help of `hone critic check`.
 const CHECK_HELP: &str =
-    "The exit code is 3 if one of them is not met. What too few figures say nothing about is neither.";
+    "The exit code is 3 if one of them is not met. A demand that too few figures speak about is neither met nor missed.";
 
 /// What stands under the help of the commands that pass a gate.
 pub(super) const GATE_HELP: &str = "\
@@ -82,7 +82,7 @@ pub(crate) struct CriticBlocksArguments {
 /// Flags of `hone critic review`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticReviewArguments {
-    /// What was blocked: the first digits of its id
+    /// The blocked text: the first digits of its id
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// It was right to block it

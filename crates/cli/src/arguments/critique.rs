@@ -21,10 +21,10 @@ pub(crate) struct CritiqueArguments {
     /// The file with the text, or stdin (-)
     #[arg(value_name = "FILE", default_value = "-", conflicts_with = "batch")]
     pub(crate) file: PathBuf,
-    /// What kind of text it is: general, intention, research or consolidation
+    /// The kind of text: general, intention, research or consolidation
     #[arg(long = "type", value_name = "TYPE", default_value_t, value_parser = str::parse::<ContentType>)]
     pub(crate) kind: ContentType,
-    /// What has led to the text: the question, the sources, the state of things
+    /// The background of the text: the question, the sources, the state of things
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) context: Option<String>,
     /// The model that wrote the text

@@ -16,8 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// The commands that a newcomer sees.
-const FIRST: [&str; 10] =
-    ["chat", "run", "serve", "list", "pull", "grade", "memory", "research", "task", "doctor"];
+const FIRST: [&str; 10] = ["chat", "run", "serve", "list", "pull", "grade", "memory", "research", "task", "doctor"];
 
 /// Flags of `hone help`.
 #[derive(Debug, Args)]

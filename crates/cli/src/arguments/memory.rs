@@ -146,9 +146,9 @@ pub(crate) struct MemoryEvalArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Split {
-    /// What settings are fitted on
+    /// The part that settings are fitted on
     Fitted,
-    /// What only measures them
+    /// The part that only measures them
     HeldOut,
 }
 

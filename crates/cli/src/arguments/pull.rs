@@ -20,7 +20,7 @@ Of a model in several parts, name the first.";
 /// Flags of `hone pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArguments {
-    /// What to download; see below
+    /// The model to download; see below
     #[arg(value_name = "MODEL", required_unless_present = "from_ollama")]
     pub(crate) reference: Option<String>,
     /// Use the model of this name that Ollama has fetched, without copying it, instead of downloading one

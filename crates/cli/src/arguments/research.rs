@@ -18,7 +18,7 @@ Text, Markdown, source code, HTML and PDF files are read. Of a folder, hidden fi
 /// Flags of `hone research`.
 #[derive(Debug, Args)]
 pub(crate) struct ResearchArguments {
-    /// What to find out
+    /// The question to answer
     #[arg(value_name = "QUESTION")]
     pub(crate) question: String,
     /// Read a file, all files of a folder, the files that a pattern matches, or stdin (-); can be repeated

@@ -28,7 +28,7 @@ pub(crate) enum TaskCommand {
     Run(Box<TaskRunArguments>),
     /// List tasks
     List(TaskListArguments),
-    /// List the tasks that wait for a person, with what is needed to decide
+    /// List the tasks that await your decision, with what is needed to decide
     Inbox(TaskListArguments),
     /// Show a task: its attempts, what was found about them, and what they changed
     Show(TaskShowArguments),

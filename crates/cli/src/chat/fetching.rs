@@ -11,7 +11,7 @@ use hone_models::{Cancellation, Event, Phase, PullError, PullOptions, Store};
 use crate::terminal::lines::Lines;
 use crate::terminal::{Line, Output};
 
-/// After how many per cent a person is told again how far it is.
+/// Percentage points between progress reports.
 const STEP: u64 = 25;
 
 /// A download in the background. Dropping it ends it; what has arrived stays for `hone pull`.

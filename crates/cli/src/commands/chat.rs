@@ -45,7 +45,7 @@ use crate::terminal::lines::Lines;
 use crate::terminal::progress;
 use crate::terminal::{Line, Output};
 
-/// How often it is looked whether the last grade has come.
+/// Polling interval for the last grade.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Chats. Fails if anything that was said could be neither remembered nor kept for later.
@@ -374,7 +374,7 @@ fn show_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a person is told who has asked for two answers and for no judge.
+/// Shown when two answers are requested without a judge.
 const NOT_COMPARED: &str = "not compared: --grade has the two answers graded and compared";
 
 /// Prints the grade, the second respondent's answer, and how the two compare.

@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 
-/// How often it is looked whether work may go on.
+/// Interval for checking whether work may resume.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The file of the figures about the critic, in the data folder.

@@ -47,7 +47,7 @@ impl Abilities {
         }
     }
 
-    /// Those of the person at the terminal, who waits for so many verdicts at most.
+    /// For the terminal user; limits pending verdicts.
     pub(crate) fn of_terminal(
         judges: Arc<ServedJudges>,
         memory: Option<ServedMemory>,

@@ -68,7 +68,11 @@ impl Progress {
 
     fn after(&self, number: u64) -> Vec<(u64, String)> {
         let told = self.lock();
-        told.events.iter().filter(|(other, _)| *other > number).map(|(other, event)| (*other, event.to_string())).collect()
+        told.events
+            .iter()
+            .filter(|(other, _)| *other > number)
+            .map(|(other, event)| (*other, event.to_string()))
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {

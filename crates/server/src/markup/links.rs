@@ -71,7 +71,8 @@ fn address(text: &str) -> Option<(usize, usize)> {
         let starts = BEGINNINGS.iter().filter_map(|beginning| Some((from + text[from..].find(beginning)?, *beginning)));
         let (start, beginning) = starts.min()?;
         let begin = start + beginning.len();
-        let length = text[begin..].find(|c: char| c.is_whitespace() || "<>\"`|".contains(c)).unwrap_or(text.len() - begin);
+        let length =
+            text[begin..].find(|c: char| c.is_whitespace() || "<>\"`|".contains(c)).unwrap_or(text.len() - begin);
         let end = begin + without_punctuation(&text[begin..begin + length]).len();
         let is_word = text[..start].chars().next_back().is_some_and(char::is_alphanumeric);
         if end > begin && !is_word {
@@ -105,7 +106,8 @@ mod tests {
 
     #[track_caller]
     fn check(markdown: &str, expected: &str) {
-        let html = html_of(markdown).replace(" rel=\"noopener noreferrer nofollow\"", "").replace(" target=\"_blank\"", "");
+        let html =
+            html_of(markdown).replace(" rel=\"noopener noreferrer nofollow\"", "").replace(" target=\"_blank\"", "");
         assert_eq!(html.trim(), format!("<p>{expected}</p>"), "{markdown}");
     }
 
@@ -118,7 +120,10 @@ mod tests {
         let wiki = "https://en.wikipedia.org/wiki/Rust_(language)";
         check(&format!("See {wiki}."), &format!("See {}.", link(wiki)));
         check(&format!("({wiki}), or"), &format!("({}), or", link(wiki)));
-        check("http://a.example/b_c_d and https://b.example", &format!("{} and {}", link("http://a.example/b_c_d"), link("https://b.example")));
+        check(
+            "http://a.example/b_c_d and https://b.example",
+            &format!("{} and {}", link("http://a.example/b_c_d"), link("https://b.example")),
+        );
         check("xhttps://a.example http:// https://", "xhttps://a.example http:// https://");
         check("`https://a.example`", "<code>https://a.example</code>");
         let named = "[https://a.example](https://b.example)";

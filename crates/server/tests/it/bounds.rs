@@ -51,7 +51,10 @@ fn worst() -> Vec<(&'static str, Value)> {
             "/api/chat",
             json!({"model": "scripted", "messages": [{"role": "user", "content": "x"}], "tools": tools(10_000)}),
         ),
-        ("/v1/responses", json!({"model": "scripted", "input": vec![json!({"role": "user", "content": "x"}); LARGE / 40]})),
+        (
+            "/v1/responses",
+            json!({"model": "scripted", "input": vec![json!({"role": "user", "content": "x"}); LARGE / 40]}),
+        ),
         ("/v1/responses", json!({"model": "scripted", "input": "x", "tools": tools(10_000)})),
         ("/v1/completions", json!({"model": "scripted", "prompt": vec!["x"; LARGE / 8], "echo": true, "logprobs": 5})),
         ("/v1/rerank", json!({"model": "reranker", "query": "x", "documents": vec!["y"; LARGE / 8]})),

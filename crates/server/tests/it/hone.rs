@@ -8,7 +8,8 @@ use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
-    Constraint, Envelope, GenerateError, Payload, Prompt, QueryId, RespondentId, Reward, Role, SamplingOptions, SessionId, Subject,
+    Constraint, Envelope, GenerateError, Payload, Prompt, QueryId, RespondentId, Reward, Role, SamplingOptions,
+    SessionId, Subject,
 };
 use serde_json::{Value, json};
 
@@ -143,7 +144,8 @@ fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
 fn a_conversation_may_have_instructions_and_sampling_of_its_own() {
     let stage = Stage::start(settings(), |request| {
         let Prompt::Chat(messages) = &request.prompt else { panic!("{:?}", request.prompt) };
-        let system = messages.iter().find(|message| message.role == Role::System).map(|message| message.content.clone());
+        let system =
+            messages.iter().find(|message| message.role == Role::System).map(|message| message.content.clone());
         let SamplingOptions { temperature, .. } = request.sampling;
         Script::saying(&[&format!("{} {temperature} {:?}", system.unwrap_or_default(), request.max_tokens)])
     });

@@ -57,7 +57,14 @@ fn info(name: &str) -> ModelInfo {
         parameters: "135M".to_owned(),
         quantization: "Q4_1".to_owned(),
     };
-    ModelInfo { name: name.to_owned(), bytes: 7, installed: 0, digest: Some("ab".repeat(32)), details, context: Some(512) }
+    ModelInfo {
+        name: name.to_owned(),
+        bytes: 7,
+        installed: 0,
+        digest: Some("ab".repeat(32)),
+        details,
+        context: Some(512),
+    }
 }
 
 fn missing(name: &str) -> ModelError {
@@ -89,13 +96,7 @@ impl Models for StagedModels {
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError> {
         let metadata = Map::from_iter([("general.architecture".to_owned(), json!("llama"))]);
         let (template, licence) = ("{{ messages }}".to_owned(), "MIT".to_owned());
-        Ok(ModelDescription {
-            info: self.find(name)?,
-            template,
-            licence,
-            metadata,
-            capabilities: vec!["completion"],
-        })
+        Ok(ModelDescription { info: self.find(name)?, template, licence, metadata, capabilities: vec!["completion"] })
     }
 
     fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {

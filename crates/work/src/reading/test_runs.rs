@@ -101,7 +101,8 @@ pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
 /// An error of cargo's own, with what a build script wrote that failed.
 fn with_build_script(error: &str, stderr: &str) -> String {
     let written = stderr.split_once("--- stderr\n").map_or("", |(_, after)| after);
-    let lines: Vec<&str> = written.lines().map(str::trim).filter(|line| !line.is_empty()).take(LONGEST_EXCERPT).collect();
+    let lines: Vec<&str> =
+        written.lines().map(str::trim).filter(|line| !line.is_empty()).take(LONGEST_EXCERPT).collect();
     match error.contains("custom build command") && !lines.is_empty() {
         true => format!("{error}\n{}", lines.join("\n")),
         false => error.to_owned(),
