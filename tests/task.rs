@@ -199,10 +199,11 @@ fn a_build_script_and_cargos_configuration_are_contained() {
          let read = std::fs::read_to_string(\"SECRET\");\n\
          let written = std::fs::write(\"OUTSIDE\", \"x\").is_ok();\n\
          let connected = std::net::TcpStream::connect((\"127.0.0.1\", PORT)).is_ok();\n\
-         println!(\"cargo:rustc-env=TRIED=it was tried: {read:?} {written} {connected}\");\n}\n",
+         let wrapped = option_env!(\"WRAPPED\");\n\
+         println!(\"cargo:rustc-env=TRIED=it was tried: {wrapped:?} {read:?} {written} {connected}\");\n}\n",
     );
     home.write("workspace/.cargo/config.toml", b"[build]\nrustc-wrapper = \"./wrapper.sh\"\n");
-    let wrapper = attack.code("#!/bin/sh\ncat SECRET >&2\ntouch OUTSIDE\nexec \"$@\"\n");
+    let wrapper = attack.code("#!/bin/sh\ncat SECRET >&2\ntouch OUTSIDE\nWRAPPED=yes exec \"$@\"\n");
     let wrapper = home.write("workspace/wrapper.sh", wrapper.as_bytes());
     std::fs::set_permissions(wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let home = with_cargo(home);
@@ -211,6 +212,8 @@ fn a_build_script_and_cargos_configuration_are_contained() {
     let (code, checked) = check(&home, home.path("workspace").to_str().unwrap(), &["--phase", "verification"]);
     assert_eq!(code, 3, "{checked:#}");
     attack.check_contained(&checked, "cargo-test");
+    let told = result(&checked, "cargo-test").to_string();
+    assert!(told.contains("Some(\\\"yes"), "the wrapper ran: {told}");
 }
 
 #[test]

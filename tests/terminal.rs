@@ -159,7 +159,7 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     let last = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).cloned().unwrap_or_default();
     terminal.wait_for("line that was typed ahead", |lines| last(lines) == "> Say no.");
     terminal.type_text("\u{3}");
-    terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("arrow key up")));
+    terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("press Up")));
     terminal.type_text("\u{1b}[A");
     terminal.wait_for("line from the history", |lines| last(lines) == "> Say no.");
     terminal.type_text("\u{15}");

@@ -512,7 +512,7 @@ test("a server that needs a key asks for it once", async () => {
     await page.getByText("That key was not accepted").waitFor();
     await picture("key");
     await page.getByRole("textbox", { name: "Key" }).fill(key);
-    await page.getByLabel("Keep it in this browser").check();
+    await page.getByLabel(/Keep it in this browser/).check();
     await page.keyboard.press("Enter");
     await page.locator("#model option").first().waitFor({ state: "attached" });
     // Another tab has no key of its own.
@@ -569,7 +569,7 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   const picked = { name: "cat.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0, 1]) };
   await page.locator("#files").setInputFiles(picked);
   const complaint = page.locator(".complaint");
-  assert.match(await complaint.innerText(), /cat\.png: it is not a text/);
+  assert.match(await complaint.innerText(), /cat\.png: it is not a text file/);
   await complaint.getByRole("button", { name: "Dismiss" }).click();
   assert.equal(await complaint.count(), 0);
   await ask("When is the tide high?");
@@ -612,7 +612,55 @@ test("a conversation has settings of its own", async () => {
   await answered();
   await page.getByRole("button", { name: "Settings of this conversation" }).click();
   assert.equal(await page.getByLabel("Instructions").inputValue(), "You are a pirate.");
+  await page.getByLabel("Instructions").fill("You are a poet.");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.reload();
+  await page.locator(".turn.answer .content").first().waitFor();
+  await page.getByRole("button", { name: "Settings of this conversation" }).click();
+  assert.equal(await page.getByLabel("Instructions").inputValue(), "You are a poet.", "what is not saved yet is kept");
   await page.keyboard.press("Escape");
+});
+
+test("a lost connection is found again, and a conversation that opens late stays closed", async () => {
+  let isCut = false;
+  await page.route("**/hone/v1/chat", async (route) => {
+    // The answer is asked for, and its stream is cut at once.
+    const request = route.request();
+    fetch(request.url(), { method: "POST", headers: { "content-type": "application/json" }, body: request.postData() });
+    isCut = true;
+    await route.abort();
+  });
+  await ask("What is the capital of Peru?");
+  await page.locator(".complaint").waitFor();
+  assert.ok(isCut);
+  assert.match(await page.locator("#question").inputValue(), /Peru/, "the question can be asked again");
+  await page.unroute("**/hone/v1/chat");
+  problems = problems.filter((problem) => !problem.includes("Failed to load resource"));
+  await page.reload();
+  const begun = "Write a long story about a lighthouse, a mill and a goose.";
+  await ask(begun);
+  await page.locator(".turn.running .content p").first().waitFor();
+  const place = new URL(page.url()).hash;
+  await page.locator("#new").click();
+  // The first of two conversations answers late: the second one is shown.
+  await page.route(`**/hone/v1/conversations/${place.slice(4)}`, async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await route.continue();
+  });
+  const long = page.locator(`#conversations button[data-name="${decodeURIComponent(place.slice(4))}"]`);
+  const row = (text) => page.locator("#conversations button.conversation", { hasText: text }).first();
+  await long.click();
+  const late = page.waitForResponse((response) => response.url().endsWith(place.slice(4)));
+  await row("When is the tide high?").click();
+  await late;
+  await page.locator("#title", { hasText: "When is the tide high?" }).waitFor();
+  await page.locator(".turn.user details.file").first().waitFor();
+  assert.equal(await page.locator(".turn.running").count(), 0);
+  await page.unroute(`**/hone/v1/conversations/${place.slice(4)}`);
+  await long.click();
+  await page.locator(".turn.running").waitFor();
+  await page.locator("#stop").click();
+  await answered();
 });
 
 test("an answer that was cut goes on, presets fill the settings, and conversations are pinned", async () => {

@@ -45,8 +45,14 @@ sidebar.start({
     if (name === place()) openPlace();
     else location.hash = name === null ? "" : PLACE + encodeURIComponent(name);
   },
-  renamed: (old, name) => chat.current() === old && chat.renamed(name),
-  removed: (name) => chat.current() === name && (location.hash = ""),
+  renamed: (old, name) => {
+    settings.moved(old, name);
+    if (chat.current() === old) chat.renamed(name);
+  },
+  removed: (name) => {
+    settings.removed(name);
+    if (chat.current() === name) location.hash = "";
+  },
   failed: (message) => chat.complain(message),
 });
 panels.start();

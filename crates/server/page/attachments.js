@@ -9,19 +9,21 @@ const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2\n\n/;
 
 /** What goes with the next question: objects with `name` and `text`. */
 let attached = [];
+/** Settled once every file that was given has been read. */
+let reading = Promise.resolve();
 
 /** Begins. `failed` is called with what is wrong with a file. */
 export function start(failed) {
   const input = byId("files");
   byId("attach").addEventListener("click", () => input.click());
   input.addEventListener("change", async () => {
-    await add(input.files, failed);
+    await add([...input.files], failed);
     input.value = "";
   });
   byId("question").addEventListener("paste", (event) => {
     if (event.clipboardData.files.length === 0) return;
     event.preventDefault();
-    add(event.clipboardData.files, failed);
+    add([...event.clipboardData.files], failed);
   });
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   addEventListener("dragover", (event) => {
@@ -34,14 +36,19 @@ export function start(failed) {
     document.body.classList.remove("dropping");
     if (!holds(event)) return;
     event.preventDefault();
-    add(event.dataTransfer.files, failed);
+    add([...event.dataTransfer.files], failed);
   });
 }
 
-async function add(files, failed) {
+function add(files, failed) {
+  reading = reading.then(() => addAll(files, failed));
+  return reading;
+}
+
+async function addAll(files, failed) {
   for (const file of files) {
     try {
-      attached.push(await read(file));
+      attached.push(await textOf(file));
     } catch (error) {
       failed(`${file.name}: ${error.message}`);
     }
@@ -50,14 +57,14 @@ async function add(files, failed) {
   byId("question").focus();
 }
 
-async function read(file) {
-  if (file.size > LARGEST) throw new Error(`it has ${bytes(file.size)}, and ${bytes(LARGEST)} is the most.`);
+async function textOf(file) {
+  if (file.size > LARGEST) throw new Error(`it is ${bytes(file.size)}; the limit is ${bytes(LARGEST)}.`);
   const content = new Uint8Array(await file.arrayBuffer());
-  if (content.includes(0)) throw new Error("it is not a text.");
+  if (content.includes(0)) throw new Error("it is not a text file.");
   try {
     return { name: file.name, text: new TextDecoder("utf-8", { fatal: true }).decode(content) };
   } catch {
-    throw new Error("it is not a text in UTF-8.");
+    throw new Error("it is not a text file in UTF-8.");
   }
 }
 
@@ -74,9 +81,17 @@ function draw() {
   byId("attached").hidden = attached.length === 0;
 }
 
-/** Whether something goes with the next question. */
-export function any() {
-  return attached.length > 0;
+/** Waits until every file that was given has been read. */
+export function read() {
+  return reading;
+}
+
+/** The question of a text that was not answered; its files go with the next question again. */
+export function restored(text) {
+  const { files, question } = split(text);
+  attached = [...files, ...attached];
+  draw();
+  return question;
 }
 
 /** The question with the files before it, which then go with no other. */

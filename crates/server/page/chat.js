@@ -13,9 +13,10 @@ const NEAR = 80;
 /** How often a question that waits is looked for in the queue, in milliseconds. */
 const QUEUE_INTERVAL = 1500;
 
-/** How often a page tries to follow an answer again after the connection was lost, and the first pause, in milliseconds. */
-const TRIES = 5;
+/** How often a page tries to follow an answer again after the connection was lost, and the pauses, in milliseconds. */
+const TRIES = 60;
 const FIRST_PAUSE = 500;
+const LONGEST_PAUSE = 10_000;
 
 /** The messages after which more is known about an answer. */
 const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
@@ -23,11 +24,13 @@ const NEWS = ["response.generation", "response.failed", "critique.result", "pair
 // What is said below an answer that did not end by itself.
 const endings = new Map([
   [null, "Stopped."],
-  ["length", "Cut at the limit of tokens."],
+  ["length", "Cut off at the token limit."],
   ["repetition", "Stopped because it repeated itself."],
 ]);
 
 const hooks = { changed: () => {}, moved: () => {} };
+/** How many conversations have been opened: only the latest is shown. */
+let opened = 0;
 const state = { name: null, exchanges: [], running: null, grades: true, contexts: new Map() };
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
@@ -40,10 +43,14 @@ function percent({ done, total }) {
 /** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown. */
 export function start({ changed, moved }) {
   Object.assign(hooks, { changed, moved });
-  byId("ask").addEventListener("submit", (event) => {
+  byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
-    if (question && !state.running) ask(attachments.composed(question), state.exchanges.length);
+    if (!question || state.running) return;
+    await attachments.read();
+    if (state.running) return;
+    byId("question").value = "";
+    ask(attachments.composed(question), state.exchanges.length);
   });
   byId("question").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -77,8 +84,17 @@ export function expectContexts(contexts) {
 /** Shows a conversation, or an empty one, and follows the answer that is being given in it. */
 export async function open(name) {
   if (state.running && name === state.name) return;
+  const turn = (opened += 1);
   state.running?.leave();
-  const conversation = name === null ? null : await call(conversationPath(name));
+  let conversation = null;
+  try {
+    if (name !== null) conversation = await call(conversationPath(name));
+  } catch (error) {
+    if (turn === opened) throw error;
+  }
+  if (turn !== opened) return;
+  // What was asked meanwhile was asked in another conversation.
+  state.running?.leave();
   Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
   settings.show(name, conversation?.system ?? "");
   if (conversation) chooseModel(conversation.model);
@@ -91,7 +107,6 @@ export async function open(name) {
 /** The conversation that is shown has another name. */
 export function renamed(name) {
   state.name = name;
-  settings.named(name);
   hooks.moved(name);
 }
 
@@ -413,7 +428,6 @@ class Running {
     draw();
     byId("welcome").hidden = true;
     byId("turns").append(questionOf(this.question, this.keep), this.turn);
-    if (byId("question").value.trim() === attachments.split(this.question).question) byId("question").value = "";
     grow();
     toEnd();
   }
@@ -427,11 +441,17 @@ class Running {
       if (this.hasEnded || !this.isShown) return;
       response = await this.rest();
     }
-    // It ended before it could be followed again: the conversation has it.
-    if (this.isShown) {
-      this.leave();
-      await open(this.name);
-    }
+    if (this.isShown) await this.showSaved();
+  }
+
+  /** It ended before it could be followed again: shows the answer that was saved, or that there is none. */
+  async showSaved() {
+    const saved = this.name && (await call(conversationPath(this.name)).catch(() => null));
+    if (!this.isShown) return;
+    const isSaved = this.question === null || saved?.exchanges.at(this.keep)?.question === this.question;
+    if (!saved || !isSaved) return this.fail("The connection was lost, and the question has no answer.");
+    this.leave();
+    await open(this.name);
   }
 
   asked() {
@@ -447,12 +467,14 @@ class Running {
         const headers = { "Last-Event-ID": String(this.last) };
         return await request(conversationPath(this.name, "/answer"), { headers, signal: this.abort.signal });
       } catch (error) {
-        if (error.status === 404) return null;
+        if (error.status === 404 || !this.isShown) return null;
         if (tries === TRIES || error.status) throw error;
-        await new Promise((resolve) => setTimeout(resolve, FIRST_PAUSE * 2 ** tries));
+        this.status.textContent = "The connection was lost. Trying again…";
+        const pause = Math.min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE);
+        await new Promise((resolve) => setTimeout(resolve, pause));
       }
     }
-    throw new Error("the connection was lost");
+    throw new Error("The connection was lost.");
   }
 
   async read(response) {
@@ -519,6 +541,7 @@ class Running {
 
   begin({ conversation: name, question, index }) {
     this.name = name;
+    if (this.isUnwanted) this.stop();
     if (this.question === null) {
       Object.assign(this, { question, keep: index });
       this.show();
@@ -547,6 +570,7 @@ class Running {
 
   end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered }) {
     this.hasEnded = true;
+    settings.saved();
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
     draw(isAtEnd());
     if (document.activeElement === document.body) focusQuestion();
@@ -570,13 +594,16 @@ class Running {
     if (state.exchanges.length === 0) state.name = null;
     draw();
     hooks.moved(state.name);
-    if (!byId("question").value) byId("question").value = this.question ?? "";
+    if (!byId("question").value && this.question !== null) {
+      byId("question").value = attachments.restored(this.question);
+    }
     grow();
   }
 
   async stop() {
+    // A new conversation has no name before its answer has begun.
+    this.isUnwanted = true;
     if (this.name) await call(conversationPath(this.name, "/stop"), { method: "POST", body: {} });
-    else this.abort.abort();
   }
 
   /** Another conversation is shown; the answer goes on. */

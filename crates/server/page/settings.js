@@ -1,4 +1,5 @@
-// The settings of a conversation. Its instructions are saved with it; how its answers are sampled is kept by this browser.
+// The settings of a conversation. Its instructions are saved with its next answer; until then they are kept by this browser, as
+// is how its answers are sampled.
 
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
@@ -9,7 +10,10 @@ const NUMBERS = ["temperature", "top_p", "max_tokens"];
 /** Those of a conversation that is not saved yet. */
 const NEW = "";
 
-const shown = { name: NEW, system: "", isChanged: false };
+/** The conversation that is shown, and the instructions that are saved with it. */
+const shown = { name: NEW, saved: "" };
+/** The model of the preset that was chosen. */
+let chosenModel;
 
 /** Begins. */
 export function start() {
@@ -22,19 +26,37 @@ export function start() {
   });
 }
 
-/** Another conversation is shown. */
+/** Another conversation is shown, whose saved instructions are these. */
 export function show(name, system) {
-  Object.assign(shown, { name: name ?? NEW, system, isChanged: false });
+  Object.assign(shown, { name: name ?? NEW, saved: system });
   mark();
 }
 
-/** The conversation that is shown has a name now, or another one. */
+/** The conversation that is shown has a name now. */
 export function named(name) {
-  const all = kept();
-  if (all[shown.name]) all[name] = all[shown.name];
-  delete all[shown.name];
-  keep(all);
+  moved(shown.name, name);
   shown.name = name;
+}
+
+/** A conversation has another name. */
+export function moved(old, name) {
+  const { [old]: own, ...others } = kept();
+  keep(own ? { ...others, [name]: own } : others);
+  if (shown.name === old) shown.name = name;
+}
+
+/** A conversation is gone. */
+export function removed(name) {
+  const { [name]: _, ...others } = kept();
+  keep(others);
+}
+
+/** An answer was saved, and with it the instructions of the conversation. */
+export function saved() {
+  const { system, ...rest } = own();
+  if (system === undefined) return;
+  shown.saved = system;
+  replace(rest);
 }
 
 /** Offers the presets, if there are any. */
@@ -43,58 +65,76 @@ async function offerPresets() {
   byId("preset-choice").hidden = presets.length === 0;
   const names = presets.map(({ name }) => element("option", { value: name, text: name }));
   byId("set-preset").replaceChildren(element("option", { value: "", text: "none" }), ...names);
-  byId("set-preset").onchange = () => fill(presets.find(({ name }) => name === byId("set-preset").value)?.settings ?? {});
+  byId("set-preset").onchange = () => {
+    const chosen = presets.find(({ name }) => name === byId("set-preset").value);
+    if (chosen) fill(chosen.settings);
+    else fillOwn();
+  };
 }
 
-/** Fills the fields with the settings of a preset. */
+/** Fills the fields with the settings of a preset, and says which of them a question of the page does not take. */
 function fill(preset) {
   byId("set-system").value = preset["chat.system"] ?? "";
   for (const name of NUMBERS) byId(`set-${name}`).value = preset[`sampling.${name}`] ?? "";
-  const thinking = preset["sampling.thinking"];
-  byId("set-thinking").value = { off: "false", on: "true" }[thinking] ?? "";
-  const models = [...byId("model").options].map((option) => option.value);
-  if (models.includes(preset["engine.model"])) byId("model").value = preset["engine.model"];
+  byId("set-thinking").value = { off: "false", on: "true" }[preset["sampling.thinking"]] ?? "";
+  chosenModel = preset["engine.model"];
+  const known = ["chat.system", "engine.model", "sampling.thinking", ...NUMBERS.map((name) => `sampling.${name}`)];
+  const others = Object.keys(preset).filter((key) => !known.includes(key));
+  byId("preset-note").textContent = others.length > 0 ? `Not used on this page: ${others.join(", ")}` : "";
+}
+
+/** Fills the fields with the settings of the conversation. */
+function fillOwn() {
+  const { system = shown.saved, thinking, ...numbers } = own();
+  byId("set-system").value = system;
+  for (const name of NUMBERS) byId(`set-${name}`).value = numbers[name] ?? "";
+  byId("set-thinking").value = thinking === undefined ? "" : String(thinking);
+  byId("preset-note").textContent = "";
+  chosenModel = undefined;
 }
 
 /** Opens the settings. */
 export function open() {
   offerPresets();
-  const own = kept()[shown.name] ?? {};
-  byId("set-system").value = shown.system;
-  for (const name of NUMBERS) byId(`set-${name}`).value = own[name] ?? "";
-  byId("set-thinking").value = own.thinking === undefined ? "" : String(own.thinking);
+  fillOwn();
   byId("settings").showModal();
 }
 
 /** What a question says of them. */
 export function wanted() {
-  const own = { ...kept()[shown.name] };
-  if (shown.isChanged) own.system = shown.system;
-  return own;
+  return own();
 }
 
 function save() {
-  const own = {};
+  const settings = {};
   for (const name of NUMBERS) {
     const text = byId(`set-${name}`).value.trim();
-    if (text) own[name] = Number(text);
+    if (text) settings[name] = Number(text);
   }
   const thinking = byId("set-thinking").value;
-  if (thinking) own.thinking = thinking === "true";
-  const all = kept();
-  if (Object.keys(own).length > 0) all[shown.name] = own;
-  else delete all[shown.name];
-  keep(all);
+  if (thinking) settings.thinking = thinking === "true";
   const system = byId("set-system").value;
-  shown.isChanged ||= system !== shown.system;
-  shown.system = system;
-  mark();
+  if (system !== shown.saved) settings.system = system;
+  replace(settings);
+  const models = [...byId("model").options].map((option) => option.value);
+  if (models.includes(chosenModel)) byId("model").value = chosenModel;
 }
 
 /** Shows whether this conversation has settings of its own. */
 function mark() {
-  const has = shown.system !== "" || kept()[shown.name] !== undefined;
+  const has = (own().system ?? shown.saved) !== "" || Object.keys(own()).length > 0;
   byId("open-settings").classList.toggle("active", has);
+}
+
+/** The settings of the conversation that is shown, as far as they are not saved with it. */
+function own() {
+  return kept()[shown.name] ?? {};
+}
+
+function replace(settings) {
+  const { [shown.name]: _, ...others } = kept();
+  keep(Object.keys(settings).length > 0 ? { ...others, [shown.name]: settings } : others);
+  mark();
 }
 
 function kept() {

@@ -138,7 +138,8 @@ impl Names<'_> {
     fn is_own_page(&self, origin: &str, host: &str) -> bool {
         let page = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
         page.is_some_and(|page| {
-            self.has(page) && (page.eq_ignore_ascii_case(host) || [page, host].iter().all(|it| self.is_own_port(it)))
+            let is_other_name = |it: &&str| self.is_own_port(it) && !self.is_any_address(parted(it).0);
+            self.has(page) && (page.eq_ignore_ascii_case(host) || [page, host].iter().all(is_other_name))
         })
     }
 
@@ -169,6 +170,12 @@ impl Names<'_> {
     fn is_own_address(&self, ip: IpAddr) -> bool {
         let is_everywhere = self.address.ip().is_unspecified() && !ip.is_unspecified() && !ip.is_multicast();
         ip.is_loopback() || self.address.ip() == ip || is_everywhere
+    }
+
+    /// Whether a name is let in only because the server listens everywhere: it may be another machine's.
+    fn is_any_address(&self, name: &str) -> bool {
+        let ip = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        self.address.ip().is_unspecified() && ip.is_ok_and(|ip| !ip.is_loopback())
     }
 }
 
@@ -215,7 +222,10 @@ mod tests {
         for host in ["192.168.0.7:11435", "192.168.0.8", "[fd00::7]:11435", "localhost"] {
             assert!(everywhere.has(host), "{host}");
         }
-        for host in ["0.0.0.0:11435", "[::]:11435", "224.0.0.1", "192.168.000.7", "grader.lan", "evil.example"] {
+        let own_page = |page: &str, host: &str| everywhere.is_own_page(&format!("http://{page}"), host);
+        assert!(own_page("192.168.0.7:11435", "192.168.0.7:11435") && own_page("localhost:11435", "127.0.0.1:11435"));
+        assert!(!own_page("6.6.6.6:11435", "192.168.0.7:11435") && !own_page("192.168.0.7:11435", "localhost:11435"));
+        for host in ["[::]:11435", "224.0.0.1", "192.168.000.7", "grader.lan", "evil.example"] {
             assert!(!everywhere.has(host), "{host}");
         }
     }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use hone_files::create_private_folder;
 use std::io::Write;
 use toml::Value;
-use toml_edit::{DocumentMut, Item, TableLike};
+use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
 use super::{Config, Places, Source};
 use crate::usage;
@@ -40,7 +40,21 @@ pub fn unset(places: &Places, key: &str) -> anyhow::Result<Option<PathBuf>> {
         let table = tables.iter().try_fold(document.as_table_mut() as &mut dyn TableLike, |table, name| {
             table.get_mut(name).and_then(Item::as_table_like_mut)
         });
-        was_there = table.is_some_and(|table| table.remove(name).is_some());
+        let Some(table) = table else { return Ok(()) };
+        let comments = comments_of(table, name);
+        let next = table.iter().map(|(name, _)| name.to_owned()).skip_while(|other| other != name).nth(1);
+        was_there = table.remove(name).is_some();
+        match next.and_then(|next| table.key_mut(&next)) {
+            Some(mut next) => {
+                let decor = next.leaf_decor_mut();
+                let own = decor.prefix().and_then(RawString::as_str).unwrap_or_default();
+                decor.set_prefix(format!("{comments}{own}"));
+            }
+            None => {
+                let rest = document.trailing().as_str().unwrap_or_default();
+                document.set_trailing(format!("{comments}{rest}"));
+            }
+        }
         Ok(())
     })?;
     Ok(was_there.then_some(file))
@@ -69,15 +83,22 @@ fn split(key: &str) -> (Vec<&str>, &str) {
     (parts, name)
 }
 
+/// The lines of comments above a key.
+fn comments_of(table: &dyn TableLike, name: &str) -> String {
+    let decor = table.key(name).map(|key| key.leaf_decor());
+    decor.and_then(|decor| decor.prefix()).and_then(RawString::as_str).unwrap_or_default().to_owned()
+}
+
 fn put(document: &mut DocumentMut, key: &str, value: &Value) -> anyhow::Result<()> {
     let (tables, name) = split(key);
-    let mut table = document.as_item_mut();
+    let mut table: &mut dyn TableLike = document.as_table_mut();
     for name in tables {
-        table = &mut table[name];
-        table.or_insert(toml_edit::table());
+        let item = table.entry(name).or_insert_with(toml_edit::table);
+        let no_table = || usage(format!("{name} is no table in your file, so {key} has no place there"));
+        table = item.as_table_like_mut().ok_or_else(no_table)?;
     }
     let mut value: toml_edit::Value = value.to_string().parse()?;
-    let place = &mut table[name];
+    let place = table.entry(name).or_insert(Item::None);
     if let Some(before) = place.as_value() {
         *value.decor_mut() = before.decor().clone();
     }
@@ -106,6 +127,9 @@ fn change(file: &Path, edit: impl FnOnce(&mut DocumentMut) -> anyhow::Result<()>
     create_private_folder(folder).with_context(failure)?;
     let mut staged = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
     staged.write_all(changed.as_bytes()).with_context(failure)?;
+    if let Ok(metadata) = file.metadata() {
+        staged.as_file().set_permissions(metadata.permissions()).with_context(failure)?;
+    }
     staged.as_file().sync_all().with_context(failure)?;
     staged.persist(&file).with_context(failure)?;
     Ok(())
@@ -133,6 +157,8 @@ mod tests {
         assert_eq!(unset(&places, "sampling.stop")?.as_deref(), Some(&*file));
         assert_eq!(unset(&places, "sampling.stop")?, None);
         assert_eq!(std::fs::read_to_string(&file)?, expected.replace("stop = [\"END\"]\n", ""));
+        assert!(unset(&places, "sampling.temperature")?.is_some());
+        assert_eq!(std::fs::read_to_string(&file)?, "# Mine.\ntop_p = 1.0 # often\n\n# Warm.\n");
         let (config, _) = Config::load(&places, None, Vec::new())?;
         assert_eq!(config.source_of("sampling.top_p"), Some(&Source::File(file)));
         Ok(())
@@ -145,6 +171,8 @@ mod tests {
         let file = set(&places, "judges.plain.feedback", "always")?;
         assert_eq!(std::fs::read_to_string(&file)?, "[plain]\nfeedback = \"always\"\n");
         assert!(unset(&places, "judges.plain.feedback")?.is_some());
+        std::fs::write(&file, "plain = \"x\"\n")?;
+        assert!(set(&places, "judges.plain.feedback", "always").unwrap_err().to_string().contains("is no table"));
         Ok(())
     }
 

@@ -52,7 +52,9 @@ impl ConversationStore {
     /// # Errors
     /// When the name is not valid for a file, or the file cannot be written; the previous file is then kept.
     pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
-        self.write(&self.path_of(name)?, conversation)
+        self.write(&self.path_of(name)?, conversation)?;
+        self.forget_single();
+        Ok(())
     }
 
     /// Keeps a question that was asked alone, with its answer, in place of the one before. It is in no list.
@@ -69,12 +71,9 @@ impl ConversationStore {
     /// When the file cannot be read.
     pub fn single(&self) -> anyhow::Result<Option<(SystemTime, Conversation)>> {
         let path = self.folder.join(SINGLE);
-        let written = match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            metadata => metadata.and_then(|metadata| metadata.modified()),
-        };
-        let written = written.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Some((written, read(&path)?)))
+        let Some(conversation) = read(&path)? else { return Ok(None) };
+        let written = path.metadata().and_then(|metadata| metadata.modified());
+        Ok(Some((written.with_context(|| format!("cannot read {}", path.display()))?, conversation)))
     }
 
     fn write(&self, path: &Path, conversation: &Conversation) -> anyhow::Result<()> {
@@ -95,10 +94,7 @@ impl ConversationStore {
     /// When it does not exist, or its file cannot be parsed.
     pub fn load(&self, name: &str) -> anyhow::Result<Conversation> {
         let path = self.path_of(name)?;
-        if !path.exists() {
-            bail!("no conversation {name:?} is saved");
-        }
-        read(&path)
+        read(&path)?.with_context(|| format!("no conversation {name:?} is saved"))
     }
 
     /// The names of all conversations, the most recently written first.
@@ -146,7 +142,15 @@ impl ConversationStore {
     /// When the name is not valid for a file, or the file cannot be removed.
     pub fn remove(&self, name: &str) -> anyhow::Result<()> {
         let path = self.path_of(name)?;
+        self.forget_single();
         std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    }
+
+    /// Forgets the question that was asked alone: a later conversation is what would be continued, and a
+    /// person who deletes one wants none of it left.
+    fn forget_single(&self) {
+        // It is usually not there.
+        let _ = std::fs::remove_file(self.folder.join(SINGLE));
     }
 
     /// Whether a conversation has this name.
@@ -163,7 +167,7 @@ impl ConversationStore {
         let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
         let file = as_file_name(name);
         let too_long = name.chars().count() > LONGEST_NAME + 10 || file.len() > LONGEST_FILE_NAME;
-        let is_bad = name.trim() != name || name.is_empty() || name.starts_with('.') || too_long || is_device(name);
+        let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
         if is_bad || !name.chars().all(is_allowed) {
             bail!(
                 "{name:?} is not a valid name for a conversation: use at most {LONGEST_NAME} letters, digits, spaces and signs, \
@@ -210,16 +214,19 @@ fn of_file_name(file: &str) -> String {
     name + rest
 }
 
-/// Reads the file of a conversation.
-fn read(path: &Path) -> anyhow::Result<Conversation> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+/// Reads the file of a conversation; `None` if there is no such file.
+fn read(path: &Path) -> anyhow::Result<Option<Conversation>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
+    };
     let conversation: Conversation = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
     if conversation.format != FORMAT {
         let found = conversation.format;
         bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
     }
-    Ok(conversation)
+    Ok(Some(conversation))
 }
 
 /// Whether Windows takes a file of this name for a device, whatever its ending; a folder of conversations may move there.
@@ -235,7 +242,9 @@ fn is_device(name: &str) -> bool {
 /// The name of a file in the store; `None` if it is not a conversation.
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
-    (!name.starts_with('.')).then(|| of_file_name(name))
+    let conversation = of_file_name(name);
+    // Another program's file is no conversation, which its name would not lead to.
+    (!name.starts_with('.') && as_file_name(&conversation) == name).then_some(conversation)
 }
 
 /// A name made of the day and the first words that is not taken.
@@ -340,6 +349,13 @@ mod tests {
             store.keep_single(&session(n_exchanges).conversation()).unwrap();
             assert_eq!(store.single().unwrap().unwrap().1.exchanges.len(), n_exchanges);
         }
+        assert_eq!(store.names().unwrap(), Vec::<String>::new());
+        store.save("tides", &session(1).conversation()).unwrap();
+        assert!(store.single().unwrap().is_none(), "a later conversation is what is continued");
+        store.keep_single(&session(1).conversation()).unwrap();
+        store.remove("tides").unwrap();
+        assert!(store.single().unwrap().is_none(), "nothing is left");
+        std::fs::write(store.folder.join("x%3f.json"), "{}").unwrap();
         assert_eq!(store.names().unwrap(), Vec::<String>::new());
     }
 

@@ -67,7 +67,7 @@ pub(crate) struct ConfigUnsetArguments {
 /// Flags of `hone config grep`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigGrepArguments {
-    /// The text, in small or capital letters
+    /// The text; case is ignored
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
     #[command(flatten)]

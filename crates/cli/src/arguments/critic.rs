@@ -9,8 +9,7 @@ use hone_protocol::ContentType;
 use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
 
 /// What stands under the help of `hone critic check`.
-const CHECK_HELP: &str =
-    "The exit code is 3 if one of them is not met. A demand that too few figures speak about is neither met nor missed.";
+const CHECK_HELP: &str = "The exit code is 3 if one of them is not met. A demand that too few figures speak about is neither met nor missed.";
 
 /// What stands under the help of the commands that pass a gate.
 pub(super) const GATE_HELP: &str = "\

@@ -78,8 +78,12 @@ pub(crate) fn run(
 /// Puts a line that was given up into the history, where the arrow key finds it.
 fn given_up(editor: &mut Reedline, line: Option<String>, screen: &mut dyn Screen) {
     let Some(text) = line else { return screen.note("Ctrl-D or /exit leaves") };
+    // As for lines that are entered: a space keeps them out of the history.
+    if text.starts_with(' ') {
+        return;
+    }
     match editor.history_mut().save(HistoryItem::from_command_line(&text)) {
-        Ok(_) => screen.note("not sent: the arrow key up brings it back"),
+        Ok(_) => screen.note("not sent: press Up to bring it back"),
         Err(error) => tracing::warn!("the line cannot be kept in the history: {error}"),
     }
 }

@@ -36,7 +36,7 @@ impl Typed {
                 }
                 '\r' => self.insert('\n'),
                 '\u{8}' | '\u{7f}' => drop(self.rest.pop()),
-                '\u{15}' => self.rest.clear(),
+                '\u{15}' => drop(self.take_rest()),
                 '\u{4}' if self.rest.is_empty() => self.inputs.push_back(EXIT.to_owned()),
                 '\t' => self.insert(' '),
                 key => self.insert(key),
@@ -47,7 +47,8 @@ impl Typed {
     /// Puts the finished lines back into the unfinished one, so that none is asked and none is lost.
     pub(crate) fn take_back(&mut self) {
         let rest = std::mem::take(&mut self.rest);
-        let lines = self.inputs.drain(..).filter(|input| input != EXIT);
+        // A command that was not carried out is typed again sooner than it is taken out of the text.
+        let lines = self.inputs.drain(..).filter(|input| !input.starts_with('/'));
         self.rest = lines.chain((!rest.is_empty()).then_some(rest)).collect::<Vec<_>>().join("\n");
     }
 
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_taken_back_is_one_unfinished_line() {
         let mut typed = Typed::default();
-        typed.press("one\rtwo\rthr");
+        typed.press("one\r/clear\rtwo\rthr");
         typed.take_back();
         assert_eq!((typed.inputs.len(), typed.rest.as_str()), (0, "one\ntwo\nthr"));
         typed.take_back();

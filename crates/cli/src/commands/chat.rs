@@ -338,11 +338,11 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
 }
 
-/// Saves the conversation that was continued, or keeps a single question for `--continue`.
+/// Saves the conversation that was continued, or keeps a single question for `--continue` where anything is remembered.
 fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
     match session.name() {
         Some(name) => store.save(name, &session.conversation()),
-        None if session.config().chat.save => {
+        None if session.config().chat.save && session.config().memory.is_used() => {
             if let Err(error) = store.keep_single(&session.conversation()) {
                 // The answer is there; only --continue would miss it.
                 tracing::info!("the question is not kept for `hone chat --continue`: {error:#}");

@@ -37,7 +37,7 @@ pub(crate) fn change(change: &ConfigChange, places: &Places, output: Output) -> 
         ConfigChange::Set(set) => tell_set(&set.key, &editing::set(places, &set.key, &set.value)?, places, output)?,
         ConfigChange::Unset(unset) => match editing::unset(places, &unset.key)? {
             Some(file) => output.note(&format!("{} is removed from {}", unset.key, file.display())),
-            None => output.note(&format!("{} does not stand in your configuration files", unset.key)),
+            None => output.note(&format!("{} is not set in your configuration files", unset.key)),
         },
     }
     Ok(Outcome::Done)
@@ -45,8 +45,14 @@ pub(crate) fn change(change: &ConfigChange, places: &Places, output: Output) -> 
 
 /// Says where a key was written, and what overrides it there.
 fn tell_set(key: &str, file: &Path, places: &Places, output: Output) -> anyhow::Result<()> {
-    let (config, _) = Config::load(places, None, Vec::new())?;
     output.note(&format!("written to {}", file.display()));
+    let config = match Config::load(places, None, Vec::new()) {
+        Ok((config, _)) => config,
+        Err(error) => {
+            output.note(&format!("the configuration is still not valid: {error:#}"));
+            return Ok(());
+        }
+    };
     let Some(entry) = config.entries().get(key) else { return Ok(()) };
     output.print_table(&[row(key, entry)])?;
     if !matches!(&entry.source, Source::File(_)) {

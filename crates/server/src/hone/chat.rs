@@ -18,7 +18,7 @@ use hone_protocol::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use utoipa::ToSchema;
 
 use super::blocking;
@@ -101,14 +101,25 @@ pub(super) async fn ask(
         return Err(ApiError::bad_request("question is empty"));
     }
     let (slot, room) = (shared.streams.take(client)?, shared.take_room()?);
-    let talk = Talk::begin(&shared, client, request, room).await?;
-    let events = talk.turn.progress.follow(0);
-    tokio::spawn(talk.run());
-    Ok(streams::numbered_events(slot, events))
+    // A task of its own from the beginning: a client that leaves meanwhile loses no question.
+    let (begun, told) = oneshot::channel();
+    tokio::spawn(async move {
+        match Talk::begin(&shared, client, request, room).await {
+            Ok(talk) => {
+                // It is answered even if nobody waits for it any more.
+                let _ = begun.send(Ok(Arc::clone(&talk.turn.progress)));
+                talk.run().await;
+            }
+            Err(error) => drop(begun.send(Err(error))),
+        }
+    });
+    let ended = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the question could not be asked");
+    let progress = told.await.map_err(ended)??;
+    Ok(streams::numbered_events(slot, progress.follow(0)))
 }
 
-/// Follows the answer in progress in a conversation: the events that `/hone/v1/chat` sends, those after the one whose id the
-/// header `Last-Event-ID` names, or all. Of `html`, `prefill` and `loading` only the latest is sent.
+/// Follows the answer in progress in a conversation, or tells what was said of one that has just ended: the events that
+/// `/hone/v1/chat` sends, those after the one whose id the header `Last-Event-ID` names, or all. Of `html`, `prefill` and `loading` only the latest is sent.
 #[utoipa::path(
     get,
     path = "/hone/v1/conversations/{name}/answer",
@@ -247,8 +258,7 @@ impl Talk {
             }
         };
         let Talk { turn, session, .. } = self;
-        turn.progress.tell(end);
-        turn.keep(session);
+        turn.end(end, session);
     }
 
     /// Asks until the conversation fits the model's context, which may leave out the oldest exchanges; returns how many.

@@ -76,6 +76,8 @@ pub(super) async fn show(
 
 /// The branch of a conversation that is shown, with the grades of its answers.
 fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError> {
+    // Before the file is read: an answer that ends in between is in it, and can still be followed.
+    let is_answering = shared.sessions.is_answering(&(client.owner(), name.to_owned()));
     let conversation = shared.conversations_of(client).load(name)?;
     let SavedConversation { model, system, exchanges } = &conversation;
     let judged = |(index, exchange): (usize, &SavedExchange)| {
@@ -89,7 +91,6 @@ fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError>
     };
     let judged: Vec<Value> = exchanges.shown().enumerate().map(judged).collect();
     let title = conversation.title(name);
-    let is_answering = shared.sessions.progress(&(client.owner(), name.to_owned())).is_some();
     Ok(json!({
         "name": name,
         "title": title,

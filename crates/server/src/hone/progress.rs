@@ -40,6 +40,11 @@ impl Progress {
         self.news.send_modify(|_| {});
     }
 
+    /// Whether anything has been told.
+    pub(super) fn has_begun(&self) -> bool {
+        self.lock().n_told > 0
+    }
+
     /// Nothing more will be told.
     pub(super) fn end(&self) {
         self.news.send_replace(true);

@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_agents::Asker;
 use hone_protocol::{OwnerId, SessionId};
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::progress::Progress;
 
 /// Conversations whose sessions stay open.
 const MOST_OPEN: usize = 32;
+
+/// Answers that have ended and can still be followed.
+const MOST_ENDED: usize = 16;
 
 /// A conversation: whose it is, and its name.
 pub(super) type Place = (Option<OwnerId>, String);
@@ -30,6 +34,8 @@ struct SessionsState {
     idle: VecDeque<(Place, Session)>,
     /// Those in which a question is being answered.
     busy: HashMap<Place, Busy>,
+    /// What was told of the latest answers, for pages that lost the connection before the end; the latest at the end.
+    ended: VecDeque<(Place, Arc<Progress>)>,
 }
 
 /// What others do with an answer in progress.
@@ -63,6 +69,7 @@ impl Sessions {
             return None;
         }
         let (stop, progress) = (Arc::new(Notify::new()), Progress::new());
+        state.ended.retain(|(other, _)| other != place);
         state.busy.insert(place.clone(), Busy { stop: Arc::clone(&stop), progress: Arc::clone(&progress) });
         let index = state.idle.iter().position(|(other, _)| other == place);
         let session = index.and_then(|index| state.idle.remove(index)).map(|(_, session)| session);
@@ -75,9 +82,17 @@ impl Sessions {
         state.busy.get(place).inspect(|busy| busy.stop.notify_one()).is_some()
     }
 
-    /// The answer in progress in a conversation.
+    /// Whether a question is being answered in a conversation.
+    pub(super) fn is_answering(&self, place: &Place) -> bool {
+        self.lock().busy.get(place).is_some_and(|busy| busy.progress.has_begun())
+    }
+
+    /// What is told of the answer in progress in a conversation, or was told of its last one.
     pub(super) fn progress(&self, place: &Place) -> Option<Arc<Progress>> {
-        self.lock().busy.get(place).map(|busy| Arc::clone(&busy.progress))
+        let state = self.lock();
+        let busy = state.busy.get(place).map(|busy| &busy.progress);
+        let ended = || state.ended.iter().find(|(other, _)| other == place).map(|(_, progress)| progress);
+        busy.or_else(ended).filter(|progress| progress.has_begun()).map(Arc::clone)
     }
 
     /// Stops the answers in all conversations.
@@ -96,8 +111,22 @@ impl Turn {
         &self.place.1
     }
 
+    /// Ends the answer: the next question may be asked, pages are told how it ended, and the session is kept for it.
+    pub(super) fn end(self, told: Value, session: Session) {
+        let mut state = self.sessions.lock();
+        state.busy.remove(&self.place);
+        state.ended.push_back((self.place.clone(), Arc::clone(&self.progress)));
+        if state.ended.len() > MOST_ENDED {
+            state.ended.pop_front();
+        }
+        drop(state);
+        self.progress.tell(told);
+        self.progress.end();
+        self.keep(session);
+    }
+
     /// Keeps the session for the next question.
-    pub(super) fn keep(self, session: Session) {
+    fn keep(self, session: Session) {
         let mut state = self.sessions.lock();
         state.idle.push_back((self.place.clone(), session));
         let closed = if state.idle.len() > MOST_OPEN { state.idle.pop_front() } else { None };
@@ -109,7 +138,12 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.sessions.lock().busy.remove(&self.place);
+        let mut state = self.sessions.lock();
+        // Once it has ended, the place may be another question's.
+        if state.busy.get(&self.place).is_some_and(|busy| Arc::ptr_eq(&busy.progress, &self.progress)) {
+            state.busy.remove(&self.place);
+        }
+        drop(state);
         self.progress.end();
     }
 }

@@ -28,17 +28,20 @@ use crate::requests::parsed;
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
 pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ApiError> {
-    let kinds = Arc::clone(&shared.parts.models);
-    let model = |model: &ModelInfo| {
+    let listed = shared.on_models(|models| {
+        let answers = |model: &ModelInfo| models.kind(&model.name) == Some(ModelKind::Generator);
+        Ok(models.list()?.into_iter().map(|model| (answers(&model), model)).collect::<Vec<_>>())
+    });
+    let model = |(answers, model): (bool, ModelInfo)| {
         json!({
             "name": model.name,
             "bytes": model.bytes,
             "installed": model.installed,
-            "answers": kinds.kind(&model.name) == Some(ModelKind::Generator),
+            "answers": answers,
             "context": model.context,
         })
     };
-    let models: Vec<Value> = shared.on_models(|models| models.list()).await?.iter().map(model).collect();
+    let models: Vec<Value> = listed.await?.into_iter().map(model).collect();
     let ServerSettings { respondent_b, model_b, temperature_b, .. } = &shared.settings;
     Ok(Json(json!({
         "default": shared.parts.models.default_name(),

@@ -8,6 +8,9 @@ const BEGINNINGS: [&str; 2] = ["https://", "http://"];
 /// The most addresses that become links.
 const MOST_LINKS: usize = 2_000;
 
+/// The longest address that becomes a link, in bytes.
+const LONGEST_ADDRESS: usize = 2_048;
+
 /// The events with a link around each address in their texts, except in links. Texts that follow each other are one text.
 pub(super) fn with_links(events: Vec<Event<'_>>) -> Vec<Event<'_>> {
     let mut linked = Linked::default();
@@ -66,34 +69,30 @@ impl Linked<'_> {
 
 /// Where the first address begins and ends.
 fn address(text: &str) -> Option<(usize, usize)> {
-    let mut from = 0;
-    loop {
-        let starts = BEGINNINGS.iter().filter_map(|beginning| Some((from + text[from..].find(beginning)?, *beginning)));
-        let (start, beginning) = starts.min()?;
+    let starts = text.match_indices("http").map(|(start, _)| start);
+    starts.filter(|start| !text[..*start].chars().next_back().is_some_and(char::is_alphanumeric)).find_map(|start| {
+        let beginning = BEGINNINGS.into_iter().find(|beginning| text[start..].starts_with(beginning))?;
         let begin = start + beginning.len();
-        let length =
-            text[begin..].find(|c: char| c.is_whitespace() || "<>\"`|".contains(c)).unwrap_or(text.len() - begin);
-        let end = begin + without_punctuation(&text[begin..begin + length]).len();
-        let is_word = text[..start].chars().next_back().is_some_and(char::is_alphanumeric);
-        if end > begin && !is_word {
-            return Some((start, end));
-        }
-        from = begin;
-    }
+        let is_end = |c: char| c.is_whitespace() || "<>\"`|".contains(c);
+        let within = &text[begin..text.floor_char_boundary(begin + LONGEST_ADDRESS)];
+        let length = within.find(is_end).or((begin + within.len() == text.len()).then_some(within.len()))?;
+        let end = begin + without_punctuation(&within[..length]).len();
+        (end > begin).then_some((start, end))
+    })
 }
 
 /// An address without the signs behind it that belong to the sentence: a bracket is its own if it was opened in it.
 fn without_punctuation(address: &str) -> &str {
+    let surplus =
+        |open: char, close: char| address.matches(close).count().saturating_sub(address.matches(open).count());
+    let (mut round, mut square) = (surplus('(', ')'), surplus('[', ']'));
     let mut kept = address;
     while let Some(last) = kept.chars().next_back() {
-        let is_own = match last {
-            ')' => kept.matches('(').count() >= kept.matches(')').count(),
-            ']' => kept.matches('[').count() >= kept.matches(']').count(),
-            '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '_' | '}' => false,
-            _ => true,
-        };
-        if is_own {
-            break;
+        match last {
+            ')' if round > 0 => round -= 1,
+            ']' if square > 0 => square -= 1,
+            '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '_' | '}' => {}
+            _ => break,
         }
         kept = &kept[..kept.len() - last.len_utf8()];
     }
@@ -129,5 +128,7 @@ mod tests {
         let named = "[https://a.example](https://b.example)";
         check(named, "<a href=\"https://b.example\">https://a.example</a>");
         check("<https://a.example>", &link("https://a.example"));
+        let long = format!("https://a{}", ")".repeat(3_000));
+        check(&long, &long);
     }
 }

@@ -125,7 +125,9 @@ fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
     while next_event(&mut reader).unwrap()["type"] != "text" {}
     drop(reader);
     assert_eq!(stage.get(&path).1["is_answering"], true);
-    let mut reader = BufReader::new(stage.connect(&format!("GET {path}/answer HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+    let mut reader = BufReader::new(
+        stage.connect(&format!("GET {path}/answer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")),
+    );
     let begun = next_event(&mut reader).unwrap();
     assert_eq!((&begun["type"], &begun["question"], &begun["index"]), (&json!("begun"), &json!("endless"), &json!(0)));
     while next_event(&mut reader).unwrap()["type"] != "html" {}
@@ -137,7 +139,20 @@ fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
     assert_eq!(last["type"], "answered", "{last}");
     let saved = stage.get(&path).1;
     assert!(saved["exchanges"][0]["answer"].as_str().unwrap().starts_with("on "), "{saved}");
-    assert_eq!((&saved["is_answering"], stage.get(&format!("{path}/answer")).0), (&json!(false), 404));
+    assert_eq!(saved["is_answering"], false);
+    // A page that lost the connection before the end is told the end, and nothing that it has heard.
+    let rest = |after: &str| {
+        let request = format!(
+            "GET {path}/answer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nLast-Event-ID: {after}\r\n\r\n"
+        );
+        let mut reader = BufReader::new(stage.connect(&request));
+        std::iter::from_fn(|| next_event(&mut reader)).collect::<Vec<Value>>()
+    };
+    let all = rest("0");
+    assert_eq!(all.last(), Some(&last));
+    assert!(all.len() > 2 && rest("1").len() < all.len(), "{all:?}");
+    assert_eq!(rest("1000000"), Vec::<Value>::new());
+    assert_eq!(stage.get("/hone/v1/conversations/none/answer").0, 404);
 }
 
 #[test]

@@ -7,14 +7,14 @@ use hone_protocol::TestCounts;
 use super::diagnostics;
 use super::{FailedTest, ToolFindings, json_in, json_lines};
 
-/// The most lines of what a build script wrote.
+/// The most lines of what a build script or a plugin wrote.
 const LONGEST_EXCERPT: usize = 20;
 
 /// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, the lines `FAILED test - message`, and the tracebacks
 /// under `____ test ____`.
 pub(super) fn pytest(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
-    if let Some(error) = broken_conftest(stderr).or_else(|| broken_conftest(text)) {
+    if let Some(error) = broken_conftest(stderr) {
         findings.err(true, error);
         return Ok(findings);
     }
@@ -45,7 +45,8 @@ pub(super) fn pytest(text: &str, stderr: &str) -> Result<ToolFindings, String> {
 
 /// Why no test ran: a `conftest.py` cannot be loaded.
 fn broken_conftest(text: &str) -> Option<String> {
-    let lines: Vec<&str> = text.lines().skip_while(|line| !line.contains("while loading conftest")).collect();
+    let error = text.lines().skip_while(|line| !line.starts_with("ImportError while loading conftest"));
+    let lines: Vec<&str> = error.take(LONGEST_EXCERPT).collect();
     (!lines.is_empty()).then(|| lines.join("\n").trim_end().to_owned())
 }
 
@@ -100,7 +101,8 @@ pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
 
 /// An error of cargo's own, with what a build script wrote that failed.
 fn with_build_script(error: &str, stderr: &str) -> String {
-    let written = stderr.split_once("--- stderr\n").map_or("", |(_, after)| after);
+    let after_error = stderr.split_once(error).map_or("", |(_, after)| after);
+    let written = after_error.split_once("--- stderr\n").map_or("", |(_, after)| after);
     let lines: Vec<&str> =
         written.lines().map(str::trim).filter(|line| !line.is_empty()).take(LONGEST_EXCERPT).collect();
     match error.contains("custom build command") && !lines.is_empty() {

@@ -50,7 +50,7 @@ pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow:
             let conversation = store.load(&name)?;
             (name, conversation)
         }
-        (None, None) => bail!("nothing was asked before that could be continued"),
+        (None, None) => bail!("there is nothing to continue"),
     };
     session.resume(name, conversation)
 }

@@ -68,7 +68,7 @@ fn summary(record: &TaskRecord) -> String {
 /// Prints a task in a line, and the files of its work that a person should look at before anything else runs there.
 pub(crate) fn print_summary(app: &Invocation, record: &TaskRecord) -> anyhow::Result<()> {
     app.output.print_line(&summary(record))?;
-    let warn = |path| format!("! {path}: other programs run it by themselves; read what it does");
+    let warn = |path| format!("! {path}: other programs run it automatically; read what it does");
     record.self_running().into_iter().try_for_each(|path| app.output.print_line(&warn(path)))
 }
 
