@@ -137,7 +137,7 @@ fn check_refused(options: SamplingOptions, expected: &str) {
 
 #[test]
 fn options_out_of_range_are_refused() {
-    check_refused(SamplingOptions { temperature: -1.0, ..warm() }, "temperature is -1: it must be 0 or more");
+    check_refused(SamplingOptions { temperature: -1.0, ..warm() }, "temperature is -1: it must be 0 to 100");
     check_refused(
         SamplingOptions { logit_bias: vec![(5, 1.0)], ..warm() },
         "a token id of logit_bias is 5: it must be in the vocabulary",
