@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::root;
 
+mod calls;
 mod modules;
 mod source_reader;
 
@@ -27,7 +28,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("hone-memory", &["hone-protocol", "hone-files"]),
     ("hone-judging", &["hone-protocol"]),
     ("hone-work", &["hone-protocol", "hone-files", "hone-containment", "hone-judging"]),
-    ("hone-agents", &["hone-protocol", "hone-bus", "hone-judging", "hone-memory"]),
+    ("hone-agents", &["hone-protocol", "hone-files", "hone-bus", "hone-judging", "hone-memory"]),
     (
         "hone-app",
         &[
@@ -82,6 +83,34 @@ const UNSAFE_ALLOWED: [&str; 4] = [
     "crates/kernels-cuda/",
     "crates/engine/src/gguf/mapping.rs",
     "crates/engine/tests/it/support/counting.rs",
+];
+
+/// Sources that read what lies in the folders of strangers, where a name may stand for a pipe, a device or a link outside.
+const OF_STRANGERS: [&str; 5] = [
+    "crates/agents/src/research",
+    "crates/models/src/elsewhere",
+    "crates/models/src/pull/import.rs",
+    "crates/work/src/evaluating",
+    "crates/work/src/tasks/staging.rs",
+];
+
+/// Functions that open any file.
+const OPENERS: [&str; 3] = ["File::open", "fs::read", "fs::read_to_string"];
+
+/// Functions that a request can make slow, and others that wait for the disk.
+const SLOW: [&str; 12] = [
+    "html_of",
+    "exchange_json",
+    "serde_json::from_slice",
+    "serde_json::from_str",
+    "unpacked",
+    "File::open",
+    "File::create",
+    "fs::read",
+    "fs::read_to_string",
+    "fs::read_dir",
+    "fs::write",
+    "fs::metadata",
 ];
 
 /// What cargo knows about the packages of the workspace.
@@ -158,6 +187,35 @@ fn unsafe_stands_only_where_it_is_allowed() {
         let is_allowed = UNSAFE_ALLOWED.iter().any(|allowed| name.starts_with(allowed));
         assert!(!holds_unsafe || is_allowed, "{name} may not hold unsafe code");
     }
+}
+
+/// `hone_files` opens regular files only, and reads no more than it is told.
+#[test]
+fn files_of_strangers_are_opened_as_such() {
+    let mut sources = Vec::new();
+    for place in OF_STRANGERS {
+        let place = root().join(place);
+        assert!(place.exists(), "{}", place.display());
+        if place.is_file() { sources.push(place) } else { collect_sources(&place, &mut sources) }
+    }
+    for source in sources {
+        let found = calls::calls_in(&source).into_iter().find(|call| OPENERS.contains(&&*call.name));
+        assert!(found.is_none(), "{}: {} opens pipes and devices, too", source.display(), found.unwrap().name);
+    }
+}
+
+/// A thread that answers requests is held up by nothing that takes long: `threads.rs` has others.
+#[test]
+fn the_servers_own_threads_do_nothing_slow() {
+    let mut sources = Vec::new();
+    collect_sources(&root().join("crates/server/src"), &mut sources);
+    assert!(sources.len() > 30, "the sources were not found");
+    let mut found = Vec::new();
+    for source in sources {
+        let slow = calls::calls_in(&source).into_iter().filter(|call| call.is_async && SLOW.contains(&&*call.name));
+        found.extend(slow.map(|call| format!("{}: {}", source.display(), call.name)));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// The tests do not run examples in the documentation, so there are none that a reader would take for tested.

@@ -15,3 +15,4 @@ mod ordeal;
 mod power;
 mod remembered;
 mod servers;
+mod writers;

@@ -199,7 +199,7 @@ impl<'ast> Visit<'ast> for SourceReader<'_> {
     }
 }
 
-fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+pub(crate) fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     match item {
         syn::Item::Const(item) => &item.attrs,
         syn::Item::Enum(item) => &item.attrs,
@@ -234,7 +234,7 @@ fn item_name(item: &syn::Item) -> Option<&Ident> {
 }
 
 /// Whether code with these attributes is compiled for tests only.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::Path(path) => path.is_ident("test"),
         syn::Meta::List(list) if list.path.is_ident("cfg") => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use hone_files::create_private_folder;
+use hone_files::{create_private_folder, replace};
 use serde::Serialize;
 
 /// Writes a file in `folder` at once.
@@ -13,8 +13,5 @@ use serde::Serialize;
 pub fn write(folder: &Path, path: &Path, content: &impl Serialize) -> anyhow::Result<()> {
     let failure = || format!("cannot write {}", path.display());
     create_private_folder(folder).with_context(failure)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
-    serde_json::to_writer(&mut file, content).with_context(failure)?;
-    file.persist(path).with_context(failure)?;
-    Ok(())
+    replace(path, "kept", |file| Ok(serde_json::to_writer(file, content)?)).with_context(failure)
 }

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use hone_files::create_private_folder;
+use hone_files::{create_private_folder, replace};
 use toml::{Table, Value};
 
 use crate::usage;
@@ -122,9 +122,8 @@ impl Presets {
         }
         let failure = || format!("cannot write {}", path.display());
         create_private_folder(&self.folder).with_context(failure)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
-        file.write_all(toml::to_string_pretty(&sections)?.as_bytes()).with_context(failure)?;
-        file.persist(&path).with_context(failure)?;
+        let text = toml::to_string_pretty(&sections)?;
+        replace(&path, "preset", |file| file.write_all(text.as_bytes())).with_context(failure)?;
         Ok(path)
     }
 

@@ -6,12 +6,14 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, BufWriter, Write},
     path::Path,
     time::{Duration, SystemTime},
 };
 
 use tempfile::NamedTempFile;
+
+use crate::sync_folder;
 
 /// The common prefix of all such names; the purpose follows.
 const PREFIX: &str = ".hone-";
@@ -35,6 +37,27 @@ pub fn staged_file(folder: &Path, purpose: &str) -> io::Result<NamedTempFile> {
         tracing::debug!(%error, "a file that is being written cannot be locked");
     }
     Ok(file)
+}
+
+/// Writes a file durably in the place of the one that has this name, if there is one. `purpose` is that of
+/// [`staged_file`].
+///
+/// # Errors
+/// When its folder is missing, `write` fails or the file cannot be written; the one that was there then stays.
+pub fn replace(
+    path: &Path,
+    purpose: &str,
+    write: impl FnOnce(&mut BufWriter<&mut NamedTempFile>) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut staged = staged_file(folder, purpose)?;
+    let mut writer = BufWriter::new(&mut staged);
+    write(&mut writer)?;
+    writer.flush()?;
+    drop(writer);
+    staged.as_file().sync_all()?;
+    staged.persist(path)?;
+    sync_folder(folder)
 }
 
 fn remove_leftovers(folder: &Path, prefix: &str) {

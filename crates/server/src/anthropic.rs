@@ -48,7 +48,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     )
 )]
 async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
-    let request: MessagesRequest = parsed(&body)?;
+    let request: MessagesRequest = parsed(body).await?;
     let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
     let model = query.model.clone();
     let slot = stream.then(|| shared.streams.take(client)).transpose()?;
@@ -75,7 +75,7 @@ async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes
     responses((status = OK, body = AnthropicTokens), (status = NOT_FOUND))
 )]
 async fn count_tokens(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let request: MessagesRequest = parsed(&body)?;
+    let request: MessagesRequest = parsed(body).await?;
     let query = request.counted(&shared.parts)?;
     Ok(Json(json!({"input_tokens": counting::prompt_tokens(&shared, query).await?})))
 }

@@ -12,6 +12,7 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
 use crate::Shared;
 use crate::error::ApiError;
+use crate::threads::computed;
 
 /// Reads the body of a request, which must not be longer than allowed, nor come too slowly.
 pub(crate) async fn read(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
@@ -39,9 +40,8 @@ async fn whole(shared: &Shared, request: Request) -> Result<Request, ApiError> {
     }
     head.headers.remove(header::CONTENT_ENCODING);
     head.headers.remove(header::CONTENT_LENGTH);
-    let unpacking = tokio::task::spawn_blocking(move || unpacked(read, &encodings, most));
-    let failed = |error: tokio::task::JoinError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    Ok(Request::from_parts(head, Body::from(unpacking.await.map_err(failed)??)))
+    let unpacking = computed(move || unpacked(read, &encodings, most));
+    Ok(Request::from_parts(head, Body::from(unpacking.await??)))
 }
 
 fn too_long(most: usize) -> ApiError {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent, Message, Prompt, Query, Role};
 
 use crate::Shared;
 use crate::error::ApiError;
+use crate::threads::apart;
 
 /// The tokens of the prompt that the model would be shown for a question. The model is loaded for it, if it is not yet:
 /// the question is asked and withdrawn as soon as its prompt is tokenized.
@@ -17,12 +17,11 @@ pub(crate) async fn prompt_tokens(shared: &Arc<Shared>, query: Query) -> Result<
     shared.check_model(&query.model)?;
     let room = shared.take_room()?;
     let generator = Arc::clone(&shared.parts.generator);
-    let counted = tokio::task::spawn_blocking(move || {
+    let counted = apart(move || {
         let _room = room;
         count(&Generation::start(&*generator, request(query)))
     });
-    let failed = |error: tokio::task::JoinError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    Ok(counted.await.map_err(failed)??)
+    Ok(counted.await??)
 }
 
 /// The request that an answer to the question begins with.

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::shapes::{flag, list, object, one_of};
-use crate::{Shared, Waiting, failed};
+use crate::threads::apart;
+use crate::{Shared, Waiting};
 
 /// Answers, and what is known of the model that gave them.
 pub(crate) struct Decided {
@@ -74,7 +75,7 @@ impl TerminalDecider {
         let is_gone = Arc::clone(&waiting.0);
         let is_over = move || is_gone.load(Ordering::Relaxed);
         let work = move || Decided::of(&this.app, &this.decider, &*this.generator, request, &is_over);
-        let done = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+        let done = apart(work).await?;
         drop(waiting);
         done
     }

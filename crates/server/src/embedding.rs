@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use hone_protocol::{Embed, EmbedError, TextLength};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::Shared;
 use crate::error::ApiError;
+use crate::threads::apart;
+use crate::{Shared, failed};
 
 /// The most texts of one request.
 const MOST_TEXTS: usize = 2048;
@@ -123,11 +123,9 @@ async fn run(
             None => Ok(Ok((lengths, embedder.embed(&texts)?))),
         }
     };
-    let failed = |error: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error);
-    let computed: Result<_, EmbedError> =
-        tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
+    let computed: Result<_, EmbedError> = apart(work).await?;
     let too_long = |most| invalid_input(format!("a text is longer than the {most} tokens that the model reads"));
-    computed.map_err(|error| failed(error.to_string()))?.map_err(too_long)
+    computed.map_err(failed)?.map_err(too_long)
 }
 
 /// The first dimensions of a vector, as a vector of length 1.

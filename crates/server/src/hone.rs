@@ -1,6 +1,7 @@
 //! hone's own API: what the page and scripts need besides the APIs that clients already speak.
 
 mod abilities;
+mod answer_log;
 mod badge;
 mod chat;
 mod conversations;
@@ -10,7 +11,6 @@ mod events;
 mod graph;
 mod judging;
 mod memory;
-mod progress;
 mod report;
 mod sessions;
 mod shapes;
@@ -18,12 +18,12 @@ mod status;
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Shared;
 use crate::error::ApiError;
+use crate::threads::apart;
 
 pub(crate) use self::abilities::Abilities;
 pub(crate) use self::judging::{CompareRequest, GradeRequest};
@@ -65,8 +65,5 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(Into::into),
-        Err(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")),
-    }
+    apart(work).await?.map_err(Into::into)
 }

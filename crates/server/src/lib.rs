@@ -40,6 +40,7 @@ mod shapes;
 mod streams;
 mod systemone;
 mod text;
+mod threads;
 mod tool_choice;
 
 use std::net::SocketAddr;
@@ -80,6 +81,7 @@ use metrics::Metrics;
 use openai::{KeptResponses, RunningResponses};
 pub use openapi::openapi_document;
 use pulls::Pulls;
+use threads::apart;
 
 /// When a client may try again that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -298,7 +300,7 @@ impl Shared {
             let _room = room;
             work(&*generator, &|| is_gone.load(Ordering::Relaxed) || *is_ending.borrow())
         };
-        let done = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+        let done = apart(work).await?;
         drop(waiting);
         done
     }
@@ -317,7 +319,7 @@ impl Shared {
             let _turn = turn;
             look(&*models)
         };
-        tokio::task::spawn_blocking(work).await.map_err(failed)?.map_err(ApiError::from)
+        apart(work).await?.map_err(ApiError::from)
     }
 }
 

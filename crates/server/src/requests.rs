@@ -7,18 +7,29 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::threads::computed;
 
 /// In a longer body, the field that is wrong is not looked for: that reads the body once for each field.
 const LONGEST_SEARCHED: usize = 1 << 20;
 /// The most fields of which each is looked at.
 const MOST_SEARCHED: usize = 64;
 
+/// The longest body that is read in place.
+const SHORT: usize = 64 << 10;
+
 /// Reads the body of a request. A byte-order mark before it is passed over, half of a surrogate pair stands for a
 /// character that cannot be shown, and where a whole number is meant, it may be written as `8.0`.
 ///
 /// # Errors
 /// When it is not JSON, or not of this form; the error says where, and names the field.
-pub(crate) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
+pub(crate) async fn parsed<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
+    match body.len() {
+        ..=SHORT => read(&body),
+        _ => computed(move || read(&body)).await?,
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let body = without_mark(body);
     serde_json::from_slice(body).or_else(|_| {
         let whole = with_whole_surrogates(body);
@@ -177,21 +188,21 @@ mod tests {
             n: usize,
         }
         let check = |body: &str, text: &str| {
-            let read: Untidy = parsed(&Bytes::from(body.to_owned())).unwrap();
+            let read: Untidy = read(body.as_bytes()).unwrap();
             assert_eq!(read, Untidy { text: text.to_owned(), n: 8 }, "{body}");
         };
         check("\u{feff}{\"text\": \"a\", \"n\": 8}", "a");
         check(r#"{"text": "a", "n": 8.0}"#, "a");
         check(r#"{"text": "cut \ud83d", "n": 8}"#, "cut \u{fffd}");
         check(r#"{"text": "\udd11 \ud83d\udd11 \\ud83d \ud83d\n", "n": 8.0}"#, "\u{fffd} 🔑 \\ud83d \u{fffd}\n");
-        let error = parsed::<Untidy>(&Bytes::from_static(b"{\"text\": \"a\", \"n\": 8.5}")).unwrap_err();
+        let error = read::<Untidy>(b"{\"text\": \"a\", \"n\": 8.5}").unwrap_err();
         assert!(error.message.contains("floating point `8.5`, expected usize"), "{}", error.message);
     }
 
     #[test]
     fn what_is_no_json_is_told_from_a_wrong_request() {
         let check = |body: &'static str, expected: &str| {
-            let error = parsed::<Request>(&Bytes::from_static(body.as_bytes())).unwrap_err();
+            let error = read::<Request>(body.as_bytes()).unwrap_err();
             assert!(error.message.starts_with(expected), "{}", error.message);
         };
         check("{\"turns\": [}", "the body is not JSON: expected value at line 1 column 12");

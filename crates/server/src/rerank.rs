@@ -16,7 +16,8 @@ use utoipa_axum::routes;
 
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
-use crate::{Shared, Waiting, failed};
+use crate::threads::apart;
+use crate::{Shared, Waiting};
 
 /// The most texts of one request.
 const MOST_TEXTS: usize = 2048;
@@ -128,7 +129,7 @@ struct RerankUnits {
     responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
 )]
 async fn rerank(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
-    answered(&shared, &body).await
+    answered(&shared, body).await
 }
 
 /// Orders texts for Cohere's newer clients.
@@ -140,7 +141,7 @@ async fn rerank(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<R
     responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
 )]
 async fn rerank_v2(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
-    answered(&shared, &body).await
+    answered(&shared, body).await
 }
 
 /// Orders texts for llama.cpp's clients.
@@ -152,11 +153,11 @@ async fn rerank_v2(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Jso
     responses((status = OK, body = RerankResponse), (status = NOT_FOUND))
 )]
 async fn rerank_bare(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
-    answered(&shared, &body).await
+    answered(&shared, body).await
 }
 
-async fn answered(shared: &Arc<Shared>, body: &Bytes) -> Result<Json<RerankResponse>, ApiError> {
-    let RerankRequest { model, query, documents, top_n, return_documents } = parsed(body)?;
+async fn answered(shared: &Arc<Shared>, body: Bytes) -> Result<Json<RerankResponse>, ApiError> {
+    let RerankRequest { model, query, documents, top_n, return_documents } = parsed(body).await?;
     check(&query, &documents, top_n)?;
     let reranker = shared.on_models(move |models| models.reranker(&model)).await?;
     let model = reranker.model().to_owned();
@@ -216,7 +217,7 @@ async fn scored(
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         reranker.rerank(&query, &texts, &|| is_gone.load(Ordering::Relaxed) || *is_ending.borrow())
     };
-    let found = tokio::task::spawn_blocking(work).await.map_err(failed)?;
+    let found = apart(work).await?;
     drop(waiting);
     found.map_err(|error| match &error {
         RerankError::Request { .. } => ApiError::bad_request(error.to_string()),

@@ -1,6 +1,7 @@
 //! Bodies that are sent while they come into being.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -33,7 +34,10 @@ pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send 
 }
 
 /// Events with their numbers as `text/event-stream`, from which a client resumes. While none comes, comments are sent.
-pub(crate) fn numbered_events(slot: StreamSlot, texts: impl Stream<Item = (u64, String)> + Send + 'static) -> Response {
+pub(crate) fn numbered_events(
+    slot: StreamSlot,
+    texts: impl Stream<Item = (u64, Arc<str>)> + Send + 'static,
+) -> Response {
     let texts = texts.map(|(number, text)| format!("id: {number}\ndata: {text}\n\n"));
     body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }

@@ -133,7 +133,7 @@ async fn answer_questions(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    decided(&shared, client, parsed(&body)?).await.map(Json)
+    decided(&shared, client, parsed(body).await?).await.map(Json)
 }
 
 /// A text, or what is shown as JSON.

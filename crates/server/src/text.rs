@@ -89,7 +89,7 @@ struct TokenizeRequest {
     responses((status = OK, body = Tokens), (status = NOT_FOUND))
 )]
 async fn tokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let request: TokenizeRequest = parsed(&body)?;
+    let request: TokenizeRequest = parsed(body).await?;
     let adds_special = request.add_special.unwrap_or(request.content.is_none());
     let Some(text) = request.content.or(request.prompt) else {
         return Err(ApiError::bad_request("content is missing: the text to be tokenized").about("content"));
@@ -134,7 +134,7 @@ struct DetokenizeRequest {
     responses((status = OK, body = TextOfTokens), (status = NOT_FOUND))
 )]
 async fn detokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let request: DetokenizeRequest = parsed(&body)?;
+    let request: DetokenizeRequest = parsed(body).await?;
     let name = shared.named_or_default(request.model);
     let text = shared.on_models(move |models| models.text(&name)?.text(&request.tokens)).await?;
     Ok(Json(json!({"content": text, "prompt": text})))
@@ -170,7 +170,7 @@ async fn tokenizer(
     responses((status = OK, body = RenderedPrompt), (status = NOT_FOUND))
 )]
 async fn apply_template(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let query = chat_query(&shared, parsed(&body)?)?;
+    let query = chat_query(&shared, parsed(body).await?)?;
     shared.check_model(&query.model)?;
     let request = counting::request(query);
     let name = request.model.clone();

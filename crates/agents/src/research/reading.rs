@@ -1,10 +1,11 @@
 //! Reads one file: plain text and source code as they are, HTML and PDF by their text.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::panic::catch_unwind;
 use std::path::Path;
 
+use hone_files::open_regular;
 use thiserror::Error;
 
 use super::document::Document;
@@ -101,7 +102,7 @@ impl SourceReader {
             return Err(UnreadableSource::NoFile);
         }
         let mut bytes = Vec::new();
-        File::open(path)?.take(self.largest_file + 1).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(self.largest_file + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > self.largest_file {
             return Err(UnreadableSource::TooLarge { limit: self.largest_file });
         }

@@ -1,10 +1,11 @@
 //! Changes the user's files: one key of one file, with everything else as it stands.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_files::create_private_folder;
-use std::io::Write;
+use hone_files::{create_private_folder, replace};
+use tempfile::NamedTempFile;
 use toml::Value;
 use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
@@ -125,14 +126,13 @@ fn change(file: &Path, edit: impl FnOnce(&mut DocumentMut) -> anyhow::Result<()>
     let file = if file.exists() { file.canonicalize().with_context(failure)? } else { file.to_owned() };
     let folder = file.parent().unwrap_or(Path::new("."));
     create_private_folder(folder).with_context(failure)?;
-    let mut staged = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
-    staged.write_all(changed.as_bytes()).with_context(failure)?;
-    if let Ok(metadata) = file.metadata() {
-        staged.as_file().set_permissions(metadata.permissions()).with_context(failure)?;
-    }
-    staged.as_file().sync_all().with_context(failure)?;
-    staged.persist(&file).with_context(failure)?;
-    Ok(())
+    let write = |staged: &mut BufWriter<&mut NamedTempFile>| {
+        if let Ok(metadata) = file.metadata() {
+            staged.get_ref().as_file().set_permissions(metadata.permissions())?;
+        }
+        staged.write_all(changed.as_bytes())
+    };
+    replace(&file, "config", write).with_context(failure)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use hone_files::{create_private_folder, make_private};
+use hone_files::{create_private_folder, make_private, replace};
 use hone_protocol::OwnerId;
 use time::Date;
 
@@ -80,12 +80,11 @@ impl ConversationStore {
         let failure = || format!("cannot save the conversation as {}", path.display());
         create_private_folder(&self.folder).with_context(failure)?;
         make_private(&self.folder).with_context(failure)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
-        serde_json::to_writer_pretty(&mut file, conversation).with_context(failure)?;
-        file.write_all(b"\n").with_context(failure)?;
-        file.as_file().sync_all().with_context(failure)?;
-        file.persist(path).with_context(failure)?;
-        Ok(())
+        replace(path, "conversation", |file| {
+            serde_json::to_writer_pretty(&mut *file, conversation)?;
+            file.write_all(b"\n")
+        })
+        .with_context(failure)
     }
 
     /// Reads a conversation.

@@ -45,6 +45,8 @@ const TESTS: &[Test] = &[
     #[cfg(target_os = "linux")]
     ("the_command_lines_of_others_are_not_read", others_are_invisible),
     #[cfg(target_os = "linux")]
+    ("no_namespace_is_made_in_any_way", no_namespace_is_made),
+    #[cfg(target_os = "linux")]
     ("no_descriptor_of_the_caller_is_inherited", no_descriptor_is_inherited),
     #[cfg(target_os = "linux")]
     ("memory_without_an_owner_is_limited", ownerless_memory_is_limited),
@@ -443,6 +445,35 @@ fn others_are_invisible(place: &Place) {
         assert!(!ran.stdout.contains(&mark), "{ran:?}");
         assert!(ran.stdout.ends_with('M'), "{ran:?}");
     }
+}
+
+/// With `unshare`, `clone` and `clone3`, which a program can call without a library that knows them.
+#[cfg(target_os = "linux")]
+fn no_namespace_is_made(place: &Place) {
+    const SCRIPT: &str = "\
+import ctypes, os, platform, struct
+call = ctypes.CDLL(None).syscall
+clone, clone3 = {'x86_64': (56, 435), 'aarch64': (220, 435)}[platform.machine()]
+flags = {'user': 1 << 28, 'pid': 1 << 29, 'net': 1 << 30, 'mount': 1 << 17, 'ipc': 1 << 27, 'uts': 1 << 26, 'cgroup': 1 << 25}
+END_SIGNAL = 17
+for name, flag in flags.items():
+    wide = struct.pack('11Q', flag, 0, 0, 0, END_SIGNAL, 0, 0, 0, 0, 0, 0)
+    for how, number, arguments in (('clone', clone, (flag | END_SIGNAL, 0, 0, 0, 0)), ('clone3', clone3, (wide, len(wide)))):
+        child = call(number, *arguments)
+        if child == 0:
+            os._exit(0)
+        if child > 0:
+            print(how, 'made', name)
+    if ctypes.CDLL(None).unshare(flag) == 0:
+        print('unshare made', name)
+print('tried')
+";
+    let ran = place.run(&place.command(&["python3", "-c", SCRIPT]));
+    if matches!(ran.ending, Ending::NotStarted(_)) {
+        println!("LEFT OUT: needs python3");
+        return;
+    }
+    assert_eq!(ran.stdout, "tried\n", "{ran:?}");
 }
 
 #[cfg(target_os = "linux")]

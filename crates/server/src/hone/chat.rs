@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use utoipa::ToSchema;
 
+use super::answer_log::AnswerLog;
 use super::blocking;
 use super::conversations::{exchange_json, recalled};
 use super::events::LAST_EVENT_ID;
-use super::progress::Progress;
 use super::sessions::{Session, Turn};
 use super::shapes::HoneStopped;
 use crate::answering::says_remembered;
@@ -33,6 +33,7 @@ use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
+use crate::threads::computed;
 use crate::{Shared, streams};
 
 /// How often the page is shown an answer in progress as HTML.
@@ -96,7 +97,7 @@ pub(super) async fn ask(
     client: Client,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: ChatRequest = parsed(&body)?;
+    let request: ChatRequest = parsed(body).await?;
     if request.question.trim().is_empty() {
         return Err(ApiError::bad_request("question is empty"));
     }
@@ -107,15 +108,15 @@ pub(super) async fn ask(
         match Talk::begin(&shared, client, request, room).await {
             Ok(talk) => {
                 // It is answered even if nobody waits for it any more.
-                let _ = begun.send(Ok(Arc::clone(&talk.turn.progress)));
+                let _ = begun.send(Ok(Arc::clone(&talk.turn.log)));
                 talk.run().await;
             }
             Err(error) => drop(begun.send(Err(error))),
         }
     });
     let ended = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the question could not be asked");
-    let progress = told.await.map_err(ended)??;
-    Ok(streams::numbered_events(slot, progress.follow(0)))
+    let log = told.await.map_err(ended)??;
+    Ok(streams::numbered_events(slot, log.follow(0)))
 }
 
 /// Follows the answer in progress in a conversation, or tells what was said of one that has just ended: the events that
@@ -146,9 +147,9 @@ pub(super) async fn follow(
         }
     };
     let missing = || ApiError::new(StatusCode::NOT_FOUND, "nothing is being answered in this conversation");
-    let progress = shared.sessions.progress(&(client.owner(), name)).ok_or_else(missing)?;
+    let log = shared.sessions.answer_log(&(client.owner(), name)).ok_or_else(missing)?;
     let slot = shared.streams.take(client)?;
-    Ok(streams::numbered_events(slot, progress.follow(after)))
+    Ok(streams::numbered_events(slot, log.follow(after)))
 }
 
 /// Stops the answer in a conversation.
@@ -277,7 +278,7 @@ impl Talk {
         let (session, asker) = (self.session.id, &mut self.session.asker);
         let mut exchange = asker.ask(session, query);
         let id = exchange.id();
-        self.turn.progress.tell(json!({
+        self.turn.log.tell(&json!({
             "type": "begun",
             "conversation": self.turn.name(),
             "query_id": id,
@@ -298,7 +299,7 @@ impl Talk {
             };
             // Memory may say that it has the answer before the answer arrives here.
             is_stored |= says_remembered(&envelope, id);
-            if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, &self.turn.progress) {
+            if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, &self.turn.log) {
                 self.recalled =
                     exchange.recalls().iter().flat_map(|recall| &recall.engrams).map(|it| it.query_id).collect();
                 if let Ending::Answered(id, response, is_kept) = &mut ending
@@ -307,6 +308,9 @@ impl Talk {
                     *is_kept = is_stored || self.shared.durability.of_heard(asker, *id, response).await;
                 }
                 return ending;
+            }
+            if let Err(error) = answer.tell_html(&self.turn.log).await {
+                return Ending::Failed(error);
             }
         }
     }
@@ -341,16 +345,16 @@ impl Talk {
         left_out: usize,
     ) -> Result<Value, ApiError> {
         let exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
-        // What was forgotten meanwhile is not shown again.
-        let (shared, about) = (Arc::clone(&self.shared), exchange.clone());
-        let recalled = blocking(move || Ok::<_, ApiError>(recalled(&shared, &about))).await?;
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
+        let (shared, place) = (Arc::clone(&self.shared), self.conversation.exchanges.place(index));
+        // What was forgotten meanwhile is not shown again.
+        let exchange = computed(move || exchange_json(&exchange, place, recalled(&shared, &exchange))).await?;
         let event = json!({
             "type": "answered",
             "conversation": self.turn.name(),
             "index": index,
-            "exchange": exchange_json(&exchange, self.conversation.exchanges.place(index), recalled),
+            "exchange": exchange,
             "is_compared": self.second != SecondAnswer::Unwanted,
             "left_out": left_out,
             "is_remembered": is_kept,
@@ -375,46 +379,47 @@ impl Talk {
 #[derive(Default)]
 struct Drawn {
     text: String,
+    /// Bytes of it that pages have as HTML.
+    n_drawn: usize,
     /// When it is shown again.
     due: Option<Instant>,
 }
 
 impl Drawn {
-    /// The answer as HTML, if it is time to show it again. A longer answer, which takes longer, is shown less often.
-    fn due_html(&mut self) -> Option<String> {
+    /// Tells pages the answer as HTML, if there is more of it and it is time to. A longer answer, which takes longer, is
+    /// told less often.
+    async fn tell_html(&mut self, page: &AnswerLog) -> Result<(), ApiError> {
         let begin = Instant::now();
-        if self.due.is_some_and(|due| begin < due) {
-            return None;
+        if self.n_drawn == self.text.len() || self.due.is_some_and(|due| begin < due) {
+            return Ok(());
         }
-        let html = html_of(&self.text);
-        let pause = RENDERING_INTERVAL.max(begin.elapsed() * 10);
-        self.due = Some(Instant::now() + pause);
-        Some(html)
+        let text = self.text.clone();
+        self.n_drawn = text.len();
+        page.tell(&json!({"type": "html", "html": computed(move || html_of(&text)).await?}));
+        self.due = Some(Instant::now() + RENDERING_INTERVAL.max(begin.elapsed() * 10));
+        Ok(())
     }
 }
 
 /// Takes a message and tells pages of it; returns how the answer ended, once it has.
-fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &Progress) -> Option<Ending> {
+fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &AnswerLog) -> Option<Ending> {
     let id = exchange.id();
     match exchange.take(envelope) {
         ExchangeChange::Chunk(RespondentId::A, Chunk::Text(text)) => {
             answer.text.push_str(text);
-            page.tell(json!({"type": "text", "text": text}));
-            if let Some(html) = answer.due_html() {
-                page.tell(json!({"type": "html", "html": html}));
-            }
+            page.tell(&json!({"type": "text", "text": text}));
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Thinking(text)) => {
-            page.tell(json!({"type": "thinking", "text": text}));
+            page.tell(&json!({"type": "thinking", "text": text}));
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Loading { done, total }) => {
-            page.tell(json!({"type": "loading", "done": done, "total": total}));
+            page.tell(&json!({"type": "loading", "done": done, "total": total}));
         }
         ExchangeChange::Chunk(RespondentId::A, Chunk::Prefill { done, total }) => {
-            page.tell(json!({"type": "prefill", "done": done, "total": total}));
+            page.tell(&json!({"type": "prefill", "done": done, "total": total}));
         }
         ExchangeChange::Recalled(RespondentId::A, recall) => {
-            page.tell(json!({"type": "recalled", "engrams": recall.engrams}));
+            page.tell(&json!({"type": "recalled", "engrams": recall.engrams}));
         }
         ExchangeChange::Answered(RespondentId::A, response) => {
             return Some(Ending::Answered(id, Box::new(response.clone()), true));

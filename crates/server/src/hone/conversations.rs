@@ -127,7 +127,7 @@ pub(super) async fn switch(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Switching { index, number } = parsed(&body)?;
+    let Switching { index, number } = parsed(body).await?;
     change(&shared, client, name.clone(), move |conversations, name| {
         let mut conversation = conversations.load(name)?;
         if !conversation.exchanges.switch(index, number) {
@@ -185,7 +185,7 @@ pub(super) async fn rename(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Renaming { name: new_name } = parsed(&body)?;
+    let Renaming { name: new_name } = parsed(body).await?;
     let renamed = new_name.clone();
     change(&shared, client, name, move |conversations, name| conversations.rename(name, &new_name)).await?;
     Ok(Json(json!({"name": renamed})))

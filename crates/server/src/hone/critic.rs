@@ -64,7 +64,7 @@ pub(super) async fn review(
     Path(id): Path<String>,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let review: Review = parsed(&body)?;
+    let review: Review = parsed(body).await?;
     let store = memory_of(&shared)?.store.clone();
     blocking(move || {
         let engram = remembered(&store, client, &id)?;

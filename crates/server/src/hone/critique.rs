@@ -355,7 +355,7 @@ pub(super) async fn rate(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let RatingRequest { query_id: id, rating } = parsed(&body)?;
+    let RatingRequest { query_id: id, rating } = parsed(body).await?;
     let id = query_id(&id)?;
     if !look_up(&shared, client, id).await?.is_known {
         return Err(unknown(id));

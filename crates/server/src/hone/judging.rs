@@ -64,7 +64,7 @@ pub(super) async fn grade(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let request = parsed(&body)?;
+    let request = parsed(body).await?;
     shared.check_serving()?;
     Bench::of(&shared).grade(request, client.owner()).await.map(Json)
 }
@@ -82,7 +82,7 @@ pub(super) async fn compare(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let request = parsed(&body)?;
+    let request = parsed(body).await?;
     shared.check_serving()?;
     Bench::of(&shared).compare(request, client.owner()).await.map(Json)
 }

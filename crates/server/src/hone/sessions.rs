@@ -11,7 +11,7 @@ use hone_protocol::{OwnerId, SessionId};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::progress::Progress;
+use super::answer_log::AnswerLog;
 
 /// Conversations whose sessions stay open.
 const MOST_OPEN: usize = 32;
@@ -35,14 +35,14 @@ struct SessionsState {
     /// Those in which a question is being answered.
     busy: HashMap<Place, Busy>,
     /// What was told of the latest answers, for pages that lost the connection before the end; the latest at the end.
-    ended: VecDeque<(Place, Arc<Progress>)>,
+    ended: VecDeque<(Place, Arc<AnswerLog>)>,
 }
 
 /// What others do with an answer in progress.
 struct Busy {
     /// Stops it.
     stop: Arc<Notify>,
-    progress: Arc<Progress>,
+    log: Arc<AnswerLog>,
 }
 
 /// A session and the client that asks in it.
@@ -58,7 +58,7 @@ pub(super) struct Turn {
     /// Notified if the answer should stop.
     pub(super) stop: Arc<Notify>,
     /// What pages are told of the answer.
-    pub(super) progress: Arc<Progress>,
+    pub(super) log: Arc<AnswerLog>,
 }
 
 impl Sessions {
@@ -68,12 +68,12 @@ impl Sessions {
         if state.busy.contains_key(place) {
             return None;
         }
-        let (stop, progress) = (Arc::new(Notify::new()), Progress::new());
+        let (stop, log) = (Arc::new(Notify::new()), AnswerLog::new());
         state.ended.retain(|(other, _)| other != place);
-        state.busy.insert(place.clone(), Busy { stop: Arc::clone(&stop), progress: Arc::clone(&progress) });
+        state.busy.insert(place.clone(), Busy { stop: Arc::clone(&stop), log: Arc::clone(&log) });
         let index = state.idle.iter().position(|(other, _)| other == place);
         let session = index.and_then(|index| state.idle.remove(index)).map(|(_, session)| session);
-        Some((Turn { sessions: Arc::clone(self), place: place.clone(), stop, progress }, session))
+        Some((Turn { sessions: Arc::clone(self), place: place.clone(), stop, log }, session))
     }
 
     /// Stops the answer in a conversation; returns whether there was one.
@@ -84,15 +84,15 @@ impl Sessions {
 
     /// Whether a question is being answered in a conversation.
     pub(super) fn is_answering(&self, place: &Place) -> bool {
-        self.lock().busy.get(place).is_some_and(|busy| busy.progress.has_begun())
+        self.lock().busy.get(place).is_some_and(|busy| busy.log.has_begun())
     }
 
     /// What is told of the answer in progress in a conversation, or was told of its last one.
-    pub(super) fn progress(&self, place: &Place) -> Option<Arc<Progress>> {
+    pub(super) fn answer_log(&self, place: &Place) -> Option<Arc<AnswerLog>> {
         let state = self.lock();
-        let busy = state.busy.get(place).map(|busy| &busy.progress);
-        let ended = || state.ended.iter().find(|(other, _)| other == place).map(|(_, progress)| progress);
-        busy.or_else(ended).filter(|progress| progress.has_begun()).map(Arc::clone)
+        let busy = state.busy.get(place).map(|busy| &busy.log);
+        let ended = || state.ended.iter().find(|(other, _)| other == place).map(|(_, log)| log);
+        busy.or_else(ended).filter(|log| log.has_begun()).map(Arc::clone)
     }
 
     /// Stops the answers in all conversations.
@@ -115,13 +115,13 @@ impl Turn {
     pub(super) fn end(self, told: Value, session: Session) {
         let mut state = self.sessions.lock();
         state.busy.remove(&self.place);
-        state.ended.push_back((self.place.clone(), Arc::clone(&self.progress)));
+        state.ended.push_back((self.place.clone(), Arc::clone(&self.log)));
         if state.ended.len() > MOST_ENDED {
             state.ended.pop_front();
         }
         drop(state);
-        self.progress.tell(told);
-        self.progress.end();
+        self.log.tell(&told);
+        self.log.end();
         self.keep(session);
     }
 
@@ -140,10 +140,10 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.sessions.lock();
         // Once it has ended, the place may be another question's.
-        if state.busy.get(&self.place).is_some_and(|busy| Arc::ptr_eq(&busy.progress, &self.progress)) {
+        if state.busy.get(&self.place).is_some_and(|busy| Arc::ptr_eq(&busy.log, &self.log)) {
             state.busy.remove(&self.place);
         }
         drop(state);
-        self.progress.end();
+        self.log.end();
     }
 }

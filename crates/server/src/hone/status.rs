@@ -14,7 +14,6 @@ use hone_memory::Whose;
 use hone_protocol::with_causes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::blocking;
@@ -24,6 +23,7 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::{LONGEST, html_of};
 use crate::requests::parsed;
+use crate::threads::computed;
 
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
@@ -110,9 +110,6 @@ async fn reported(
     blocking(move || report(&shared).map(Json).map_err(failed)).await
 }
 
-/// Turns at rendering.
-static RENDERING: Semaphore = Semaphore::const_new(2);
-
 /// A text.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -130,19 +127,11 @@ struct Rendering {
     responses((status = OK, body = HoneRendered), (status = BAD_REQUEST))
 )]
 pub(super) async fn render(body: Bytes) -> Result<Json<Value>, ApiError> {
-    let Rendering { markdown } = parsed(&body)?;
+    let Rendering { markdown } = parsed(body).await?;
     if markdown.len() > LONGEST {
         let what = format!("the Markdown has {} bytes: at most {LONGEST} are rendered", markdown.len());
         return Err(ApiError::bad_request(what).about("markdown"));
     }
-    // A client that leaves gives up its turn.
-    let turn = RENDERING
-        .acquire()
-        .await
-        .map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    blocking(move || {
-        let _turn = turn;
-        Ok::<_, ApiError>(Json(json!({"html": html_of(&markdown)})))
-    })
-    .await
+    let html = computed(move || html_of(&markdown)).await?;
+    Ok(Json(json!({"html": html})))
 }

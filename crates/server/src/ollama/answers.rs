@@ -142,7 +142,7 @@ pub(super) async fn chat(
     client: Client,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: ChatRequest = parsed(&body)?;
+    let request: ChatRequest = parsed(body).await?;
     if request.messages.is_empty() {
         return load(&shared, request.model, &request.common, Form::Chat).await;
     }
@@ -172,7 +172,7 @@ pub(super) async fn generate(
     client: Client,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: GenerateBody = parsed(&body)?;
+    let request: GenerateBody = parsed(body).await?;
     let refused = [("suffix", !request.suffix.is_empty()), ("images", !request.images.is_empty())];
     if let Some((key, _)) = refused.iter().find(|(_, is_given)| *is_given) {
         return Err(ApiError::bad_request(format!("{key} is not supported")).about(*key));

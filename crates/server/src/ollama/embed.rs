@@ -52,7 +52,7 @@ pub(super) struct EmbedResponse {
 )]
 pub(super) async fn embed(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<EmbedResponse>, ApiError> {
     let begin = Instant::now();
-    let EmbedRequest { model, input, truncate, dimensions } = parsed(&body)?;
+    let EmbedRequest { model, input, truncate, dimensions } = parsed(body).await?;
     // No text, or an empty one, gives no vector; clients send it to see whether there is a model.
     let is_empty = input.is_null() || input.as_str() == Some("");
     let texts = if is_empty { Vec::new() } else { Texts::read(input)? };
@@ -96,7 +96,7 @@ pub(super) async fn embed_one(
     State(shared): State<Arc<Shared>>,
     body: Bytes,
 ) -> Result<Json<PromptResponse>, ApiError> {
-    let PromptRequest { model, prompt } = parsed(&body)?;
+    let PromptRequest { model, prompt } = parsed(body).await?;
     let texts = if prompt.is_empty() { Vec::new() } else { vec![prompt] };
     let embedded = Texts { texts, model, dimensions: None, truncates: true }.embed(&shared).await?;
     Ok(Json(PromptResponse { embedding: embedded.vectors.into_iter().next().unwrap_or_default() }))

@@ -62,7 +62,7 @@ pub(super) async fn tags(State(shared): State<Arc<Shared>>) -> Result<Json<Value
     responses((status = OK, body = OllamaModel), (status = NOT_FOUND))
 )]
 pub(super) async fn show(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let name = parsed::<Named>(&body)?.model()?;
+    let name = parsed::<Named>(body).await?.model()?;
     let shown = shared.on_models(move |models| models.describe(&name)).await?;
     let ModelDescription { info, template, licence, metadata, capabilities, .. } = shown;
     Ok(Json(json!({
@@ -101,7 +101,7 @@ pub(super) async fn loaded(State(shared): State<Arc<Shared>>) -> Result<Json<Val
     responses((status = OK), (status = NOT_FOUND), (status = CONFLICT))
 )]
 pub(super) async fn remove(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<(), ApiError> {
-    let name = parsed::<Named>(&body)?.model()?;
+    let name = parsed::<Named>(body).await?.model()?;
     shared.on_models(move |models| models.remove(&name)).await
 }
 
@@ -122,7 +122,7 @@ struct Copy {
     responses((status = OK), (status = NOT_FOUND), (status = CONFLICT))
 )]
 pub(super) async fn copy(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<(), ApiError> {
-    let Copy { source, destination } = parsed(&body)?;
+    let Copy { source, destination } = parsed(body).await?;
     shared.on_models(move |models| models.copy(&source, &destination)).await
 }
 

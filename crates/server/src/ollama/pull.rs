@@ -50,7 +50,7 @@ struct PullRequest {
     )
 )]
 pub(super) async fn pull(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<Response, ApiError> {
-    let PullRequest { named, stream } = parsed(&body)?;
+    let PullRequest { named, stream } = parsed(body).await?;
     let reference = named.model()?;
     let checked = reference.clone();
     shared.on_models(move |models| models.check_reference(&checked)).await?;

@@ -37,7 +37,7 @@ pub(super) async fn complete(
     client: Client,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: ChatRequest = parsed(&body)?;
+    let request: ChatRequest = parsed(body).await?;
     let stream = Streaming { is_on: request.common.stream, include_usage: request.common.include_usage() };
     let most_calls = if request.parallel_tool_calls.unwrap_or(true) { usize::MAX } else { 1 };
     let queries = request.queries(Defaults::of(&shared))?;

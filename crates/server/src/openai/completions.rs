@@ -74,7 +74,7 @@ pub(super) async fn complete(
     client: Client,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: CompletionRequest = parsed(&body)?;
+    let request: CompletionRequest = parsed(body).await?;
     let stream = Streaming { is_on: request.common.stream, include_usage: request.common.include_usage() };
     let (echo, has_logprobs) = (request.echo, request.logprobs.is_some());
     let n = request.common.n_choices()?;

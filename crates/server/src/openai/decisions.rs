@@ -108,7 +108,7 @@ pub(super) async fn create(
     client: Client,
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let DecisionsRequest { model, input, questions } = parsed(&body)?;
+    let DecisionsRequest { model, input, questions } = parsed(body).await?;
     let model = shared.named_or_default(model);
     let state = transcript(turns(&input.items()?)?);
     let asked = questions.iter().map(Question::asked).collect::<Result<Vec<_>, _>>()?;

@@ -87,7 +87,7 @@ struct Usage {
     responses((status = OK, body = Embeddings), (status = NOT_FOUND))
 )]
 pub(super) async fn embed(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, ApiError> {
-    let EmbeddingsRequest { model, input, encoding_format, dimensions } = parsed(&body)?;
+    let EmbeddingsRequest { model, input, encoding_format, dimensions } = parsed(body).await?;
     let texts = Texts::read(input)?;
     if texts.iter().any(String::is_empty) || texts.is_empty() {
         return Err(ApiError::bad_request("input is empty, or holds an empty text").about("input"));

@@ -32,6 +32,7 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
+use crate::threads::apart;
 use crate::{Shared, counting};
 
 pub(super) use self::items::{Input, turns};
@@ -79,7 +80,7 @@ async fn compact() -> ApiError {
     )
 )]
 async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
-    let asked = asked(&shared, client, &body).await?;
+    let asked = asked(&shared, client, body).await?;
     let AskedResponse { query, sending, keeps, head, input, most_calls, tools } = asked;
     let slot = (sending == Sending::Streamed).then(|| shared.streams.take(client)).transpose()?;
     let answering = Answering::ask(&shared, client, query)?;
@@ -109,14 +110,14 @@ async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) 
     responses((status = OK, body = OpenAiInputTokens), (status = NOT_FOUND))
 )]
 async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let query = asked(&shared, client, &body).await?.query;
+    let query = asked(&shared, client, body).await?.query;
     let tokens = counting::prompt_tokens(&shared, query).await?;
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
 }
 
 /// The question of a request, after the conversation that it continues.
-async fn asked(shared: &Arc<Shared>, client: Client, body: &Bytes) -> Result<AskedResponse, ApiError> {
-    let request: ResponseRequest = parsed(body)?;
+async fn asked(shared: &Arc<Shared>, client: Client, body: Bytes) -> Result<AskedResponse, ApiError> {
+    let request: ResponseRequest = parsed(body).await?;
     let before = match request.previous() {
         None => Vec::new(),
         Some(text) => {
@@ -290,10 +291,4 @@ fn unknown(id: &str) -> ApiError {
 async fn load(shared: &Arc<Shared>, client: Client, id: QueryId) -> Result<Option<Kept>, ApiError> {
     let responses = shared.responses.of(client.owner());
     apart(move || responses.load(id)).await
-}
-
-/// Works with files on a thread that may wait.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-    let failed = |error: tokio::task::JoinError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    tokio::task::spawn_blocking(work).await.map_err(failed)
 }

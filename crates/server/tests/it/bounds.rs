@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings};
 
-/// How long a server may take to say that it lives while it has the worst to do, in an unoptimized program on a busy
-/// machine. What is not bounded took minutes.
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// How long a server takes to say that it lives while it has the worst to do, and the longest that it may take in an
+/// unoptimized program on a busy machine. What is not bounded took minutes.
+const AT_ONCE: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
 /// The size of the worst bodies.
 const LARGE: usize = 900 << 10;
 
@@ -93,15 +94,15 @@ fn large_for_the_rest(known: &[(&'static str, Value)]) -> Vec<(String, Value)> {
 fn the_worst_bodies_hold_nobody_up() {
     let stage = Stage::start(settings(), echo);
     let (stage, is_over) = (&stage, &AtomicBool::new(false));
-    let slowest = std::thread::scope(|scope| {
+    let mut times = std::thread::scope(|scope| {
         let healthy = scope.spawn(move || {
-            let mut slowest = Duration::ZERO;
+            let mut times = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 let begin = Instant::now();
                 assert_eq!(stage.get("/healthz").0, 200);
-                slowest = slowest.max(begin.elapsed());
+                times.push(begin.elapsed());
             }
-            slowest
+            times
         });
         let known = worst();
         let rest = large_for_the_rest(&known);
@@ -119,7 +120,10 @@ fn the_worst_bodies_hold_nobody_up() {
         assert!(ended.iter().all(Result::is_ok));
         healthy.join().unwrap()
     });
-    assert!(slowest < AT_ONCE, "{slowest:?}");
+    times.sort();
+    let (usual, slowest) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("{} times: {usual:?} usually, {slowest:?} at most", times.len());
+    assert!(usual < AT_ONCE && slowest < LONGEST, "{usual:?} usually, {slowest:?} at most");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hone_containment::runs_by_itself;
-use hone_files::{create_private_folder, staged_file, sync_folder};
+use hone_files::{create_private_folder, replace};
 use hone_protocol::{
     CriticScore, EvaluationResult, FinishReason, GateDecision, GenerateError, TaskId, TestCounts, Timestamp,
 };
@@ -270,15 +270,7 @@ impl TaskStore {
     pub fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
         let folder = self.folder_of(record.id);
         let path = folder.join(FILE);
-        let write = || -> io::Result<()> {
-            let mut file = staged_file(&folder, "task")?;
-            serde_json::to_writer(io::BufWriter::new(&mut file), record)?;
-            file.flush()?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)?;
-            sync_folder(&folder)
-        };
-        write().map_err(file_error(&path))
+        replace(&path, "task", |file| Ok(serde_json::to_writer(file, record)?)).map_err(file_error(&path))
     }
 
     /// The task with this id, or the only one whose id begins or ends so.

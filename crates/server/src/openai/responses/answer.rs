@@ -7,7 +7,6 @@ use futures_util::stream::unfold;
 use hone_protocol::QueryId;
 use serde_json::Value;
 
-use super::apart;
 use super::draft::Draft;
 use super::kept::Kept;
 use super::running::Running;
@@ -16,6 +15,7 @@ use crate::answering::Answering;
 use crate::clients::{Client, StreamSlot};
 use crate::error::ApiError;
 use crate::streams::{first_piece, typed_events};
+use crate::threads::apart;
 
 /// A response in progress. Dropping it ends the answer.
 pub(super) struct Answer {

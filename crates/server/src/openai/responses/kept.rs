@@ -5,10 +5,10 @@
 //! room for new ones.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use hone_files::{create_private_folder, staged_file};
+use hone_files::{create_private_folder, replace};
 use hone_protocol::{OwnerId, QueryId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,10 +72,7 @@ impl KeptResponses {
     /// When it cannot be written.
     pub(super) fn keep(&self, id: QueryId, kept: &Kept) -> io::Result<()> {
         create_private_folder(&self.folder)?;
-        let mut file = staged_file(&self.folder, "response")?;
-        file.write_all(&serde_json::to_vec(kept)?)?;
-        file.as_file().sync_all()?;
-        file.persist(self.path(id))?;
+        replace(&self.path(id), "response", |file| Ok(serde_json::to_writer(file, kept)?))?;
         self.make_room(MOST_RESPONSES, MOST_BYTES)
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 const SUPERSEDED: [&str; 3] = ["html", "loading", "prefill"];
 
 /// What has been told of an answer so far.
-pub(super) struct Progress {
+pub(super) struct AnswerLog {
     told: Mutex<Told>,
     /// Changed whenever something is told; true once nothing more will be.
     news: watch::Sender<bool>,
@@ -19,23 +19,37 @@ pub(super) struct Progress {
 
 #[derive(Default)]
 struct Told {
-    events: Vec<(u64, Value)>,
+    /// In the order of their numbers.
+    events: Vec<Event>,
     n_told: u64,
 }
 
-impl Progress {
-    pub(super) fn new() -> Arc<Progress> {
-        Arc::new(Progress { told: Mutex::default(), news: watch::Sender::new(false) })
+#[derive(Clone)]
+struct Event {
+    number: u64,
+    /// Which of [`SUPERSEDED`] it is.
+    superseded: Option<usize>,
+    /// Its JSON, made once for all pages.
+    text: Arc<str>,
+}
+
+impl AnswerLog {
+    pub(super) fn new() -> Arc<AnswerLog> {
+        Arc::new(AnswerLog { told: Mutex::default(), news: watch::Sender::new(false) })
     }
 
-    pub(super) fn tell(&self, event: Value) {
+    pub(super) fn tell(&self, event: &Value) {
+        let superseded = SUPERSEDED.iter().position(|kind| event["type"] == *kind);
+        let text = event.to_string().into();
         let mut told = self.lock();
-        if SUPERSEDED.iter().any(|kind| event["type"] == *kind) {
-            told.events.retain(|(_, other)| other["type"] != event["type"]);
+        // From the end: the one before is among the latest events.
+        let before = superseded.and_then(|_| told.events.iter().rposition(|other| other.superseded == superseded));
+        if let Some(before) = before {
+            told.events.remove(before);
         }
         told.n_told += 1;
         let number = told.n_told;
-        told.events.push((number, event));
+        told.events.push(Event { number, superseded, text });
         drop(told);
         self.news.send_modify(|_| {});
     }
@@ -51,18 +65,18 @@ impl Progress {
     }
 
     /// The events after the one with this number, with their numbers, until the end.
-    pub(super) fn follow(self: &Arc<Progress>, after: u64) -> impl Stream<Item = (u64, String)> + Send + use<> {
-        let (progress, news) = (Arc::clone(self), self.news.subscribe());
-        let state = (progress, news, after, VecDeque::new());
-        unfold(state, async |(progress, mut news, mut after, mut unsent)| {
+    pub(super) fn follow(self: &Arc<AnswerLog>, after: u64) -> impl Stream<Item = (u64, Arc<str>)> + Send + use<> {
+        let (log, news) = (Arc::clone(self), self.news.subscribe());
+        let state = (log, news, after, VecDeque::<Event>::new());
+        unfold(state, async |(log, mut news, mut after, mut unsent)| {
             loop {
-                if let Some((number, event)) = unsent.pop_front() {
-                    return Some(((number, event), (progress, news, after, unsent)));
+                if let Some(event) = unsent.pop_front() {
+                    return Some(((event.number, event.text), (log, news, after, unsent)));
                 }
                 let is_over = *news.borrow_and_update();
-                unsent.extend(progress.after(after));
+                unsent.extend(log.after(after));
                 match unsent.back() {
-                    Some((number, _)) => after = *number,
+                    Some(event) => after = event.number,
                     None if is_over => return None,
                     // It is not dropped before it has said that it is over.
                     None => news.changed().await.unwrap_or_default(),
@@ -71,13 +85,10 @@ impl Progress {
         })
     }
 
-    fn after(&self, number: u64) -> Vec<(u64, String)> {
+    fn after(&self, number: u64) -> Vec<Event> {
         let told = self.lock();
-        told.events
-            .iter()
-            .filter(|(other, _)| *other > number)
-            .map(|(other, event)| (*other, event.to_string()))
-            .collect()
+        let first = told.events.partition_point(|event| event.number <= number);
+        told.events[first..].to_vec()
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {
@@ -92,28 +103,28 @@ mod tests {
 
     use super::*;
 
-    async fn all(progress: &Arc<Progress>, after: u64) -> Vec<(u64, String)> {
-        progress.follow(after).map(|(number, text)| (number, text.replace('"', ""))).collect().await
+    async fn all(log: &Arc<AnswerLog>, after: u64) -> Vec<(u64, String)> {
+        log.follow(after).map(|(number, text)| (number, text.replace('"', ""))).collect().await
     }
 
     #[tokio::test]
     async fn a_page_that_comes_later_is_told_what_it_missed_and_the_rest() {
-        let progress = Progress::new();
+        let log = AnswerLog::new();
         for event in ["begun", "prefill", "prefill", "text", "html", "text", "html"] {
-            progress.tell(json!({"type": event}));
+            log.tell(&json!({"type": event}));
         }
         let late = tokio::spawn({
-            let progress = Arc::clone(&progress);
-            async move { all(&progress, 4).await }
+            let log = Arc::clone(&log);
+            async move { all(&log, 4).await }
         });
         tokio::task::yield_now().await;
-        progress.tell(json!({"type": "answered"}));
-        progress.end();
+        log.tell(&json!({"type": "answered"}));
+        log.end();
         let of = |number, name: &str| (number, format!("{{type:{name}}}"));
         let rest = vec![of(6, "text"), of(7, "html"), of(8, "answered")];
         assert_eq!(late.await.unwrap(), rest);
         let expected = [&[of(1, "begun"), of(3, "prefill"), of(4, "text")][..], &rest].concat();
-        assert_eq!(all(&progress, 0).await, expected);
-        assert_eq!(all(&progress, 8).await, []);
+        assert_eq!(all(&log, 0).await, expected);
+        assert_eq!(all(&log, 8).await, []);
     }
 }
