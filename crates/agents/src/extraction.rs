@@ -1,16 +1,17 @@
 //! The extraction agent: determines, in the background, the intent of an exchange and the entities in it.
 //!
-//! The model that answered is asked under a JSON schema, in the background, once the answer has been graded. Work that
-//! a session leaves undone (say, the user asked one question and left) is done in the next session with the same model.
-//! After a failure, intent and entities stay empty.
+//! The model that answered is asked under a JSON schema once the answer has been graded and nobody has waited for anything for
+//! a moment. A question that comes meanwhile takes the model back. Work that a session leaves undone (say, the user asked one
+//! question and left) is done in the next session with the same model. After a failure, intent and entities stay empty.
 
 mod extract;
 mod jobs;
 pub(crate) mod states;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::RecvError;
+use crossbeam_channel::{RecvError, after, select_biased};
 use hone_bus::{Agent, Inbox, Wakeup};
 use hone_judging::fill;
 use hone_memory::{Engram, Filters, MemoryStore};
@@ -21,8 +22,9 @@ use hone_protocol::{
 
 use self::extract::{Extract, parse, schema};
 use self::jobs::Jobs;
-use self::states::{Annotate, Extracting, ExtractionInProgress, Fail, Idle, Reset, StartExtract, State};
+use self::states::{Annotate, Extracting, ExtractionInProgress, Fail, Idle, Reset, StartExtract, State, Withdraw};
 use crate::backlog;
+use crate::backlog::open_questions::OpenQuestions;
 use crate::machine::AgentState;
 use crate::settings::{MemorySettings, shortened};
 use crate::topic::Topic;
@@ -31,7 +33,16 @@ use crate::topic::Topic;
 pub(crate) const NAME: &str = "extraction";
 
 /// The subjects that the agent subscribes to.
-pub(crate) const SUBJECTS: [Subject; 2] = [Subject::MemoryStored, Subject::CritiqueResult];
+pub(crate) const SUBJECTS: [Subject; 5] = [
+    Subject::QueryReceived,
+    Subject::ResponseFailed,
+    Subject::MemoryStored,
+    Subject::CritiqueResult,
+    Subject::SessionClosed,
+];
+
+/// How long nobody waits for anything before the model is asked.
+const REST: Duration = Duration::from_secs(1);
 
 /// How many of the latest engrams are checked for undone work.
 const LOOKED_BACK: usize = 200;
@@ -51,14 +62,25 @@ pub(crate) struct ExtractionAgent {
     parts: ExtractionParts,
     state: State,
     jobs: Jobs,
+    open: OpenQuestions,
+    /// When the model may be asked.
+    not_before: Instant,
     /// Whether the agent has looked for work left undone by earlier sessions.
     has_looked_back: bool,
+}
+
+/// What can happen to the agent.
+pub(crate) enum Event {
+    Heard(Wakeup<GenerationEvent>),
+    /// Nobody has waited for anything for a while.
+    Rest,
 }
 
 impl ExtractionAgent {
     pub(crate) fn new(parts: ExtractionParts) -> Self {
         let jobs = Jobs::new(parts.waits_for_grades);
-        ExtractionAgent { parts, state: State::default(), jobs, has_looked_back: false }
+        let (open, not_before) = (OpenQuestions::default(), Instant::now() + REST);
+        ExtractionAgent { parts, state: State::default(), jobs, open, not_before, has_looked_back: false }
     }
 
     fn receive(&mut self, message: &Envelope) {
@@ -66,18 +88,32 @@ impl ExtractionAgent {
         if message.sender == backlog::NAME {
             return;
         }
+        if self.open.take(message) {
+            self.make_room();
+        }
         let Some(topic) = Topic::of(message) else { return };
         match message.payload {
             Payload::MemoryStored(_) => {
+                if !self.parts.waits_for_grades {
+                    self.open.close(&topic);
+                }
                 self.jobs.stored(topic.query_id);
                 self.look_back(topic.query_id);
             }
             Payload::CritiqueResult(_) => self.jobs.graded(topic.query_id),
             _ => {}
         }
+        self.not_before = Instant::now() + REST;
+    }
+
+    /// Takes the model back from what is being extracted, which is done later.
+    fn make_room(&mut self) {
         self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => self.begin(idle),
-            at_work => at_work,
+            State::Idle(idle) => State::Idle(idle),
+            State::Extracting(extracting, work) => {
+                self.jobs.put_back(work.query_id);
+                State::Idle(extracting.act(Withdraw))
+            }
         };
     }
 
@@ -177,20 +213,34 @@ impl ExtractionAgent {
 }
 
 impl Agent for ExtractionAgent {
-    type Event = Wakeup<GenerationEvent>;
+    type Event = Event;
 
-    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let generation = match &self.state {
+            State::Idle(_) if self.open.is_empty() && self.jobs.has_next() => {
+                let rest = after(self.not_before.saturating_duration_since(Instant::now()));
+                return select_biased! {
+                    recv(inbox.stop()) -> _ => None,
+                    recv(inbox.messages()) -> message => message.ok().map(Wakeup::Message).map(Event::Heard),
+                    recv(rest) -> _ => Some(Event::Rest),
+                };
+            }
             State::Idle(_) => None,
             State::Extracting(_, work) => Some((0, work.generation.events())),
         };
-        inbox.wait(generation)
+        inbox.wait(generation).map(Event::Heard)
     }
 
-    fn handle_event(&mut self, event: Self::Event, _: &mut Inbox) {
+    fn handle_event(&mut self, event: Event, _: &mut Inbox) {
         match event {
-            Wakeup::Message(message) => self.receive(&message),
-            Wakeup::Work(_, event) => self.follow(event),
+            Event::Heard(Wakeup::Message(message)) => self.receive(&message),
+            Event::Heard(Wakeup::Work(_, event)) => self.follow(event),
+            Event::Rest => {
+                self.state = match std::mem::take(&mut self.state) {
+                    State::Idle(idle) => self.begin(idle),
+                    at_work => at_work,
+                };
+            }
         }
     }
 

@@ -8,6 +8,8 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
+//! Where graders on other machines are used, the fleet agent takes the place of the judge agent.
+//!
 //! While nobody waits, the backlog agent has answers graded that were left without a grade, and the critic agent has what is
 //! remembered reviewed.
 //!
@@ -23,6 +25,7 @@ mod critic;
 mod critic_statistics;
 mod exchange;
 mod extraction;
+mod fleet;
 mod gatekeeping;
 mod generator;
 mod judge;
@@ -46,6 +49,7 @@ pub use asker::{Asker, TooSlow};
 pub use critic::{BackgroundCritic, Unproven};
 pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
 pub use exchange::{Exchange, ExchangeChange, Expected, RespondentReply};
+pub use fleet::Graders;
 pub use gatekeeping::{CriticRefusal, Criticize, Decided, Gatekeeper};
 pub use machine::StateTable;
 pub use notes::{

@@ -14,6 +14,7 @@ use hone_protocol::{Embed, Generate, RespondentId, Subject};
 use crate::backlog::{self, BacklogAgent, BacklogParts};
 use crate::critic::{self, BackgroundCritic, CriticAgent, CriticParts};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
+use crate::fleet::{self, FleetAgent, FleetParts, Graders};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
 use crate::judge::pairs::SharedPairs;
 use crate::judge::{self, JudgeAgent};
@@ -32,8 +33,10 @@ pub struct TeamParts {
     pub generator: Arc<dyn Generate>,
     /// The second respondent, if answers are compared.
     pub respondent_b: Option<RespondentB>,
-    /// The judge, or several; `None` means no grades.
+    /// The judge, or several; without one, and without graders elsewhere, there are no grades.
     pub judge: Option<Jury>,
+    /// Graders on other machines, which grade in place of the judge.
+    pub graders: Option<Arc<dyn Graders>>,
     /// Where answers are remembered, if at all.
     pub memory: Option<MemoryParts>,
     /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
@@ -94,7 +97,7 @@ impl Team {
     /// # Errors
     /// When the system cannot create a thread.
     pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
-        let grades = parts.judge.is_some();
+        let grades = parts.judge.is_some() || parts.graders.is_some();
         let held = parts.memory.as_ref().filter(|_| grades);
         let holder = held.map(|memory| Holder::new(&memory.store)).transpose()?.map(Arc::new);
         let mut team = Team { agents: Vec::new(), _holder: holder.clone() };
@@ -106,7 +109,7 @@ impl Team {
                 store: memory.store.clone(),
                 generator: Arc::clone(&parts.generator),
                 settings: Arc::new(memory.settings.clone()),
-                waits_for_grades: parts.judge.is_some(),
+                waits_for_grades: grades,
             };
             let judging = match &holder {
                 Some(holder) => WhoGrades::By(holder.id()),
@@ -121,7 +124,12 @@ impl Team {
             let parts = CriticParts { store: store.clone(), critic };
             team.add(bus, name, subjects, move || CriticAgent::new(parts.clone()))?;
         }
-        if let Some(judge) = parts.judge.clone() {
+        if let Some(graders) = parts.graders {
+            let (bus_of_fleet, due, pairs) = (bus.clone(), store.zip(holder), SharedPairs::default());
+            let works_off_backlog = parts.works_off_backlog;
+            let parts = FleetParts { bus: bus_of_fleet, graders, due, works_off_backlog, pairs };
+            team.add(bus, fleet::NAME, fleet::SUBJECTS.to_vec(), move || FleetAgent::new(parts.clone()))?;
+        } else if let Some(judge) = parts.judge.clone() {
             if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {
                 let (bus, judge, in_hand) = (bus.clone(), judge.clone(), Arc::default());
                 team.work_off(BacklogParts { bus, store, judge, holder, in_hand })?;

@@ -242,12 +242,13 @@ impl App {
 
     fn stack_on(&self, generator: Arc<dyn Generate>, options: StackOptions) -> anyhow::Result<Stack> {
         let judge = options.grades.then(|| self.jury(generator.clone())).transpose()?;
+        let graders = if options.grades { self.graders()? } else { None };
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
         let StackOptions { works_off_backlog, load, .. } = options;
         let critic = options.critic.and_then(|find| find(self, &generator));
-        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic, load })
+        Stack::start(TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load })
     }
 
     /// The judge that the configuration describes, or the jury.

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 use hone_agents::NoteSettings;
 use hone_agents::research::ResearchSettings;
+use hone_fleet::BusSettings;
 use hone_judging::{CritiqueSettings, JudgeProfiles, JudgeSettings};
 use hone_work::{GateConfig, ReviewSettings};
 use serde::Serialize;
@@ -32,7 +33,7 @@ pub use server::{InvalidSettings, KeyHash, ServerSettings};
 pub use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: [(&str, &str); 13] = [
     ("engine", include_str!("../../../config/engine.toml")),
     ("sampling", include_str!("../../../config/sampling.toml")),
     ("chat", include_str!("../../../config/chat.toml")),
@@ -45,6 +46,7 @@ const SECTIONS: [(&str, &str); 12] = [
     ("critique", include_str!("../../../config/critique.toml")),
     ("notes", include_str!("../../../config/notes.toml")),
     ("research", include_str!("../../../config/research.toml")),
+    ("bus", include_str!("../../../config/bus.toml")),
 ];
 
 /// The file of tables that are no keys: tools that evaluate work.
@@ -147,6 +149,8 @@ pub struct Config {
     pub notes: NoteSettings,
     /// How questions are researched.
     pub research: ResearchSettings,
+    /// The bus beyond this process.
+    pub bus: BusSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -298,6 +302,7 @@ impl Config {
             critique,
             notes,
             research,
+            bus,
         } = sections;
         Ok(Config {
             engine,
@@ -312,6 +317,7 @@ impl Config {
             critique,
             notes,
             research,
+            bus,
             entries,
         })
     }
@@ -486,7 +492,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, judge.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, research.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, judge.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, research.toml, bus.toml, evaluators.toml, phases.toml",
         );
     }
 

@@ -33,7 +33,7 @@ use crate::app::App;
 use crate::interrupt::Interrupt;
 use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
-use crate::progress::{Activity, Progress};
+use crate::progress::{Activity, Progress, Silent};
 pub use answered::{AnsweredLines, UnansweredLines};
 pub use batch::Summary;
 use cache::VerdictCache;
@@ -329,6 +329,19 @@ fn explained_alone(driver: &Driver<'_>, task: GradeTask, grade: Grade) -> anyhow
 }
 
 /// The verdict on one task; `None` if the user stopped it.
+/// The grade of an answer that a model gave; `None` if the interrupt is pressed first.
+///
+/// # Errors
+/// When there is no judge that could be asked.
+pub(crate) fn grade_of(
+    judge: &Jury,
+    task: GradeTask,
+    answered_by: &str,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<Grade>> {
+    judged_alone(&Driver { judge, answered_by, cache: None, interrupt, activity: &Silent }, task)
+}
+
 fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Option<T::Verdict>> {
     let mut verdict = None;
     let ending = driver.judge_all(&[task], |judged: Judged<T::Verdict>| {

@@ -13,6 +13,7 @@ pub mod decisions;
 pub mod describe;
 mod embedder;
 pub mod evaluation;
+pub mod fleet;
 mod interrupt;
 pub mod isolation;
 pub mod judge;

@@ -18,8 +18,17 @@ pub fn stack(generator: &Arc<Scripted>) -> Stack {
     let generator = generator.clone();
     let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
     let load = Load::PERSON;
-    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic: None, load })
-        .expect("a test has what it needs")
+    Stack::start(TeamParts {
+        generator,
+        respondent_b,
+        judge,
+        graders: None,
+        memory,
+        works_off_backlog,
+        critic: None,
+        load,
+    })
+    .expect("a test has what it needs")
 }
 
 /// The agents with a scripted model, and a line to them.

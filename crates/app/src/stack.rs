@@ -33,7 +33,10 @@ impl Stack {
         let store = parts.memory.as_ref().map(|memory| memory.store.clone());
         let recaller = parts.memory.as_ref().and_then(recaller);
         let (generator, jury) = (Arc::clone(&parts.generator), parts.judge.clone());
-        let expected = Expected { grades: parts.judge.is_some(), respondent_b: parts.respondent_b.is_some() };
+        let expected = Expected {
+            grades: parts.judge.is_some() || parts.graders.is_some(),
+            respondent_b: parts.respondent_b.is_some(),
+        };
         let team = Team::start(&bus, parts).context("cannot start the agents")?;
         Ok(Stack { bus, store, recaller, generator, jury, expected, _team: team })
     }

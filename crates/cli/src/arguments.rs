@@ -25,6 +25,7 @@ mod research;
 mod serve;
 mod shared;
 mod task;
+mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -73,6 +74,7 @@ pub(crate) use task::{
     TaskArguments, TaskCheckArguments, TaskCommand, TaskListArguments, TaskResolveArguments, TaskRunArguments,
     TaskShowArguments,
 };
+pub(crate) use worker::{BusFlag, WorkerArguments};
 
 /// The format of the file that `hone grade --input` reads.
 const GRADE_KEYS: &str = "\
@@ -197,6 +199,8 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Show running hone processes, their models and queues
     Ps(PsArguments),
+    /// Grade what other machines ask for, over NATS
+    Worker(WorkerArguments),
     /// Build an executable with models inside
     Bundle(BundleArguments),
     /// Run end-to-end scenarios
@@ -235,6 +239,7 @@ impl Command {
                 Command::Chat(_)
                     | Command::Run(_)
                     | Command::Serve(_)
+                    | Command::Worker(_)
                     | Command::Mcp(_)
                     | Command::Generate(_)
                     | Command::Embed(_)
@@ -273,6 +278,9 @@ impl Command {
                 }
             }
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
+            Command::Worker(arguments) => arguments.add_to(&mut overrides),
+            Command::Ps(arguments) => arguments.bus.add_to(&mut overrides),
+            Command::Events(arguments) => arguments.bus.add_to(&mut overrides),
             Command::Up(arguments) => arguments.serve.add_to(&mut overrides),
             Command::Launch(arguments) => arguments.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
@@ -313,7 +321,6 @@ impl Command {
             | Command::Synth(_)
             | Command::Pull(_)
             | Command::Import(_)
-            | Command::Ps(_)
             | Command::List(_)
             | Command::Show(_)
             | Command::Rm(_)
@@ -323,7 +330,6 @@ impl Command {
             | Command::Preset(_)
             | Command::Conversations(_)
             | Command::Memory(_)
-            | Command::Events(_)
             | Command::Completions(_)
             | Command::Help(_) => {}
         }
@@ -367,6 +373,8 @@ pub(crate) struct ChatArguments {
     #[command(flatten)]
     pub(crate) quality: ChatQualityFlags,
     #[command(flatten)]
+    pub(crate) bus: BusFlag,
+    #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
@@ -386,6 +394,7 @@ impl ChatArguments {
 
     fn add_to(&self, overrides: &mut Vec<Override>) {
         self.engine.add_to(overrides);
+        self.bus.add_to(overrides);
         self.context.add_to(overrides);
         self.speculation.add_to(overrides);
         self.sampling.add_to(overrides);
@@ -477,6 +486,11 @@ impl ChatQualityFlags {
 /// Flags of `hone ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
+    /// Show the workers of the bus, too, and how much work there is
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) bus: BusFlag,
     /// Show them again every two seconds, until Ctrl-C
     #[arg(short, long)]
     pub(crate) watch: bool,

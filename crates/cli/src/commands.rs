@@ -51,6 +51,7 @@ mod task;
 mod texts;
 mod tokenize;
 mod verdict;
+mod worker;
 
 use hone_app::config::{Config, Places};
 
@@ -110,6 +111,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
         Command::Ps(arguments) => ps::run(&app(loaded)?, &arguments),
+        Command::Worker(arguments) => worker::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
         Command::Conversations(arguments) => conversations::run(&app(loaded)?, &arguments),
         Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),

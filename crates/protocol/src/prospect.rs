@@ -31,6 +31,9 @@ pub const SESSION_CLOSED: &str = "the session was closed";
 /// The process was left before the judge had its turn.
 pub const STOPPED: &str = "the judge was stopped";
 
+/// Workers on other machines cannot be reached, or did not grade it in time.
+pub const LATE: &str = "no worker has graded it yet; the grade comes later";
+
 /// More answers waited than a judge agent keeps in mind.
 pub const TOO_MANY: &str = "too many answers wait for their grades";
 
@@ -52,7 +55,7 @@ impl Prospect {
     pub fn of(failure: &str) -> Prospect {
         match failure {
             CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE => Prospect::Final,
-            SESSION_CLOSED | STOPPED | TOO_MANY => Prospect::Unjudged,
+            SESSION_CLOSED | STOPPED | TOO_MANY | LATE => Prospect::Unjudged,
             other if other.ends_with(NO_ROOM) => Prospect::Final,
             other if other.starts_with(NO_VERDICT) => Prospect::Doubtful,
             _ => Prospect::Failed,

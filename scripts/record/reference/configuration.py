@@ -22,6 +22,7 @@ SECTIONS = [
     "critique",
     "notes",
     "research",
+    "bus",
 ]
 INTRODUCTION = """\
 # Configuration reference

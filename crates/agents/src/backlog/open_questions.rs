@@ -32,6 +32,11 @@ impl OpenQuestions {
         false
     }
 
+    /// Nobody waits for this any more.
+    pub(crate) fn close(&mut self, topic: &Topic) {
+        self.sessions.remove(&topic.correlation_id);
+    }
+
     /// Whether nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.sessions.is_empty()

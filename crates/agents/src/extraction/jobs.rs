@@ -47,13 +47,27 @@ impl Jobs {
         self.backlog.extend(left_over);
     }
 
+    /// Gives back the engram that was taken last.
+    pub(crate) fn put_back(&mut self, query_id: QueryId) {
+        self.waiting.push_front(Job { query_id, is_stored: true, is_graded: true });
+        self.waiting.truncate(CAPACITY);
+    }
+
+    /// Whether there is an engram to be taken.
+    pub(crate) fn has_next(&self) -> bool {
+        self.waiting.iter().any(|job| self.is_ready(job)) || !self.backlog.is_empty()
+    }
+
     /// Takes the next engram.
     pub(crate) fn next(&mut self) -> Option<QueryId> {
-        let is_ready = |job: &Job| job.is_stored && (job.is_graded || !self.waits_for_grades);
-        match self.waiting.iter().position(is_ready) {
+        match self.waiting.iter().position(|job| self.is_ready(job)) {
             Some(index) => self.waiting.remove(index).map(|job| job.query_id),
             None => self.backlog.pop(),
         }
+    }
+
+    fn is_ready(&self, job: &Job) -> bool {
+        job.is_stored && (job.is_graded || !self.waits_for_grades)
     }
 
     fn job(&mut self, query_id: QueryId) -> &mut Job {
@@ -88,6 +102,19 @@ mod tests {
         let mut jobs = Jobs::new(false);
         jobs.stored(id(1));
         assert_eq!(jobs.next(), Some(id(1)));
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first() {
+        let mut jobs = Jobs::new(true);
+        [1, 2].iter().for_each(|number| jobs.stored(id(*number)));
+        [1, 2].iter().for_each(|number| jobs.graded(id(*number)));
+        let taken = jobs.next();
+        assert_eq!(taken, Some(id(1)));
+        taken.into_iter().for_each(|taken| jobs.put_back(taken));
+        assert!(jobs.has_next());
+        assert_eq!([jobs.next(), jobs.next()], [Some(id(1)), Some(id(2))]);
+        assert!(!jobs.has_next());
     }
 
     #[test]

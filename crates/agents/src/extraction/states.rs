@@ -24,6 +24,7 @@ state_machine! {
     actions {
         StartExtract = "START_EXTRACT",
         Annotate = "ANNOTATE",
+        Withdraw = "WITHDRAW",
         Fail = "FAIL",
         Reset = "RESET",
     }
@@ -31,6 +32,7 @@ state_machine! {
         Idle + StartExtract => Extracting,
         Extracting + Annotate => Annotating,
         Extracting + Fail => Error,
+        Extracting + Withdraw => Idle,
         Annotating + Reset => Idle,
         Annotating + Fail => Error,
         Error + Reset => Idle,

@@ -149,6 +149,7 @@ impl Plan {
             generator: Arc::clone(&generator) as _,
             respondent_b: self.respondent_b,
             judge: grader.clone().map(Jury::from),
+            graders: None,
             memory: Some(memory),
             works_off_backlog: self.works_off_backlog,
             critic: background,

@@ -3,6 +3,7 @@
 use hone_agents::research::ResearchSettings;
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::EngineOptions;
+use hone_fleet::BusSettings;
 use hone_judging::{CritiqueSettings, JudgeProfiles, JudgeSettings};
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{
@@ -31,6 +32,7 @@ pub(super) struct Sections {
     pub(super) critique: CritiqueSettings,
     pub(super) notes: NoteSettings,
     pub(super) research: ResearchSettings,
+    pub(super) bus: BusSettings,
 }
 
 impl Sections {
@@ -47,6 +49,7 @@ impl Sections {
         sections.critique.check()?;
         sections.notes.check()?;
         sections.research.check()?;
+        sections.bus.check()?;
         Ok(sections)
     }
 }

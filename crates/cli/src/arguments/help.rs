@@ -8,7 +8,7 @@ use super::Arguments;
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Chat", &["chat", "run", "conversations", "preset", "memory", "research"]),
     ("Models", &["list", "pull", "import", "show", "rm", "bundle"]),
-    ("Servers and other programs", &["serve", "up", "down", "logs", "ps", "launch", "mcp"]),
+    ("Servers and other programs", &["serve", "up", "down", "logs", "ps", "worker", "launch", "mcp"]),
     ("Grades", &["grade", "compare", "judge", "report", "verdict", "critique", "critic"]),
     ("Work and notes", &["task", "intention", "consolidate"]),
     ("Scripts", &["generate", "decide", "embed", "rerank", "tokenize", "perplexity"]),

@@ -247,6 +247,14 @@ fn kinds(name: &str) -> Result<Kinds, String> {
 /// Flags of `hone events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArguments {
+    /// Show the work of the bus that was given up, in place of events
+    #[arg(long, conflicts_with_all = ["follow", "subjects", "session", "last"])]
+    pub(crate) dead: bool,
+    /// Ask for that work again
+    #[arg(long, conflicts_with_all = ["dead", "follow", "subjects", "session", "last"])]
+    pub(crate) retry: bool,
+    #[command(flatten)]
+    pub(crate) bus: super::BusFlag,
     /// Keep printing new events, including those of other processes
     #[arg(short, long)]
     pub(crate) follow: bool,

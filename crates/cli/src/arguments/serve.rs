@@ -17,6 +17,8 @@ pub(crate) struct ServeArguments {
     /// Do not grade answers
     #[arg(long)]
     pub(crate) no_grade: bool,
+    #[command(flatten)]
+    pub(crate) bus: super::BusFlag,
     /// Let a second respondent answer the questions of the page as well, for comparison with the first
     #[arg(long)]
     pub(crate) respondent_b: bool,
@@ -47,6 +49,7 @@ impl ServeArguments {
         super::shared::add(overrides, "server.respondent_b", "--respondent-b", self.respondent_b.then_some(true));
         super::shared::add(overrides, "server.model_b", "--model-b", self.model_b.clone());
         super::shared::add(overrides, "server.temperature_b", "--temperature-b", self.temperature_b);
+        self.bus.add_to(overrides);
         self.judge.add_to(overrides);
         self.engine.add_to(overrides);
         self.context.add_to(overrides);

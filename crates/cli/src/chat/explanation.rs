@@ -306,8 +306,16 @@ mod tests {
         let memory = MemoryParts { store: store.clone(), embedder: None, settings, grades_due: false };
         let generator = saying(&[]);
         let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
-        let parts =
-            TeamParts { generator, respondent_b, judge, memory, works_off_backlog, critic: None, load: Load::PERSON };
+        let parts = TeamParts {
+            generator,
+            respondent_b,
+            judge,
+            graders: None,
+            memory,
+            works_off_backlog,
+            critic: None,
+            load: Load::PERSON,
+        };
         (folder, store, Stack::start(parts).unwrap())
     }
 

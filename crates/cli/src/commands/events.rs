@@ -31,6 +31,13 @@ struct JsonEvent<'a> {
 /// # Errors
 /// When memory cannot be read, or stdout cannot be written.
 pub(crate) fn run(app: &Invocation, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
+    if arguments.retry {
+        let n_asked = app.reached_fleet()?.retry_dead()?;
+        app.output.note(&format!("asked for again: {n_asked}"));
+        return Ok(Outcome::Done);
+    } else if arguments.dead {
+        return show_dead(app, arguments);
+    }
     // A copy never changes, so following it would be useless.
     let store = if arguments.follow { app.memory_to_write()? } else { app.memory_to_read()? };
     let last = arguments.last.or(arguments.follow.then_some(LATEST_BEFORE_FOLLOWING));
@@ -51,6 +58,23 @@ pub(crate) fn run(app: &Invocation, arguments: &EventsArguments) -> anyhow::Resu
         let mut events = follower.next(LONGEST_WAIT)?;
         events.retain(|(number, _)| *number > last_printed);
         printer.print(&events)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Prints the work that was given up.
+fn show_dead(app: &Invocation, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
+    let dead = app.reached_fleet()?.dead()?;
+    for work in &dead {
+        if arguments.json {
+            app.output.print_json(work)?;
+            continue;
+        }
+        let about = work.envelope.as_ref().map_or_else(|| "?".to_owned(), event_line);
+        app.output.print_line(&format!("{:>6}  {}  {}", work.number, about, work.reason))?;
+    }
+    if dead.is_empty() && !arguments.json {
+        app.output.note("no work was given up");
     }
     Ok(Outcome::Done)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hone_app::describe::bytes;
+use hone_app::fleet::{Queues, WorkerState};
 use hone_app::running::{RunningProcess, processes};
 use hone_engine::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 use hone_memory::MemoryStore;
@@ -38,6 +39,9 @@ pub(crate) fn run(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<O
 fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
     let running = processes(app.data_folder());
     let grades_due = n_grades_due(app);
+    if arguments.all {
+        return print_fleet(app, arguments, &running);
+    }
     if arguments.json.json {
         let with_due = |process| JsonProcess { process, grades_due };
         return app.output.print_json(&running.iter().map(with_due).collect::<Vec<_>>());
@@ -54,6 +58,63 @@ fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// What `--all --json` prints.
+#[derive(Serialize)]
+struct JsonFleet<'a> {
+    processes: &'a [RunningProcess],
+    workers: &'a [WorkerState],
+    queues: Queues,
+    /// How long the workers take for what is open at the speed of the last minute; null if they did nothing.
+    seconds_to_drain: Option<f64>,
+}
+
+/// Prints the processes of this machine, the workers of the bus, and how much work there is.
+fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProcess]) -> anyhow::Result<()> {
+    let fleet = app.reached_fleet()?;
+    let (workers, queues) = (fleet.workers()?, fleet.queues()?);
+    let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();
+    let seconds_to_drain = (per_minute > 0.0).then(|| queues.open as f64 * 60.0 / per_minute);
+    if arguments.json.json {
+        let fleet = JsonFleet { processes: running, workers: &workers, queues, seconds_to_drain };
+        return app.output.print_json(&fleet);
+    }
+    running.iter().try_for_each(|process| print(app, process))?;
+    let header = ["WORKER", "ROLES", "MODEL", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE"];
+    print_table(app, &header, workers.iter().map(worker_row))?;
+    if workers.is_empty() {
+        app.output.note("no worker is on the bus: `hone worker --bus URL` starts one");
+    }
+    let drained =
+        seconds_to_drain.filter(|_| queues.open > 0).map(|seconds| format!(", done in {}", in_words(seconds)));
+    app.output.note(&format!(
+        "open: {} ({}){}; given up: {}",
+        queues.open,
+        bytes(queues.bytes),
+        drained.unwrap_or_default(),
+        queues.dead
+    ));
+    Ok(())
+}
+
+/// A span of time, in seconds or minutes.
+fn in_words(seconds: f64) -> String {
+    if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+fn worker_row(worker: &WorkerState) -> Vec<String> {
+    let WorkerState { name, roles, model, device, busy, slots, finished, failed, per_minute, .. } = worker;
+    vec![
+        name.clone(),
+        roles.join(","),
+        model.clone(),
+        device.clone(),
+        format!("{busy} of {slots}"),
+        finished.to_string(),
+        failed.to_string(),
+        format!("{per_minute:.0}"),
+    ]
 }
 
 /// What `--json` prints of a process.

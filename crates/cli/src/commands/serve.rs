@@ -124,7 +124,7 @@ async fn stop_on_signals(stop: watch::Sender<bool>) {
 }
 
 /// Waits for Ctrl-C or SIGTERM.
-async fn signal() {
+pub(super) async fn signal() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

@@ -133,6 +133,7 @@ impl Stage {
             generator: Arc::clone(&model) as _,
             respondent_b: Some(RespondentB { model: None, temperature: settings.temperature_b }),
             judge: jury,
+            graders: None,
             memory: store.clone().map(|store| MemoryParts {
                 store,
                 embedder: None,

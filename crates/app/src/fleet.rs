@@ -1,0 +1,140 @@
+//! The fleet as the rest of the program uses it: graders elsewhere for a chat or a server, and the work of a worker.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crossbeam_channel::Receiver;
+use hone_agents::Graders;
+pub use hone_fleet::{DeadWork, Fleet, Job, Queues, Work, WorkerState};
+use hone_fleet::{HomeId, Requests, Urgency};
+use hone_judging::{GradeTask, Jury};
+use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect, QueryId, hexadecimal};
+
+use crate::app::App;
+use crate::interrupt::Interrupt;
+use crate::judging::grade_of;
+use crate::kept;
+
+/// The work of a grader.
+pub const GRADE: &str = "grade";
+
+/// The file that tells the homes of a fleet apart.
+const HOME: &str = "home.id";
+
+impl App {
+    /// The fleet that the configuration names; `None` if it names none. If it cannot be reached, that is tried again and again.
+    ///
+    /// # Errors
+    /// When its settings cannot be used.
+    pub fn fleet(&self) -> anyhow::Result<Option<Fleet>> {
+        let settings = &self.config.bus;
+        settings.is_used().then(|| Ok(Fleet::begin(settings, "hone")?)).transpose()
+    }
+
+    /// The same, which can be reached now.
+    ///
+    /// # Errors
+    /// When the configuration names none, or it cannot be used.
+    pub fn reached_fleet(&self) -> anyhow::Result<Fleet> {
+        let settings = &self.config.bus;
+        if !settings.is_used() {
+            return Err(crate::usage("no bus is named: --bus nats://HOST:4222 does, or the key bus.url"));
+        }
+        Ok(Fleet::connect(settings, "hone")?)
+    }
+
+    /// Graders on other machines, if the configuration names a fleet.
+    pub(crate) fn graders(&self) -> anyhow::Result<Option<Arc<dyn Graders>>> {
+        let Some(fleet) = self.fleet()? else { return Ok(None) };
+        let home = home_id(self.data_folder()).context("this home cannot be told from others")?;
+        let requests = Requests::begin(&fleet, GRADE, &home);
+        let patience = Duration::from_secs_f64(self.config.bus.patience);
+        Ok(Some(Arc::new(FleetGraders { requests, patience })))
+    }
+}
+
+/// The machine's name, as a worker is called after it: letters, digits, `-` and `_`.
+pub fn worker_name() -> String {
+    let name = sysinfo::System::host_name().unwrap_or_default();
+    let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();
+    if plain.is_empty() { "machine".to_owned() } else { plain }
+}
+
+/// What tells the data folder from those of other machines: random, and made once.
+fn home_id(data_folder: &Path) -> io::Result<HomeId> {
+    let mut fresh = [0; 16];
+    getrandom::fill(&mut fresh).map_err(|error| io::Error::other(error.to_string()))?;
+    let key = kept::bytes(data_folder, HOME, &fresh)?;
+    hexadecimal(key).parse().map_err(io::Error::other)
+}
+
+/// Graders on other machines.
+struct FleetGraders {
+    requests: Requests,
+    patience: Duration,
+}
+
+impl Graders for FleetGraders {
+    fn ask(&self, id: QueryId, answer: &Envelope, is_urgent: bool) -> bool {
+        self.requests.ask(id, answer, if is_urgent { Urgency::Now } else { Urgency::Later })
+    }
+
+    fn grades(&self) -> &Receiver<Envelope> {
+        self.requests.results()
+    }
+
+    fn can_be_reached(&self) -> bool {
+        self.requests.is_connected()
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+/// A judge that grades what comes from elsewhere.
+#[derive(Clone)]
+pub struct FleetJudge {
+    jury: Jury,
+}
+
+impl FleetJudge {
+    /// The configured judge, on an engine that runs.
+    ///
+    /// # Errors
+    /// When it cannot be made, or may not grade: it is missing, or has not passed its examination.
+    pub fn new(app: &App, generator: Arc<dyn Generate>) -> anyhow::Result<FleetJudge> {
+        let jury = app.jury(generator)?;
+        if let Some(reason) = jury.refusal("") {
+            bail!("{reason}, or name a judge with --judge to get its grades all the same");
+        }
+        Ok(FleetJudge { jury })
+    }
+
+    /// The names of the judges.
+    pub fn names(&self) -> String {
+        self.jury.judges().map(|judge| judge.settings().model.clone()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is answered to a message: the grade of the answer in it. `None` if there is no answer in it, or something comes from
+    /// `stop` first.
+    ///
+    /// # Errors
+    /// Why the judge cannot grade now.
+    pub fn answer(&self, message: &Envelope, stop: &Receiver<()>) -> anyhow::Result<Option<Envelope>> {
+        let Payload::ResponseGeneration(response) = &message.payload else { return Ok(None) };
+        let task = GradeTask { query: response.query.clone(), answer: response.answer.clone(), reference: None };
+        let jury = self.jury.clone().of_owner(message.owner);
+        let Some(grade) = grade_of(&jury, task, &response.model, &Interrupt::from_channel(stop.clone()))? else {
+            return Ok(None);
+        };
+        if let (Some(Prospect::Failed), Some(failure)) = (grade.judging.prospect(), &grade.judging.failure) {
+            bail!("{failure}");
+        }
+        let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
+        Ok(Some(message.reply(GRADE, Payload::CritiqueResult(graded))))
+    }
+}

@@ -1,0 +1,189 @@
+//! The connection to the NATS server, and what has to be there.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::kv;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use async_nats::{ConnectOptions, Event};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::error::FleetError;
+use crate::settings::BusSettings;
+
+pub(crate) const WORK: &str = "HONE_WORK";
+pub(crate) const RESULTS: &str = "HONE_RESULTS";
+pub(crate) const DEAD: &str = "HONE_DEAD";
+pub(crate) const WORKERS: &str = "HONE_WORKERS";
+
+/// How long the server remembers the ids of what it has been sent.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
+/// How long what a worker says of itself counts.
+pub(crate) const WORKER_LIFETIME: Duration = Duration::from_secs(15);
+/// How long an answer of the server is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after a failed attempt to connect the next one follows: longer after each, up to the longest.
+const SHORTEST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
+/// How many messages one process reads ahead.
+const READ_AHEAD: usize = 1024;
+
+/// A connection to a fleet. Clones share it; it ends with the last of them.
+#[derive(Clone)]
+pub struct Fleet {
+    pub(crate) server: Server,
+    /// Dropped last: what runs on it ends then.
+    runtime: Arc<Threads>,
+}
+
+/// The server, for what runs on the connection's own threads.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) settings: Arc<BusSettings>,
+    pub(crate) jetstream: Context,
+    is_connected: Arc<AtomicBool>,
+}
+
+/// The threads of a connection, which may be dropped anywhere.
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Waiting would not be allowed on a thread of another runtime.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Fleet {
+    /// Connects; if the server cannot be reached, that is tried again and again in the background. `name` is what the
+    /// server calls this process.
+    ///
+    /// # Errors
+    /// When the settings cannot be used.
+    pub fn begin(settings: &BusSettings, name: &str) -> Result<Fleet, FleetError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("fleet")
+            .enable_all()
+            .build()
+            .map_err(|error| FleetError::Threads(error.to_string()))?;
+        let is_connected = Arc::new(AtomicBool::new(false));
+        let connecting = async {
+            let client = connect(settings, name, Arc::clone(&is_connected)).await?;
+            Ok(async_nats::jetstream::ContextBuilder::new().timeout(PATIENCE).ack_timeout(PATIENCE).build(client))
+        };
+        let jetstream = runtime.block_on(connecting)?;
+        let runtime = Arc::new(Threads(Some(runtime)));
+        let server = Server { settings: Arc::new(settings.clone()), jetstream, is_connected };
+        Ok(Fleet { server, runtime })
+    }
+
+    /// Connects, and makes what has to be there on the server.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or has no JetStream.
+    pub fn connect(settings: &BusSettings, name: &str) -> Result<Fleet, FleetError> {
+        let fleet = Fleet::begin(settings, name)?;
+        let unreachable = || FleetError::Connection { url: settings.url.clone(), reason: "nobody answers".to_owned() };
+        let reached = async { tokio::time::timeout(PATIENCE, fleet.server.jetstream.client().flush()).await };
+        fleet
+            .block_on(reached)
+            .map_err(|_| unreachable())?
+            .map_err(|error| FleetError::Connection { url: settings.url.clone(), reason: error.to_string() })?;
+        fleet.block_on(fleet.server.prepare())?;
+        Ok(fleet)
+    }
+
+    /// Whether the server is connected now.
+    pub fn is_connected(&self) -> bool {
+        self.server.is_connected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        self.runtime.0.as_ref().expect("only dropping takes the threads").handle()
+    }
+
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.handle().block_on(work)
+    }
+}
+
+impl Server {
+    /// Makes the streams and the bucket, or changes them as the settings say.
+    pub(crate) async fn prepare(&self) -> Result<(), FleetError> {
+        let stream = |name: &str, subjects: &str, retention, discard| Config {
+            name: name.to_owned(),
+            subjects: vec![subjects.to_owned()],
+            retention,
+            discard,
+            max_age: Duration::from_secs_f64(self.settings.keep_hours * 3600.0),
+            max_bytes: i64::try_from(self.settings.keep_mib << 20).unwrap_or(i64::MAX),
+            duplicate_window: DUPLICATE_WINDOW.min(Duration::from_secs_f64(self.settings.keep_hours * 3600.0)),
+            num_replicas: self.settings.replicas,
+            ..Config::default()
+        };
+        let streams = [
+            // Work that has no room is refused, and stays due where it was asked.
+            (WORK, stream(WORK, "hone.work.>", RetentionPolicy::WorkQueue, DiscardPolicy::New)),
+            (RESULTS, stream(RESULTS, "hone.results.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
+            (DEAD, stream(DEAD, "hone.dead.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
+        ];
+        for (name, config) in streams {
+            self.jetstream.create_or_update_stream(config).await.map_err(|error| unusable(name, &error))?;
+        }
+        let bucket = kv::Config {
+            bucket: WORKERS.to_owned(),
+            max_age: WORKER_LIFETIME,
+            num_replicas: self.settings.replicas,
+            ..kv::Config::default()
+        };
+        self.jetstream.create_or_update_key_value(bucket).await.map_err(|error| unusable(WORKERS, &error))?;
+        Ok(())
+    }
+}
+
+pub(crate) fn unusable(name: &'static str, error: &dyn std::error::Error) -> FleetError {
+    FleetError::JetStream { name, reason: error.to_string() }
+}
+
+async fn connect(
+    settings: &BusSettings,
+    name: &str,
+    is_connected: Arc<AtomicBool>,
+) -> Result<async_nats::Client, FleetError> {
+    let mut options = ConnectOptions::new()
+        .name(name)
+        .retry_on_initial_connect()
+        .subscription_capacity(READ_AHEAD)
+        .connection_timeout(PATIENCE)
+        .request_timeout(Some(PATIENCE))
+        .reconnect_delay_callback(|attempts| {
+            LONGEST_DELAY.min(SHORTEST_DELAY * u32::try_from(attempts).unwrap_or(u32::MAX))
+        })
+        .event_callback(move |event| {
+            match event {
+                Event::Connected => is_connected.store(true, Ordering::Relaxed),
+                Event::Disconnected | Event::Closed => is_connected.store(false, Ordering::Relaxed),
+                other => tracing::debug!("the connection to the NATS server: {other}"),
+            }
+            async {}
+        });
+    if !settings.credentials.as_os_str().is_empty() {
+        let unreadable = |error: std::io::Error| FleetError::Credentials {
+            path: settings.credentials.display().to_string(),
+            reason: error.to_string(),
+        };
+        options = options.credentials_file(&settings.credentials).await.map_err(unreadable)?;
+    }
+    if !settings.authority.as_os_str().is_empty() {
+        options = options.add_root_certificates(settings.authority.clone());
+    }
+    let servers: Vec<&str> = settings.url.split(',').map(str::trim).collect();
+    let failed = |reason: String| FleetError::Connection { url: settings.url.clone(), reason };
+    options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,124 @@
+//! What workers say of themselves, and how much work there is.
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::State;
+use futures_util::StreamExt;
+use hone_protocol::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::connection::{DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
+use crate::error::FleetError;
+
+/// How often a worker should say that it is there: often enough that one message may be lost.
+pub(crate) const BEAT: Duration = Duration::from_secs(WORKER_LIFETIME.as_secs() / 3);
+
+/// What a worker says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerState {
+    /// Its name, the only one of its kind: letters, digits, `-` and `_`.
+    pub name: String,
+    /// The machine's name.
+    pub machine: String,
+    /// Its process on that machine.
+    pub process: u32,
+    /// What it does.
+    pub roles: Vec<String>,
+    /// The model that it uses.
+    pub model: String,
+    /// What it computes on.
+    pub device: String,
+    /// How many pieces of work it takes at a time.
+    pub slots: usize,
+    /// How many it is at.
+    pub busy: usize,
+    /// How many it has finished since it started.
+    pub finished: u64,
+    /// How many it could not do.
+    pub failed: u64,
+    /// How many it finished in the last minute.
+    pub per_minute: f64,
+    /// When it started.
+    pub since: Timestamp,
+    /// hone's version.
+    pub version: String,
+}
+
+/// How much work there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Queues {
+    /// Pieces that wait or are being worked on.
+    pub open: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+    /// Pieces that were given up.
+    pub dead: u64,
+}
+
+impl Fleet {
+    /// How often a worker should call [`Fleet::tell`].
+    pub const BEAT: Duration = BEAT;
+
+    /// Says how a worker is. That counts for a few seconds.
+    ///
+    /// # Errors
+    /// When the server cannot be used.
+    pub fn tell(&self, state: &WorkerState) -> Result<(), FleetError> {
+        let content = serde_json::to_vec(state).unwrap_or_default();
+        self.block_on(async {
+            let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
+            let bucket = self.server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
+            bucket.put(&state.name, content.into()).await.map(drop).map_err(|error| failed(&error))
+        })
+    }
+
+    /// Says that a worker has ended.
+    ///
+    /// # Errors
+    /// When the server cannot be used.
+    pub fn tell_end(&self, name: &str) -> Result<(), FleetError> {
+        self.block_on(async {
+            let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
+            let bucket = self.server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
+            bucket.purge(name).await.map_err(|error| failed(&error))
+        })
+    }
+
+    /// The workers that are there, by name.
+    ///
+    /// # Errors
+    /// When the server cannot be used.
+    pub fn workers(&self) -> Result<Vec<WorkerState>, FleetError> {
+        let mut workers = self.block_on(async {
+            let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
+            let bucket = self.server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
+            let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
+            let mut workers = Vec::new();
+            while let Some(name) = names.next().await {
+                let name = name.map_err(|error| failed(&error))?;
+                let content = bucket.get(name).await.map_err(|error| failed(&error))?;
+                workers.extend(content.and_then(|content| serde_json::from_slice::<WorkerState>(&content).ok()));
+            }
+            Ok(workers)
+        })?;
+        workers.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(workers)
+    }
+
+    /// How much work there is.
+    ///
+    /// # Errors
+    /// When the server cannot be used.
+    pub fn queues(&self) -> Result<Queues, FleetError> {
+        self.block_on(async {
+            let (work, dead) = (self.state(WORK).await?, self.state(DEAD).await?);
+            Ok(Queues { open: work.messages, bytes: work.bytes, dead: dead.messages })
+        })
+    }
+
+    async fn state(&self, name: &'static str) -> Result<State, FleetError> {
+        let stream = self.server.jetstream.get_stream(name).await.map_err(|error| unusable(name, &error))?;
+        Ok(stream.get_info().await.map_err(|error| unusable(name, &error))?.state)
+    }
+}

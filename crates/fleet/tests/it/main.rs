@@ -1,0 +1,235 @@
+//! Work over a real NATS server: everything is done once, whoever is lost.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../../tests/support/nats.rs"]
+mod nats;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use hone_fleet::{BusSettings, Fleet, FleetError, HomeId, Job, LONGEST, Requests, Urgency, Work, WorkerState};
+use hone_protocol::{Envelope, Payload, QueryId, SessionId, Stored};
+
+use crate::nats::NatsServer;
+
+const ROLE: &str = "grade";
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn settings(url: String) -> BusSettings {
+    BusSettings {
+        url,
+        credentials: PathBuf::new(),
+        authority: PathBuf::new(),
+        patience: 60.0,
+        lease: 1.0,
+        attempts: 3,
+        keep_hours: 1.0,
+        keep_mib: 16,
+        replicas: 1,
+    }
+}
+
+fn connect(server: &NatsServer) -> Fleet {
+    Fleet::connect(&settings(server.url()), "test").unwrap()
+}
+
+fn home(name: &str) -> HomeId {
+    name.parse().unwrap()
+}
+
+/// A message that a number tells from others.
+fn message(number: u64) -> Envelope {
+    Envelope::new("test", SessionId::from_bits(1), Payload::MemoryStored(Stored { sequence: number }))
+}
+
+fn number_of(message: &Envelope) -> u64 {
+    match message.payload {
+        Payload::MemoryStored(Stored { sequence }) => sequence,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn id(number: u64) -> QueryId {
+    QueryId::from_bits(u128::from(number))
+}
+
+fn ask(requests: &Requests, numbers: impl IntoIterator<Item = u64>) {
+    for number in numbers {
+        assert!(requests.ask(id(number), &message(number), Urgency::Now));
+    }
+}
+
+fn next<T>(channel: &Receiver<T>) -> T {
+    channel.recv_timeout(PATIENCE).expect("something comes")
+}
+
+/// What comes, in the order of its numbers; more would have come within a moment.
+fn results(requests: &Requests, n: usize) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..n).map(|_| number_of(&next(requests.results()))).collect();
+    numbers.extend(requests.results().recv_timeout(Duration::from_millis(300)).map(|result| number_of(&result)));
+    numbers.sort_unstable();
+    numbers
+}
+
+fn finish(job: Job) {
+    let result = message(number_of(&job.envelope) + 100);
+    job.finish(result);
+}
+
+#[test]
+fn what_is_asked_is_done_once_and_every_home_hears_of_its_own() {
+    let server = NatsServer::start();
+    let asking = connect(&server);
+    let (one, other) = (Requests::begin(&asking, ROLE, &home("one")), Requests::begin(&asking, ROLE, &home("other")));
+    ask(&one, [1, 2, 3, 1, 2]);
+    ask(&other, [4]);
+    let workers = [connect(&server), connect(&server)];
+    let work = workers.each_ref().map(|fleet| Work::begin(fleet, ROLE, 2).unwrap());
+    std::thread::scope(|scope| {
+        for work in &work {
+            scope.spawn(|| work.jobs().iter().take(2).for_each(finish));
+        }
+        assert_eq!(results(&one, 3), [101, 102, 103]);
+        assert_eq!(results(&other, 1), [104]);
+    });
+    // A process that comes later hears what was found before.
+    let later = Requests::begin(&asking, ROLE, &home("one"));
+    assert_eq!(results(&later, 3), [101, 102, 103]);
+    work.into_iter().for_each(Work::end);
+    assert_eq!(asking.queues().unwrap().open, 0);
+}
+
+#[test]
+fn what_is_too_long_for_the_server_is_not_sent() {
+    let server = NatsServer::start();
+    let requests = Requests::begin(&connect(&server), ROLE, &home("one"));
+    let long = Envelope { sender: "x".repeat(LONGEST), ..message(1) };
+    assert!(!requests.ask(id(1), &long, Urgency::Now));
+}
+
+#[test]
+fn urgent_work_comes_first() {
+    let server = NatsServer::start();
+    let fleet = connect(&server);
+    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    for number in 1..=3 {
+        assert!(requests.ask(id(number), &message(number), Urgency::Later));
+    }
+    ask(&requests, [9]);
+    wait_until(|| fleet.queues().unwrap().open == 4);
+    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    let order: Vec<u64> = work.jobs().iter().take(4).map(|job| (number_of(&job.envelope), finish(job)).0).collect();
+    assert_eq!(order, [9, 1, 2, 3]);
+}
+
+#[test]
+fn the_work_of_a_lost_worker_is_done_by_another() {
+    let server = NatsServer::start();
+    let asking = connect(&server);
+    let requests = Requests::begin(&asking, ROLE, &home("one"));
+    ask(&requests, [1]);
+    let lost = connect(&server);
+    let work = Work::begin(&lost, ROLE, 1).unwrap();
+    let held = next(work.jobs());
+    // It says nothing any more, as a process that was killed.
+    std::mem::forget(held);
+    drop((work, lost));
+    let other = connect(&server);
+    let work = Work::begin(&other, ROLE, 1).unwrap();
+    let job = next(work.jobs());
+    assert_eq!((number_of(&job.envelope), job.attempt), (1, 2));
+    finish(job);
+    assert_eq!(results(&requests, 1), [101]);
+}
+
+#[test]
+fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
+    let server = NatsServer::start();
+    let fleet = connect(&server);
+    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    ask(&requests, [1]);
+    let (one, other) = (Work::begin(&fleet, ROLE, 1).unwrap(), Work::begin(&connect(&server), ROLE, 1).unwrap());
+    let (job, rest) = crossbeam_channel::select! {
+        recv(one.jobs()) -> job => (job.unwrap(), other),
+        recv(other.jobs()) -> job => (job.unwrap(), one),
+    };
+    // Three times as long as its lease.
+    assert!(rest.jobs().recv_timeout(Duration::from_secs(3)).is_err(), "nobody else gets it");
+    let begun = Instant::now();
+    drop(job);
+    let job = next(rest.jobs());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    finish(job);
+    assert_eq!(results(&requests, 1), [101]);
+}
+
+#[test]
+fn what_fails_too_often_is_given_up_and_can_be_asked_for_again() {
+    let server = NatsServer::start();
+    let settings = BusSettings { attempts: 1, ..settings(server.url()) };
+    let fleet = Fleet::connect(&settings, "test").unwrap();
+    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    ask(&requests, [1]);
+    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    next(work.jobs()).fail("no\njudge");
+    wait_until(|| fleet.queues().unwrap().dead == 1);
+    let dead = fleet.dead().unwrap();
+    assert_eq!(dead.len(), 1);
+    assert_eq!((&*dead[0].role, &*dead[0].reason, &*dead[0].home), (ROLE, "no judge", "one"));
+    assert_eq!(dead[0].envelope.as_ref().map(number_of), Some(1));
+    assert_eq!(fleet.retry_dead().unwrap(), 1);
+    finish(next(work.jobs()));
+    assert_eq!(results(&requests, 1), [101]);
+    assert_eq!(fleet.queues().unwrap().dead, 0);
+}
+
+#[test]
+fn nothing_is_lost_while_the_server_is_away() {
+    let mut server = NatsServer::start();
+    let url = server.url();
+    server.stop();
+    let unreachable = Fleet::connect(&settings(url.clone()), "test");
+    assert!(matches!(unreachable, Err(FleetError::Connection { .. })));
+    let fleet = Fleet::begin(&settings(url), "test").unwrap();
+    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    ask(&requests, 1..=3);
+    assert!(!requests.is_connected());
+    server.resume();
+    let working = connect(&server);
+    let work = Work::begin(&working, ROLE, 3).unwrap();
+    let jobs: Vec<Job> = (0..3).map(|_| next(work.jobs())).collect();
+    server.stop();
+    jobs.into_iter().for_each(finish);
+    server.resume();
+    assert_eq!(results(&requests, 3), [101, 102, 103]);
+    // A server that was killed may have forgotten to whom it gave what, and give it again.
+    wait_until(|| {
+        work.jobs().try_iter().for_each(finish);
+        fleet.queues().is_ok_and(|queues| queues.open == 0)
+    });
+    assert!(requests.results().is_empty());
+}
+
+#[test]
+fn workers_are_seen_while_they_are_there() {
+    let server = NatsServer::start();
+    let fleet = connect(&server);
+    assert_eq!(fleet.workers().unwrap(), []);
+    let state = WorkerState { name: "one-1".to_owned(), busy: 2, ..WorkerState::default() };
+    fleet.tell(&state).unwrap();
+    assert_eq!(fleet.workers().unwrap(), [state]);
+    fleet.tell_end("one-1").unwrap();
+    assert_eq!(fleet.workers().unwrap(), []);
+}
+
+#[track_caller]
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "it has not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

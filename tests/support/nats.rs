@@ -1,0 +1,80 @@
+//! A NATS server of a test's own.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Far longer than it takes to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server with JetStream, at an address of its own. It ends with this.
+pub(crate) struct NatsServer {
+    folder: TempDir,
+    port: String,
+    process: Option<Child>,
+}
+
+impl NatsServer {
+    /// Starts one that holds nothing.
+    pub(crate) fn start() -> NatsServer {
+        let mut server = NatsServer { folder: TempDir::new().unwrap(), port: "-1".to_owned(), process: None };
+        server.resume();
+        server
+    }
+
+    /// Its address, which stays the same.
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Starts it again, with all that it held.
+    pub(crate) fn resume(&mut self) {
+        let ports = self.folder.path().join("ports");
+        let _ = fs::remove_dir_all(&ports);
+        fs::create_dir(&ports).unwrap();
+        let mut command = Command::new(program());
+        command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.port, "--store_dir"]);
+        command.arg(self.folder.path().join("data")).arg("--ports_file_dir").arg(&ports);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.process = Some(child.unwrap_or_else(|error| panic!("{}: {error}", program().display())));
+        let until = Instant::now() + PATIENCE;
+        self.port = loop {
+            if let Some(port) = port_in(&ports) {
+                break port;
+            }
+            assert!(Instant::now() < until, "the NATS server does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+    }
+
+    /// Kills it; what it had acknowledged is there when it starts again.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The port in the file that the server writes once it listens: `{"nats":["nats://127.0.0.1:PORT"]}`.
+fn port_in(folder: &Path) -> Option<String> {
+    let file = fs::read_dir(folder).ok()?.next()?.ok()?.path();
+    let text = fs::read_to_string(file).ok()?;
+    let digits = text.split("127.0.0.1:").nth(1)?.split('"').next()?;
+    (!digits.is_empty() && text.contains('}')).then(|| digits.to_owned())
+}
+
+fn program() -> PathBuf {
+    let root = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join("target/test-tools");
+    env::var_os("HONE_TEST_TOOLS").map_or_else(root, PathBuf::from).join("python/bin/nats-server")
+}
