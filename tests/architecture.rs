@@ -208,9 +208,10 @@ fn files_of_strangers_are_opened_as_such() {
     }
 }
 
-/// A thread that answers requests is held up by nothing that takes long: `threads.rs` has others.
+/// A thread that answers requests is held up by nothing that takes long: `threads.rs` has others. Only calls that stand in an
+/// async function itself are seen.
 #[test]
-fn the_servers_own_threads_do_nothing_slow() {
+fn async_functions_of_the_server_call_nothing_slow() {
     let mut sources = Vec::new();
     collect_sources(&root().join("crates/server/src"), &mut sources);
     assert!(sources.len() > 30, "the sources were not found");

@@ -27,8 +27,10 @@ impl Worker {
         let arguments = ["worker", "--bus", &server.url(), "--slots", "2", "--threads", "1"];
         let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let said = lines.find(|line| line.contains("grades as"));
-        assert!(said.is_some_and(|line| line.contains("grades as the judge prometheus:7b, 2 at a time")));
+        let said = lines.find(|line| line.contains(" grades, "));
+        assert!(
+            said.is_some_and(|line| line.contains("grades, 2 at a time, with smollm2:135m, in place of prometheus:7b"))
+        );
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)

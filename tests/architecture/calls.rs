@@ -8,7 +8,8 @@ use syn::visit::{self, Visit};
 use crate::architecture::source_reader::{attributes, is_for_tests};
 
 /// Functions that take the work which is given to them to another thread.
-const ELSEWHERE: [&str; 7] = ["apart", "blocking", "computed", "generated", "judged", "on_models", "spawn_blocking"];
+const ELSEWHERE: [&str; 8] =
+    ["apart", "blocking", "computed", "computed_now", "generated", "judged", "on_models", "spawn_blocking"];
 
 /// A call of a function.
 pub(crate) struct Call {

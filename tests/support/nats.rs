@@ -15,13 +15,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct NatsServer {
     folder: TempDir,
     port: String,
+    options: Vec<String>,
     process: Option<Child>,
 }
 
 impl NatsServer {
     /// Starts one that holds nothing.
     pub(crate) fn start() -> NatsServer {
-        let mut server = NatsServer { folder: TempDir::new().unwrap(), port: "-1".to_owned(), process: None };
+        NatsServer::start_with(&[])
+    }
+
+    /// Starts one with more options.
+    pub(crate) fn start_with(options: &[&str]) -> NatsServer {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut server = NatsServer { folder: TempDir::new().unwrap(), port: "-1".to_owned(), options, process: None };
         server.resume();
         server
     }
@@ -38,7 +45,7 @@ impl NatsServer {
         fs::create_dir(&ports).unwrap();
         let mut command = Command::new(program());
         command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.port, "--store_dir"]);
-        command.arg(self.folder.path().join("data")).arg("--ports_file_dir").arg(&ports);
+        command.arg(self.folder.path().join("data")).arg("--ports_file_dir").arg(&ports).args(&self.options);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.process = Some(child.unwrap_or_else(|error| panic!("{}: {error}", program().display())));
         let until = Instant::now() + PATIENCE;
@@ -49,6 +56,19 @@ impl NatsServer {
             assert!(Instant::now() < until, "the NATS server does not listen");
             std::thread::sleep(Duration::from_millis(5));
         };
+    }
+
+    /// Removes all that it holds, while it is stopped.
+    #[allow(dead_code)]
+    pub(crate) fn forget(&self) {
+        fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+    }
+
+    /// Sends it a signal.
+    #[allow(dead_code)]
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
     /// Kills it; what it had acknowledged is there when it starts again.

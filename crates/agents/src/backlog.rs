@@ -190,7 +190,7 @@ impl BacklogAgent {
     /// finished.
     fn pair_of(&self, b: &Engram) -> Result<Option<AnswerPair>, MemoryError> {
         let a = self.parts.store.other_answer(b)?;
-        Ok(a.map(|a| AnswerPair { a: graded(&a), b: graded(b) }))
+        Ok(a.map(|a| AnswerPair { a: Graded::of_engram(&a), b: Graded::of_engram(b) }))
     }
 
     fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) {
@@ -253,7 +253,7 @@ impl BacklogAgent {
             tracing::info!(query_id = %engram.query_id, "a due answer is not graded: {failure}");
         }
         let critique = GradedAnswer { query: engram.query.clone(), answer: engram.answer.clone(), grade };
-        topic_of(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
+        Topic::of_engram(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
     }
 
     /// Says that the agent has panicked, so that the answer is free again.
@@ -276,7 +276,7 @@ impl BacklogAgent {
 
     fn tell_comparison(&self, b: &Engram, comparison: Comparison) {
         let asked = b.correlation_id;
-        let topic = Topic { query_id: asked, respondent_id: hone_protocol::RespondentId::A, ..topic_of(b) };
+        let topic = Topic { query_id: asked, respondent_id: hone_protocol::RespondentId::A, ..Topic::of_engram(b) };
         topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(comparison));
     }
 
@@ -326,14 +326,4 @@ impl Agent for BacklogAgent {
     }
 
     fn recover(&mut self, _: &Envelope) {}
-}
-
-fn topic_of(engram: &Engram) -> Topic {
-    let Engram { session_id, owner, query_id, correlation_id, respondent_id, .. } = *engram;
-    Topic { session_id, owner, query_id, correlation_id, respondent_id }
-}
-
-fn graded(engram: &Engram) -> Graded {
-    let Engram { query, answer, model, grade, .. } = engram.clone();
-    Graded { topic: topic_of(engram), query, answer, model, grade }
 }

@@ -14,7 +14,7 @@ use hone_protocol::{Embed, Generate, RespondentId, Subject};
 use crate::backlog::{self, BacklogAgent, BacklogParts};
 use crate::critic::{self, BackgroundCritic, CriticAgent, CriticParts};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
-use crate::fleet::{self, FleetAgent, FleetParts, Graders};
+use crate::fleet::{self, FleetAgent, FleetParts, Graders, SharedRequests};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
 use crate::judge::pairs::SharedPairs;
 use crate::judge::{self, JudgeAgent};
@@ -127,7 +127,14 @@ impl Team {
         if let Some(graders) = parts.graders {
             let (bus_of_fleet, due, pairs) = (bus.clone(), store.zip(holder), SharedPairs::default());
             let works_off_backlog = parts.works_off_backlog;
-            let parts = FleetParts { bus: bus_of_fleet, graders, due, works_off_backlog, pairs };
+            let parts = FleetParts {
+                bus: bus_of_fleet,
+                graders,
+                due,
+                works_off_backlog,
+                pairs,
+                asked: SharedRequests::default(),
+            };
             team.add(bus, fleet::NAME, fleet::SUBJECTS.to_vec(), move || FleetAgent::new(parts.clone()))?;
         } else if let Some(judge) = parts.judge.clone() {
             if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {

@@ -1,6 +1,7 @@
 //! The question that a message is about, and what withdraws it.
 
 use hone_bus::Bus;
+use hone_memory::Engram;
 use hone_protocol::{Envelope, OwnerId, Payload, QueryId, RespondentId, SessionId, prospect};
 
 /// A question to one respondent.
@@ -26,6 +27,12 @@ impl Topic {
             correlation_id: envelope.correlation_id.unwrap_or(query_id),
             respondent_id: envelope.respondent_id.unwrap_or(RespondentId::A),
         })
+    }
+
+    /// The question that an answer in memory answers.
+    pub(crate) fn of_engram(engram: &Engram) -> Topic {
+        let Engram { session_id, owner, query_id, correlation_id, respondent_id, .. } = *engram;
+        Topic { session_id, owner, query_id, correlation_id, respondent_id }
     }
 
     /// Whether this is the message that asked the question.

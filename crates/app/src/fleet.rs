@@ -1,28 +1,22 @@
 //! The fleet as the rest of the program uses it: graders elsewhere for a chat or a server, and the work of a worker.
 
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use crossbeam_channel::Receiver;
 use hone_agents::Graders;
 pub use hone_fleet::{DeadWork, Fleet, Job, Queues, Work, WorkerState};
-use hone_fleet::{HomeId, Requests, Urgency};
+use hone_fleet::{Requests, Unsent, Urgency};
 use hone_judging::{GradeTask, Jury};
-use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect, QueryId, hexadecimal};
+use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect, WorkResult, prospect};
 
 use crate::app::App;
 use crate::interrupt::Interrupt;
-use crate::judging::grade_of;
-use crate::kept;
+use crate::judging::{grade_of, permit, who_grades};
 
 /// The work of a grader.
 pub const GRADE: &str = "grade";
-
-/// The file that tells the homes of a fleet apart.
-const HOME: &str = "home.id";
 
 impl App {
     /// The fleet that the configuration names; `None` if it names none. If it cannot be reached, that is tried again and again.
@@ -34,7 +28,7 @@ impl App {
         settings.is_used().then(|| Ok(Fleet::begin(settings, "hone")?)).transpose()
     }
 
-    /// The same, which can be reached now.
+    /// The fleet that the configuration names, which can be reached now.
     ///
     /// # Errors
     /// When the configuration names none, or it cannot be used.
@@ -49,8 +43,7 @@ impl App {
     /// Graders on other machines, if the configuration names a fleet.
     pub(crate) fn graders(&self) -> anyhow::Result<Option<Arc<dyn Graders>>> {
         let Some(fleet) = self.fleet()? else { return Ok(None) };
-        let home = home_id(self.data_folder()).context("this home cannot be told from others")?;
-        let requests = Requests::begin(&fleet, GRADE, &home);
+        let requests = Requests::begin(&fleet, GRADE);
         let patience = Duration::from_secs_f64(self.config.bus.patience);
         Ok(Some(Arc::new(FleetGraders { requests, patience })))
     }
@@ -63,14 +56,6 @@ pub fn worker_name() -> String {
     if plain.is_empty() { "machine".to_owned() } else { plain }
 }
 
-/// What tells the data folder from those of other machines: random, and made once.
-fn home_id(data_folder: &Path) -> io::Result<HomeId> {
-    let mut fresh = [0; 16];
-    getrandom::fill(&mut fresh).map_err(|error| io::Error::other(error.to_string()))?;
-    let key = kept::bytes(data_folder, HOME, &fresh)?;
-    hexadecimal(key).parse().map_err(io::Error::other)
-}
-
 /// Graders on other machines.
 struct FleetGraders {
     requests: Requests,
@@ -78,11 +63,15 @@ struct FleetGraders {
 }
 
 impl Graders for FleetGraders {
-    fn ask(&self, id: QueryId, answer: &Envelope, is_urgent: bool) -> bool {
-        self.requests.ask(id, answer, if is_urgent { Urgency::Now } else { Urgency::Later })
+    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
+        let asked = self.requests.ask(answer, if is_urgent { Urgency::Now } else { Urgency::Later });
+        asked.map_err(|unsent| match unsent {
+            Unsent::TooLong => prospect::TOO_LONG,
+            Unsent::NoRoom => prospect::LATE,
+        })
     }
 
-    fn grades(&self) -> &Receiver<Envelope> {
+    fn grades(&self) -> &Receiver<WorkResult> {
         self.requests.results()
     }
 
@@ -99,6 +88,7 @@ impl Graders for FleetGraders {
 #[derive(Clone)]
 pub struct FleetJudge {
     jury: Jury,
+    name: String,
 }
 
 impl FleetJudge {
@@ -108,18 +98,17 @@ impl FleetJudge {
     /// When it cannot be made, or may not grade: it is missing, or has not passed its examination.
     pub fn new(app: &App, generator: Arc<dyn Generate>) -> anyhow::Result<FleetJudge> {
         let jury = app.jury(generator)?;
-        if let Some(reason) = jury.refusal("") {
-            bail!("{reason}, or name a judge with --judge to get its grades all the same");
-        }
-        Ok(FleetJudge { jury })
+        permit(app, &jury)?;
+        let name = who_grades(app, &jury);
+        Ok(FleetJudge { jury, name })
     }
 
-    /// The names of the judges.
-    pub fn names(&self) -> String {
-        self.jury.judges().map(|judge| judge.settings().model.clone()).collect::<Vec<_>>().join(", ")
+    /// Who grades.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// What is answered to a message: the grade of the answer in it. `None` if there is no answer in it, or something comes from
+    /// The answer to a message: the grade of the answer in it. `None` if there is no answer in it, or something comes from
     /// `stop` first.
     ///
     /// # Errors

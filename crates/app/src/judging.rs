@@ -86,11 +86,7 @@ impl JudgeSession {
     ) -> anyhow::Result<JudgeSession> {
         let answered_by = &app.config.engine.model;
         let judge = app.jury(generator)?.in_lane(lane).of_unknown_authors();
-        if is_named_by_hand(&app.config) {
-            judge.jurors().for_each(|juror| lift_bar(juror, &*app.progress));
-        } else if let Some(reason) = judge.refusal("") {
-            bail!("{reason}, or name a judge with --judge to get its grades all the same");
-        }
+        permit(app, &judge)?;
         for settings in judge.judges().map(Judge::settings) {
             let model = asked_model(app, settings, answered_by);
             if model != settings.model {
@@ -328,7 +324,6 @@ fn explained_alone(driver: &Driver<'_>, task: GradeTask, grade: Grade) -> anyhow
     written.map(|written| explained(grade, &written).map_err(anyhow::Error::msg)).transpose()
 }
 
-/// The verdict on one task; `None` if the user stopped it.
 /// The grade of an answer that a model gave; `None` if the interrupt is pressed first.
 ///
 /// # Errors
@@ -342,6 +337,7 @@ pub(crate) fn grade_of(
     judged_alone(&Driver { judge, answered_by, cache: None, interrupt, activity: &Silent }, task)
 }
 
+/// The verdict on one task; `None` if the user stopped it.
 fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Option<T::Verdict>> {
     let mut verdict = None;
     let ending = driver.judge_all(&[task], |judged: Judged<T::Verdict>| {
@@ -365,6 +361,31 @@ fn asked_model<'a>(app: &'a App, judge: &'a JudgeSettings, answered_by: &'a str)
         Fallback::Likelihood => &judge.likelihood_model,
         Fallback::None => &judge.model,
     }
+}
+
+/// Lets a jury grade that was named on the command line, or has passed its examination.
+///
+/// # Errors
+/// The reason why it may not.
+pub(crate) fn permit(app: &App, judge: &Jury) -> anyhow::Result<()> {
+    if is_named_by_hand(&app.config) {
+        judge.jurors().for_each(|juror| lift_bar(juror, &*app.progress));
+    } else if let Some(reason) = judge.refusal("") {
+        bail!("{reason}, or name a judge with --judge to get its grades all the same");
+    }
+    Ok(())
+}
+
+/// Who will grade the answers of a model: the judges, or who stands in for them.
+pub(crate) fn who_grades(app: &App, judge: &Jury) -> String {
+    let name = |judge: &Judge| {
+        let settings = judge.settings();
+        match asked_model(app, settings, "the model that answered") {
+            asked if asked == settings.model => asked.to_owned(),
+            asked => format!("{asked}, in place of {}, which is not installed", settings.model),
+        }
+    };
+    judge.judges().map(name).collect::<Vec<_>>().join("; ")
 }
 
 /// Lets a judge that was named on the command line grade, and says if its grades should not be relied on.

@@ -1,8 +1,7 @@
 //! The connection to the NATS server, and what has to be there.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::Context;
@@ -10,6 +9,7 @@ use async_nats::jetstream::kv;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use async_nats::{ConnectOptions, Event};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
 
 use crate::error::FleetError;
 use crate::settings::BusSettings;
@@ -44,8 +44,12 @@ pub struct Fleet {
 pub(crate) struct Server {
     pub(crate) settings: Arc<BusSettings>,
     pub(crate) jetstream: Context,
-    is_connected: Arc<AtomicBool>,
+    connection: Arc<watch::Sender<bool>>,
+    trouble: Trouble,
 }
+
+/// The error that was heard of last.
+type Trouble = Arc<Mutex<Option<String>>>;
 
 /// The threads of a connection, which may be dropped anywhere.
 struct Threads(Option<Runtime>);
@@ -72,14 +76,15 @@ impl Fleet {
             .enable_all()
             .build()
             .map_err(|error| FleetError::Threads(error.to_string()))?;
-        let is_connected = Arc::new(AtomicBool::new(false));
+        let connection = Arc::new(watch::Sender::new(false));
+        let trouble = Trouble::default();
         let connecting = async {
-            let client = connect(settings, name, Arc::clone(&is_connected)).await?;
+            let client = connect(settings, name, Arc::clone(&connection), Arc::clone(&trouble)).await?;
             Ok(async_nats::jetstream::ContextBuilder::new().timeout(PATIENCE).ack_timeout(PATIENCE).build(client))
         };
         let jetstream = runtime.block_on(connecting)?;
         let runtime = Arc::new(Threads(Some(runtime)));
-        let server = Server { settings: Arc::new(settings.clone()), jetstream, is_connected };
+        let server = Server { settings: Arc::new(settings.clone()), jetstream, connection, trouble };
         Ok(Fleet { server, runtime })
     }
 
@@ -89,19 +94,19 @@ impl Fleet {
     /// When the server cannot be reached, or has no JetStream.
     pub fn connect(settings: &BusSettings, name: &str) -> Result<Fleet, FleetError> {
         let fleet = Fleet::begin(settings, name)?;
-        let unreachable = || FleetError::Connection { url: settings.url.clone(), reason: "nobody answers".to_owned() };
-        let reached = async { tokio::time::timeout(PATIENCE, fleet.server.jetstream.client().flush()).await };
-        fleet
-            .block_on(reached)
-            .map_err(|_| unreachable())?
-            .map_err(|error| FleetError::Connection { url: settings.url.clone(), reason: error.to_string() })?;
+        let reached = async { tokio::time::timeout(PATIENCE, fleet.server.connected()).await };
+        if fleet.block_on(reached).is_err() {
+            let trouble = fleet.server.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let reason = trouble.unwrap_or_else(|| "nobody answers".to_owned());
+            return Err(FleetError::Connection { url: settings.url.clone(), reason });
+        }
         fleet.block_on(fleet.server.prepare())?;
         Ok(fleet)
     }
 
     /// Whether the server is connected now.
     pub fn is_connected(&self) -> bool {
-        self.server.is_connected.load(Ordering::Relaxed)
+        self.server.is_connected()
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -114,7 +119,27 @@ impl Fleet {
 }
 
 impl Server {
-    /// Makes the streams and the bucket, or changes them as the settings say.
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.connection.borrow()
+    }
+
+    /// Waits until the server is connected.
+    pub(crate) async fn connected(&self) {
+        self.is(true).await;
+    }
+
+    /// Waits until it is not.
+    pub(crate) async fn disconnected(&self) {
+        self.is(false).await;
+    }
+
+    async fn is(&self, connected: bool) {
+        // It is not dropped before this.
+        let _ = self.connection.subscribe().wait_for(|now| *now == connected).await;
+    }
+
+    /// Makes the streams and the bucket that are missing. Those that are there stay as they are, whatever the settings say: an
+    /// administrator may have changed them, and other homes may have other settings.
     pub(crate) async fn prepare(&self) -> Result<(), FleetError> {
         let stream = |name: &str, subjects: &str, retention, discard| Config {
             name: name.to_owned(),
@@ -134,15 +159,17 @@ impl Server {
             (DEAD, stream(DEAD, "hone.dead.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
         ];
         for (name, config) in streams {
-            self.jetstream.create_or_update_stream(config).await.map_err(|error| unusable(name, &error))?;
+            self.jetstream.get_or_create_stream(config).await.map_err(|error| unusable(name, &error))?;
         }
-        let bucket = kv::Config {
-            bucket: WORKERS.to_owned(),
-            max_age: WORKER_LIFETIME,
-            num_replicas: self.settings.replicas,
-            ..kv::Config::default()
-        };
-        self.jetstream.create_or_update_key_value(bucket).await.map_err(|error| unusable(WORKERS, &error))?;
+        if self.jetstream.get_key_value(WORKERS).await.is_err() {
+            let bucket = kv::Config {
+                bucket: WORKERS.to_owned(),
+                max_age: WORKER_LIFETIME,
+                num_replicas: self.settings.replicas,
+                ..kv::Config::default()
+            };
+            self.jetstream.create_key_value(bucket).await.map_err(|error| unusable(WORKERS, &error))?;
+        }
         Ok(())
     }
 }
@@ -154,7 +181,8 @@ pub(crate) fn unusable(name: &'static str, error: &dyn std::error::Error) -> Fle
 async fn connect(
     settings: &BusSettings,
     name: &str,
-    is_connected: Arc<AtomicBool>,
+    connection: Arc<watch::Sender<bool>>,
+    trouble: Trouble,
 ) -> Result<async_nats::Client, FleetError> {
     let mut options = ConnectOptions::new()
         .name(name)
@@ -165,12 +193,9 @@ async fn connect(
         .reconnect_delay_callback(|attempts| {
             LONGEST_DELAY.min(SHORTEST_DELAY * u32::try_from(attempts).unwrap_or(u32::MAX))
         })
+        .require_tls(settings.needs_tls())
         .event_callback(move |event| {
-            match event {
-                Event::Connected => is_connected.store(true, Ordering::Relaxed),
-                Event::Disconnected | Event::Closed => is_connected.store(false, Ordering::Relaxed),
-                other => tracing::debug!("the connection to the NATS server: {other}"),
-            }
+            hear(&connection, &trouble, &event);
             async {}
         });
     if !settings.credentials.as_os_str().is_empty() {
@@ -183,7 +208,26 @@ async fn connect(
     if !settings.authority.as_os_str().is_empty() {
         options = options.add_root_certificates(settings.authority.clone());
     }
-    let servers: Vec<&str> = settings.url.split(',').map(str::trim).collect();
+    let servers: Vec<&str> = settings.servers().collect();
     let failed = |reason: String| FleetError::Connection { url: settings.url.clone(), reason };
     options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
+}
+
+/// Takes note of what happens to the connection. The person hears of it when it is lost and when it is there again.
+fn hear(connection: &watch::Sender<bool>, trouble: &Trouble, event: &Event) {
+    match event {
+        Event::Connected if !connection.send_replace(true) => tracing::info!("the NATS server is connected"),
+        Event::Disconnected | Event::Closed if connection.send_replace(false) => {
+            tracing::warn!("the NATS server is away; grades come when it is back");
+        }
+        Event::ServerError(_) | Event::ClientError(_) => {
+            let text = event.to_string();
+            let before = trouble.lock().unwrap_or_else(PoisonError::into_inner).replace(text.clone());
+            // It is tried again and again.
+            if before.as_ref() != Some(&text) {
+                tracing::warn!("the NATS server: {text}");
+            }
+        }
+        other => tracing::info!("the connection to the NATS server: {other}"),
+    }
 }

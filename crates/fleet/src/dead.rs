@@ -13,12 +13,10 @@ use serde::Serialize;
 
 use crate::connection::{DEAD, Fleet, Server, WORK, unusable};
 use crate::error::FleetError;
-use crate::requests::{HOME, envelope_of};
+use crate::requests::{ASKER, Asker, REQUEST, Urgency, envelope_of};
 
 /// The header that says why work was given up.
 const REASON: &str = "Hone-Reason";
-/// The header that names the subject that it came from.
-const SUBJECT: &str = "Hone-Subject";
 /// How long the next of the messages is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -33,19 +31,19 @@ pub struct DeadWork {
     pub at: Timestamp,
     /// Why.
     pub reason: String,
-    /// The home that asked.
-    pub home: String,
-    /// What was to be worked on, if this version can read it.
+    /// The message that asked for it, if this version can read it.
     pub envelope: Option<Envelope>,
 }
 
 /// Puts a piece of work with the dead.
 pub(crate) async fn bury(server: &Server, role: &str, message: &Message, reason: &str) -> Result<(), FleetError> {
     let mut headers = HeaderMap::new();
-    let home = message.headers.as_ref().and_then(|headers| headers.get(HOME));
-    home.into_iter().for_each(|home| headers.insert(HOME, home.clone()));
+    if let Some(asker) = Asker::of(message) {
+        headers.insert(ASKER, asker.to_string().as_str());
+    }
+    let request = message.headers.as_ref().and_then(|headers| headers.get(REQUEST));
+    request.into_iter().for_each(|request| headers.insert(REQUEST, request.clone()));
     headers.insert(REASON, one_line(reason).as_str());
-    headers.insert(SUBJECT, message.subject.as_str());
     let publish = PublishMessage::build().headers(headers).payload(message.payload.clone());
     let failed = |error: &dyn std::error::Error| unusable(DEAD, error);
     let sent = server.jetstream.send_publish(format!("hone.dead.{role}"), publish).await;
@@ -53,7 +51,7 @@ pub(crate) async fn bury(server: &Server, role: &str, message: &Message, reason:
 }
 
 /// A header is one line.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -75,17 +73,25 @@ impl Fleet {
         self.block_on(async {
             let failed = |error: &dyn std::error::Error| unusable(WORK, error);
             let stream = self.server.jetstream.get_stream(DEAD).await.map_err(|error| failed(&error))?;
-            let found = messages(&self.server).await?;
-            for message in &found {
-                let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
-                let (Some(subject), Some(home)) = (header(SUBJECT), header(HOME)) else { continue };
-                let publish = PublishMessage::build().payload(message.payload.clone()).header(HOME, home.clone());
-                let sent = self.server.jetstream.send_publish(subject.to_string(), publish).await;
-                sent.map_err(|error| failed(&error))?.await.map_err(|error| failed(&error))?;
+            let mut n_asked = 0;
+            for message in messages(&self.server).await? {
+                let role = role_of(&message);
+                let Some(asker) = Asker::of(&message).filter(|_| is_role(role)) else { continue };
+                let subject = format!("hone.work.{role}.{}", Urgency::Later.as_str());
                 let number = message.info().map_err(|error| failed(&*error))?.stream_sequence;
+                let mut publish = PublishMessage::build()
+                    .message_id(format!("dead-{number}"))
+                    .payload(message.payload.clone())
+                    .header(ASKER, asker.to_string().as_str());
+                if let Some(request) = message.headers.as_ref().and_then(|headers| headers.get(REQUEST)) {
+                    publish = publish.header(REQUEST, request.clone());
+                }
+                let sent = self.server.jetstream.send_publish(subject, publish).await;
+                sent.map_err(|error| failed(&error))?.await.map_err(|error| failed(&error))?;
                 stream.delete_message(number).await.map_err(|error| failed(&error))?;
+                n_asked += 1;
             }
-            Ok(found.len())
+            Ok(n_asked)
         })
     }
 }
@@ -115,10 +121,19 @@ fn dead_of(message: &Message) -> DeadWork {
     let (number, at) = message.info().map_or((0, 0), |info| (info.stream_sequence, info.published.unix_timestamp()));
     DeadWork {
         number,
-        role: message.subject.rsplit('.').next().unwrap_or_default().to_owned(),
+        role: role_of(message).to_owned(),
         at: Timestamp(u64::try_from(at).unwrap_or_default() * 1000),
         reason: header(REASON),
-        home: header(HOME),
         envelope: envelope_of(&message.payload),
     }
+}
+
+/// The kind of work, which is the end of the subject.
+fn role_of(message: &Message) -> &str {
+    message.subject.rsplit('.').next().unwrap_or_default()
+}
+
+/// Whether a role can be a part of a subject.
+fn is_role(role: &str) -> bool {
+    !role.is_empty() && role.bytes().all(|byte| byte.is_ascii_lowercase())
 }

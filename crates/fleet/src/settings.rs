@@ -1,8 +1,6 @@
 //! How a fleet is reached, and what its streams keep: `bus.toml`.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use serde::Deserialize;
 
@@ -36,6 +34,16 @@ impl BusSettings {
         !self.url.is_empty()
     }
 
+    /// The addresses.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
+
+    /// Whether nothing may be said to a server without TLS: an address or a certificate says so.
+    pub(crate) fn needs_tls(&self) -> bool {
+        !self.authority.as_os_str().is_empty() || self.servers().any(|address| address.starts_with("tls://"))
+    }
+
     /// Checks every value.
     ///
     /// # Errors
@@ -59,34 +67,11 @@ impl BusSettings {
                 return Err(format!("{key} is {value}: it must be 1 to {most}"));
             }
         }
-        Ok(())
-    }
-}
-
-/// A data folder, whose processes share one memory, as others know it: letters, digits, `-` and `_`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HomeId(String);
-
-/// A text that is no [`HomeId`].
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("it is not the id of a home: 1 to 64 letters, digits, - and _")]
-pub struct NoHomeId;
-
-impl FromStr for HomeId {
-    type Err = NoHomeId;
-
-    fn from_str(text: &str) -> Result<Self, NoHomeId> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        match (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
-            true => Ok(HomeId(text.to_owned())),
-            false => Err(NoHomeId),
+        // It would be shown in errors, in `hone config` and in lists of processes.
+        if self.url.contains('@') {
+            return Err("url must not hold a password: credentials names a file".to_owned());
         }
-    }
-}
-
-impl fmt::Display for HomeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        Ok(())
     }
 }
 
@@ -94,11 +79,29 @@ impl fmt::Display for HomeId {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_home_is_a_part_of_a_subject() {
-        assert!("01j-A_9".parse::<HomeId>().is_ok());
-        for text in ["", "a.b", "a b", "*", ">", &"a".repeat(65)] {
-            assert!(text.parse::<HomeId>().is_err(), "{text}");
+    fn settings(url: &str, authority: &str) -> BusSettings {
+        BusSettings {
+            url: url.to_owned(),
+            credentials: PathBuf::new(),
+            authority: authority.into(),
+            patience: 1.0,
+            lease: 1.0,
+            attempts: 1,
+            keep_hours: 1.0,
+            keep_mib: 1,
+            replicas: 1,
         }
+    }
+
+    #[test]
+    fn no_password_stands_in_an_address_and_tls_is_not_given_up() {
+        assert!(settings("nats://user:secret@host", "").check().is_err());
+        let check = |url: &str, authority: &str, expected| {
+            let settings = settings(url, authority);
+            assert_eq!((settings.check(), settings.needs_tls()), (Ok(()), expected), "{url}");
+        };
+        check("nats://host", "", false);
+        check("nats://one:4222, tls://other", "", true);
+        check("nats://host", "ca.pem", true);
     }
 }

@@ -11,21 +11,23 @@ use futures_util::StreamExt;
 use hone_protocol::Envelope;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::dead;
 use crate::error::FleetError;
-use crate::requests::{HOME, Urgency, envelope_of};
+use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, Urgency, envelope_of};
 
 /// How long the server is asked for urgent work before it is asked for other work, too.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long after a failure the server is asked again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How often a result is sent to a server that is connected and does not take it.
+const MOST_DELIVERIES: usize = 10;
 /// How often a lease is renewed within its length.
 const RENEWALS: u32 = 3;
+/// How many times as often as a worker may fail at work it may be lost or given back.
+const LOST_PER_FAILED: u32 = 10;
 /// How long the end waits for the server.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long work rests that a worker could not do.
 const REST: Duration = Duration::from_secs(5);
 
@@ -42,14 +44,14 @@ pub struct Work {
 
 /// A piece of work. Until it is settled its lease is renewed; dropping it gives it back.
 pub struct Job {
-    /// What is to be worked on.
+    /// The message that asks for it.
     pub envelope: Envelope,
     /// How often it was given to a worker, this time included.
     pub attempt: u32,
     settled: Option<oneshot::Sender<Settled>>,
 }
 
-/// What becomes of a piece of work.
+/// The end of a piece of work.
 enum Settled {
     Done(Box<Envelope>),
     /// Another worker may do it at once.
@@ -116,7 +118,7 @@ impl Work {
         let Work { jobs, stop, task, slots, n_slots, fleet } = self;
         stop.send_replace(true);
         let ended = fleet.block_on(async { tokio::time::timeout(LAST_WORDS, task).await });
-        // What is still in the channel is given back as it is dropped.
+        // Jobs that are still in the channel are given back as they are dropped.
         drop(jobs);
         let settled = fleet.block_on(async {
             let all = tokio::time::timeout(LAST_WORDS, slots.acquire_many(n_slots)).await;
@@ -129,7 +131,7 @@ impl Work {
     }
 }
 
-/// What all workers of a role share: how far the server is with each kind of work.
+/// All workers of a role share these: they know how far the server is with each kind of work.
 struct Consumers {
     now: PullConsumer,
     later: PullConsumer,
@@ -147,11 +149,11 @@ impl Consumers {
                 filter_subject: format!("hone.work.{role}.{}", urgency.as_str()),
                 ack_policy: AckPolicy::Explicit,
                 ack_wait: Duration::from_secs_f64(server.settings.lease),
-                // What was tried too often is taken once more, and put with the dead.
+                // Work that was tried too often is taken once more, and put with the dead.
                 max_deliver: -1,
                 ..pull::Config::default()
             };
-            stream.create_consumer(config).await.map_err(|error| failed(&error))
+            stream.get_or_create_consumer(&name, config).await.map_err(|error| failed(&error))
         };
         Ok(Consumers { now: consumer(Urgency::Now).await?, later: consumer(Urgency::Later).await? })
     }
@@ -175,7 +177,9 @@ async fn one(consumer: &PullConsumer, wait: Option<Duration>) -> Result<Option<M
         Some(wait) => consumer.batch().max_messages(1).expires(wait).messages().await,
     };
     let mut batch = batch.map_err(|error| failed(&error))?;
-    batch.next().await.transpose().map_err(|error| failed(&*error))
+    // A request that went into a connection that breaks is never answered.
+    let next = timeout(LAST_WORDS + wait.unwrap_or_default(), batch.next()).await.map_err(|error| failed(&error))?;
+    next.transpose().map_err(|error| failed(&*error))
 }
 
 /// Takes work while there are slots.
@@ -223,8 +227,8 @@ async fn follow(server: Server, role: &str, message: Message, found: Sender<Job>
     let Some(envelope) = envelope_of(&message.payload) else {
         return end(&server, role, &message, "it is not a message that this version of hone can read").await;
     };
-    if attempt > server.settings.attempts {
-        let reason = format!("{} workers have taken it and not finished it", server.settings.attempts);
+    if attempt > server.settings.attempts.saturating_mul(LOST_PER_FAILED) {
+        let reason = format!("it was given to workers {} times, and none has finished it", attempt - 1);
         return end(&server, role, &message, &reason).await;
     }
     let (settle, mut settled) = oneshot::channel();
@@ -239,7 +243,7 @@ async fn follow(server: Server, role: &str, message: Message, found: Sender<Job>
         }
     };
     match settled {
-        Settled::Done(result) => deliver(&server, &message, &result).await,
+        Settled::Done(result) => deliver(&server, role, &message, &result).await,
         Settled::GivenBack => note(message.ack_with(AckKind::Nak(None)).await),
         Settled::Failed(reason) if attempt >= server.settings.attempts => end(&server, role, &message, &reason).await,
         Settled::Failed(_) => note(message.ack_with(AckKind::Nak(Some(REST))).await),
@@ -247,38 +251,58 @@ async fn follow(server: Server, role: &str, message: Message, found: Sender<Job>
 }
 
 /// Sends a result until the server has it; then the work is done.
-async fn deliver(server: &Server, message: &Message, result: &Envelope) {
-    let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name)).map(ToString::to_string);
-    let (Some(home), Ok(content)) = (header(HOME), serde_json::to_vec(result)) else {
-        return note(message.ack_with(AckKind::Term).await);
-    };
-    let id = header("Nats-Msg-Id").map(|id| format!("{home}-{id}-done"));
-    let subject = format!("hone.results.{home}");
-    loop {
-        let mut publish = PublishMessage::build().payload(content.clone().into());
-        publish = id.iter().fold(publish, |publish, id| publish.message_id(id));
-        let sent = async {
-            let sent = server.jetstream.send_publish(subject.clone(), publish).await;
-            sent.map_err(|error| unusable(RESULTS, &error))?.await.map_err(|error| unusable(RESULTS, &error))
-        };
-        match sent.await {
-            Ok(_) => return note(message.double_ack().await),
+async fn deliver(server: &Server, role: &str, message: &Message, result: &Envelope) {
+    let content = serde_json::to_vec(result).unwrap_or_default();
+    for _ in 0..MOST_DELIVERIES {
+        server.connected().await;
+        match send_result(server, message, content.clone(), None).await {
+            Ok(()) => return note(message.double_ack().await),
             Err(error) => tracing::debug!("a result is not sent yet: {error}"),
         }
         note(message.ack_with(AckKind::Progress).await);
         sleep(PAUSE).await;
     }
+    end(server, role, message, "the server does not take its result").await;
 }
 
-/// Puts work with the dead.
+/// Sends a result, or the reason why there is none, to the process that asked; to nobody if the message names none.
+async fn send_result(
+    server: &Server,
+    message: &Message,
+    content: Vec<u8>,
+    given_up: Option<&str>,
+) -> Result<(), FleetError> {
+    let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
+    let (Some(asker), Some(request), Some(id)) = (Asker::of(message), header(REQUEST), header("Nats-Msg-Id")) else {
+        return Ok(());
+    };
+    let mut publish = PublishMessage::build()
+        .payload(content.into())
+        // What is done twice is told once.
+        .message_id(format!("{id}-done"))
+        .header(ASKER, asker.to_string().as_str())
+        .header(REQUEST, request.clone());
+    if let Some(reason) = given_up {
+        publish = publish.header(GIVEN_UP, dead::one_line(reason).as_str());
+    }
+    let failed = |error: &dyn std::error::Error| unusable(RESULTS, error);
+    let sent = server.jetstream.send_publish(asker.subject(), publish).await.map_err(|error| failed(&error))?;
+    sent.await.map(drop).map_err(|error| failed(&error))
+}
+
+/// Puts work with the dead, and tells the process that asked.
 async fn end(server: &Server, role: &str, message: &Message, reason: &str) {
-    match dead::bury(server, role, message, reason).await {
+    let ended = async {
+        dead::bury(server, role, message, reason).await?;
+        send_result(server, message, Vec::new(), Some(reason)).await
+    };
+    match ended.await {
         Ok(()) => note(message.double_ack_with(AckKind::Term).await),
         Err(error) => tracing::warn!("work cannot be put with the dead: {error}"),
     }
 }
 
-/// What is not acknowledged is given out again, which is the server's business.
+/// Takes note that the server was not told something: it gives that work out again.
 fn note(acknowledged: Result<(), async_nats::Error>) {
     if let Err(error) = acknowledged {
         tracing::debug!("the NATS server was not told how far work is: {error}");

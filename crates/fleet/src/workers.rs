@@ -1,4 +1,4 @@
-//! What workers say of themselves, and how much work there is.
+//! The state of the workers, and how much work there is.
 
 use std::time::Duration;
 
@@ -10,10 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::connection::{DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
 use crate::error::FleetError;
 
-/// How often a worker should say that it is there: often enough that one message may be lost.
-pub(crate) const BEAT: Duration = Duration::from_secs(WORKER_LIFETIME.as_secs() / 3);
-
-/// What a worker says of itself.
+/// The state of a worker, as it says itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
@@ -31,7 +28,7 @@ pub struct WorkerState {
     pub device: String,
     /// How many pieces of work it takes at a time.
     pub slots: usize,
-    /// How many it is at.
+    /// How many pieces it is working on.
     pub busy: usize,
     /// How many it has finished since it started.
     pub finished: u64,
@@ -57,8 +54,8 @@ pub struct Queues {
 }
 
 impl Fleet {
-    /// How often a worker should call [`Fleet::tell`].
-    pub const BEAT: Duration = BEAT;
+    /// How often a worker should call [`Fleet::tell`]: often enough that one message may be lost.
+    pub const BEAT: Duration = Duration::from_secs(WORKER_LIFETIME.as_secs() / 3);
 
     /// Says how a worker is. That counts for a few seconds.
     ///

@@ -61,7 +61,15 @@ impl Holder {
     /// # Errors
     /// When memory cannot be read or written.
     pub fn claim_next(&self) -> Result<Option<Engram>, MemoryError> {
-        Ok(self.store.claim(self.id, Wanted::Next(1))?.pop())
+        Ok(self.claim_up_to(1)?.pop())
+    }
+
+    /// Claims the next answers, at most this many, in the order of [`Holder::claim_next`].
+    ///
+    /// # Errors
+    /// When memory cannot be read or written.
+    pub fn claim_up_to(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        self.store.claim(self.id, Wanted::Next(n))
     }
 }
 

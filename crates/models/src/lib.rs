@@ -7,7 +7,7 @@
 //!
 //! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and
 //! appears under its name in one rename, after it was verified against its hash; a file without a known hash is
-//! reported and marked. Second, this is the only crate that accesses the network, and it does so only in
+//! reported and marked. Second, this is the only crate that downloads, and it accesses the network only in
 //! [`Store::pull`] and for a [`Messenger`] to an address that the person has named, and never where that is disabled.
 
 mod address;

@@ -29,6 +29,7 @@ pub mod scripted;
 mod support;
 mod tool_rounds;
 mod verdict;
+mod work_result;
 
 pub use branches::{BranchPlace, Branches, Forks, WrongFork};
 pub use call_format::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, CallFormat, TEXT_MARK};
@@ -66,3 +67,4 @@ pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOpti
 pub use support::Support;
 pub use tool_rounds::{ToolLimits, ToolRounds};
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Likely, Preference, Suspicion, SuspicionKind};
+pub use work_result::WorkResult;

@@ -12,7 +12,7 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
 use crate::Shared;
 use crate::error::ApiError;
-use crate::threads::computed;
+use crate::threads::BODIES;
 
 /// Reads the body of a request, which must not be longer than allowed, nor come too slowly.
 pub(crate) async fn read(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
@@ -40,7 +40,7 @@ async fn whole(shared: &Shared, request: Request) -> Result<Request, ApiError> {
     }
     head.headers.remove(header::CONTENT_ENCODING);
     head.headers.remove(header::CONTENT_LENGTH);
-    let unpacking = computed(move || unpacked(read, &encodings, most));
+    let unpacking = BODIES.computed(move || unpacked(read, &encodings, most));
     Ok(Request::from_parts(head, Body::from(unpacking.await??)))
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::threads::computed;
+use crate::threads::BODIES;
 
 /// In a longer body, the field that is wrong is not looked for: that reads the body once for each field.
 const LONGEST_SEARCHED: usize = 1 << 20;
@@ -25,7 +25,7 @@ const SHORT: usize = 64 << 10;
 pub(crate) async fn parsed<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
     match body.len() {
         ..=SHORT => read(&body),
-        _ => computed(move || read(&body)).await?,
+        _ => BODIES.computed(move || read(&body)).await?,
     }
 }
 

@@ -3,31 +3,67 @@
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
-use tokio::sync::Semaphore;
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 
 use crate::error::ApiError;
 use crate::failed;
-
-/// Turns at the processor: half of its cores, and at least one.
-static TURNS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from).div_ceil(2)));
 
 /// Does what may wait for the disk on another thread.
 ///
 /// # Errors
 /// When it panics.
 pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-    spawn_blocking(work).await.map_err(failed)
+    spawn_blocking(work).await.map_err(|error| {
+        tracing::error!("a request failed: {error}");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")
+    })
 }
 
-/// Does what takes the processor for milliseconds or more on another thread, few such at a time. A client that leaves
-/// gives up its turn.
-///
-/// # Errors
-/// When it panics.
-pub(crate) async fn computed<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-    let turn = TURNS.acquire().await.map_err(failed)?;
+/// Turns at the processor, for work that takes it for milliseconds or more: half of its cores, and at least one.
+pub(crate) struct Turns(LazyLock<Semaphore>);
+
+/// Turns at reading the bodies of requests.
+pub(crate) static BODIES: Turns = Turns::new();
+/// Turns at making HTML of answers.
+pub(crate) static DRAWING: Turns = Turns::new();
+
+impl Turns {
+    const fn new() -> Turns {
+        Turns(LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from).div_ceil(2))))
+    }
+
+    /// Does work on another thread in its turn. A client that leaves while it waits for the turn gives it up.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(crate) async fn computed<T: Send + 'static>(
+        &'static self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        within(self.0.acquire().await.map_err(failed)?, work).await
+    }
+
+    /// Does work on another thread if there is a turn now.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(crate) async fn computed_now<T: Send + 'static>(
+        &'static self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Option<T>, ApiError> {
+        match self.0.try_acquire() {
+            Ok(turn) => within(turn, work).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+async fn within<T: Send + 'static>(
+    turn: SemaphorePermit<'static>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
     apart(move || {
         let _turn = turn;
         work()

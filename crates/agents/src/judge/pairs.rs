@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_judging::CompareTask;
+use hone_memory::Engram;
 use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
 
 use crate::topic::{Topic, Withdrawal};
@@ -28,6 +29,12 @@ pub(crate) struct Graded {
 }
 
 impl Graded {
+    /// An answer in memory.
+    pub(crate) fn of_engram(engram: &Engram) -> Graded {
+        let Engram { query, answer, model, grade, .. } = engram.clone();
+        Graded { topic: Topic::of_engram(engram), query, answer, model, grade }
+    }
+
     fn compared(&self) -> ComparedAnswer<'_> {
         ComparedAnswer { query_id: self.topic.query_id, model: &self.model, grade: self.grade.as_ref() }
     }

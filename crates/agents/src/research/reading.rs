@@ -176,6 +176,8 @@ mod tests {
     fn what_is_no_text_is_refused() {
         check("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", Err("is a binary file"));
         check("page.html", b"<p>\0\0</p>", Err("is a binary file"));
+        check("notes.docx", b"PK\x03\x04\x14\0\0\0\x08\0", Err("is a binary file"));
+        check("bomb.txt", b"\x1f\x8b\x08\0\0\0\0\0\0\x03", Err("is a binary file"));
         check("old.txt", b"gr\xfcn", Err("is not UTF-8"));
         check("blank.txt", b" \n\n", Err("holds no text"));
         check("empty.html", b"<script>run()</script>", Err("holds no text"));

@@ -7,6 +7,7 @@ mod backlog;
 mod cancelling;
 mod critic;
 mod extraction;
+mod fleet;
 mod gatekeeping;
 mod notes;
 mod quality_loop;

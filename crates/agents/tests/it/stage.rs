@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hone_agents::{
-    BackgroundCritic, Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team, TeamParts,
+    BackgroundCritic, Graders, Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team,
+    TeamParts,
 };
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, scripted};
@@ -60,6 +61,8 @@ fn vector_of(text: &str) -> Vec<f32> {
 pub(crate) struct Plan {
     pub(crate) generator: Scripted,
     pub(crate) judge: Option<Scripted>,
+    /// Graders on other machines, in place of the judge.
+    pub(crate) graders: Option<Arc<dyn Graders>>,
     /// The model of a critic that works while nobody waits.
     pub(crate) critic: Option<Scripted>,
     /// Whether answers are graded by how likely the model finds them; the judge is then asked for that.
@@ -82,6 +85,7 @@ impl Plan {
         Plan {
             generator: Scripted::new(respond),
             judge: Some(Scripted::new(|request| verdict(request, 4))),
+            graders: None,
             critic: None,
             by_likelihood: false,
             grade_timeout: PATIENCE,
@@ -149,7 +153,7 @@ impl Plan {
             generator: Arc::clone(&generator) as _,
             respondent_b: self.respondent_b,
             judge: grader.clone().map(Jury::from),
-            graders: None,
+            graders: self.graders,
             memory: Some(memory),
             works_off_backlog: self.works_off_backlog,
             critic: background,

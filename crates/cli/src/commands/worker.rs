@@ -1,12 +1,13 @@
 //! `hone worker`: does work that other machines ask for over a bus.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use hone_app::fleet::{Fleet, FleetJudge, GRADE, Job, Work, WorkerState, worker_name};
 use hone_protocol::{Envelope, Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
@@ -18,6 +19,9 @@ use crate::invocation::Invocation;
 
 /// The work of the last minute is counted.
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long a judge that failed is left alone, at first; twice as long after every further failure.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
 
@@ -33,10 +37,7 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
     let judge = FleetJudge::new(app, app.generator()?)?;
     let state = first_state(app, arguments, &judge);
     let work = Work::begin(&fleet, GRADE, state.slots)?;
-    app.output.note(&format!(
-        "{} grades as the judge {}, {} at a time; Ctrl-C ends it",
-        state.name, state.model, state.slots
-    ));
+    app.output.note(&format!("{} grades, {} at a time, with {}; Ctrl-C ends it", state.name, state.slots, state.model));
     let signals = signals()?;
     let worker = Worker { judge, work, is_stopping: AtomicBool::new(false), tally: Tally::default() };
     thread::scope(|scope| {
@@ -65,11 +66,12 @@ fn first_state(app: &Invocation, arguments: &WorkerArguments, judge: &FleetJudge
     let (machine, process) = (worker_name(), std::process::id());
     let device = app.config.entries().get("engine.device").and_then(|entry| entry.value.as_str());
     WorkerState {
-        name: format!("{machine}-{process}"),
+        // Containers may have the same names and numbers.
+        name: format!("{machine}-{process}-{:04x}", Timestamp::now().0 & 0xffff),
         machine,
         process,
         roles: vec![GRADE.to_owned()],
-        model: judge.names(),
+        model: judge.name().to_owned(),
         device: device.unwrap_or_default().to_owned(),
         slots: arguments.slots.get(),
         since: Timestamp::now(),
@@ -97,7 +99,7 @@ fn signals() -> anyhow::Result<Receiver<()>> {
     Ok(signals)
 }
 
-/// What has been done.
+/// The work that has been done.
 #[derive(Default)]
 struct Tally {
     busy: AtomicUsize,
@@ -154,30 +156,47 @@ struct Worker {
 impl Worker {
     /// Does one piece of work after the other, until the button is pressed.
     fn run(&self, pressed: &Receiver<()>) {
+        let mut pause = SHORTEST_PAUSE;
         while !self.is_stopping.load(Ordering::SeqCst) {
             let job = select! {
                 recv(pressed) -> _ => return,
                 recv(self.work.jobs()) -> job => job,
             };
             let Ok(job) = job else { return };
+            // A press that came with it would be forgotten.
+            if self.is_stopping.load(Ordering::SeqCst) {
+                return;
+            }
             self.tally.busy.fetch_add(1, Ordering::Relaxed);
-            self.do_one(job, pressed);
+            let is_able = self.do_one(job, pressed);
             self.tally.busy.fetch_sub(1, Ordering::Relaxed);
+            if is_able {
+                pause = SHORTEST_PAUSE;
+            } else if pressed.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            } else {
+                return;
+            }
         }
     }
 
-    fn do_one(&self, job: Job, pressed: &Receiver<()>) {
-        match self.judge.answer(&job.envelope, pressed) {
+    /// Does a piece of work; returns whether the judge was able to.
+    fn do_one(&self, job: Job, pressed: &Receiver<()>) -> bool {
+        let answer = || self.judge.answer(&job.envelope, pressed);
+        let answered = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| bail!("the judge panicked"));
+        match answered {
             Ok(Some(result)) => {
                 self.tally.note_finished(&result);
                 job.finish(result);
+                true
             }
             // It is given back.
-            Ok(None) => drop(job),
+            Ok(None) => true,
             Err(error) => {
                 tracing::warn!("an answer is not graded: {error:#}");
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
                 job.fail(format!("{error:#}"));
+                false
             }
         }
     }

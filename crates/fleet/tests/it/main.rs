@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use hone_fleet::{BusSettings, Fleet, FleetError, HomeId, Job, LONGEST, Requests, Urgency, Work, WorkerState};
-use hone_protocol::{Envelope, Payload, QueryId, SessionId, Stored};
+use hone_fleet::{BusSettings, Fleet, FleetError, Job, LONGEST, Requests, Unsent, Urgency, Work, WorkerState};
+use hone_protocol::{Envelope, Payload, SessionId, Stored, WorkResult};
 
 use crate::nats::NatsServer;
 
@@ -36,10 +36,6 @@ fn connect(server: &NatsServer) -> Fleet {
     Fleet::connect(&settings(server.url()), "test").unwrap()
 }
 
-fn home(name: &str) -> HomeId {
-    name.parse().unwrap()
-}
-
 /// A message that a number tells from others.
 fn message(number: u64) -> Envelope {
     Envelope::new("test", SessionId::from_bits(1), Payload::MemoryStored(Stored { sequence: number }))
@@ -52,13 +48,9 @@ fn number_of(message: &Envelope) -> u64 {
     }
 }
 
-fn id(number: u64) -> QueryId {
-    QueryId::from_bits(u128::from(number))
-}
-
 fn ask(requests: &Requests, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
-        assert!(requests.ask(id(number), &message(number), Urgency::Now));
+        requests.ask(&message(number), Urgency::Now).unwrap();
     }
 }
 
@@ -68,8 +60,9 @@ fn next<T>(channel: &Receiver<T>) -> T {
 
 /// What comes, in the order of its numbers; more would have come within a moment.
 fn results(requests: &Requests, n: usize) -> Vec<u64> {
-    let mut numbers: Vec<u64> = (0..n).map(|_| number_of(&next(requests.results()))).collect();
-    numbers.extend(requests.results().recv_timeout(Duration::from_millis(300)).map(|result| number_of(&result)));
+    let number = |result: WorkResult| number_of(&result.outcome.unwrap());
+    let mut numbers: Vec<u64> = (0..n).map(|_| number(next(requests.results()))).collect();
+    numbers.extend(requests.results().recv_timeout(Duration::from_millis(300)).map(number));
     numbers.sort_unstable();
     numbers
 }
@@ -80,12 +73,15 @@ fn finish(job: Job) {
 }
 
 #[test]
-fn what_is_asked_is_done_once_and_every_home_hears_of_its_own() {
+fn work_is_done_once_and_every_process_hears_of_its_own() {
     let server = NatsServer::start();
     let asking = connect(&server);
-    let (one, other) = (Requests::begin(&asking, ROLE, &home("one")), Requests::begin(&asking, ROLE, &home("other")));
-    ask(&one, [1, 2, 3, 1, 2]);
-    ask(&other, [4]);
+    let (one, other) = (Requests::begin(&asking, ROLE), Requests::begin(&asking, ROLE));
+    ask(&one, [1, 2, 3]);
+    let last = message(4);
+    other.ask(&last, Urgency::Now).unwrap();
+    // The same message again is the same work.
+    other.ask(&last, Urgency::Now).unwrap();
     let workers = [connect(&server), connect(&server)];
     let work = workers.each_ref().map(|fleet| Work::begin(fleet, ROLE, 2).unwrap());
     std::thread::scope(|scope| {
@@ -93,11 +89,10 @@ fn what_is_asked_is_done_once_and_every_home_hears_of_its_own() {
             scope.spawn(|| work.jobs().iter().take(2).for_each(finish));
         }
         assert_eq!(results(&one, 3), [101, 102, 103]);
-        assert_eq!(results(&other, 1), [104]);
+        let result = next(other.results());
+        assert_eq!((result.request, number_of(&result.outcome.unwrap())), (last.id, 104));
     });
-    // A process that comes later hears what was found before.
-    let later = Requests::begin(&asking, ROLE, &home("one"));
-    assert_eq!(results(&later, 3), [101, 102, 103]);
+    assert!(other.results().is_empty());
     work.into_iter().for_each(Work::end);
     assert_eq!(asking.queues().unwrap().open, 0);
 }
@@ -105,18 +100,18 @@ fn what_is_asked_is_done_once_and_every_home_hears_of_its_own() {
 #[test]
 fn what_is_too_long_for_the_server_is_not_sent() {
     let server = NatsServer::start();
-    let requests = Requests::begin(&connect(&server), ROLE, &home("one"));
+    let requests = Requests::begin(&connect(&server), ROLE);
     let long = Envelope { sender: "x".repeat(LONGEST), ..message(1) };
-    assert!(!requests.ask(id(1), &long, Urgency::Now));
+    assert_eq!(requests.ask(&long, Urgency::Now), Err(Unsent::TooLong));
 }
 
 #[test]
 fn urgent_work_comes_first() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    let requests = Requests::begin(&fleet, ROLE);
     for number in 1..=3 {
-        assert!(requests.ask(id(number), &message(number), Urgency::Later));
+        requests.ask(&message(number), Urgency::Later).unwrap();
     }
     ask(&requests, [9]);
     wait_until(|| fleet.queues().unwrap().open == 4);
@@ -129,7 +124,7 @@ fn urgent_work_comes_first() {
 fn the_work_of_a_lost_worker_is_done_by_another() {
     let server = NatsServer::start();
     let asking = connect(&server);
-    let requests = Requests::begin(&asking, ROLE, &home("one"));
+    let requests = Requests::begin(&asking, ROLE);
     ask(&requests, [1]);
     let lost = connect(&server);
     let work = Work::begin(&lost, ROLE, 1).unwrap();
@@ -149,7 +144,7 @@ fn the_work_of_a_lost_worker_is_done_by_another() {
 fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    let requests = Requests::begin(&fleet, ROLE);
     ask(&requests, [1]);
     let (one, other) = (Work::begin(&fleet, ROLE, 1).unwrap(), Work::begin(&connect(&server), ROLE, 1).unwrap());
     let (job, rest) = crossbeam_channel::select! {
@@ -171,14 +166,15 @@ fn what_fails_too_often_is_given_up_and_can_be_asked_for_again() {
     let server = NatsServer::start();
     let settings = BusSettings { attempts: 1, ..settings(server.url()) };
     let fleet = Fleet::connect(&settings, "test").unwrap();
-    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    let requests = Requests::begin(&fleet, ROLE);
     ask(&requests, [1]);
     let work = Work::begin(&fleet, ROLE, 1).unwrap();
     next(work.jobs()).fail("no\njudge");
     wait_until(|| fleet.queues().unwrap().dead == 1);
     let dead = fleet.dead().unwrap();
     assert_eq!(dead.len(), 1);
-    assert_eq!((&*dead[0].role, &*dead[0].reason, &*dead[0].home), (ROLE, "no judge", "one"));
+    assert_eq!((&*dead[0].role, &*dead[0].reason), (ROLE, "no judge"));
+    assert_eq!(next(requests.results()).outcome, Err("no judge".to_owned()));
     assert_eq!(dead[0].envelope.as_ref().map(number_of), Some(1));
     assert_eq!(fleet.retry_dead().unwrap(), 1);
     finish(next(work.jobs()));
@@ -194,7 +190,7 @@ fn nothing_is_lost_while_the_server_is_away() {
     let unreachable = Fleet::connect(&settings(url.clone()), "test");
     assert!(matches!(unreachable, Err(FleetError::Connection { .. })));
     let fleet = Fleet::begin(&settings(url), "test").unwrap();
-    let requests = Requests::begin(&fleet, ROLE, &home("one"));
+    let requests = Requests::begin(&fleet, ROLE);
     ask(&requests, 1..=3);
     assert!(!requests.is_connected());
     server.resume();
@@ -211,6 +207,46 @@ fn nothing_is_lost_while_the_server_is_away() {
         fleet.queues().is_ok_and(|queues| queues.open == 0)
     });
     assert!(requests.results().is_empty());
+}
+
+#[test]
+fn a_server_that_has_lost_everything_is_used_again() {
+    let mut server = NatsServer::start();
+    let fleet = connect(&server);
+    let requests = Requests::begin(&fleet, ROLE);
+    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    ask(&requests, [1, 2, 3]);
+    (0..3).for_each(|_| finish(next(work.jobs())));
+    assert_eq!(results(&requests, 3), [101, 102, 103]);
+    server.stop();
+    server.forget();
+    server.resume();
+    wait_until(|| requests.is_connected());
+    ask(&requests, [4]);
+    finish(next(work.jobs()));
+    assert_eq!(results(&requests, 1), [104]);
+}
+
+#[test]
+fn a_worker_takes_work_again_after_the_server_hung() {
+    let server = NatsServer::start();
+    let fleet = connect(&server);
+    let requests = Requests::begin(&fleet, ROLE);
+    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    server.signal("STOP");
+    // Longer than a request of the worker waits.
+    assert!(work.jobs().recv_timeout(Duration::from_secs(8)).is_err());
+    server.signal("CONT");
+    ask(&requests, [1]);
+    finish(next(work.jobs()));
+    assert_eq!(results(&requests, 1), [101]);
+}
+
+#[test]
+fn a_refused_login_is_told() {
+    let server = NatsServer::start_with(&["--user", "one", "--pass", "secret"]);
+    let refused = Fleet::connect(&settings(server.url()), "test").err().unwrap().to_string();
+    assert!(refused.contains("uthorization"), "{refused}");
 }
 
 #[test]

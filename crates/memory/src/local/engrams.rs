@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use crossbeam_channel::Sender;
-use hone_protocol::prospect::{CANCELLED, SESSION_CLOSED, STOPPED};
+use hone_protocol::prospect::{CANCELLED, LATE, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
@@ -88,7 +88,7 @@ impl Opened {
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
         // Who has graded an answer compares it next, unless nobody waits for it any more.
-        let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED));
+        let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE));
         let holding = |due: &Due| if due.comparison && !is_left { Holding::AsBefore } else { Holding::Free };
         self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
     }

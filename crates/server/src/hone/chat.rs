@@ -33,7 +33,7 @@ use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
-use crate::threads::computed;
+use crate::threads::{DRAWING, apart};
 use crate::{Shared, streams};
 
 /// How often the page is shown an answer in progress as HTML.
@@ -309,9 +309,7 @@ impl Talk {
                 }
                 return ending;
             }
-            if let Err(error) = answer.tell_html(&self.turn.log).await {
-                return Ending::Failed(error);
-            }
+            answer.tell_html(&self.turn.log).await;
         }
     }
 
@@ -347,9 +345,11 @@ impl Talk {
         let exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
-        let (shared, place) = (Arc::clone(&self.shared), self.conversation.exchanges.place(index));
+        let place = self.conversation.exchanges.place(index);
+        let (shared, about) = (Arc::clone(&self.shared), exchange.clone());
         // What was forgotten meanwhile is not shown again.
-        let exchange = computed(move || exchange_json(&exchange, place, recalled(&shared, &exchange))).await?;
+        let recalled = apart(move || recalled(&shared, &about)).await?;
+        let exchange = DRAWING.computed(move || exchange_json(&exchange, place, recalled)).await?;
         let event = json!({
             "type": "answered",
             "conversation": self.turn.name(),
@@ -386,18 +386,21 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Tells pages the answer as HTML, if there is more of it and it is time to. A longer answer, which takes longer, is
-    /// told less often.
-    async fn tell_html(&mut self, page: &AnswerLog) -> Result<(), ApiError> {
+    /// Tells pages the answer as HTML, if there is more of it, it is time to, and the processor has time for it. A longer
+    /// answer, which takes longer, is told less often.
+    async fn tell_html(&mut self, page: &AnswerLog) {
         let begin = Instant::now();
         if self.n_drawn == self.text.len() || self.due.is_some_and(|due| begin < due) {
-            return Ok(());
+            return;
         }
         let text = self.text.clone();
-        self.n_drawn = text.len();
-        page.tell(&json!({"type": "html", "html": computed(move || html_of(&text)).await?}));
+        let length = text.len();
+        // Without it the page shows the text.
+        if let Ok(Some(html)) = DRAWING.computed_now(move || html_of(&text)).await {
+            self.n_drawn = length;
+            page.tell(&json!({"type": "html", "html": html}));
+        }
         self.due = Some(Instant::now() + RENDERING_INTERVAL.max(begin.elapsed() * 10));
-        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::{LONGEST, html_of};
 use crate::requests::parsed;
-use crate::threads::computed;
+use crate::threads::DRAWING;
 
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
@@ -132,6 +132,6 @@ pub(super) async fn render(body: Bytes) -> Result<Json<Value>, ApiError> {
         let what = format!("the Markdown has {} bytes: at most {LONGEST} are rendered", markdown.len());
         return Err(ApiError::bad_request(what).about("markdown"));
     }
-    let html = computed(move || html_of(&markdown)).await?;
+    let html = DRAWING.computed(move || html_of(&markdown)).await?;
     Ok(Json(json!({"html": html})))
 }

@@ -1,0 +1,194 @@
+//! Answers that are graded on other machines: a channel stands for them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use hone_agents::Graders;
+use hone_protocol::prospect::{LATE, TOO_LONG, UNCOMPARED};
+use hone_protocol::scripted::Script;
+use hone_protocol::{Envelope, Grade, GradedAnswer, Payload, QueryId, Subject, WorkResult};
+
+use crate::stage::{PATIENCE, Plan, Stage, grades_of, wait_until};
+
+/// Graders that a test speaks for.
+pub(crate) struct Elsewhere {
+    asked: Mutex<Vec<(Envelope, bool)>>,
+    results: (Sender<WorkResult>, Receiver<WorkResult>),
+    is_reachable: AtomicBool,
+    patience: Duration,
+}
+
+impl Elsewhere {
+    fn new(patience: Duration) -> Arc<Elsewhere> {
+        let (asked, results) = (Mutex::default(), unbounded());
+        Arc::new(Elsewhere { asked, results, is_reachable: AtomicBool::new(true), patience })
+    }
+
+    /// What was asked, the `n`th time that something was, and whether it is urgent.
+    fn asked(&self, n: usize) -> (Envelope, bool) {
+        wait_until("a request", || self.asked.lock().unwrap().len() >= n);
+        self.asked.lock().unwrap()[n - 1].clone()
+    }
+
+    fn n_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    fn grade(&self, request: &Envelope, score: u8) {
+        let Payload::ResponseGeneration(response) = &request.payload else { panic!("it is an answer") };
+        let grade = Grade { score: Some(score), ..Grade::default() };
+        let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
+        let outcome = Ok(Box::new(request.reply("grade", Payload::CritiqueResult(graded))));
+        self.results.0.send(WorkResult { request: request.id, outcome }).unwrap();
+    }
+}
+
+impl Graders for Elsewhere {
+    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
+        let Payload::ResponseGeneration(response) = &answer.payload else { panic!("it is an answer") };
+        if response.answer.contains("long") {
+            return Err(TOO_LONG);
+        }
+        self.asked.lock().unwrap().push((answer.clone(), is_urgent));
+        Ok(())
+    }
+
+    fn grades(&self) -> &Receiver<WorkResult> {
+        &self.results.1
+    }
+
+    fn can_be_reached(&self) -> bool {
+        self.is_reachable.load(Ordering::Relaxed)
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+fn plan(graders: &Arc<Elsewhere>) -> Plan {
+    let mut plan = Plan::answering(|_| Script::saying(&["Yes."]));
+    plan.judge = None;
+    plan.graders = Some(Arc::clone(graders) as _);
+    plan.works_off_backlog = true;
+    plan
+}
+
+fn is_due(stage: &Stage, id: QueryId) -> bool {
+    stage.engram(id).due.is_some_and(|due| due.grade)
+}
+
+#[test]
+fn a_grade_from_elsewhere_is_told_and_remembered_once() {
+    let graders = Elsewhere::new(PATIENCE);
+    let mut stage = plan(&graders).start();
+    let id = stage.ask("why?");
+    let (request, is_urgent) = graders.asked(1);
+    assert!(is_urgent);
+    graders.grade(&request, 4);
+    // It may come twice.
+    graders.grade(&request, 1);
+    stage.wait_about(id, Subject::CritiqueResult);
+    let heard = stage.stop();
+    assert_eq!(grades_of(&heard, id), [Ok(4)]);
+    assert_eq!((stage.engram(id).score(), is_due(&stage, id)), (Some(4), false));
+}
+
+#[test]
+fn a_grade_that_is_late_is_remembered_when_it_comes() {
+    let graders = Elsewhere::new(Duration::ZERO);
+    let mut stage = plan(&graders).start();
+    let id = stage.ask("why?");
+    let (request, _) = graders.asked(1);
+    stage.wait_about(id, Subject::CritiqueResult);
+    assert!(is_due(&stage, id));
+    graders.grade(&request, 4);
+    wait_until("the grade", || stage.engram(id).score() == Some(4));
+    let heard = stage.stop();
+    assert_eq!(grades_of(&heard, id), [Err(LATE.to_owned()), Ok(4)]);
+}
+
+#[test]
+fn while_nobody_can_be_reached_the_grade_is_due_and_asked_for_later() {
+    let graders = Elsewhere::new(PATIENCE);
+    graders.is_reachable.store(false, Ordering::Relaxed);
+    let mut stage = plan(&graders).start();
+    let id = stage.ask("why?");
+    stage.wait_about(id, Subject::CritiqueResult);
+    assert_eq!(graders.n_asked(), 0);
+    graders.is_reachable.store(true, Ordering::Relaxed);
+    let (request, is_urgent) = graders.asked(1);
+    assert!(!is_urgent);
+    graders.grade(&request, 2);
+    wait_until("the grade", || stage.engram(id).score() == Some(2));
+    let heard = stage.stop();
+    assert_eq!(grades_of(&heard, id), [Err(LATE.to_owned()), Ok(2)]);
+}
+
+#[test]
+fn the_next_process_asks_for_what_the_last_one_left() {
+    let graders = Elsewhere::new(PATIENCE);
+    let mut before = plan(&graders).start();
+    let id = before.ask("why?");
+    let (old, _) = graders.asked(1);
+    before.wait_about(id, Subject::MemoryStored);
+    let folder = before.leave_folder();
+    let stage = plan(&graders).start_in(folder);
+    let (request, is_urgent) = graders.asked(2);
+    assert_eq!((request.query_id, is_urgent), (Some(id), false));
+    // The result for the process that has ended is nobody's.
+    graders.grade(&old, 1);
+    graders.grade(&request, 5);
+    wait_until("the grade", || stage.engram(id).score() == Some(5));
+}
+
+#[test]
+fn work_that_is_given_up_is_told_and_stays_due() {
+    let graders = Elsewhere::new(PATIENCE);
+    let mut stage = plan(&graders).start();
+    let id = stage.ask("why?");
+    let (request, _) = graders.asked(1);
+    let outcome = Err("no judge".to_owned());
+    graders.results.0.send(WorkResult { request: request.id, outcome }).unwrap();
+    stage.wait_about(id, Subject::CritiqueResult);
+    wait_until("memory knows", || stage.engram(id).due.is_some_and(|due| due.failures == 1));
+    // A person has it done after all.
+    graders.grade(&request, 3);
+    wait_until("the grade", || stage.engram(id).score() == Some(3));
+    let heard = stage.stop();
+    assert_eq!(grades_of(&heard, id), [Err("no judge".to_owned()), Ok(3)]);
+}
+
+#[test]
+fn what_is_too_long_to_be_sent_stays_ungraded() {
+    let graders = Elsewhere::new(PATIENCE);
+    let mut plan = plan(&graders);
+    plan.generator = hone_protocol::scripted::Scripted::new(|_| Script::saying(&["A long answer."]));
+    let mut stage = plan.start();
+    let id = stage.ask("why?");
+    stage.wait_about(id, Subject::CritiqueResult);
+    wait_until("memory knows", || !is_due(&stage, id));
+    assert_eq!(grades_of(&stage.stop(), id), [Err(TOO_LONG.to_owned())]);
+}
+
+#[test]
+fn two_answers_are_graded_and_said_not_to_be_compared_once() {
+    let graders = Elsewhere::new(PATIENCE);
+    let mut stage = plan(&graders).with_b().start();
+    let id = stage.ask("why?");
+    let requests = [1, 2].map(|n| graders.asked(n).0);
+    requests.iter().for_each(|request| graders.grade(request, 4));
+    let compared = stage.wait(|envelope| envelope.subject() == Subject::PairwiseResult);
+    let Payload::PairwiseResult(comparison) = &compared.payload else { panic!("it is a comparison") };
+    assert_eq!(comparison.preference.judging.failure.as_deref(), Some(UNCOMPARED));
+    stage.wait_about(id, Subject::CritiqueResult);
+    let b = comparison.query_id_b;
+    wait_until("nothing is due", || {
+        [id, b].iter().all(|id| stage.store.get(*id).unwrap().is_some_and(|engram| engram.due.is_none()))
+    });
+    let heard = stage.stop();
+    let n_compared = heard.iter().filter(|envelope| envelope.subject() == Subject::PairwiseResult).count();
+    assert_eq!((grades_of(&heard, id), grades_of(&heard, b), n_compared), (vec![Ok(4)], vec![Ok(4)], 1));
+}
