@@ -9,28 +9,26 @@ use crate::support::nats::NatsServer;
 use crate::support::served::{Served, body_of, serve_graded};
 use crate::support::{Home, smollm2, wait_until};
 
-const MODEL: &str = "smollm2:135m";
+pub(crate) const MODEL: &str = "smollm2:135m";
 const QUESTION: &str = "In which city is the Eiffel Tower?";
 
 /// A home with the built-in model.
-fn home() -> Home {
+pub(crate) fn home() -> Home {
     let home = Home::new();
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }
 
 /// A running `hone worker`.
-struct Worker(Child);
+pub(crate) struct Worker(Child);
 
 impl Worker {
-    fn start(home: &Home, server: &NatsServer) -> Worker {
+    pub(crate) fn start(home: &Home, server: &NatsServer) -> Worker {
         let arguments = ["worker", "--bus", &server.url(), "--slots", "2", "--threads", "1"];
         let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.contains(" grades, "));
-        assert!(
-            said.is_some_and(|line| line.contains("grades, 2 at a time, with smollm2:135m, in place of prometheus:7b"))
-        );
+        assert!(said.is_some_and(|line| line.contains("grades, 2 at a time, with smollm2:135m for prometheus:7b")));
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)

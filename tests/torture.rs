@@ -8,6 +8,7 @@
 
 mod clocks;
 mod crowd;
+mod fleet;
 mod flips;
 mod full_disk;
 mod kills;

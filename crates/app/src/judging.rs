@@ -376,16 +376,16 @@ pub(crate) fn permit(app: &App, judge: &Jury) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who will grade the answers of a model: the judges, or who stands in for them.
+/// The judges by the models that will be asked; of one that is not installed, what stands in for it.
 pub(crate) fn who_grades(app: &App, judge: &Jury) -> String {
     let name = |judge: &Judge| {
         let settings = judge.settings();
-        match asked_model(app, settings, "the model that answered") {
+        match asked_model(app, settings, "the answer's model") {
             asked if asked == settings.model => asked.to_owned(),
-            asked => format!("{asked}, in place of {}, which is not installed", settings.model),
+            asked => format!("{asked} for {}", settings.model),
         }
     };
-    judge.judges().map(name).collect::<Vec<_>>().join("; ")
+    judge.judges().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// Lets a judge that was named on the command line grade, and says if its grades should not be relied on.

@@ -36,7 +36,7 @@ const READ_AHEAD: usize = 1024;
 pub struct Fleet {
     pub(crate) server: Server,
     /// Dropped last: what runs on it ends then.
-    runtime: Arc<Threads>,
+    threads: Arc<Threads>,
 }
 
 /// The server, for what runs on the connection's own threads.
@@ -52,12 +52,17 @@ pub(crate) struct Server {
 type Trouble = Arc<Mutex<Option<String>>>;
 
 /// The threads of a connection, which may be dropped anywhere.
-struct Threads(Option<Runtime>);
+struct Threads {
+    runtime: Option<Runtime>,
+    connection: Arc<watch::Sender<bool>>,
+}
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        // A connection that is ended is not lost.
+        self.connection.send_replace(false);
         // Waiting would not be allowed on a thread of another runtime.
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
@@ -83,9 +88,9 @@ impl Fleet {
             Ok(async_nats::jetstream::ContextBuilder::new().timeout(PATIENCE).ack_timeout(PATIENCE).build(client))
         };
         let jetstream = runtime.block_on(connecting)?;
-        let runtime = Arc::new(Threads(Some(runtime)));
+        let threads = Threads { runtime: Some(runtime), connection: Arc::clone(&connection) };
         let server = Server { settings: Arc::new(settings.clone()), jetstream, connection, trouble };
-        Ok(Fleet { server, runtime })
+        Ok(Fleet { server, threads: Arc::new(threads) })
     }
 
     /// Connects, and makes what has to be there on the server.
@@ -110,7 +115,7 @@ impl Fleet {
     }
 
     pub(crate) fn handle(&self) -> &Handle {
-        self.runtime.0.as_ref().expect("only dropping takes the threads").handle()
+        self.threads.runtime.as_ref().expect("only dropping takes the threads").handle()
     }
 
     pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {

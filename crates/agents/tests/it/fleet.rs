@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hone_agents::Graders;
+use hone_memory::Engram;
 use hone_protocol::prospect::{LATE, TOO_LONG, UNCOMPARED};
 use hone_protocol::scripted::Script;
 use hone_protocol::{Envelope, Grade, GradedAnswer, Payload, QueryId, Subject, WorkResult};
@@ -76,8 +77,17 @@ fn plan(graders: &Arc<Elsewhere>) -> Plan {
     plan
 }
 
-fn is_due(stage: &Stage, id: QueryId) -> bool {
-    stage.engram(id).due.is_some_and(|due| due.grade)
+/// The answer in memory, which may not have it yet.
+fn remembered(stage: &Stage, id: QueryId) -> Option<Engram> {
+    stage.store.get(id).unwrap()
+}
+
+fn wait_for_score(stage: &Stage, id: QueryId, score: u8) {
+    wait_until("the grade", || remembered(stage, id).is_some_and(|engram| engram.score() == Some(score)));
+}
+
+fn is_due(engram: &Engram) -> bool {
+    engram.due.as_ref().is_some_and(|due| due.grade)
 }
 
 #[test]
@@ -93,7 +103,8 @@ fn a_grade_from_elsewhere_is_told_and_remembered_once() {
     stage.wait_about(id, Subject::CritiqueResult);
     let heard = stage.stop();
     assert_eq!(grades_of(&heard, id), [Ok(4)]);
-    assert_eq!((stage.engram(id).score(), is_due(&stage, id)), (Some(4), false));
+    let engram = stage.engram(id);
+    assert_eq!((engram.score(), is_due(&engram)), (Some(4), false));
 }
 
 #[test]
@@ -103,9 +114,9 @@ fn a_grade_that_is_late_is_remembered_when_it_comes() {
     let id = stage.ask("why?");
     let (request, _) = graders.asked(1);
     stage.wait_about(id, Subject::CritiqueResult);
-    assert!(is_due(&stage, id));
+    wait_until("memory has it as due", || remembered(&stage, id).is_some_and(|engram| is_due(&engram)));
     graders.grade(&request, 4);
-    wait_until("the grade", || stage.engram(id).score() == Some(4));
+    wait_for_score(&stage, id, 4);
     let heard = stage.stop();
     assert_eq!(grades_of(&heard, id), [Err(LATE.to_owned()), Ok(4)]);
 }
@@ -122,7 +133,7 @@ fn while_nobody_can_be_reached_the_grade_is_due_and_asked_for_later() {
     let (request, is_urgent) = graders.asked(1);
     assert!(!is_urgent);
     graders.grade(&request, 2);
-    wait_until("the grade", || stage.engram(id).score() == Some(2));
+    wait_for_score(&stage, id, 2);
     let heard = stage.stop();
     assert_eq!(grades_of(&heard, id), [Err(LATE.to_owned()), Ok(2)]);
 }
@@ -141,7 +152,7 @@ fn the_next_process_asks_for_what_the_last_one_left() {
     // The result for the process that has ended is nobody's.
     graders.grade(&old, 1);
     graders.grade(&request, 5);
-    wait_until("the grade", || stage.engram(id).score() == Some(5));
+    wait_for_score(&stage, id, 5);
 }
 
 #[test]
@@ -153,10 +164,12 @@ fn work_that_is_given_up_is_told_and_stays_due() {
     let outcome = Err("no judge".to_owned());
     graders.results.0.send(WorkResult { request: request.id, outcome }).unwrap();
     stage.wait_about(id, Subject::CritiqueResult);
-    wait_until("memory knows", || stage.engram(id).due.is_some_and(|due| due.failures == 1));
+    wait_until("memory knows", || {
+        remembered(&stage, id).and_then(|engram| engram.due).is_some_and(|due| due.failures == 1)
+    });
     // A person has it done after all.
     graders.grade(&request, 3);
-    wait_until("the grade", || stage.engram(id).score() == Some(3));
+    wait_for_score(&stage, id, 3);
     let heard = stage.stop();
     assert_eq!(grades_of(&heard, id), [Err("no judge".to_owned()), Ok(3)]);
 }
@@ -169,7 +182,7 @@ fn what_is_too_long_to_be_sent_stays_ungraded() {
     let mut stage = plan.start();
     let id = stage.ask("why?");
     stage.wait_about(id, Subject::CritiqueResult);
-    wait_until("memory knows", || !is_due(&stage, id));
+    wait_until("memory knows", || remembered(&stage, id).is_some_and(|engram| !is_due(&engram)));
     assert_eq!(grades_of(&stage.stop(), id), [Err(TOO_LONG.to_owned())]);
 }
 
@@ -186,7 +199,7 @@ fn two_answers_are_graded_and_said_not_to_be_compared_once() {
     stage.wait_about(id, Subject::CritiqueResult);
     let b = comparison.query_id_b;
     wait_until("nothing is due", || {
-        [id, b].iter().all(|id| stage.store.get(*id).unwrap().is_some_and(|engram| engram.due.is_none()))
+        [id, b].iter().all(|id| remembered(&stage, *id).is_some_and(|engram| engram.due.is_none()))
     });
     let heard = stage.stop();
     let n_compared = heard.iter().filter(|envelope| envelope.subject() == Subject::PairwiseResult).count();
