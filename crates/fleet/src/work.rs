@@ -135,6 +135,9 @@ impl Work {
 struct Consumers {
     now: PullConsumer,
     later: PullConsumer,
+    /// After this time the server gives out again what it has heard nothing of. Who made the consumers has said how long it is,
+    /// and this process may be set otherwise.
+    lease: Duration,
 }
 
 impl Consumers {
@@ -155,7 +158,9 @@ impl Consumers {
             };
             stream.get_or_create_consumer(&name, config).await.map_err(|error| failed(&error))
         };
-        Ok(Consumers { now: consumer(Urgency::Now).await?, later: consumer(Urgency::Later).await? })
+        let (now, later) = (consumer(Urgency::Now).await?, consumer(Urgency::Later).await?);
+        let lease = now.cached_info().config.ack_wait.min(later.cached_info().config.ack_wait);
+        Ok(Consumers { now, later, lease })
     }
 
     /// The next piece: urgent ones come first.
@@ -202,7 +207,8 @@ impl Taker {
             match consumers.next().await {
                 Ok(Some(message)) if *self.stopping.borrow() => note(message.ack_with(AckKind::Nak(None)).await),
                 Ok(Some(message)) => {
-                    tokio::spawn(follow(self.server.clone(), self.role, message, self.found.clone(), slot));
+                    let (server, found, lease) = (self.server.clone(), self.found.clone(), consumers.lease);
+                    tokio::spawn(follow(server, self.role, message, lease, found, slot));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -222,7 +228,14 @@ impl Taker {
 }
 
 /// Follows one piece of work to its end.
-async fn follow(server: Server, role: &str, message: Message, found: Sender<Job>, _slot: OwnedSemaphorePermit) {
+async fn follow(
+    server: Server,
+    role: &str,
+    message: Message,
+    lease: Duration,
+    found: Sender<Job>,
+    _slot: OwnedSemaphorePermit,
+) {
     let attempt = message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX));
     let Some(envelope) = envelope_of(&message.payload) else {
         return end(&server, role, &message, "it is not a message that this version of hone can read").await;
@@ -234,7 +247,7 @@ async fn follow(server: Server, role: &str, message: Message, found: Sender<Job>
     let (settle, mut settled) = oneshot::channel();
     // A slot is a place in the channel.
     let _ = found.try_send(Job { envelope, attempt, settled: Some(settle) });
-    let mut renewing = interval(Duration::from_secs_f64(server.settings.lease) / RENEWALS);
+    let mut renewing = interval(lease / RENEWALS);
     renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let settled = loop {
         tokio::select! {

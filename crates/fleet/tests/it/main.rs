@@ -162,6 +162,25 @@ fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
 }
 
 #[test]
+fn the_lease_is_that_of_who_came_first() {
+    let server = NatsServer::start();
+    let first = connect(&server);
+    Work::begin(&first, ROLE, 1).unwrap().end();
+    // Three times in a lease of its own would be too seldom for the one that counts.
+    let patient = Fleet::connect(&BusSettings { lease: 600.0, ..settings(server.url()) }, "test").unwrap();
+    let requests = Requests::begin(&patient, ROLE);
+    let (one, other) = (Work::begin(&patient, ROLE, 1).unwrap(), Work::begin(&patient, ROLE, 1).unwrap());
+    ask(&requests, [1]);
+    let (job, rest) = crossbeam_channel::select! {
+        recv(one.jobs()) -> job => (job.unwrap(), other),
+        recv(other.jobs()) -> job => (job.unwrap(), one),
+    };
+    assert!(rest.jobs().recv_timeout(Duration::from_secs(3)).is_err(), "nobody else gets it");
+    finish(job);
+    assert_eq!(results(&requests, 1), [101]);
+}
+
+#[test]
 fn what_fails_too_often_is_given_up_and_can_be_asked_for_again() {
     let server = NatsServer::start();
     let settings = BusSettings { attempts: 1, ..settings(server.url()) };
