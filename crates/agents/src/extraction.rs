@@ -84,7 +84,7 @@ impl ExtractionAgent {
     }
 
     fn receive(&mut self, message: &Envelope) {
-        // What is graded late was stored in an earlier session.
+        // Its answers were stored in an earlier session.
         if message.sender == backlog::NAME {
             return;
         }

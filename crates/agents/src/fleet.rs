@@ -1,7 +1,7 @@
 //! The fleet agent: has answers graded by workers on other machines, many at a time. It takes the place of the judge agent and
 //! the backlog agent.
 //!
-//! Memory's due list is the truth: an answer stays due until it has a grade, whoever was asked for it. A result is taken if
+//! Memory's due list decides: an answer stays due until it has a grade, whoever was asked for it. A result is taken if
 //! this process has asked for it, once, and only if memory still has the answer as due where nobody waits any more. Answers
 //! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Answers are not
 //! compared: `pairwise.result` says so.

@@ -19,15 +19,6 @@ use crate::judging::{grade_of, permit, who_grades};
 pub const GRADE: &str = "grade";
 
 impl App {
-    /// The fleet that the configuration names; `None` if it names none. If it cannot be reached, that is tried again and again.
-    ///
-    /// # Errors
-    /// When its settings cannot be used.
-    pub fn fleet(&self) -> anyhow::Result<Option<Fleet>> {
-        let settings = &self.config.bus;
-        settings.is_used().then(|| Ok(Fleet::begin(settings, "hone")?)).transpose()
-    }
-
     /// The fleet that the configuration names, which can be reached now.
     ///
     /// # Errors
@@ -40,17 +31,20 @@ impl App {
         Ok(Fleet::connect(settings, "hone")?)
     }
 
-    /// Graders on other machines, if the configuration names a fleet.
+    /// Graders on other machines, if the configuration names a bus. If that cannot be reached, it is tried again and again.
     pub(crate) fn graders(&self) -> anyhow::Result<Option<Arc<dyn Graders>>> {
-        let Some(fleet) = self.fleet()? else { return Ok(None) };
-        let requests = Requests::begin(&fleet, GRADE);
-        let patience = Duration::from_secs_f64(self.config.bus.patience);
+        let settings = &self.config.bus;
+        if !settings.is_used() {
+            return Ok(None);
+        }
+        let requests = Requests::begin(&Fleet::begin(settings, "hone")?, GRADE);
+        let patience = Duration::from_secs_f64(settings.patience);
         Ok(Some(Arc::new(FleetGraders { requests, patience })))
     }
 }
 
-/// The machine's name, as a worker is called after it: letters, digits, `-` and `_`.
-pub fn worker_name() -> String {
+/// The machine's name, of which its workers have theirs: letters, digits, `-` and `_`.
+pub fn machine_name() -> String {
     let name = sysinfo::System::host_name().unwrap_or_default();
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();
     if plain.is_empty() { "machine".to_owned() } else { plain }

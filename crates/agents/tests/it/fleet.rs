@@ -27,7 +27,7 @@ impl Elsewhere {
         Arc::new(Elsewhere { asked, results, is_reachable: AtomicBool::new(true), patience })
     }
 
-    /// What was asked, the `n`th time that something was, and whether it is urgent.
+    /// The `n`th request, and whether it is urgent.
     fn asked(&self, n: usize) -> (Envelope, bool) {
         wait_until("a request", || self.asked.lock().unwrap().len() >= n);
         self.asked.lock().unwrap()[n - 1].clone()

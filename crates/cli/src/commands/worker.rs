@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
-use hone_app::fleet::{Fleet, FleetJudge, GRADE, Job, Work, WorkerState, worker_name};
+use hone_app::fleet::{Fleet, FleetJudge, GRADE, Job, Work, WorkerState, machine_name};
 use hone_protocol::{Envelope, Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
 
 use super::serve::signal;
@@ -63,7 +63,7 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
 }
 
 fn first_state(app: &Invocation, arguments: &WorkerArguments, judge: &FleetJudge) -> WorkerState {
-    let (machine, process) = (worker_name(), std::process::id());
+    let (machine, process) = (machine_name(), std::process::id());
     let device = app.config.entries().get("engine.device").and_then(|entry| entry.value.as_str());
     WorkerState {
         // Containers may have the same names and numbers.
