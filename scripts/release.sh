@@ -99,16 +99,21 @@ needs() {
 
 # release SYSTEM TARGET
 release() {
-    local system=$1 target=$2 name=hone-$version-$2 binary started folding=()
+    local system=$1 target=$2 name=hone-$version-$2 binary started folding=() environment=()
     if ! prepare "$target" >"$work/why"; then
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
     fi
     # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The linker for this target is
-    # Rust's own, which can keep one of several functions with the same code.
-    [ "$target" != x86_64-unknown-linux-gnu ] || folding=(-C 'link-arg=-Wl,--icf=all')
-    cargo rustc --profile "$profile" --locked --package hone --bin hone ${cross[@]+"${cross[@]}"} ${features[@]+"${features[@]}"} -- \
-        -C strip=symbols ${folding[@]+"${folding[@]}"} >&2
+    # Rust's own, which can keep one of several functions with the same code. With full protection of relocations, the compiler
+    # calls functions of other crates through a table, with an entry and a relocation for each; with a part of it, it calls them
+    # directly, and the linker protects the relocations in full all the same.
+    if [ "$target" = x86_64-unknown-linux-gnu ]; then
+        folding=(-C 'link-arg=-Wl,--icf=all' -C 'link-arg=-Wl,-z,now')
+        environment=("RUSTFLAGS=${RUSTFLAGS:-} -C relro-level=partial")
+    fi
+    env ${environment[@]+"${environment[@]}"} cargo rustc --profile "$profile" --locked --package hone --bin hone \
+        ${cross[@]+"${cross[@]}"} ${features[@]+"${features[@]}"} -- -C strip=symbols ${folding[@]+"${folding[@]}"} >&2
     binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then

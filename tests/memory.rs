@@ -230,7 +230,7 @@ fn what_is_remembered_is_counted() {
     let run = home.run(&["memory", "stats"]);
     let lines: Vec<String> =
         run.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(lines[1], "all 3 2 1 1 - 0 0 0 0", "what a model says of itself is on another scale");
+    assert_eq!(lines[1], "all 3 2 1 1 - 0 0 0 0 0 0", "what a model says of itself is on another scale");
     assert!(lines.contains(&"● prometheus:7b for helpfulness 1 4.00 0 0 0 1 0".to_string()), "{lines:?}");
     assert!(lines.contains(&"○ prometheus:7b (self-graded) for helpfulness 1 2.00 0 1 0 0 0".to_string()), "{lines:?}");
     let statistics = home.json(&["memory", "stats", "--json", "--check"]);

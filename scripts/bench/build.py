@@ -4,7 +4,7 @@ binaries are, and how long a build takes after a change of one line.
 
   cold     `cargo build --release` into an empty folder, as a new user does: elapsed and processor minutes
   units    the same with one job at a time: the packages that take more than 20 s to compile, as a Markdown table
-  dist     what scripts/release.sh builds: minutes, and the size of the binary that is shipped
+  dist     `scripts/release.sh linux-x86_64`: minutes, and the size of the binary that is shipped
   lines    `cargo build` after a change of one line in the terminal, the server and the kernels, incremental: the second such
            change counts, the median of three
 
@@ -71,8 +71,7 @@ def units(folder):
 
 
 def dist(folder):
-    command = "cargo rustc --profile dist --locked --package hone --bin hone -- -C strip=symbols".split()
-    elapsed, processor = timed(command, folder, CARGO_INCREMENTAL="0")
+    elapsed, processor = timed(["scripts/release.sh", "linux-x86_64"], folder, CARGO_INCREMENTAL="0")
     print(f"dist: {minutes(elapsed)}, {minutes(processor)} of processor, {megabytes(folder / 'target/dist/hone')}")
 
 

@@ -325,6 +325,9 @@ test("the panels show quality, memory, models, decisions and events", async () =
   await (await answered()).locator(".badge").waitFor();
   await page.getByRole("button", { name: "Details" }).click();
   await page.locator("#quality svg").first().waitFor();
+  const marked = page.locator("#quality dt", { hasText: /^Likely (right|wrong)$/ }).locator("+ dd");
+  const counts = (await marked.allInnerTexts()).map(Number);
+  assert.ok(counts.length === 2 && counts[0] + counts[1] > 0, `what is marked is counted: ${counts}`);
   await checkAccessibility("the panel of the quality");
   await picture("quality");
   await page.getByRole("tab", { name: "Memory" }).click();

@@ -17,7 +17,8 @@ use hone_work::{Assignment, EvaluatorTool, Reviewers, TaskPhase, TaskRecord, Tas
 use crate::support::Home;
 
 /// What a model says that plans.
-pub(crate) const PLAN: &str = "=== write implementation_plan.md\nWrite it.\n=== end\n";
+pub(crate) const PLAN: &str =
+    "=== write implementation_plan.md\n1. Write the code, such as main.py.\n2. Run the tests.\n=== end\n";
 
 /// All texts of a prompt.
 pub(crate) fn prompt_of(request: &GenerateRequest) -> String {

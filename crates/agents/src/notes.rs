@@ -39,6 +39,8 @@ pub struct NoteSettings {
     pub intention_tokens: usize,
     /// The latest answers that an intention is written from.
     pub intention_answers: usize,
+    /// The latest facts that it is written from.
+    pub intention_facts: usize,
     /// The most tokens of a consolidation.
     pub consolidation_tokens: usize,
     /// The most exchanges that a consolidation is written from.

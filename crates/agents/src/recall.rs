@@ -110,12 +110,14 @@ impl Recaller {
         let mut room = self.settings.recalled_characters;
         let said = said_before(&facts, &mut room);
         let memories = self.quoted(&exchanges, room);
-        let paragraphs = [
-            (!memories.is_empty()).then(|| fill(&self.settings.context_template, &[("memories", &memories)])),
-            (!said.is_empty()).then(|| fill(&self.settings.facts_template, &[("facts", &said)])),
-            Some(query.to_owned()),
-        ];
-        paragraphs.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+        let question = match said.is_empty() {
+            true => query.to_owned(),
+            false => fill(&self.settings.facts_template, &[("facts", said.as_str()), ("question", query)]),
+        };
+        match memories.is_empty() {
+            true => question,
+            false => format!("{}\n\n{question}", fill(&self.settings.context_template, &[("memories", &memories)])),
+        }
     }
 
     /// The tool's description for a model.

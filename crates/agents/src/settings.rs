@@ -79,7 +79,7 @@ pub struct MemorySettings {
     pub fact_template: String,
     /// What stands before an exchange that no critic has let pass yet.
     pub unreviewed_mark: String,
-    /// What stands before a question of which facts are recalled; holds `{facts}`.
+    /// A question of which facts are recalled; holds `{facts}` and `{question}`.
     pub facts_template: String,
     /// The paragraph before a question of which exchanges are recalled; holds `{memories}`.
     pub context_template: String,
@@ -135,7 +135,11 @@ impl MemorySettings {
         let exchange = ["query", "answer"];
         check("memory_template", holds(&self.memory_template, &exchange), "must hold {query} and {answer}")?;
         check("fact_template", holds(&self.fact_template, &["statement"]), "must hold {statement}")?;
-        check("facts_template", holds(&self.facts_template, &["facts"]), "must hold {facts}")?;
+        check(
+            "facts_template",
+            holds(&self.facts_template, &["facts", "question"]),
+            "must hold {facts} and {question}",
+        )?;
         check("extract_template", holds(&self.extract_template, &exchange), "must hold {query} and {answer}")?;
         check("context_template", holds(&self.context_template, &["memories"]), "must hold {memories}")?;
         check("tool_template", holds(&self.tool_template, &["memories"]), "must hold {memories}")
@@ -198,7 +202,7 @@ pub(crate) fn settings_for_tests() -> MemorySettings {
         unhelpful: Vec::new(),
         facts: false,
         fact_template: "Said: {statement}".to_owned(),
-        facts_template: "{facts}".to_owned(),
+        facts_template: "{facts}\n\n{question}".to_owned(),
         n_recalled: 3,
         n_searches: 3,
         recalled_characters: 200,
@@ -234,7 +238,7 @@ mod tests {
         check(|settings| settings.same_statement = -1.5, "same_statement must be -1 to 1");
         check(|settings| settings.nearness = 2.0, "nearness must be 0 to 1");
         check(|settings| settings.fact_template.clear(), "fact_template must hold {statement}");
-        check(|settings| settings.facts_template.clear(), "facts_template must hold {facts}");
+        check(|settings| settings.facts_template.clear(), "facts_template must hold {facts} and {question}");
         check(|settings| settings.n_recalled = 0, "n_recalled must be 1 or more; mode \"off\" recalls nothing");
         check(|settings| settings.extract_tokens = 0, "extract_tokens must be 1 or more");
         check(|settings| settings.memory_template = "{query}".into(), "memory_template must hold {query} and {answer}");

@@ -78,6 +78,8 @@ pub struct MemoryParts {
     pub embedder: Option<Arc<dyn Embed>>,
     /// How memory is used.
     pub settings: MemorySettings,
+    /// Whether what happens is remembered; otherwise memory is only recalled from.
+    pub remembers: bool,
     /// Whether the grades of answers are due that no judge of this team gives.
     pub grades_due: bool,
 }
@@ -98,13 +100,14 @@ impl Team {
     /// When the system cannot create a thread.
     pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
         let grades = parts.judge.is_some() || parts.graders.is_some();
-        let held = parts.memory.as_ref().filter(|_| grades);
+        let recaller = parts.memory.as_ref().and_then(recaller);
+        let memory = parts.memory.filter(|memory| memory.remembers);
+        let held = memory.as_ref().filter(|_| grades);
         let holder = held.map(|memory| Holder::new(&memory.store)).transpose()?.map(Arc::new);
         let mut team = Team { agents: Vec::new(), _holder: holder.clone() };
-        let store = parts.memory.as_ref().map(|memory| memory.store.clone());
+        let store = memory.as_ref().map(|memory| memory.store.clone());
         let respondents = respondents(parts.respondent_b);
-        let recaller = parts.memory.as_ref().and_then(recaller);
-        if let Some(memory) = parts.memory {
+        if let Some(memory) = memory {
             let extraction = ExtractionParts {
                 store: memory.store.clone(),
                 generator: Arc::clone(&parts.generator),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hone_agents::{BackgroundCritic, Load, MemoryParts, RespondentB, TeamParts};
+use hone_agents::{BackgroundCritic, Load, MemoryMode, MemoryParts, RespondentB, TeamParts};
 use hone_engine::{
     EngineOptions, FileUse, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, Reranker, check_file,
 };
@@ -245,7 +245,7 @@ impl App {
         let graders = if options.grades { self.graders()? } else { None };
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
-        let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
+        let memory = self.memory(&folder, options.grades_due);
         let StackOptions { works_off_backlog, load, .. } = options;
         let critic = options.critic.and_then(|find| find(self, &generator));
         Stack::start(TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load })
@@ -310,11 +310,16 @@ impl App {
 
     /// The user's memory for those who search it, if it is in use.
     pub fn served_memory(&self) -> Option<ServedMemory> {
-        let parts = self.config.memory.is_used().then(|| self.memory(&self.memory_folder(), false))?;
+        let parts = self.memory(&self.memory_folder(), false)?;
         Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
     }
 
-    fn memory(&self, folder: &Path, grades_due: bool) -> MemoryParts {
+    /// `None` if memory is not in use. Where nothing is remembered, no memory is made that is not there.
+    fn memory(&self, folder: &Path, grades_due: bool) -> Option<MemoryParts> {
+        let config = &self.config.memory;
+        if !config.is_used() || (!config.remember && !folder.exists()) {
+            return None;
+        }
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
             self.progress.note(&match store.check_keeping() {
@@ -323,9 +328,13 @@ impl App {
             });
         }
         let embedder = self.embedder().inspect_err(|error| {
-            self.progress.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
+            if config.settings.mode != MemoryMode::Off {
+                let remembered = if config.remember { "answers are remembered, but " } else { "" };
+                self.progress.note(&format!("{remembered}nothing is recalled: {error:#}"));
+            }
         });
-        MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone(), grades_due }
+        let (embedder, settings) = (embedder.ok(), config.settings.clone());
+        Some(MemoryParts { store, embedder, settings, remembers: config.remember, grades_due })
     }
 
     /// What a model's output depends on besides the model and the request.

@@ -402,7 +402,7 @@ impl ChatArguments {
         shared::add(overrides, "chat.markdown", "--plain", self.plain.then_some(false));
         self.quality.add_to(overrides);
         if self.incognito {
-            shared::add(overrides, "memory.mode", "--incognito", Some("off"));
+            add_no_memory(overrides, "--incognito");
             shared::add(overrides, "chat.save", "--incognito", Some(false));
             shared::add(overrides, "chat.history_lines", "--incognito", Some(0));
         }
@@ -456,7 +456,7 @@ pub(crate) struct ChatQualityFlags {
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// How the model gets remembered answers: auto, tool or off
+    /// How the model gets remembered answers: auto, tool or off; off remembers nothing, either
     #[arg(long, value_name = "MODE")]
     pub(crate) memory: Option<String>,
     /// Let a second respondent answer as well, for comparison with the first; its answers are not shown
@@ -479,8 +479,17 @@ impl ChatQualityFlags {
         shared::add(overrides, "chat.grade", "--no-grade", self.no_grade.then_some(false));
         shared::add_judges(overrides, &self.judge);
         shared::add(overrides, "judge.rubric", "--rubric", self.rubric.clone());
-        shared::add(overrides, "memory.mode", "--memory", self.memory.clone());
+        match self.memory.as_deref() {
+            Some("off") => add_no_memory(overrides, "--memory"),
+            mode => shared::add(overrides, "memory.mode", "--memory", mode.map(str::to_owned)),
+        }
     }
+}
+
+/// Nothing is recalled, and nothing is remembered.
+fn add_no_memory(overrides: &mut Vec<Override>, flag: &'static str) {
+    shared::add(overrides, "memory.mode", flag, Some("off"));
+    shared::add(overrides, "memory.remember", flag, Some(false));
 }
 
 /// Flags of `hone ps`.
@@ -810,6 +819,7 @@ mod tests {
                 "--judge judge.models=[]",
                 "--rubric judge.rubric=\"honesty\"",
                 "--memory memory.mode=\"off\"",
+                "--memory memory.remember=false",
             ],
         );
         check("chat --grade --respondent-b --temperature-b 0.7", &["--grade chat.grade=true"]);

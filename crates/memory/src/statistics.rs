@@ -4,7 +4,7 @@ mod judges;
 
 use std::collections::BTreeMap;
 
-use hone_protocol::{Rating, VettingState};
+use hone_protocol::{Likely, Rating, VettingState};
 use serde::{Deserialize, Serialize};
 
 pub use self::judges::{ComparisonTally, JudgeTally, Scores};
@@ -120,6 +120,12 @@ pub struct Tally {
     pub self_graded: u64,
     /// Those without a score; they are neither passes nor zeros, and count in no mean.
     pub unscored: u64,
+    /// Those that a judge without scores marked as likely right.
+    #[serde(default)]
+    pub likely_right: u64,
+    /// Those that it marked as likely wrong.
+    #[serde(default)]
+    pub likely_wrong: u64,
     /// The mean of the scores; `None` without scores, and if several judges gave the scores in memory: see
     /// [`Statistics::judges`].
     pub mean_score: Option<f64>,
@@ -145,6 +151,9 @@ impl Tally {
             }
             None => self.unscored += 1,
         }
+        let likely = engram.grade.as_ref().and_then(|grade| grade.likely);
+        self.likely_right += u64::from(likely == Some(Likely::Right));
+        self.likely_wrong += u64::from(likely == Some(Likely::Wrong));
         self.pairwise_wins += u64::from(engram.pairwise_winner == Some(true));
         self.pairwise_losses += u64::from(engram.pairwise_winner == Some(false));
         self.good += u64::from(engram.user_feedback == Some(Rating::Good));
@@ -167,6 +176,8 @@ pub struct Verification {
 
 #[cfg(test)]
 mod tests {
+    use hone_protocol::Grade;
+
     use super::*;
     use crate::engram::tests::{example, graded};
 
@@ -186,5 +197,10 @@ mod tests {
         let mut unscored = Statistics::default();
         unscored.count(&example(2));
         assert_eq!((unscored.all.unscored, unscored.all.mean_score), (1, None));
+        for (number, likely) in [(4, Likely::Right), (6, Likely::Right), (8, Likely::Wrong)] {
+            let grade = Grade { score: None, likely: Some(likely), ..graded(3) };
+            unscored.count(&Engram { grade: Some(grade), ..example(number) });
+        }
+        assert_eq!((unscored.all.unscored, unscored.all.likely_right, unscored.all.likely_wrong), (4, 2, 1));
     }
 }

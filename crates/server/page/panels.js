@@ -79,12 +79,15 @@ async function quality() {
   const figures = [
     ["Answers", all.engrams],
     ["With a score", all.scored],
+    ["Likely right", all.likely_right],
+    ["Likely wrong", all.likely_wrong],
     ["Rated good", all.good],
     ["Rated bad", all.bad],
     ["Grades due", due],
   ];
   const parts = [list(figures)];
-  if (judges.length === 0) parts.push(element("p", { class: "quiet", text: "No answer has a score yet." }));
+  const isMarked = all.likely_right + all.likely_wrong > 0;
+  if (judges.length === 0 && !isMarked) parts.push(element("p", { class: "quiet", text: "No answer has a score yet." }));
   for (const judge of judges) {
     parts.push(
       element("h3", { text: judge.judge }),

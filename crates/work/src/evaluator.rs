@@ -31,6 +31,8 @@ pub struct EvaluationContext<'a> {
     pub changed: Option<&'a [String]>,
     /// The changes as a unified diff; empty if they are unknown.
     pub diff: &'a str,
+    /// The files of the phase that are no part of the result: plans.
+    pub plans: &'a [String],
 }
 
 /// The files of a workspace. Paths are relative to it, with `/` between their parts.

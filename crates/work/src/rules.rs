@@ -1,13 +1,17 @@
 //! Evaluators that are rules about the files of a workspace: they need no program.
 
+mod plan;
+
 use hone_protocol::{Category, CriterionResult, EvaluationResult, EvaluationStatus, TestCounts};
 
 use crate::assignment::TaskRequirement;
 use crate::evaluator::{EvaluationContext, Evaluator, WorkspaceFiles, bare_result};
 
+use plan::PlanHolds;
+
 /// The rules, in the order in which they are shown.
 pub fn rules() -> Vec<Box<dyn Evaluator>> {
-    vec![Box::new(FilesExist), Box::new(RequirementsMet), Box::new(WithinPaths)]
+    vec![Box::new(FilesExist), Box::new(PlanHolds), Box::new(RequirementsMet), Box::new(WithinPaths)]
 }
 
 /// The name of the rule about files.

@@ -9,8 +9,8 @@ use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
 use crate::settings::shortened;
 
-/// The most characters of a question that the state shows.
-const QUESTION: usize = 160;
+/// The most characters of a question, or a fact, that the state shows.
+const TEXT: usize = 160;
 
 /// Writes intentions.
 pub struct Intender<'a> {
@@ -22,6 +22,8 @@ pub struct Intender<'a> {
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.
     pub settings: &'a NoteSettings,
+    /// What is not finished, a line each: tasks that are worked on, or that wait for a person.
+    pub open_ends: &'a [String],
 }
 
 /// An intention, and what was decided about it.
@@ -75,12 +77,15 @@ impl Intender<'_> {
         Ok((note, decided))
     }
 
-    /// What memory shows: figures, the latest answers with their grades, and the last intention.
+    /// What memory shows: figures, what the person has said and has not finished, the latest answers with their grades, and
+    /// the last intention.
     fn state(&self) -> Result<Observations, NoteError> {
         let store = self.gatekeeper.store;
         let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };
         let answers = store.list(&own, self.settings.intention_answers)?;
-        let last = store.list(&Filters { kind: Some(EngramKind::Intention), ..own }, 1)?.pop();
+        let of_kind = |kind, n| store.list(&Filters { kind: Some(kind), ..own.clone() }, n);
+        let facts = of_kind(EngramKind::Fact, self.settings.intention_facts)?;
+        let last = of_kind(EngramKind::Intention, 1)?.pop();
         let figures = store.statistics(Whose::Of(None))?;
         let mut lines = vec![format!(
             "Answers in memory: {}, graded: {}, waiting for a grade: {}, blocked by the critic: {}.",
@@ -90,13 +95,21 @@ impl Intender<'_> {
             Some(last) => lines.push(format!("Last intention, of {}:\n{}", day(last.at), quoted(&last.answer))),
             None => lines.push("There was no intention before.".to_owned()),
         }
-        if !answers.is_empty() {
-            lines.push("Latest questions, the newest first:".to_owned());
-        }
-        lines.extend(answers.iter().map(described));
-        let sources = answers.iter().chain(&last).map(|engram| engram.query_id).collect();
+        push_list(&mut lines, "Not finished:", self.open_ends.iter().map(|end| quoted(end)));
+        push_list(&mut lines, "The person's own words, the newest first:", facts.iter().map(stated));
+        push_list(&mut lines, "Latest questions, the newest first:", answers.iter().map(described));
+        let sources = answers.iter().chain(&facts).chain(&last).map(|engram| engram.query_id).collect();
         Ok(Observations { text: lines.join("\n"), sources })
     }
+}
+
+/// Adds a list under its title if there is anything in it.
+fn push_list(lines: &mut Vec<String>, title: &str, items: impl Iterator<Item = String>) {
+    let mut items = items.peekable();
+    if items.peek().is_some() {
+        lines.push(title.to_owned());
+    }
+    lines.extend(items);
 }
 
 struct Observations {
@@ -112,6 +125,13 @@ fn described(engram: &Engram) -> String {
         None => "",
     };
     let checked = if engram.vetting.state == VettingState::Reviewed { "" } else { ", not checked" };
-    let question = engram.query.split_whitespace().collect::<Vec<_>>().join(" ");
-    quoted(&format!("{} ({grade}{rated}{checked}): {}", day(engram.at), shortened(&question, QUESTION)))
+    quoted(&format!("{} ({grade}{rated}{checked}): {}", day(engram.at), on_one_line(&engram.query)))
+}
+
+fn stated(fact: &Engram) -> String {
+    quoted(&format!("{}: {}", day(fact.at), on_one_line(&fact.query)))
+}
+
+fn on_one_line(text: &str) -> String {
+    shortened(&text.split_whitespace().collect::<Vec<_>>().join(" "), TEXT)
 }

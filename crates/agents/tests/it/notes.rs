@@ -97,7 +97,8 @@ impl Place {
 
     fn intend(&self, critic: &Levels) -> Result<Intended, NoteError> {
         let (rememberer, settings) = (&self.rememberer, &self.notes);
-        Intender { rememberer, writer: self.writer(), gatekeeper: self.keeper(critic), settings }.intend()
+        let open_ends = &["Task (waits for a decision): mend the fence".to_owned()];
+        Intender { rememberer, writer: self.writer(), gatekeeper: self.keeper(critic), settings, open_ends }.intend()
     }
 
     /// Consolidates, and stops before the group of that number.
@@ -137,13 +138,16 @@ fn a_blocked_intention_is_written_once_more_with_what_is_wrong_with_it() {
     let place =
         Place::new(|prompt| if prompt.contains("> - Which shop?") { "Buy milk at Ada's." } else { "Buy." }.to_owned());
     place.said(1, "Is there milk?", "No.");
+    place.said(2, "I want to learn to swim, where can I?", "At the pool.");
     let critic = saying(&[BLOCK, PASS]);
     let Intended { note, decided, first } = place.intend(&critic).unwrap();
     assert_eq!((note.answer.as_str(), decided.state), ("Buy milk at Ada's.", VettingState::Reviewed));
     assert!(place.critique.intention_mode == hone_protocol::CriticMode::Soft, "the shipped mode");
     assert_eq!(first.unwrap().1.state, VettingState::Unreviewed, "a soft gate marks it");
     let prompt = text_of(&place.model.requests()[0]);
-    assert!(prompt.contains("Is there milk?") && prompt.contains("no intention before"), "{prompt}");
+    for part in ["no intention before", "mend the fence", "own words", ": I want to learn to swim", "Is there milk?"] {
+        assert!(prompt.contains(part), "{part}: {prompt}");
+    }
     assert!(critic.shown.lock().unwrap()[0].2.contains("Is there milk?"), "the critic sees the state");
     // The next one is written from the last one.
     place.intend(&saying(&[PASS])).unwrap();

@@ -135,6 +135,7 @@ impl Plan {
             store: store.clone(),
             embedder: Some(Arc::new(WordEmbedder)),
             settings: self.settings,
+            remembers: true,
             grades_due: self.grades_due,
         };
         let mut settings =
@@ -240,7 +241,7 @@ pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
         changed_statement: 0.4,
         unhelpful: Vec::new(),
         facts: false,
-        facts_template: "{facts}".to_owned(),
+        facts_template: "{facts}\n\n{question}".to_owned(),
         fact_template: "Stated: {statement}".to_owned(),
         n_recalled: 2,
         n_searches: 3,

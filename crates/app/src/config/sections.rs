@@ -209,9 +209,9 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Whether a chat reads and writes memory.
+    /// Whether a chat reads or writes memory.
     pub fn is_used(&self) -> bool {
-        self.remember && self.settings.mode != MemoryMode::Off
+        self.remember || self.settings.mode != MemoryMode::Off
     }
 
     fn check(&self) -> Result<(), String> {

@@ -115,7 +115,7 @@ pub(super) fn due(app: &App, model: &str) -> impl Iterator<Item = ContentType> {
 /// The critic of this configuration if it is installed and has not taken the examination for every type of text.
 pub(super) fn unexamined(app: &App) -> Option<String> {
     let model = critic_model(&app.config, None);
-    let is_due = app.config.critique.examination && app.config.memory.is_used() && app.store.show(model).is_ok();
+    let is_due = app.config.critique.examination && app.config.memory.remember && app.store.show(model).is_ok();
     (is_due && due(app, model).next().is_some()).then(|| model.to_owned())
 }
 

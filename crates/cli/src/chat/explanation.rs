@@ -303,7 +303,7 @@ mod tests {
         let b = Engram { correlation_id: A, respondent_id: RespondentId::B, ..Engram::new(B, SESSION, &response) };
         store.remember(b, None).unwrap();
         let settings = Config::defaults().unwrap().memory.settings;
-        let memory = MemoryParts { store: store.clone(), embedder: None, settings, grades_due: false };
+        let memory = MemoryParts { store: store.clone(), embedder: None, settings, remembers: true, grades_due: false };
         let generator = saying(&[]);
         let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
         let parts = TeamParts {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::RecvTimeoutError;
-use hone_agents::{Exchange, Load};
+use hone_agents::{Exchange, Load, MemoryMode};
 use hone_app::StackOptions;
 use hone_app::answering::{Audience, Ending, answer, wait_for_verdicts};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
@@ -206,7 +206,7 @@ fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
-    if !memory.is_used() || app.embedder().is_ok() {
+    if memory.settings.mode == MemoryMode::Off || app.embedder().is_ok() {
         return;
     }
     if let Err(error) = app.installed(&memory.embedder) {
@@ -342,7 +342,7 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
 fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
     match session.name() {
         Some(name) => store.save(name, &session.conversation()),
-        None if session.config().chat.save && session.config().memory.is_used() => {
+        None if session.config().chat.save && session.config().memory.remember => {
             if let Err(error) = store.keep_single(&session.conversation()) {
                 // The answer is there; only --continue would miss it.
                 tracing::info!("the question is not kept for `hone chat --continue`: {error:#}");

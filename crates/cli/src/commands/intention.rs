@@ -1,8 +1,10 @@
 //! `hone intention`: what is worth doing today, challenged by the critic.
 
 use hone_agents::{Decided, Intended, Intender};
+use hone_app::describe::on_one_line;
 use hone_memory::Engram;
 use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
+use hone_work::TaskState;
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
@@ -10,6 +12,9 @@ use crate::arguments::IntentionArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::progress;
+
+/// The most open tasks that an intention is written from.
+const OPEN_TASKS: usize = 6;
 
 /// An intention as JSON.
 #[derive(Serialize)]
@@ -38,6 +43,7 @@ pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::R
         writer: gate.writer(&is_stopped),
         gatekeeper: gate.keeper(),
         settings: &app.config.notes,
+        open_ends: &open_ends(app),
     };
     let spinner = progress::spinner(app.output, "writing");
     let intended = intender.intend();
@@ -59,6 +65,20 @@ pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::R
     app.output.print_line(&note.answer)?;
     app.output.note(&said(&decided));
     Ok(outcome(&decided))
+}
+
+/// The tasks that are worked on, or wait for a person.
+fn open_ends(app: &Invocation) -> Vec<String> {
+    let (records, errors) = app.tasks().list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+    let waits_for = |state| match state {
+        TaskState::Working => Some("agents work on it"),
+        TaskState::Waiting => Some("waits for a decision"),
+        TaskState::Delivering => Some("is being delivered"),
+        TaskState::Accepted | TaskState::Rejected => None,
+    };
+    let open = records.iter().filter_map(|record| Some((waits_for(record.state)?, &record.assignment.goal)));
+    open.take(OPEN_TASKS).map(|(state, goal)| format!("Task ({state}): {}", on_one_line(goal))).collect()
 }
 
 fn json<'a>(note: &'a Engram, decided: &'a Decided, first: Option<Box<JsonIntention<'a>>>) -> JsonIntention<'a> {

@@ -8,7 +8,7 @@ use hone_agents::research::{
     self, AnswerError, Document, NO_ANSWER, Passage, Research, ResearchStep, ResearchWriter, Skipped, SourceLimits,
     SourcePath, SourceReader, Sources,
 };
-use hone_agents::{ModelWriter, NoteError, Recaller};
+use hone_agents::{MemoryMode, ModelWriter, NoteError, Recaller};
 use hone_app::judging::ClaimJudge;
 use hone_judging::{FenceKey, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
@@ -37,7 +37,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
     if question.is_empty() {
         return Err(usage("the question is empty: say what to find out"));
     }
-    let uses_memory = !arguments.no_memory && app.config.memory.is_used();
+    let uses_memory = !arguments.no_memory && app.config.memory.remember;
     if arguments.files.is_empty() && !uses_memory {
         return Err(usage("there are no sources: name files with --file, or use memory"));
     }
@@ -167,7 +167,8 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
 
 /// What memory holds about the question.
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
-    let Ok(embedder) = app.embedder() else { return Vec::new() };
+    let recalls = app.config.memory.settings.mode != MemoryMode::Off;
+    let Some(embedder) = recalls.then(|| app.embedder().ok()).flatten() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
     let engrams = Recaller { store, embedder, settings }.search(question, &[], None);
     research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()

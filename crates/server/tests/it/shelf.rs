@@ -20,7 +20,7 @@ pub(crate) fn silent_memory() -> MemorySettings {
         changed_statement: 0.4,
         unhelpful: Vec::new(),
         facts: false,
-        facts_template: "{facts}".to_owned(),
+        facts_template: "{facts}\n\n{question}".to_owned(),
         fact_template: "Stated: {statement}".to_owned(),
         n_recalled: 2,
         n_searches: 3,

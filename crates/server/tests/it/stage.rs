@@ -138,6 +138,7 @@ impl Stage {
                 store,
                 embedder: None,
                 settings: silent_memory(),
+                remembers: true,
                 grades_due: false,
             }),
             works_off_backlog: false,

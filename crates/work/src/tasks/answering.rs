@@ -181,6 +181,7 @@ impl TaskRun<'_> {
             workspace: &files,
             changed: None,
             diff: "",
+            plans: &[],
         };
         feedback_of(&self.evaluators.test(&context))
     }

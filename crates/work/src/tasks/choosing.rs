@@ -133,6 +133,7 @@ impl TaskRun<'_> {
             workspace: &DirectoryFiles::new(self.staging.work()),
             changed: Some(&changed),
             diff: &diff,
+            plans: if phase.delivers { &[] } else { &phase.files },
         };
         let results = match work.changed {
             Err(error) => {

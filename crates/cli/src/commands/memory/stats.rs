@@ -41,7 +41,20 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryStats
 }
 
 fn tallies(statistics: &Statistics) -> Vec<Vec<String>> {
-    let titles = ["", "ANSWERS", "SCORED", "BY ITSELF", "UNSCORED", "MEAN", "WON", "LOST", "GOOD", "BAD"];
+    let titles = [
+        "",
+        "ANSWERS",
+        "SCORED",
+        "BY ITSELF",
+        "UNSCORED",
+        "MEAN",
+        "LIKELY RIGHT",
+        "LIKELY WRONG",
+        "WON",
+        "LOST",
+        "GOOD",
+        "BAD",
+    ];
     let mut rows = vec![titles.map(str::to_string).to_vec(), tally("all", &statistics.all)];
     rows.extend(statistics.models.iter().map(|(model, of_model)| tally(model, of_model)));
     rows.extend(statistics.respondents.iter().map(|(name, of_one)| tally(&format!("respondent {name}"), of_one)));
@@ -54,6 +67,7 @@ fn tally(name: &str, tally: &Tally) -> Vec<String> {
     let mut row = vec![name.to_string()];
     row.extend(counts(&[tally.engrams, tally.scored, tally.self_graded, tally.unscored]));
     row.push(mean);
+    row.extend(counts(&[tally.likely_right, tally.likely_wrong]));
     row.extend(counts(&[tally.pairwise_wins, tally.pairwise_losses, tally.good, tally.bad]));
     row
 }

@@ -43,6 +43,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskCheckArguments) -> anyhow::R
         workspace: &files,
         changed: None,
         diff: "",
+        plans: &[],
     };
     let prints = !arguments.json.json;
     let mut printed = Ok(());
