@@ -105,9 +105,9 @@ release() {
         return
     fi
     # Cargo forgets what a profile says of symbols for a package that has settings of its own in it. The linker for this target is
-    # Rust's own, which can keep one of several functions with the same code. With full protection of relocations, the compiler
-    # calls functions of other crates through a table, with an entry and a relocation for each; with a part of it, it calls them
-    # directly, and the linker protects the relocations in full all the same.
+    # Rust's own, which can keep one of several functions with the same code. With full RELRO, the compiler calls functions of other
+    # crates through a table with an entry and a relocation for each; with partial RELRO it calls them directly, and `-z now` makes
+    # the linked program's RELRO full again.
     if [ "$target" = x86_64-unknown-linux-gnu ]; then
         folding=(-C 'link-arg=-Wl,--icf=all' -C 'link-arg=-Wl,-z,now')
         environment=("RUSTFLAGS=${RUSTFLAGS:-} -C relro-level=partial")

@@ -91,10 +91,29 @@ fn what_is_asked_without_memory_or_incognito_leaves_nothing_behind() {
     assert!(run.code == 2 && run.stderr.contains("--resume"), "{}", run.stderr);
 }
 
-/// Asks the built-in model something.
+#[test]
+fn remembering_and_recalling_are_two_settings() {
+    let home = home().variable("HONE_MEMORY_MODE", "off");
+    let kinds = |home: &Home| {
+        let listed = home.json(&["memory", "list", "--kind", "all", "--json"]);
+        listed.as_array().unwrap().iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    ask(&home, "My cat is called Miso, is that a name?", &[]);
+    let asked = ask(&home, "What is my cat called?", &["--monitor"]);
+    assert!(!asked.contains("memory.recalled"), "{asked}");
+    let remembered = kinds(&home);
+    assert_eq!((remembered.len(), remembered.iter().filter(|kind| *kind == "fact").count()), (3, 1), "{remembered:?}");
+    let home = home.variable("HONE_MEMORY_MODE", "auto").variable("HONE_MEMORY_REMEMBER", "false");
+    let asked = ask(&home, "What is my cat called?", &["--monitor"]);
+    assert!(asked.contains("memory.recalled") && asked.contains("Miso"), "{asked}");
+    assert_eq!(kinds(&home), remembered);
+}
+
+/// Asks the built-in model something; returns stderr.
 #[track_caller]
-fn ask(home: &Home, question: &str, flags: &[&str]) {
+fn ask(home: &Home, question: &str, flags: &[&str]) -> String {
     let model = smollm2();
     let run = home.run(&[&["chat", question, "--model", &model, "--temperature", "0", "-N", "8"], flags].concat());
     assert_eq!(run.code, 0, "{}", run.stderr);
+    run.stderr
 }

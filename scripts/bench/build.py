@@ -4,7 +4,7 @@ binaries are, and how long a build takes after a change of one line.
 
   cold     `cargo build --release` into an empty folder, as a new user does: elapsed and processor minutes
   units    the same with one job at a time: the packages that take more than 20 s to compile, as a Markdown table
-  dist     `scripts/release.sh linux-x86_64`: minutes, and the size of the binary that is shipped
+  dist     `scripts/release.sh linux-x86_64`: minutes with packaging, and the size of the binary that is shipped
   lines    `cargo build` after a change of one line in the terminal, the server and the kernels, incremental: the second such
            change counts, the median of three
 

@@ -3,7 +3,7 @@
 
 In a fresh home, 60 facts are told, each in a conversation of its own, between 50 impersonal questions, so that memory holds
 answers of the model, too. Then 200 impersonal questions and one about each fact are asked, each in a fresh conversation, with
-memory and with `memory.mode = "off"`: as the page asks, with the shipped settings, model and sampling, and with the same
+memory and without (`mode = "off"`, `remember = false`): as the page asks, with the shipped settings, model and sampling, and with the same
 seeds. What is asked with memory is forgotten after its answer, so that every question meets the same memory.
 
 Prints how many answers are right, McNemar's two-sided exact test on the impersonal pairs, and Wilson's 95 % interval of the
@@ -65,6 +65,7 @@ class Home:
         environment = {**self.environment, "HONE_SAMPLING_SEED": str(seed)}
         if not with_memory:
             environment["HONE_MEMORY_MODE"] = "off"
+            environment["HONE_MEMORY_REMEMBER"] = "false"
         command = [self.hone, "serve", "--listen", "127.0.0.1:0"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures what remembering costs: `hone serve` that remembers every answer before its client hears of it, and finds it by its
-meaning later, beside one with `memory.mode = "off"`, in turn.
+meaning later, beside one without memory, in turn.
 
 One client asks 60 short questions, one after the other; then 16 clients ask for longer answers at once. Prints the median time
 of a short answer and the tokens per second of the 16 clients, and at the end the medians and their ratios.
@@ -36,6 +36,7 @@ def server(arguments, remembers):
         environment = {**os.environ, "HONE_HOME": home, "HONE_OFFLINE": "1", "HONE_MEMORY_EMBEDDER": str(arguments.embedder)}
         if not remembers:
             environment["HONE_MEMORY_MODE"] = "off"
+            environment["HONE_MEMORY_REMEMBER"] = "false"
         command = [arguments.hone, "serve", "--listen", "127.0.0.1:0", "--model", arguments.model]
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

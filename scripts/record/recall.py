@@ -8,7 +8,7 @@ off it; of a threshold the lowest, because the bound on junk guards that edge, a
 similar than what it was fitted to. Writes the settings to config/memory.toml. The other half is measured with what was written,
 and its figures go to benches/results/recall.txt; no setting is chosen by them.
 
-    scripts/record.sh recall [--hone target/debug/hone] [--embedder FOLDER] [--dry-run]
+    scripts/record.sh recall [--hone target/debug/hone] [--embedder FOLDER] [--keep] [--dry-run]
 """
 
 import argparse
@@ -33,7 +33,7 @@ THRESHOLDS = ["threshold", "personal_threshold", "words_threshold"]
 GRID = {
     "threshold": [0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.32, 0.34, 0.36, 0.38, 0.4, 0.42, 0.44, 0.46],
     "personal_threshold": [0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3],
-    "nearness": [0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7],
+    "nearness": [0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85],
     "words_threshold": [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
     "impersonal_words": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
     "words_weight": [0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0],
@@ -104,13 +104,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hone", default=str(ROOT / "target/debug/hone"))
     parser.add_argument("--embedder", help="folder of the embedding model; by default the installed one")
+    parser.add_argument("--keep", action="store_true", help="measure the settings as they are, and fit nothing")
     parser.add_argument("--dry-run", action="store_true", help="print the settings and write nothing")
     arguments = parser.parse_args()
     environment = dict(os.environ)
     if arguments.embedder:
         environment["HONE_MEMORY_EMBEDDER"] = arguments.embedder
     text = CONFIG.read_text(encoding="utf-8")
-    settings = fit(arguments, environment, configured(text))
+    settings = configured(text)
+    if not arguments.keep:
+        settings = fit(arguments, environment, settings)
     for name, value in settings.items():
         environment[f"HONE_MEMORY_{name.upper()}"] = str(value)
         text = re.sub(rf"^{name} = [-\d.]+$", f"{name} = {value}", text, flags=re.M)
@@ -118,7 +121,7 @@ def main():
         print(json.dumps(settings))
         return
     CONFIG.write_text(text, encoding="utf-8")
-    lines = [f"# Written by scripts/{pathlib.Path(__file__).name}: `hone memory eval` under the fitted settings."]
+    lines = ["# Written by scripts/record.sh recall: `hone memory eval` under these settings."]
     lines += [f"# {name} = {value}" for name, value in settings.items()]
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text("\n".join(lines) + "\n\n" + evaluate(arguments, environment), encoding="utf-8")

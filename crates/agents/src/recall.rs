@@ -172,9 +172,8 @@ impl Recaller {
     }
 }
 
-/// Facts in the person's own words, the most relevant one last, next to the question: a small model takes them for granted like
-/// this, and repeats neither the marks around notes nor what the notes are said to be. The less relevant ones are left out
-/// first where there is no room.
+/// Facts in the person's own words, the most relevant one last, next to the question. The less relevant ones are left out first
+/// where there is no room.
 fn said_before(facts: &[RecalledEngram], room: &mut usize) -> String {
     let mut said = Vec::new();
     for fact in facts {

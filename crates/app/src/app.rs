@@ -310,11 +310,11 @@ impl App {
 
     /// The user's memory for those who search it, if it is in use.
     pub fn served_memory(&self) -> Option<ServedMemory> {
-        let parts = self.memory(&self.memory_folder(), false)?;
+        let parts = self.memory(&self.memory_folder(), false).filter(|memory| memory.remembers)?;
         Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
     }
 
-    /// `None` if memory is not in use. Where nothing is remembered, no memory is made that is not there.
+    /// `None` if memory is not in use. Where nothing is remembered, no memory is created.
     fn memory(&self, folder: &Path, grades_due: bool) -> Option<MemoryParts> {
         let config = &self.config.memory;
         if !config.is_used() || (!config.remember && !folder.exists()) {
@@ -323,6 +323,7 @@ impl App {
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
             self.progress.note(&match store.check_keeping() {
+                _ if !config.remember => format!("nothing is recalled: {error}"),
                 Ok(()) => format!("{error}; new answers are kept, and remembered as soon as possible"),
                 Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
             });

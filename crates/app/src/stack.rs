@@ -30,8 +30,9 @@ impl Stack {
     /// When the system cannot create a thread.
     pub fn start(parts: TeamParts) -> anyhow::Result<Stack> {
         let bus = Bus::new();
-        let store = parts.memory.as_ref().map(|memory| memory.store.clone());
-        let recaller = parts.memory.as_ref().and_then(recaller);
+        let memory = parts.memory.as_ref().filter(|memory| memory.remembers);
+        let store = memory.map(|memory| memory.store.clone());
+        let recaller = memory.and_then(recaller);
         let (generator, jury) = (Arc::clone(&parts.generator), parts.judge.clone());
         let expected = Expected {
             grades: parts.judge.is_some() || parts.graders.is_some(),
@@ -51,7 +52,7 @@ impl Stack {
         Asker::with_capacity(&self.bus, name, self.expected, UNREAD)
     }
 
-    /// The memory, if enabled.
+    /// The memory, if what happens is remembered.
     pub fn store(&self) -> Option<&MemoryStore> {
         self.store.as_ref()
     }

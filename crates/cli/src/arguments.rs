@@ -171,7 +171,7 @@ pub(crate) enum Command {
     Critique(CritiqueArguments),
     /// Manage the critic: blocks, reviews, examination
     Critic(CriticArguments),
-    /// Write today's intention from memory
+    /// Write today's intention from memory and unfinished tasks
     #[command(after_help = critic::GATE_HELP)]
     Intention(IntentionArguments),
     /// Summarize related memories
@@ -456,7 +456,7 @@ pub(crate) struct ChatQualityFlags {
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// How the model gets remembered answers: auto, tool or off; off remembers nothing, either
+    /// How the model gets remembered answers: auto, tool or off; off also remembers nothing
     #[arg(long, value_name = "MODE")]
     pub(crate) memory: Option<String>,
     /// Let a second respondent answer as well, for comparison with the first; its answers are not shown

@@ -31,8 +31,17 @@ pub struct EvaluationContext<'a> {
     pub changed: Option<&'a [String]>,
     /// The changes as a unified diff; empty if they are unknown.
     pub diff: &'a str,
-    /// The files of the phase that are no part of the result: plans.
-    pub plans: &'a [String],
+    /// The plans that the phase writes, if it does.
+    pub plans: Option<Plans<'a>>,
+}
+
+/// The files of a phase that are no part of the result: plans for the task.
+#[derive(Clone, Copy)]
+pub struct Plans<'a> {
+    /// Their paths.
+    pub files: &'a [String],
+    /// The whole task.
+    pub task: &'a Assignment,
 }
 
 /// The files of a workspace. Paths are relative to it, with `/` between their parts.

@@ -22,7 +22,7 @@ pub struct Intender<'a> {
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.
     pub settings: &'a NoteSettings,
-    /// What is not finished, a line each: tasks that are worked on, or that wait for a person.
+    /// Unfinished work, one line each: tasks that are worked on, or that wait for a person.
     pub open_ends: &'a [String],
 }
 
@@ -77,8 +77,8 @@ impl Intender<'_> {
         Ok((note, decided))
     }
 
-    /// What memory shows: figures, what the person has said and has not finished, the latest answers with their grades, and
-    /// the last intention.
+    /// The state of memory and work: figures, unfinished work, facts that the person stated, the latest answers with their
+    /// grades, and the last intention.
     fn state(&self) -> Result<Observations, NoteError> {
         let store = self.gatekeeper.store;
         let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };

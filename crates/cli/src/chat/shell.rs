@@ -238,7 +238,7 @@ impl Shell<'_> {
     /// Forgets what was recalled for the last answer.
     fn forget(&self, number: Option<usize>, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let (_, _, id) = self.find_answer(None)?;
-        let store = self.stack.store().context("nothing is remembered (memory.remember is off)")?;
+        let store = self.stack.store().context("nothing is remembered (memory.remember is false)")?;
         let recalled = self.announcements.recalled(id, self.stack);
         let numbered = || {
             recalled

@@ -206,7 +206,8 @@ fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
-    if memory.settings.mode == MemoryMode::Off || app.embedder().is_ok() {
+    let recalls = memory.settings.mode != MemoryMode::Off && (memory.remember || app.memory_folder().exists());
+    if !recalls || app.embedder().is_ok() {
         return;
     }
     if let Err(error) = app.installed(&memory.embedder) {

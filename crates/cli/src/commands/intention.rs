@@ -72,7 +72,7 @@ fn open_ends(app: &Invocation) -> Vec<String> {
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     let waits_for = |state| match state {
-        TaskState::Working => Some("agents work on it"),
+        TaskState::Working => Some("not finished"),
         TaskState::Waiting => Some("waits for a decision"),
         TaskState::Delivering => Some("is being delivered"),
         TaskState::Accepted | TaskState::Rejected => None,

@@ -38,7 +38,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         return Err(usage("the question is empty: say what to find out"));
     }
     let uses_memory = !arguments.no_memory && app.config.memory.remember;
-    if arguments.files.is_empty() && !uses_memory {
+    let recalls = uses_memory && app.config.memory.settings.mode != MemoryMode::Off;
+    if arguments.files.is_empty() && !recalls {
         return Err(usage("there are no sources: name files with --file, or use memory"));
     }
     app.installed(&app.config.engine.model)?;
@@ -58,7 +59,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         lane: Lane::Interactive,
         is_stopped: &|| !listening.pressed().is_empty(),
     };
-    let recalled = gate.as_ref().map_or_else(Vec::new, |gate| recalled(app, question, gate));
+    let gate_to_recall = gate.as_ref().filter(|_| recalls);
+    let recalled = gate_to_recall.map_or_else(Vec::new, |gate| recalled(app, question, gate));
     let passages = recalled.into_iter().chain(found).take(app.config.research.n_passages).collect();
     let research = match answer(app, question, passages, &writer, &app.fence_key()?) {
         Err(AnswerError::Stopped) => return Ok(Outcome::Interrupted),
@@ -167,8 +169,7 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
 
 /// What memory holds about the question.
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
-    let recalls = app.config.memory.settings.mode != MemoryMode::Off;
-    let Some(embedder) = recalls.then(|| app.embedder().ok()).flatten() else { return Vec::new() };
+    let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
     let engrams = Recaller { store, embedder, settings }.search(question, &[], None);
     research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()

@@ -1,4 +1,4 @@
-//! The rule about plans: a plan names the files that it is about, in its steps, and those that are not there as new.
+//! The rule about plans: a plan names the files that it is about, and says which of them are new.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,38 @@ use hone_protocol::{Category, CriterionResult, EvaluationResult};
 
 use super::{conclude, criterion};
 use crate::assignment::is_inside;
-use crate::evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
+use crate::evaluator::{EvaluationContext, Evaluator, Plans};
 
-/// The words that say of a file that the work will make it.
-const MAKING: [&str; 11] =
-    ["add", "create", "generate", "introduce", "make", "move", "new", "produce", "put", "rename", "write"];
+/// Beginnings of words that speak of a new file.
+const MAKING: [&str; 17] = [
+    "add",
+    "build",
+    "creat",
+    "defin",
+    "extract",
+    "generat",
+    "implement",
+    "introduc",
+    "mak",
+    "mov",
+    "new",
+    "produc",
+    "put",
+    "renam",
+    "set",
+    "split",
+    "writ",
+];
+/// Characters that end or surround a path.
+const AROUND: &[char] = &['`', '"', '\'', '*', '(', ')', '[', ']', '<', '>', ';', ':', '!', '?'];
+/// Characters that no path of a plan holds: those of calls, patterns and placeholders.
+const FOREIGN: &[char] = &['*', '{', '}', '(', ')', '[', ']', '<', '>', '='];
 /// The most bytes of an ending that no file has yet.
 const LONGEST_ENDING: usize = 5;
-/// What ends a path, or stands around it.
-const AROUND: &[char] = &['`', '"', '\'', '*', '(', ')', '[', ']', '{', '}', '<', '>', ',', ';', ':', '.', '!', '?'];
+/// The score of a claim that may be false: it counts, and does not block.
+const DOUBTFUL: f64 = 0.5;
 
-/// The plans of a phase hold what they claim.
+/// Checks the claims of a phase's plans.
 pub(super) struct PlanHolds;
 
 impl Evaluator for PlanHolds {
@@ -33,33 +54,45 @@ impl Evaluator for PlanHolds {
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
-        let texts = context.plans.iter().filter_map(|path| context.workspace.text(path));
-        let criteria = texts.flat_map(|text| check(&text, context)).collect();
-        conclude(self.name(), self.category(), criteria, "the phase writes no plan", "say in the plan:")
+        let criteria = context.plans.map_or_else(Vec::new, |plans| {
+            let known = Known::of(context, plans);
+            let texts = plans.files.iter().filter_map(|path| context.workspace.text(path));
+            texts.flat_map(|text| check(&text, &known)).collect()
+        });
+        conclude(
+            self.name(),
+            self.category(),
+            criteria,
+            "the phase writes no plan",
+            "say which files are changed or new:",
+        )
     }
 }
 
-fn check(plan: &str, context: &EvaluationContext<'_>) -> Vec<CriterionResult> {
-    let known = Known::of(context);
-    let (mut named, mut made, mut is_in_step) = (BTreeSet::new(), BTreeSet::new(), false);
+fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
+    let (mut is_about_files, mut makes_below) = (false, false);
+    let (mut made, mut doubtful) = (BTreeSet::new(), BTreeSet::new());
     for line in plan.lines() {
         let makes = speaks_of_making(line);
-        let paths: Vec<&str> = line.split_whitespace().filter_map(|word| known.path(word, makes)).collect();
-        is_in_step |= is_step(line) && !paths.is_empty();
-        if makes {
-            made.extend(paths.iter().copied());
+        // "## New files", with the files below it.
+        if line.trim_start().starts_with('#') || line.trim_end().ends_with(':') {
+            makes_below = makes;
         }
-        named.extend(paths);
+        for word in words(line) {
+            if known.is_there(&word.path) {
+                is_about_files = true;
+            } else if word.is_file(known, makes || makes_below) {
+                is_about_files = true;
+                let files = if makes || makes_below { &mut made } else { &mut doubtful };
+                files.insert(word.path);
+            }
+        }
     }
-    // A file that one line says is new may stand in others.
-    let invented = named.difference(&made).filter(|path| !known.is_there_or_asked_for(path));
-    let invented: Vec<&str> = invented.copied().collect();
-    let mut criteria = vec![
-        criterion("names files", !named.is_empty(), "which files the work changes or adds".to_owned()),
-        criterion("has steps", is_in_step, "the steps of the work, as a list, with the file of each".to_owned()),
-    ];
-    criteria.extend(invented.into_iter().map(|path| {
-        criterion("files exist", false, format!("whether {path} is a new file: it is not in the workspace"))
+    let doubtful = doubtful.iter().filter(|path| !made.iter().any(|made| is_same_file(made, path)));
+    let mut criteria = vec![criterion("names files", is_about_files, "the plan names no file".to_owned())];
+    criteria.extend(doubtful.map(|path| CriterionResult {
+        score: DOUBTFUL,
+        ..criterion("files exist", false, format!("{path} does not exist, and the plan does not say that it is new"))
     }));
     criteria
 }
@@ -69,60 +102,80 @@ fn speaks_of_making(line: &str) -> bool {
     line.to_lowercase().split_whitespace().any(|word| is_making(word.trim_matches(AROUND)))
 }
 
-/// Whether a line is an item of a list, or a numbered heading.
-fn is_step(line: &str) -> bool {
-    let line = line.trim_start_matches(['#', ' ', '\t']);
-    let after_number = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    let is_numbered = after_number.len() < line.len() && after_number.starts_with(['.', ')', ':']);
-    is_numbered || line.starts_with(['-', '*', '+', '•'])
+/// A word of a plan.
+struct Word {
+    /// The path that it may be.
+    path: String,
+    /// Whether it is written as a path or as code.
+    is_marked: bool,
 }
 
-/// What a word of a plan can be.
+impl Word {
+    /// Whether it is a file that is not there.
+    fn is_file(&self, known: &Known<'_>, is_made: bool) -> bool {
+        // Unmarked, the end of "e.g." is none.
+        let is_new = |ending: &str| is_new_ending(ending) && (self.is_marked || ending.len() > 1);
+        let is_ended =
+            ending(&self.path).is_some_and(|ending| known.endings.contains(ending) || (is_made && is_new(ending)));
+        is_ended && (self.is_marked || is_made) && is_inside(&self.path)
+    }
+}
+
+/// The words of a line that may be paths.
+fn words(line: &str) -> impl Iterator<Item = Word> {
+    let words = line.split(|c: char| c.is_whitespace() || matches!(c, ',' | '|')).flat_map(|word| word.split("]("));
+    words.filter(|word| !word.contains("()") && !word.contains("://")).filter_map(|word| {
+        let is_code = word.starts_with(['`', '*', '[', '(']);
+        let bare = word.trim_matches(AROUND).trim_end_matches('.').trim_matches(AROUND);
+        // A place in a file: `src/calc.py:12`.
+        let path = bare.split(':').next().unwrap_or_default().replace('\\', "/");
+        let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
+        let is_marked = is_code || path.contains('/');
+        (!path.is_empty() && !path.contains(FOREIGN)).then_some(Word { path, is_marked })
+    })
+}
+
+/// The files that a plan may be about.
 struct Known<'a> {
-    workspace: &'a dyn WorkspaceFiles,
-    asked_for: Vec<&'a str>,
+    files: BTreeSet<String>,
     /// The endings of files, with which a word is a path and not a call such as `calc.add`.
     endings: BTreeSet<String>,
     plans: &'a [String],
 }
 
 impl<'a> Known<'a> {
-    fn of(context: &EvaluationContext<'a>) -> Known<'a> {
-        let assignment = context.assignment;
-        let shown = assignment.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
-        let asked_for: Vec<&str> =
-            assignment.files.iter().chain(shown).chain(&assignment.paths).map(String::as_str).collect();
-        let paths = context.workspace.paths();
-        let paths = paths.iter().map(String::as_str).chain(asked_for.iter().copied());
-        let endings = paths.filter_map(ending).map(str::to_owned).collect();
-        Known { workspace: context.workspace, asked_for, endings, plans: context.plans }
+    fn of(context: &EvaluationContext<'_>, plans: Plans<'a>) -> Known<'a> {
+        let Plans { files, task } = plans;
+        let shown = task.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
+        let asked_for = task.files.iter().chain(shown).chain(&task.paths).cloned();
+        let known: BTreeSet<String> = context.workspace.paths().into_iter().chain(asked_for).collect();
+        let known: BTreeSet<String> = known.into_iter().filter(|path| !files.contains(path)).collect();
+        let endings = known.iter().filter_map(|path| ending(path)).map(str::to_owned).collect();
+        Known { files: known, endings, plans: files }
     }
 
-    /// The path that a word is, if it is one. What is made may have an ending that no file has yet.
-    fn path<'w>(&self, word: &'w str, is_made: bool) -> Option<&'w str> {
-        let word = word.trim_matches(AROUND).trim_start_matches("./");
-        // A place in a file: `src/calc.py:12`.
-        let word = word.split(':').next().unwrap_or(word);
-        let may_end_in = |ending: &str| self.endings.contains(ending) || (is_made && is_new_ending(ending));
-        let is_ended = ending(word).is_some_and(may_end_in);
-        let is_path = is_ended && is_inside(word) && !word.contains("//");
-        (is_path && !self.plans.iter().any(|plan| plan == word)).then_some(word)
+    /// Whether a path is a file or folder of the workspace or the task, perhaps without the folders before it.
+    fn is_there(&self, path: &str) -> bool {
+        let (path, is_marked) = (path.trim_end_matches('/'), path.contains('/'));
+        let is_folder_of = |whole: &String| whole.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        !path.is_empty()
+            && !self.plans.iter().any(|plan| plan == path)
+            && self.files.iter().any(|whole| is_same_file(whole, path) || (is_marked && is_folder_of(whole)))
     }
+}
 
-    fn is_there_or_asked_for(&self, path: &str) -> bool {
-        let is_named = |whole: &str| whole == path || whole.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
-        self.workspace.exists(path)
-            || self.asked_for.iter().any(|asked| is_named(asked))
-            // Without its folder, as people write it.
-            || self.workspace.paths().iter().any(|whole| is_named(whole))
-    }
+/// Whether two paths end in the same one of them.
+fn is_same_file(one: &str, other: &str) -> bool {
+    let ends_in =
+        |whole: &str, part: &str| whole.strip_suffix(part).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+    ends_in(one, other) || ends_in(other, one)
 }
 
 fn is_new_ending(ending: &str) -> bool {
-    ending.len() <= LONGEST_ENDING && ending.starts_with(|c: char| c.is_ascii_alphabetic())
+    (1..=LONGEST_ENDING).contains(&ending.len()) && ending.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// What comes after the last dot of a file's name, if the name begins before it.
+/// The part of a file's name after its last dot, if the name begins before it.
 fn ending(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     let (stem, ending) = name.rsplit_once('.')?;
@@ -132,58 +185,84 @@ fn ending(path: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Assignment;
+    use crate::assignment::Assignment;
+    use crate::evaluator::WorkspaceFiles;
 
-    struct Files(&'static [(&'static str, &'static str)]);
+    /// Paths, and the plan.
+    struct Files(&'static [&'static str], &'static str);
 
     impl WorkspaceFiles for Files {
         fn text(&self, path: &str) -> Option<String> {
-            self.0.iter().find(|(own, _)| *own == path).map(|(_, text)| (*text).to_owned())
+            (path == "plan.md").then(|| self.1.to_owned())
         }
 
         fn exists(&self, path: &str) -> bool {
-            self.text(path).is_some()
+            self.0.contains(&path)
         }
 
         fn paths(&self) -> Vec<String> {
-            self.0.iter().map(|(path, _)| (*path).to_owned()).collect()
+            self.0.iter().map(|path| (*path).to_owned()).chain(["plan.md".to_owned()]).collect()
         }
     }
 
-    #[track_caller]
-    fn failures(plan: &'static str, expected: &[&str]) {
-        let files = [("src/calc.py", ""), ("README.md", ""), ("plan.md", plan)];
-        let plans = ["plan.md".to_owned()];
-        let assignment = Assignment { files: vec!["src/report.py".to_owned()], ..Assignment::default() };
+    const PROJECT: &[&str] =
+        &["src/calc.py", "README.md", "Makefile", ".github/workflows/ci.yml", "package.json", "web/app.js"];
+
+    /// What is found wrong with a plan.
+    fn found(workspace: &'static [&'static str], plan: &'static str) -> Vec<String> {
+        let files = ["plan.md".to_owned()];
+        let task = Assignment { files: vec!["src/report.py".to_owned()], ..Assignment::default() };
         let result = PlanHolds.evaluate(&EvaluationContext {
             phase: "discovery",
             output: "",
-            assignment: &assignment,
-            workspace: &Files(Box::leak(Box::new(files))),
+            assignment: &Assignment::default(),
+            workspace: &Files(workspace, plan),
             changed: None,
             diff: "",
-            plans: &plans,
+            plans: Some(Plans { files: &files, task: &task }),
         });
-        let failed: Vec<&str> = result.criteria.iter().filter(|it| !it.passed).map(|it| it.message.as_str()).collect();
-        assert_eq!(failed, expected, "{plan:?}");
+        result.criteria.into_iter().filter(|it| !it.passed).map(|it| it.message).collect()
     }
 
     #[test]
-    fn a_plan_names_its_files_in_its_steps_and_those_that_are_new() {
-        let no_files = "which files the work changes or adds";
-        let no_steps = "the steps of the work, as a list, with the file of each";
-        failures("", &[no_files, no_steps]);
-        failures("Write it.", &[no_files, no_steps]);
-        failures("1. Call calc.add and check e.g. Python 3.11.", &[no_files, no_steps]);
-        failures("Change src/calc.py.\n- Then test.", &[no_steps]);
-        failures("1. Change `src/calc.py`.\n2. Test it.", &[]);
-        failures("## 1. Edit calc.py:12\nand the file that is asked for:\n- src/report.py", &[]);
-        failures("- Create main.rs", &[]);
-        failures("- Change src/calc.py\n- Create tests/test_calc.py\n- Run tests/test_calc.py.", &[]);
-        failures(
-            "- Change `src/parser.py` and src/calc.py, see plan.md and http://a/b.md",
-            &["whether src/parser.py is a new file: it is not in the workspace"],
-        );
+    fn a_plan_that_names_no_file_is_found() {
+        let vague = [
+            "",
+            "Write it.",
+            "1. Call calc.add(), e.g. with Python 3.11.",
+            "- Use Vue.js, see plan.md, and response.json()",
+        ];
+        for plan in vague {
+            assert_eq!(found(PROJECT, plan), ["the plan names no file"], "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_must_be_said_to_be_new() {
+        let expected = "src/parser.py does not exist, and the plan does not say that it is new";
+        for plan in ["- Change `src/parser.py` and src/calc.py.", "1. Edit [src/parser.py](src/parser.py:3)"] {
+            assert_eq!(found(PROJECT, plan), [expected], "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn plans_as_models_write_them_hold() {
+        let plans = [
+            "1. Change `src/calc.py`.\n2. Test it.",
+            "### Step 1: Edit ./src/calc.py:12\n- handle zero",
+            "| file | change |\n| --- | --- |\n| **calc.py** | handle zero |",
+            "Edit src\\calc.py and report.py, then run `make test`.",
+            "- Makefile: a target for tests\n- .github/workflows/ci.yml runs it",
+            "- Change src/calc.py\n- Create tests/test_calc.py\n- Run test_calc.py with tests/*.py",
+            "## New files:\n- src/parser.py\n\n## Changed files\n- src/calc.py",
+            "Everything is in `src/`, see http://a.example/docs/index.md.",
+        ];
+        for plan in plans {
+            assert_eq!(found(PROJECT, plan), [""; 0], "{plan:?}");
+        }
+        for plan in ["1. Create `main.rs` and `Cargo.toml`.", "Write main.py, and test it."] {
+            assert_eq!(found(&[], plan), [""; 0], "a new project");
+        }
     }
 
     #[test]
@@ -192,10 +271,10 @@ mod tests {
             phase: "coding",
             output: "",
             assignment: &Assignment::default(),
-            workspace: &Files(&[]),
+            workspace: &Files(&[], ""),
             changed: None,
             diff: "",
-            plans: &[],
+            plans: None,
         });
         assert_eq!(result.score(), None);
     }

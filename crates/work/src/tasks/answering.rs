@@ -181,7 +181,7 @@ impl TaskRun<'_> {
             workspace: &files,
             changed: None,
             diff: "",
-            plans: &[],
+            plans: None,
         };
         feedback_of(&self.evaluators.test(&context))
     }

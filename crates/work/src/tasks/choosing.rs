@@ -8,6 +8,7 @@ use super::answering::Changed;
 use super::record::{CandidateEvaluation, TaskError, TaskRecord, WorkCandidate};
 use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::DirectoryFiles;
+use crate::evaluator::Plans;
 use crate::{EvaluationContext, TaskPhase, criticize, decide};
 
 /// Work that is evaluated.
@@ -133,7 +134,7 @@ impl TaskRun<'_> {
             workspace: &DirectoryFiles::new(self.staging.work()),
             changed: Some(&changed),
             diff: &diff,
-            plans: if phase.delivers { &[] } else { &phase.files },
+            plans: (!phase.delivers).then_some(Plans { files: &phase.files, task: &record.assignment }),
         };
         let results = match work.changed {
             Err(error) => {

@@ -159,7 +159,7 @@ impl TaskRun<'_> {
                 workspace: &files,
                 changed: None,
                 diff: "",
-                plans: &[],
+                plans: None,
             };
             for (tool, counts) in self.evaluators.tests_in(&context) {
                 if !counted.iter().any(|(known, _)| *known == tool) {

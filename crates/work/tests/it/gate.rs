@@ -217,7 +217,7 @@ fn check_rule(name: &str, task: &str, changed: Option<&[&str]>, expected: &str, 
         workspace: &workspace,
         changed,
         diff: "",
-        plans: &[],
+        plans: None,
     };
     let rules = rules();
     let rule = rules.iter().find(|rule| rule.name() == name).unwrap();

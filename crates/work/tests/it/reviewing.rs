@@ -80,7 +80,7 @@ fn with_context<T>(code: &'static str, f: impl FnOnce(&EvaluationContext<'_>) ->
         workspace: &workspace,
         changed: Some(&changed),
         diff: "+def add(a, b):\n",
-        plans: &[],
+        plans: None,
     })
 }
 

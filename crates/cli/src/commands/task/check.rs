@@ -43,7 +43,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskCheckArguments) -> anyhow::R
         workspace: &files,
         changed: None,
         diff: "",
-        plans: &[],
+        plans: None,
     };
     let prints = !arguments.json.json;
     let mut printed = Ok(());
