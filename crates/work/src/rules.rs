@@ -7,11 +7,11 @@ use hone_protocol::{Category, CriterionResult, EvaluationResult, EvaluationStatu
 use crate::assignment::TaskRequirement;
 use crate::evaluator::{EvaluationContext, Evaluator, WorkspaceFiles, bare_result};
 
-use plan::PlanHolds;
-
 /// The rules, in the order in which they are shown.
 pub fn rules() -> Vec<Box<dyn Evaluator>> {
-    vec![Box::new(FilesExist), Box::new(PlanHolds), Box::new(RequirementsMet), Box::new(WithinPaths)]
+    [FILES_EXIST, plan::PLAN_HOLDS, REQUIREMENTS_MET, WITHIN_PATHS]
+        .map(|rule| Box::new(rule) as Box<dyn Evaluator>)
+        .into()
 }
 
 /// The name of the rule about files.
@@ -21,16 +21,25 @@ pub(crate) const REQUIREMENTS: &str = "requirements";
 /// The name of the rule about the number of tests.
 pub(crate) const REGRESSIONS: &str = "tests-kept";
 
-/// The files that the task names are there.
-struct FilesExist;
+/// A rule about the files of a workspace.
+struct Rule {
+    name: &'static str,
+    category: Category,
+    /// The criteria that apply; all must hold.
+    criteria: fn(&EvaluationContext<'_>) -> Vec<CriterionResult>,
+    /// Why the rule is skipped where none applies.
+    skipped_because: &'static str,
+    /// The beginning of the suggestion for a criterion that does not hold.
+    advice: &'static str,
+}
 
-impl Evaluator for FilesExist {
+impl Evaluator for Rule {
     fn name(&self) -> &str {
-        FILES
+        self.name
     }
 
     fn category(&self) -> Category {
-        Category::Correctness
+        self.category
     }
 
     fn is_deterministic(&self) -> bool {
@@ -38,42 +47,37 @@ impl Evaluator for FilesExist {
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
-        let criteria = context.assignment.files.iter().map(|path| {
+        conclude(self.name, self.category, (self.criteria)(context), self.skipped_because, self.advice)
+    }
+}
+
+/// The files that the task names are there.
+const FILES_EXIST: Rule = Rule {
+    name: FILES,
+    category: Category::Correctness,
+    criteria: |context| {
+        let paths = context.assignment.files.iter();
+        let checked = paths.map(|path| {
             let exists = context.workspace.exists(path);
             criterion(path, exists, if exists { format!("{path} exists") } else { format!("{path} is missing") })
         });
-        conclude(self.name(), self.category(), criteria.collect(), "the task names no files", "create")
-    }
-}
+        checked.collect()
+    },
+    skipped_because: "the task names no files",
+    advice: "create",
+};
 
 /// The requirements that name a file are met.
-struct RequirementsMet;
-
-impl Evaluator for RequirementsMet {
-    fn name(&self) -> &str {
-        REQUIREMENTS
-    }
-
-    fn category(&self) -> Category {
-        Category::Correctness
-    }
-
-    fn is_deterministic(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
+const REQUIREMENTS_MET: Rule = Rule {
+    name: REQUIREMENTS,
+    category: Category::Correctness,
+    criteria: |context| {
         let requirements = context.assignment.requirements.iter();
-        let criteria = requirements.filter_map(|requirement| check(requirement, context.workspace)).collect();
-        conclude(
-            self.name(),
-            self.category(),
-            criteria,
-            "no requirement names a file that shows it",
-            "meet the requirement:",
-        )
-    }
-}
+        requirements.filter_map(|requirement| check(requirement, context.workspace)).collect()
+    },
+    skipped_because: "no requirement names a file that shows it",
+    advice: "meet the requirement:",
+};
 
 fn check(requirement: &TaskRequirement, workspace: &dyn WorkspaceFiles) -> Option<CriterionResult> {
     let TaskRequirement { text, file, contains } = requirement;
@@ -87,25 +91,11 @@ fn check(requirement: &TaskRequirement, workspace: &dyn WorkspaceFiles) -> Optio
 }
 
 /// The work changes only the paths that the task allows.
-struct WithinPaths;
-
-impl Evaluator for WithinPaths {
-    fn name(&self) -> &str {
-        "within-paths"
-    }
-
-    fn category(&self) -> Category {
-        Category::Compliance
-    }
-
-    fn is_deterministic(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
-        let Some(changed) = context.changed.filter(|_| !context.assignment.paths.is_empty()) else {
-            return skipped(self.name(), self.category(), "the task allows all paths, or what has changed is unknown");
-        };
+const WITHIN_PATHS: Rule = Rule {
+    name: "within-paths",
+    category: Category::Compliance,
+    criteria: |context| {
+        let Some(changed) = context.changed.filter(|_| !context.assignment.paths.is_empty()) else { return Vec::new() };
         let outside: Vec<CriterionResult> = changed
             .iter()
             .filter(|path| !context.assignment.allows(path))
@@ -114,12 +104,14 @@ impl Evaluator for WithinPaths {
         match outside.is_empty() {
             true => {
                 let message = format!("{} changed files are where the task allows them", changed.len());
-                conclude(self.name(), self.category(), vec![criterion("paths", true, message)], "", "")
+                vec![criterion("paths", true, message)]
             }
-            false => conclude(self.name(), self.category(), outside, "", "leave as it was:"),
+            false => outside,
         }
-    }
-}
+    },
+    skipped_because: "the task allows all paths, or what has changed is unknown",
+    advice: "leave as it was:",
+};
 
 /// No tests are lost and none disabled: a rule about two runs of the same tests. `before` is what the tools counted in
 /// the workspace before the work.
@@ -146,21 +138,18 @@ fn criterion(name: &str, passed: bool, message: String) -> CriterionResult {
     CriterionResult { criterion: name.to_owned(), passed, score, message, evidence: None }
 }
 
-fn skipped(name: &str, category: Category, reason: &str) -> EvaluationResult {
-    bare_result(name, category, EvaluationStatus::Skipped { reason: reason.to_owned() }, reason.to_owned())
-}
-
 /// The share of criteria that hold; all must.
 fn conclude(
     name: &str,
     category: Category,
     criteria: Vec<CriterionResult>,
-    nothing: &str,
+    skipped_because: &str,
     advice: &str,
 ) -> EvaluationResult {
     let failed: Vec<&CriterionResult> = criteria.iter().filter(|criterion| !criterion.passed).collect();
     if criteria.is_empty() {
-        return skipped(name, category, nothing);
+        let reason = skipped_because.to_owned();
+        return bare_result(name, category, EvaluationStatus::Skipped { reason: reason.clone() }, reason);
     }
     let score = (criteria.len() - failed.len()) as f64 / criteria.len() as f64;
     let suggestions = failed.iter().map(|criterion| format!("{advice} {}", criterion.message)).collect();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use hone_protocol::{Category, CriterionResult, EvaluationResult};
+use hone_protocol::{Category, CriterionResult};
 
-use super::{conclude, criterion};
+use super::{Rule, criterion};
 use crate::assignment::is_inside;
-use crate::evaluator::{EvaluationContext, Evaluator, Plans};
+use crate::evaluator::{EvaluationContext, Plans};
 
 /// Beginnings of words that speak of a new file.
 const MAKING: [&str; 17] = [
@@ -37,37 +37,19 @@ const LONGEST_ENDING: usize = 5;
 /// The score of a claim that may be false: it counts, and does not block.
 const DOUBTFUL: f64 = 0.5;
 
-/// Checks the claims of a phase's plans.
-pub(super) struct PlanHolds;
-
-impl Evaluator for PlanHolds {
-    fn name(&self) -> &str {
-        "plan"
-    }
-
-    fn category(&self) -> Category {
-        Category::Correctness
-    }
-
-    fn is_deterministic(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
-        let criteria = context.plans.map_or_else(Vec::new, |plans| {
-            let known = Known::of(context, plans);
-            let texts = plans.files.iter().filter_map(|path| context.workspace.text(path));
-            texts.flat_map(|text| check(&text, &known)).collect()
-        });
-        conclude(
-            self.name(),
-            self.category(),
-            criteria,
-            "the phase writes no plan",
-            "say which files are changed or new:",
-        )
-    }
-}
+/// The plans of a phase say which files they are about, and which of them are new.
+pub(super) const PLAN_HOLDS: Rule = Rule {
+    name: "plan",
+    category: Category::Correctness,
+    criteria: |context| {
+        let Some(plans) = context.plans else { return Vec::new() };
+        let known = Known::of(context, plans);
+        let texts = plans.files.iter().filter_map(|path| context.workspace.text(path));
+        texts.flat_map(|text| check(&text, &known)).collect()
+    },
+    skipped_because: "the phase writes no plan",
+    advice: "say which files are changed or new:",
+};
 
 fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
     let (mut is_about_files, mut makes_below) = (false, false);
@@ -78,17 +60,18 @@ fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
         if line.trim_start().starts_with('#') || line.trim_end().ends_with(':') {
             makes_below = makes;
         }
-        for word in words(line) {
+        let is_made = makes || makes_below;
+        for word in words(line).filter(|word| !known.plans.contains(&word.path)) {
             if known.is_there(&word.path) {
                 is_about_files = true;
-            } else if word.is_file(known, makes || makes_below) {
+            } else if word.is_file(known, is_made) {
                 is_about_files = true;
-                let files = if makes || makes_below { &mut made } else { &mut doubtful };
+                let files = if is_made { &mut made } else { &mut doubtful };
                 files.insert(word.path);
             }
         }
     }
-    let doubtful = doubtful.iter().filter(|path| !made.iter().any(|made| is_same_file(made, path)));
+    let doubtful = doubtful.iter().filter(|path| !made.iter().any(|made| ends_in_path(made, path)));
     let mut criteria = vec![criterion("names files", is_about_files, "the plan names no file".to_owned())];
     criteria.extend(doubtful.map(|path| CriterionResult {
         score: DOUBTFUL,
@@ -148,27 +131,24 @@ impl<'a> Known<'a> {
         let Plans { files, task } = plans;
         let shown = task.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
         let asked_for = task.files.iter().chain(shown).chain(&task.paths).cloned();
-        let known: BTreeSet<String> = context.workspace.paths().into_iter().chain(asked_for).collect();
-        let known: BTreeSet<String> = known.into_iter().filter(|path| !files.contains(path)).collect();
+        let known = context.workspace.paths().into_iter().chain(asked_for).filter(|path| !files.contains(path));
+        let known: BTreeSet<String> = known.collect();
         let endings = known.iter().filter_map(|path| ending(path)).map(str::to_owned).collect();
         Known { files: known, endings, plans: files }
     }
 
     /// Whether a path is a file or folder of the workspace or the task, perhaps without the folders before it.
     fn is_there(&self, path: &str) -> bool {
-        let (path, is_marked) = (path.trim_end_matches('/'), path.contains('/'));
-        let is_folder_of = |whole: &String| whole.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-        !path.is_empty()
-            && !self.plans.iter().any(|plan| plan == path)
-            && self.files.iter().any(|whole| is_same_file(whole, path) || (is_marked && is_folder_of(whole)))
+        let (name, may_be_folder) = (path.trim_end_matches('/'), path.contains('/'));
+        let is_in_folder = |whole: &str| whole.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        let is_meant = |whole: &String| ends_in_path(whole, name) || (may_be_folder && is_in_folder(whole));
+        !name.is_empty() && self.files.iter().any(is_meant)
     }
 }
 
-/// Whether two paths end in the same one of them.
-fn is_same_file(one: &str, other: &str) -> bool {
-    let ends_in =
-        |whole: &str, part: &str| whole.strip_suffix(part).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
-    ends_in(one, other) || ends_in(other, one)
+/// Whether a path is `end`, perhaps with folders before it.
+fn ends_in_path(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
 }
 
 fn is_new_ending(ending: &str) -> bool {
@@ -186,7 +166,7 @@ fn ending(path: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::assignment::Assignment;
-    use crate::evaluator::WorkspaceFiles;
+    use crate::evaluator::{Evaluator, WorkspaceFiles};
 
     /// Paths, and the plan.
     struct Files(&'static [&'static str], &'static str);
@@ -208,11 +188,11 @@ mod tests {
     const PROJECT: &[&str] =
         &["src/calc.py", "README.md", "Makefile", ".github/workflows/ci.yml", "package.json", "web/app.js"];
 
-    /// What is found wrong with a plan.
+    /// The messages about a plan.
     fn found(workspace: &'static [&'static str], plan: &'static str) -> Vec<String> {
         let files = ["plan.md".to_owned()];
         let task = Assignment { files: vec!["src/report.py".to_owned()], ..Assignment::default() };
-        let result = PlanHolds.evaluate(&EvaluationContext {
+        let result = PLAN_HOLDS.evaluate(&EvaluationContext {
             phase: "discovery",
             output: "",
             assignment: &Assignment::default(),
@@ -240,6 +220,10 @@ mod tests {
     #[test]
     fn a_file_that_does_not_exist_must_be_said_to_be_new() {
         let expected = "src/parser.py does not exist, and the plan does not say that it is new";
+        assert_eq!(
+            found(PROJECT, "- Change `lib/calc.py`"),
+            ["lib/calc.py does not exist, and the plan does not say that it is new"]
+        );
         for plan in ["- Change `src/parser.py` and src/calc.py.", "1. Edit [src/parser.py](src/parser.py:3)"] {
             assert_eq!(found(PROJECT, plan), [expected], "{plan:?}");
         }
@@ -253,6 +237,7 @@ mod tests {
             "| file | change |\n| --- | --- |\n| **calc.py** | handle zero |",
             "Edit src\\calc.py and report.py, then run `make test`.",
             "- Makefile: a target for tests\n- .github/workflows/ci.yml runs it",
+            "Follow `plan.md`:\n- Change src/calc.py",
             "- Change src/calc.py\n- Create tests/test_calc.py\n- Run test_calc.py with tests/*.py",
             "## New files:\n- src/parser.py\n\n## Changed files\n- src/calc.py",
             "Everything is in `src/`, see http://a.example/docs/index.md.",
@@ -267,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_phase_without_a_plan_is_not_checked() {
-        let result = PlanHolds.evaluate(&EvaluationContext {
+        let result = PLAN_HOLDS.evaluate(&EvaluationContext {
             phase: "coding",
             output: "",
             assignment: &Assignment::default(),
