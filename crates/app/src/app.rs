@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hone_agents::{BackgroundCritic, Load, MemoryMode, MemoryParts, RespondentB, TeamParts};
+use hone_agents::{BackgroundCritic, Load, MemoryParts, RespondentB, TeamParts};
 use hone_engine::{
     EngineOptions, FileUse, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, Reranker, check_file,
 };
@@ -47,7 +47,7 @@ pub struct StackOptions {
     pub grades_due: bool,
     /// Whether due answers from earlier are graded while nobody waits.
     pub works_off_backlog: bool,
-    /// What finds the critic that reviews what is remembered while nobody waits, if one is to.
+    /// Finds the critic that reviews remembered texts while nobody waits, if one is wanted.
     pub critic: Option<FindCritic>,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub keeps_prefix: bool,
@@ -58,7 +58,7 @@ pub struct StackOptions {
 /// Finds the critic of a configuration, on an engine; `None` where there is none whose word counts.
 pub type FindCritic = fn(&App, &Arc<dyn Generate>) -> Option<BackgroundCritic>;
 
-/// What a front end works with.
+/// The models, settings and folders that a front end works with.
 pub struct App {
     /// The effective configuration.
     pub config: Config,
@@ -317,19 +317,20 @@ impl App {
     /// `None` if memory is not in use. Where nothing is remembered, no memory is created.
     fn memory(&self, folder: &Path, grades_due: bool) -> Option<MemoryParts> {
         let config = &self.config.memory;
-        if !config.is_used() || (!config.remember && !folder.exists()) {
+        let is_used = config.remember || (config.recalls() && folder.exists());
+        if !is_used {
             return None;
         }
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
-            self.progress.note(&match store.check_keeping() {
-                _ if !config.remember => format!("nothing is recalled: {error}"),
-                Ok(()) => format!("{error}; new answers are kept, and remembered as soon as possible"),
-                Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
+            self.progress.note(&match config.remember.then(|| store.check_keeping()) {
+                None => format!("nothing is recalled: {error}"),
+                Some(Ok(())) => format!("{error}; new answers are kept, and remembered as soon as possible"),
+                Some(Err(reason)) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
             });
         }
         let embedder = self.embedder().inspect_err(|error| {
-            if config.settings.mode != MemoryMode::Off {
+            if config.recalls() {
                 let remembered = if config.remember { "answers are remembered, but " } else { "" };
                 self.progress.note(&format!("{remembered}nothing is recalled: {error:#}"));
             }
@@ -338,7 +339,7 @@ impl App {
         Some(MemoryParts { store, embedder, settings, remembers: config.remember, grades_due })
     }
 
-    /// What a model's output depends on besides the model and the request.
+    /// Everything that a model's output depends on besides the model and the request.
     ///
     /// # Errors
     /// When the device or the backend does not exist.

@@ -57,7 +57,7 @@ impl Stack {
         self.store.as_ref()
     }
 
-    /// What searches memory by meaning, if there is an embedder.
+    /// Searches memory by meaning, if there is an embedder.
     pub fn recaller(&self) -> Option<&Recaller> {
         self.recaller.as_ref()
     }
@@ -83,11 +83,11 @@ impl Stack {
 pub struct ServedMemory {
     /// Where engrams and events are kept.
     pub store: MemoryStore,
-    /// What searches it by meaning, if there is an embedder.
+    /// Searches it by meaning, if there is an embedder.
     pub recaller: Option<Recaller>,
 }
 
-/// What searches a memory by meaning, if there is an embedder.
+/// A search of memory by meaning, if there is an embedder.
 pub(crate) fn recaller(memory: &MemoryParts) -> Option<Recaller> {
     let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
     Some(Recaller { store, embedder: memory.embedder.clone()?, settings })

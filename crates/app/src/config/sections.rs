@@ -181,7 +181,7 @@ pub struct ChatConfig {
     pub tool_rounds: usize,
 }
 
-/// What is remembered, and how it is recalled.
+/// Remembering and recalling.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct MemoryConfig {
     /// Whether answers are remembered at all.
@@ -209,9 +209,9 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Whether a chat reads or writes memory.
-    pub fn is_used(&self) -> bool {
-        self.remember || self.settings.mode != MemoryMode::Off
+    /// Whether models get what is remembered.
+    pub fn recalls(&self) -> bool {
+        self.settings.mode != MemoryMode::Off
     }
 
     fn check(&self) -> Result<(), String> {

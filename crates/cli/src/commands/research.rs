@@ -8,7 +8,7 @@ use hone_agents::research::{
     self, AnswerError, Document, NO_ANSWER, Passage, Research, ResearchStep, ResearchWriter, Skipped, SourceLimits,
     SourcePath, SourceReader, Sources,
 };
-use hone_agents::{MemoryMode, ModelWriter, NoteError, Recaller};
+use hone_agents::{ModelWriter, NoteError, Recaller};
 use hone_app::judging::ClaimJudge;
 use hone_judging::{FenceKey, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
@@ -38,7 +38,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         return Err(usage("the question is empty: say what to find out"));
     }
     let uses_memory = !arguments.no_memory && app.config.memory.remember;
-    let recalls = uses_memory && app.config.memory.settings.mode != MemoryMode::Off;
+    let recalls = uses_memory && app.config.memory.recalls();
     if arguments.files.is_empty() && !recalls {
         return Err(usage("there are no sources: name files with --file, or use memory"));
     }
@@ -59,8 +59,10 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
         lane: Lane::Interactive,
         is_stopped: &|| !listening.pressed().is_empty(),
     };
-    let gate_to_recall = gate.as_ref().filter(|_| recalls);
-    let recalled = gate_to_recall.map_or_else(Vec::new, |gate| recalled(app, question, gate));
+    let recalled = match &gate {
+        Some(gate) if recalls => recalled(app, question, gate),
+        _ => Vec::new(),
+    };
     let passages = recalled.into_iter().chain(found).take(app.config.research.n_passages).collect();
     let research = match answer(app, question, passages, &writer, &app.fence_key()?) {
         Err(AnswerError::Stopped) => return Ok(Outcome::Interrupted),
