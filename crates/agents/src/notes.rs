@@ -57,7 +57,7 @@ pub struct NoteSettings {
     pub idle_minutes: f64,
     /// The prompt of an intention; holds `{state}` and `{day}`.
     pub intention_prompt: String,
-    /// What is added after a block; holds `{intention}` and `{challenges}`.
+    /// The addition after a block; holds `{intention}` and `{challenges}`.
     pub intention_again: String,
     /// The prompt of a consolidation; holds `{memories}` and `{contradictions}`.
     pub consolidation_prompt: String,
@@ -67,7 +67,7 @@ impl NoteSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// The first invalid value, with what it must be.
     pub fn check(&self) -> Result<(), String> {
         for (key, value, least) in [
             ("intention_tokens", self.intention_tokens, 1),
@@ -181,7 +181,7 @@ impl ModelWriter<'_> {
         timings: Timings,
         sources: Vec<QueryId>,
     ) -> Engram {
-        // What the model was cut off in the middle of is a note all the same: the critic decides about it.
+        // A note that the token limit cut off is a note all the same: the critic decides about it.
         let response = Response { sampling: self.sampling.clone(), timings, ..Response::new(title, text, &self.model) };
         Engram::note(kind, SessionId::fresh(), &response, sources)
     }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::notes::quoted;
 use crate::repetition::repeats;
-use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, shortened};
+use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, on_one_line, shortened};
 
 /// How many blocked texts near a question are compared with what is recalled for it, and how near they are.
 const BLOCKED: usize = 16;
@@ -24,16 +24,16 @@ const TOOL: &str = "search_memory";
 /// Searches memory on behalf of a model.
 #[derive(Clone)]
 pub struct Recaller {
-    /// What is searched.
+    /// The memory that is searched.
     pub store: MemoryStore,
-    /// What makes a vector of the question.
+    /// The embedder of the question.
     pub embedder: Arc<dyn Embed>,
-    /// What is similar enough, and the texts around it.
+    /// The bounds of similarity, and the texts around recollections.
     pub settings: Arc<MemorySettings>,
 }
 
 impl Recaller {
-    /// What memory holds of the owner about `search`, best first: facts that the person stated and exchanges that may help. Left out
+    /// The owner's memories about `search`, best first: facts that the person stated and exchanges that may help. Left out
     /// is what was cut short, stopped, marked bad or not shown, what says again what a critic has blocked, and what the
     /// `conversation` holds already. A failure is
     /// logged and finds nothing: an answer without recollections is better than none.
@@ -189,7 +189,7 @@ fn said_before(facts: &[RecalledEngram], room: &mut usize) -> String {
 
 /// A statement on one line, with an end.
 fn as_sentence(statement: &str) -> String {
-    let line = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = on_one_line(statement);
     let is_ended = line.ends_with(['.', '!', '?', '…', '。', '！', '？']);
     if is_ended { line } else { format!("{line}.") }
 }
@@ -197,7 +197,7 @@ fn as_sentence(statement: &str) -> String {
 /// The bytes of the instructions' digest that name their scope.
 const SCOPE_BYTES: usize = 8;
 
-/// What the answer to a query is recalled with.
+/// The scope in which the answer to a query is recalled.
 pub(crate) fn scope(query: &Query) -> Option<String> {
     match query.options.is_of_client {
         true => Some(SCOPE_OF_CLIENTS.to_owned()),

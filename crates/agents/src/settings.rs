@@ -22,7 +22,7 @@ pub enum MemoryMode {
     Off,
 }
 
-/// What may be recalled.
+/// The engrams that may be recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecallPolicy {
@@ -41,7 +41,7 @@ pub enum RecallPolicy {
 pub struct MemorySettings {
     /// Whether and how recollections reach the model.
     pub mode: MemoryMode,
-    /// What may be recalled and consolidated.
+    /// The engrams that may be recalled and consolidated.
     pub recall: RecallPolicy,
     /// The minimum cosine similarity of a recollection to the question, -1 to 1.
     pub threshold: f32,
@@ -77,13 +77,13 @@ pub struct MemorySettings {
     pub memory_template: String,
     /// One recalled fact; holds `{statement}`.
     pub fact_template: String,
-    /// What stands before an exchange that no critic has let pass yet.
+    /// The mark before an exchange that no critic has let pass yet.
     pub unreviewed_mark: String,
     /// A question of which facts are recalled; holds `{facts}` and `{question}`.
     pub facts_template: String,
     /// The paragraph before a question of which exchanges are recalled; holds `{memories}`.
     pub context_template: String,
-    /// What the tool does and when to call it, for the model.
+    /// The tool's description for the model: its purpose, and when to call it.
     pub tool_description: String,
     /// The description of the tool's argument.
     pub tool_query_description: String,
@@ -147,7 +147,7 @@ impl MemorySettings {
 }
 
 impl MemorySettings {
-    /// What is similar enough to this question.
+    /// The bounds of similarity for this question.
     pub fn matching(&self, question: &str) -> Matching {
         let is_personal = is_personal(question);
         Matching {
@@ -170,8 +170,13 @@ impl MemorySettings {
 pub struct InvalidMemorySettings {
     /// The setting.
     pub setting: &'static str,
-    /// What it must be.
+    /// The values that are allowed.
     pub expected: &'static str,
+}
+
+/// A text with single spaces between its words.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The beginning of a text, at most `n_characters` long; if it is truncated, it ends with an ellipsis.

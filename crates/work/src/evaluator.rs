@@ -1,4 +1,4 @@
-//! What evaluates the work on a task, and what it is told.
+//! Evaluators of the work on a task, and the context that they are given.
 
 use hone_protocol::{Category, EvaluationResult, EvaluationStatus};
 
@@ -8,7 +8,7 @@ use crate::assignment::Assignment;
 pub trait Evaluator: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
-    /// What it looks at.
+    /// The category of its findings.
     fn category(&self) -> Category;
     /// Whether the same work always gets the same result.
     fn is_deterministic(&self) -> bool;
@@ -16,12 +16,12 @@ pub trait Evaluator: Send + Sync {
     fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult;
 }
 
-/// What an evaluator is told.
+/// The context of an evaluation.
 #[derive(Clone, Copy)]
 pub struct EvaluationContext<'a> {
     /// The phase.
     pub phase: &'a str,
-    /// What the agent has written.
+    /// The agent's answer.
     pub output: &'a str,
     /// The task.
     pub assignment: &'a Assignment,

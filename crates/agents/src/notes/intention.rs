@@ -7,7 +7,7 @@ use hone_protocol::{Constraint, ContentType, CriticMode, Rating, VettingState};
 use super::{ModelWriter, NoteError, NoteSettings, day, quoted};
 use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
-use crate::settings::shortened;
+use crate::settings::{on_one_line, shortened};
 
 /// The most characters of a question, or a fact, that the state shows.
 const TEXT: usize = 160;
@@ -31,7 +31,7 @@ pub struct Intender<'a> {
 pub struct Intended {
     /// The intention.
     pub note: Engram,
-    /// What was decided about it.
+    /// The decision about it.
     pub decided: Decided,
     /// The first one, which the critic wanted to block.
     pub first: Option<(Engram, Decided)>,
@@ -125,13 +125,13 @@ fn described(engram: &Engram) -> String {
         None => "",
     };
     let checked = if engram.vetting.state == VettingState::Reviewed { "" } else { ", not checked" };
-    quoted(&format!("{} ({grade}{rated}{checked}): {}", day(engram.at), on_one_line(&engram.query)))
+    quoted(&format!("{} ({grade}{rated}{checked}): {}", day(engram.at), beginning(&engram.query)))
 }
 
 fn stated(fact: &Engram) -> String {
-    quoted(&format!("{}: {}", day(fact.at), on_one_line(&fact.query)))
+    quoted(&format!("{}: {}", day(fact.at), beginning(&fact.query)))
 }
 
-fn on_one_line(text: &str) -> String {
-    shortened(&text.split_whitespace().collect::<Vec<_>>().join(" "), TEXT)
+fn beginning(text: &str) -> String {
+    shortened(&on_one_line(text), TEXT)
 }

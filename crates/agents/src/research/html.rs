@@ -9,6 +9,7 @@ use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 
 use super::document::{Document, DocumentLine, DocumentUnit};
+use crate::settings::on_one_line;
 
 /// Elements that neither begin nor end a line of the text.
 const INLINE: [&str; 29] = [
@@ -27,7 +28,7 @@ pub(super) fn read(name: &str, source: &str) -> Document {
     }
     tokenizer.end();
     let lines = tokenizer.sink.found.into_inner().lines;
-    let lines = lines.into_iter().map(|line| DocumentLine { text: with_single_spaces(&line.text), ..line });
+    let lines = lines.into_iter().map(|line| DocumentLine { text: on_one_line(&line.text), ..line });
     let lines = lines.filter(|line| !line.text.is_empty()).collect();
     Document { name: name.to_owned(), unit: DocumentUnit::Line, lines }
 }
@@ -87,10 +88,6 @@ impl ReadLines {
             _ => TokenSinkResult::Continue,
         }
     }
-}
-
-fn with_single_spaces(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

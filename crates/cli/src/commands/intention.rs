@@ -4,7 +4,6 @@ use hone_agents::{Decided, Intended, Intender};
 use hone_app::describe::on_one_line;
 use hone_memory::Engram;
 use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
-use hone_work::TaskState;
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
@@ -67,18 +66,12 @@ pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::R
     Ok(outcome(&decided))
 }
 
-/// The tasks that are worked on, or wait for a person.
+/// The tasks that are neither accepted nor rejected, the latest first.
 fn open_ends(app: &Invocation) -> Vec<String> {
     let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
-    let waits_for = |state| match state {
-        TaskState::Working => Some("not finished"),
-        TaskState::Waiting => Some("waits for a decision"),
-        TaskState::Delivering => Some("is being delivered"),
-        TaskState::Accepted | TaskState::Rejected => None,
-    };
-    let open = records.iter().filter_map(|record| Some((waits_for(record.state)?, &record.assignment.goal)));
-    open.take(OPEN_TASKS).map(|(state, goal)| format!("Task ({state}): {}", on_one_line(goal))).collect()
+    let open = records.iter().filter(|record| !record.state.is_over()).take(OPEN_TASKS);
+    open.map(|record| format!("Task ({}): {}", record.state.as_str(), on_one_line(&record.assignment.goal))).collect()
 }
 
 fn json<'a>(note: &'a Engram, decided: &'a Decided, first: Option<Box<JsonIntention<'a>>>) -> JsonIntention<'a> {

@@ -87,6 +87,11 @@ pub enum TaskState {
 }
 
 impl TaskState {
+    /// Whether nothing more comes of it.
+    pub fn is_over(self) -> bool {
+        matches!(self, TaskState::Accepted | TaskState::Rejected)
+    }
+
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
