@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries for an hour to make hone lose, double or corrupt what it keeps, or end otherwise than by itself: the ordeals of
 # tests/torture on a release build, the crowd of crates/memory/tests/it/torture.rs in full, a hundred kills of tests/task_stories,
-# and every fuzz target. The figures of the run go into tests/torture/README.md. The gate runs the same ordeals for 20 seconds
+# ten thousand answers that are consolidated, and every fuzz target. The figures of the run go into tests/torture/README.md. The gate runs the same ordeals for 20 seconds
 # each.
 #
 #   HONE_TORTURE_SECONDS   seconds for each ordeal (450)
@@ -25,6 +25,7 @@ trap 'rm -f "$HONE_TORTURE_REPORT"' EXIT
 cargo test --release --locked -p hone --test program torture:: -- --test-threads 1 --nocapture
 HONE_TORTURE=1 cargo test --release --locked -p hone-memory --test it torture:: -- --nocapture
 HONE_TORTURE=1 cargo test --release --locked -p hone --test program task_stories::kills:: -- --nocapture
+cargo test --release --locked -p hone-agents --test it notes::ten_thousand_answers_are_consolidated -- --ignored
 
 fuzz_seconds=${HONE_FUZZ_SECONDS:-60}
 if [ "$fuzz_seconds" -gt 0 ]; then

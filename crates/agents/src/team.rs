@@ -41,7 +41,7 @@ pub struct TeamParts {
     pub memory: Option<MemoryParts>,
     /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
     pub works_off_backlog: bool,
-    /// What reviews what is remembered while nobody waits, if anything does.
+    /// The critic that reviews remembered texts while nobody waits, if there is one.
     pub critic: Option<BackgroundCritic>,
     /// How many questions each respondent takes.
     pub load: Load,
@@ -57,7 +57,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// That of a person, who asks one question after the other.
+    /// The load of a person, who asks one question after the other.
     pub const PERSON: Load = Load { most_answers: 1, most_questions: 1 };
 }
 
@@ -84,12 +84,15 @@ pub struct MemoryParts {
     pub grades_due: bool,
 }
 
+/// A memory with answers that are due, and the right to grade them.
+type Due = (MemoryStore, Arc<Holder>);
+
 /// Running agents. Dropping it stops them and waits until their threads have ended, by which time all answers are
 /// remembered. Mailboxes with [`Overload::Wait`] must be read or dropped in the meantime.
 pub struct Team {
     /// In the order in which they started.
     agents: Vec<AgentHandle>,
-    /// What the team works on; it is free again when the agents have stopped.
+    /// The team's claim on answers that it grades; they are free again when the agents have stopped.
     _holder: Option<Arc<Holder>>,
 }
 
@@ -99,68 +102,31 @@ impl Team {
     /// # Errors
     /// When the system cannot create a thread.
     pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
-        let grades = parts.judge.is_some() || parts.graders.is_some();
-        let recaller = parts.memory.as_ref().and_then(recaller);
-        let memory = parts.memory.filter(|memory| memory.remembers);
-        let held = memory.as_ref().filter(|_| grades);
-        let holder = held.map(|memory| Holder::new(&memory.store)).transpose()?.map(Arc::new);
-        let mut team = Team { agents: Vec::new(), _holder: holder.clone() };
+        let TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load } = parts;
+        let grades = judge.is_some() || graders.is_some();
+        let recaller = memory.as_ref().and_then(recaller);
+        let memory = memory.filter(|memory| memory.remembers);
         let store = memory.as_ref().map(|memory| memory.store.clone());
-        let respondents = respondents(parts.respondent_b);
+        let holder = store.as_ref().filter(|_| grades).map(Holder::new).transpose()?.map(Arc::new);
+        let mut team = Team { agents: Vec::new(), _holder: holder.clone() };
         if let Some(memory) = memory {
-            let extraction = ExtractionParts {
-                store: memory.store.clone(),
-                generator: Arc::clone(&parts.generator),
-                settings: Arc::new(memory.settings.clone()),
-                waits_for_grades: grades,
-            };
-            let judging = match &holder {
-                Some(holder) => WhoGrades::By(holder.id()),
-                None if memory.grades_due => WhoGrades::Later,
-                None => WhoGrades::Never,
-            };
-            team.remember(bus, memory, judging, extraction)?;
+            team.remember(bus, memory, holder.as_deref(), &generator)?;
         }
         // Without grades, nobody hears when a question is done with.
-        if let (Some(store), Some(critic), true) = (&store, parts.critic, grades) {
-            let (name, subjects) = (critic::NAME, backlog::SUBJECTS.to_vec());
-            let parts = CriticParts { store: store.clone(), critic };
-            team.add(bus, name, subjects, move || CriticAgent::new(parts.clone()))?;
+        if let (Some(store), Some(critic), true) = (store.clone(), critic, grades) {
+            team.criticize(bus, CriticParts { store, critic })?;
         }
-        if let Some(graders) = parts.graders {
-            let (bus_of_fleet, due, pairs) = (bus.clone(), store.zip(holder), SharedPairs::default());
-            let works_off_backlog = parts.works_off_backlog;
-            let parts = FleetParts {
-                bus: bus_of_fleet,
-                graders,
-                due,
-                works_off_backlog,
-                pairs,
-                asked: SharedRequests::default(),
-            };
-            team.add(bus, fleet::NAME, fleet::SUBJECTS.to_vec(), move || FleetAgent::new(parts.clone()))?;
-        } else if let Some(judge) = parts.judge.clone() {
-            if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {
-                let (bus, judge, in_hand) = (bus.clone(), judge.clone(), Arc::default());
-                team.work_off(BacklogParts { bus, store, judge, holder, in_hand })?;
-            }
-            let (judges_bus, pairs) = (bus.clone(), SharedPairs::default());
-            let make = move || JudgeAgent::new(judges_bus.clone(), judge.clone(), pairs.clone());
-            team.add(bus, judge::NAME, judge::SUBJECTS.to_vec(), make)?;
+        let due = store.zip(holder);
+        match (graders, judge) {
+            (Some(graders), _) => team.grade_elsewhere(bus, graders, due, works_off_backlog)?,
+            (None, Some(judge)) => team.grade(bus, judge, due.filter(|_| works_off_backlog))?,
+            (None, None) => {}
         }
-        let load = parts.load;
-        for respondent in respondents {
-            let name = respondent.name;
-            let parts = GeneratorParts {
-                bus: bus.clone(),
-                respondent,
-                generator: Arc::clone(&parts.generator),
-                recaller: recaller.clone(),
-                most_answers: load.most_answers,
-            };
-            let make = move || GeneratorAgent::new(parts.clone());
-            let capacity = CAPACITY.max(load.most_questions);
-            team.add_with_capacity(bus, name, generator::SUBJECTS.to_vec(), capacity, make)?;
+        for respondent in respondents(respondent_b) {
+            let (bus_of_agent, generator, recaller) = (bus.clone(), Arc::clone(&generator), recaller.clone());
+            let most_answers = load.most_answers;
+            let parts = GeneratorParts { bus: bus_of_agent, respondent, generator, recaller, most_answers };
+            team.respond(bus, parts, CAPACITY.max(load.most_questions))?;
         }
         Ok(team)
     }
@@ -168,30 +134,70 @@ impl Team {
     /// Stops the agents, as dropping the team does.
     pub fn stop(self) {}
 
-    fn work_off(&mut self, parts: BacklogParts) -> io::Result<()> {
-        let bus = parts.bus.clone();
-        self.add(&bus, backlog::NAME, backlog::SUBJECTS.to_vec(), move || BacklogAgent::new(parts.clone()))
-    }
-
     fn remember(
         &mut self,
         bus: &Bus,
         memory: MemoryParts,
-        judging: WhoGrades,
-        extraction: ExtractionParts,
+        holder: Option<&Holder>,
+        generator: &Arc<dyn Generate>,
     ) -> io::Result<()> {
-        let MemoryParts { store, embedder, settings, .. } = memory;
+        let MemoryParts { store, embedder, settings, grades_due, .. } = memory;
+        let judging = match holder {
+            Some(holder) => WhoGrades::By(holder.id()),
+            None if grades_due => WhoGrades::Later,
+            None => WhoGrades::Never,
+        };
         let records = store.clone();
         self.add(bus, recorder::NAME, recorder::subjects(), move || EventRecorder::new(records.clone()))?;
+        let (takes_facts, extracts) = (settings.facts, settings.extract);
+        let extraction = ExtractionParts {
+            store: store.clone(),
+            generator: Arc::clone(generator),
+            settings: Arc::new(settings),
+            waits_for_grades: holder.is_some(),
+        };
         let agents_bus = bus.clone();
-        let rememberer = Rememberer { store, embedder, takes_facts: settings.facts };
+        let rememberer = Rememberer { store, embedder, takes_facts };
         let make = move || MemoryAgent::new(agents_bus.clone(), rememberer.clone(), judging);
         self.add(bus, memory::NAME, memory::SUBJECTS.to_vec(), make)?;
-        if settings.extract {
+        if extracts {
             let make = move || ExtractionAgent::new(extraction.clone());
             self.add(bus, extraction::NAME, extraction::SUBJECTS.to_vec(), make)?;
         }
         Ok(())
+    }
+
+    fn criticize(&mut self, bus: &Bus, parts: CriticParts) -> io::Result<()> {
+        self.add(bus, critic::NAME, backlog::SUBJECTS.to_vec(), move || CriticAgent::new(parts.clone()))
+    }
+
+    /// Grades, and works off what is `due`.
+    fn grade(&mut self, bus: &Bus, judge: Jury, due: Option<Due>) -> io::Result<()> {
+        if let Some((store, holder)) = due {
+            let parts = BacklogParts { bus: bus.clone(), store, judge: judge.clone(), holder, in_hand: Arc::default() };
+            self.add(bus, backlog::NAME, backlog::SUBJECTS.to_vec(), move || BacklogAgent::new(parts.clone()))?;
+        }
+        let (judges_bus, pairs) = (bus.clone(), SharedPairs::default());
+        let make = move || JudgeAgent::new(judges_bus.clone(), judge.clone(), pairs.clone());
+        self.add(bus, judge::NAME, judge::SUBJECTS.to_vec(), make)
+    }
+
+    fn grade_elsewhere(
+        &mut self,
+        bus: &Bus,
+        graders: Arc<dyn Graders>,
+        due: Option<Due>,
+        works_off_backlog: bool,
+    ) -> io::Result<()> {
+        let (pairs, asked) = (SharedPairs::default(), SharedRequests::default());
+        let parts = FleetParts { bus: bus.clone(), graders, due, works_off_backlog, pairs, asked };
+        self.add(bus, fleet::NAME, fleet::SUBJECTS.to_vec(), move || FleetAgent::new(parts.clone()))
+    }
+
+    fn respond(&mut self, bus: &Bus, parts: GeneratorParts, capacity: usize) -> io::Result<()> {
+        let name = parts.respondent.name;
+        let make = move || GeneratorAgent::new(parts.clone());
+        self.add_with_capacity(bus, name, generator::SUBJECTS.to_vec(), capacity, make)
     }
 
     fn add<A, F>(&mut self, bus: &Bus, name: &str, subjects: Vec<Subject>, make: F) -> io::Result<()>

@@ -113,29 +113,29 @@ impl Statistics {
 pub struct Tally {
     /// Engrams.
     pub engrams: u64,
-    /// Those with a score.
+    /// Engrams with a score.
     pub scored: u64,
-    /// Those of them whose score comes from the model that answered.
+    /// Scored engrams whose score comes from the model that answered.
     #[serde(default)]
     pub self_graded: u64,
-    /// Those without a score; they are neither passes nor zeros, and count in no mean.
+    /// Engrams without a score; they are neither passes nor zeros, and count in no mean.
     pub unscored: u64,
-    /// Those that a judge without scores marked as likely right.
+    /// Engrams that a judge without scores marked as likely right.
     #[serde(default)]
     pub likely_right: u64,
-    /// Those that it marked as likely wrong.
+    /// Engrams that it marked as likely wrong.
     #[serde(default)]
     pub likely_wrong: u64,
     /// The mean of the scores; `None` without scores, and if several judges gave the scores in memory: see
     /// [`Statistics::judges`].
     pub mean_score: Option<f64>,
-    /// Those that were the better of two answers.
+    /// The better ones of two answers.
     pub pairwise_wins: u64,
-    /// Those that were the worse of two answers.
+    /// The worse ones of two answers.
     pub pairwise_losses: u64,
-    /// Those that the user rated good.
+    /// Engrams that the user rated good.
     pub good: u64,
-    /// Those that the user rated bad.
+    /// Engrams that the user rated bad.
     pub bad: u64,
 }
 

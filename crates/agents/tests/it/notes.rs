@@ -193,7 +193,7 @@ fn a_consolidation_links_its_sources_and_names_what_has_changed() {
     );
     let shown = critic.shown.lock().unwrap()[0].clone();
     assert_eq!((shown.0, shown.2.matches("> Meat.").count()), (ContentType::Consolidation, 2), "{shown:?}");
-    // What was consolidated is not consolidated again.
+    // Consolidated exchanges are not consolidated again.
     let again = place.consolidate(&saying(&[PASS]), usize::MAX);
     assert_eq!((again.exchanges, again.clusters, again.written), (1, 0, 0));
 }
@@ -270,7 +270,7 @@ fn consolidate_many(n: usize) {
     let linked: Vec<QueryId> = notes.iter().flat_map(|note| note.sources.clone()).collect();
     let distinct: HashSet<QueryId> = linked.iter().copied().collect();
     assert_eq!(linked.len(), distinct.len(), "nothing is summarized twice");
-    // What belongs to no group stays as it is; all the rest is linked.
+    // Exchanges without a group stay as they are; all others are linked.
     let alone = sources.iter().filter(|id| !distinct.contains(*id)).count();
     assert!(alone <= n / 10, "{alone} of {n} are in no group");
     let kept: BTreeSet<QueryId> =
@@ -285,7 +285,7 @@ fn a_consolidation_that_is_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes a minute: scripts/test.sh torture runs it"]
 fn ten_thousand_answers_are_consolidated() {
     consolidate_many(10_000);
 }
