@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::RecvTimeoutError;
-use hone_agents::{Exchange, Load, MemoryMode};
+use hone_agents::{Exchange, Load};
 use hone_app::StackOptions;
 use hone_app::answering::{Audience, Ending, answer, wait_for_verdicts};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
@@ -85,6 +85,23 @@ fn tell_due(app: &Invocation, remembered: &Remembered) {
     }
 }
 
+/// A new session, or the one that is resumed or continued.
+fn session(
+    app: &Invocation,
+    store: &ConversationStore,
+    resumed: Option<&str>,
+    goes_on: bool,
+    is_chat: bool,
+) -> anyhow::Result<Session> {
+    let mut session = Session::new(app.config.clone());
+    match resumed {
+        Some(text) => resuming::resume(app, &mut session, store, text, is_chat)?,
+        None if goes_on => resuming::go_on(&mut session, store)?,
+        None => {}
+    }
+    Ok(session)
+}
+
 /// Chats, while the model that is wanted is downloaded.
 fn chat(
     app: &Invocation,
@@ -96,12 +113,7 @@ fn chat(
     let asked = ChatInput::read(arguments.question(), &arguments.files, json)?;
     let ChatInput { question, attachments } = asked;
     let store = ConversationStore::new(app.conversations_folder());
-    let mut session = Session::new(app.config.clone());
-    if let Some(text) = arguments.resume {
-        resuming::resume(app, &mut session, &store, &text, question.is_none())?;
-    } else if arguments.goes_on {
-        resuming::go_on(&mut session, &store)?;
-    }
+    let session = session(app, &store, arguments.resume.as_deref(), arguments.goes_on, question.is_none())?;
     let keeps_prefix = (question.is_none() || session.name().is_some()) && session.config().chat.save;
     app.installed(session.model())?;
     let quality = arguments.quality;
@@ -206,7 +218,7 @@ fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
-    let recalls = memory.settings.mode != MemoryMode::Off && (memory.remember || app.memory_folder().exists());
+    let recalls = memory.recalls() && (memory.remember || app.memory_folder().exists());
     if !recalls || app.embedder().is_ok() {
         return;
     }

@@ -101,6 +101,26 @@ pub(crate) fn name_of(question: &str) -> String {
     fresh_name(OffsetDateTime::now_utc().date(), question, |_| false)
 }
 
+fn team_parts(
+    settings: &ServerSettings,
+    model: &Arc<Scripted>,
+    judge: Option<Jury>,
+    store: Option<MemoryStore>,
+) -> TeamParts {
+    let memory =
+        |store| MemoryParts { store, embedder: None, settings: silent_memory(), remembers: true, grades_due: false };
+    TeamParts {
+        generator: Arc::clone(model) as _,
+        respondent_b: Some(RespondentB { model: None, temperature: settings.temperature_b }),
+        judge,
+        graders: None,
+        memory: store.map(memory),
+        works_off_backlog: false,
+        critic: None,
+        load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
+    }
+}
+
 impl Stage {
     pub(crate) fn start(
         settings: ServerSettings,
@@ -129,23 +149,7 @@ impl Stage {
             Some(jury) => ServedJudges::given(jury.clone()),
             None => ServedJudges::configured(&app, Arc::clone(&model) as _),
         };
-        let parts = TeamParts {
-            generator: Arc::clone(&model) as _,
-            respondent_b: Some(RespondentB { model: None, temperature: settings.temperature_b }),
-            judge: jury,
-            graders: None,
-            memory: store.clone().map(|store| MemoryParts {
-                store,
-                embedder: None,
-                settings: silent_memory(),
-                remembers: true,
-                grades_due: false,
-            }),
-            works_off_backlog: false,
-            critic: None,
-            load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
-        };
-        let team = Team::start(&bus, parts).unwrap();
+        let team = Team::start(&bus, team_parts(&settings, &model, jury, store.clone())).unwrap();
         let staged = Arc::new(StagedModels::default());
         let parts = ServerParts {
             app,
