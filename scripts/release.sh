@@ -99,7 +99,7 @@ needs() {
 
 # release SYSTEM TARGET
 release() {
-    local system=$1 target=$2 name=hone-$version-$2 binary started folding=() environment=()
+    local system=$1 target=$2 name=hone-$version-$2 binary started linking=() environment=()
     if ! prepare "$target" >"$work/why"; then
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
@@ -109,11 +109,11 @@ release() {
     # crates through a table with an entry and a relocation for each; with partial RELRO it calls them directly, and `-z now` makes
     # the linked program's RELRO full again.
     if [ "$target" = x86_64-unknown-linux-gnu ]; then
-        folding=(-C 'link-arg=-Wl,--icf=all' -C 'link-arg=-Wl,-z,now')
+        linking=(-C 'link-arg=-Wl,--icf=all' -C 'link-arg=-Wl,-z,now')
         environment=("RUSTFLAGS=${RUSTFLAGS:-} -C relro-level=partial")
     fi
     env ${environment[@]+"${environment[@]}"} cargo rustc --profile "$profile" --locked --package hone --bin hone \
-        ${cross[@]+"${cross[@]}"} ${features[@]+"${features[@]}"} -- -C strip=symbols ${folding[@]+"${folding[@]}"} >&2
+        ${cross[@]+"${cross[@]}"} ${features[@]+"${features[@]}"} -- -C strip=symbols ${linking[@]+"${linking[@]}"} >&2
     binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then

@@ -3,8 +3,8 @@
 
 In a fresh home, 60 facts are told, each in a conversation of its own, between 50 impersonal questions, so that memory holds
 answers of the model, too. Then 200 impersonal questions and one about each fact are asked, each in a fresh conversation, with
-memory and without (`mode = "off"`, `remember = false`): as the page asks, with the shipped settings, model and sampling, and with the same
-seeds. What is asked with memory is forgotten after its answer, so that every question meets the same memory.
+memory and without (`mode = "off"`, `remember = false`): as the page asks, with the shipped settings, model and sampling, and
+with the same seeds. What is asked with memory is forgotten after its answer, so that every question meets the same memory.
 
 Prints how many answers are right, McNemar's two-sided exact test on the impersonal pairs, and Wilson's 95 % interval of the
 personal share. Exit code 1: impersonal answers are worse with memory at 5 %, or fewer than 80 % of the personal ones are right.
