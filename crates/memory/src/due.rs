@@ -111,7 +111,11 @@ impl DueList {
     /// # Errors
     /// When the file cannot be removed.
     pub(crate) fn remove(&self, file: &Path) -> io::Result<()> {
-        fs::remove_file(file)
+        match fs::remove_file(file) {
+            // Another process, which uses the same database, has applied it, too.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Sets a file aside that memory will never accept; it is kept for inspection.

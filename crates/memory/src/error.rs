@@ -38,6 +38,15 @@ pub enum MemoryError {
         /// The details.
         reason: String,
     },
+    /// The database that holds memory could not be reached, or refused to do its work. A write may have taken effect or
+    /// not, but never in part.
+    #[error("memory in the database {database} cannot be used: {reason}")]
+    Database {
+        /// Its host and name, without a password.
+        database: String,
+        /// The details.
+        reason: String,
+    },
     /// The files of memory are damaged.
     #[error(
         "the files of memory in {folder} are damaged ({reason}): run `hone memory repair`, which recovers everything readable"
@@ -128,6 +137,7 @@ impl MemoryError {
         match self {
             MemoryError::DiskFull { .. }
             | MemoryError::Storage { .. }
+            | MemoryError::Database { .. }
             | MemoryError::Corrupted { .. }
             | MemoryError::LaterFormat { .. }
             | MemoryError::Held { .. } => true,

@@ -22,7 +22,7 @@ mod transfer;
 mod vetting;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::due::DueList;
 use crate::error::MemoryError;
@@ -43,7 +43,7 @@ pub(crate) struct Local {
     options: MemoryOptions,
     opened: RwLock<Option<Opened>>,
     /// The last durable event.
-    watermark: Watermark,
+    watermark: Arc<Watermark>,
     /// The due list. Its lock is held while it is applied.
     due: Mutex<DueList>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Local {
 impl Local {
     /// The memory in an existing `folder`, not yet open; [`Local::open`] or the first request opens it.
     pub(crate) fn closed(folder: &Path, options: MemoryOptions) -> Local {
-        let (watermark, due) = (Watermark::new(0), Mutex::new(DueList::new(folder)));
+        let (watermark, due) = (Arc::new(Watermark::new(0)), Mutex::new(DueList::new(folder)));
         Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark, due }
     }
 
@@ -116,7 +116,10 @@ impl Local {
             let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
             if guard.is_none() {
                 let opened = Opened::open(&self.folder, &self.options)?;
-                self.watermark.raise(opened.last_event());
+                self.watermark.raise(opened.last_event()?);
+                if let Some(database) = opened.storage.database() {
+                    database.on_events(raising(&self.watermark));
+                }
                 *guard = Some(opened);
             }
         }
@@ -177,9 +180,9 @@ impl Local {
             Request::Import { engrams } => Reply::Number(opened.import(engrams)?),
             Request::AppendEvent { envelope } => Reply::Number(opened.append_event(envelope, is_repeated)?),
             Request::Events { filter, after } => Reply::Events(opened.events(filter, after.unwrap_or(0), u64::MAX)?),
-            Request::LastEvent => Reply::Number(self.watermark.last()),
+            Request::LastEvent => Reply::Number(self.last_event(opened)?),
             Request::AwaitEvents { filter, after, .. } => {
-                let seen = self.watermark.last().max(*after);
+                let seen = self.last_event(opened)?.max(*after);
                 Reply::News { events: opened.events(filter, *after, seen)?, seen }
             }
             Request::Backlog => Reply::Backlog(opened.backlog()?),
@@ -199,8 +202,22 @@ impl Local {
         })
     }
 
+    /// The number of the last durable event.
+    fn last_event(&self, opened: &Opened) -> Result<u64, MemoryError> {
+        match opened.storage.database() {
+            Some(_) => opened.last_event(),
+            None => Ok(self.watermark.last()),
+        }
+    }
+
     fn decided(&self, (update, event): Decided) -> Reply {
         event.iter().for_each(|number| self.watermark.raise(*number));
         Reply::Updates(vec![update])
     }
+}
+
+/// Raises the watermark with the events of other processes, for as long as somebody may wait for it.
+fn raising(watermark: &Arc<Watermark>) -> Box<dyn Fn(u64) -> bool + Send + Sync> {
+    let watermark: Weak<Watermark> = Arc::downgrade(watermark);
+    Box::new(move |event| watermark.upgrade().inspect(|watermark| watermark.raise(event)).is_some())
 }

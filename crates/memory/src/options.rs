@@ -10,6 +10,8 @@ use crate::engram::Engram;
 /// The options of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryOptions {
+    /// Where memory is kept if not in its folder: the address of a PostgreSQL database, as `postgres://USER@HOST/NAME`.
+    pub url: Option<String>,
     /// Name of the current embedding model, whose vectors are stored and searched. Vectors of other models stay, but
     /// are left out of every search.
     pub embedding_model: String,
@@ -31,6 +33,7 @@ pub struct MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         MemoryOptions {
+            url: None,
             embedding_model: "all-minilm:l6-v2".to_owned(),
             ranking: Ranking::default(),
             changes_until_save: 256,

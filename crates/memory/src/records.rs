@@ -1,4 +1,4 @@
-//! The keys in storage and their values.
+//! The keys in storage and their values. In a database, a kind of key is a table, see [`crate::storage`].
 //!
 //! | key | value |
 //! | --- | --- |
@@ -70,14 +70,18 @@ pub(crate) enum Numbered {
 impl Numbered {
     /// The key of the record with this number.
     pub(crate) fn key(self, number: u64) -> Vec<u8> {
-        let kind = match self {
+        [&[self.kind()], number.to_be_bytes().as_slice()].concat()
+    }
+
+    /// The first byte of its keys.
+    pub(crate) fn kind(self) -> u8 {
+        match self {
             Numbered::Engram => b's',
             Numbered::Change => b'c',
             Numbered::Event => b'x',
             Numbered::Due => b'd',
             Numbered::Critique => b'q',
-        };
-        [&[kind], number.to_be_bytes().as_slice()].concat()
+        }
     }
 }
 

@@ -39,6 +39,9 @@ use crate::storage::of_io;
 use owner::{OwnerLock, owner_of};
 use sockets::{Client, HeartbeatProbe, Server};
 
+/// The folder inside memory's for requests that a database could not take.
+const DATABASE_FOLDER: &str = "postgres";
+
 /// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the
 /// next one may have to rebuild it.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -90,6 +93,8 @@ impl Outage {
 enum Access {
     Owner(Owner),
     Client(Client),
+    /// In a database, as other processes do.
+    Database(Arc<Local>),
     /// Not at all: memory cannot be opened at present.
     Unavailable,
 }
@@ -170,13 +175,14 @@ impl Shared {
     }
 
     fn with_access(folder: &Path, options: MemoryOptions, access: Access) -> Shared {
+        let due_folder = if options.url.is_some() { folder.join(DATABASE_FOLDER) } else { folder.to_owned() };
         Shared {
             folder: folder.to_owned(),
             options,
             access: RwLock::new(Arc::new(access)),
             outage: Mutex::default(),
             unacknowledged: Mutex::default(),
-            due: DueList::new(folder),
+            due: DueList::new(&due_folder),
             loss: Mutex::default(),
         }
     }
@@ -234,6 +240,7 @@ impl Shared {
             let access = Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner));
             let no_answer = match &*access {
                 Access::Owner(owner) => return owner.local.answer(request, is_repeated),
+                Access::Database(local) => return self.ask_database(local, request),
                 Access::Client(client) => match client.ask(request, is_repeated) {
                     Ok(answer) => {
                         self.acknowledge(request);
@@ -254,6 +261,14 @@ impl Shared {
                 return Err(error);
             }
         }
+    }
+
+    /// A database may have taken a request whose answer got lost, so every request counts as a repetition.
+    fn ask_database(&self, local: &Local, request: &Request) -> Result<Reply, MemoryError> {
+        local.answer(request, true).map_err(|error| match error {
+            MemoryError::Database { .. } => self.begin_outage(Outage::of_failure(error)),
+            other => other,
+        })
     }
 
     /// Fails during an outage.
@@ -330,6 +345,13 @@ impl From<NoAccess> for MemoryError {
 
 /// Becomes the owner, or a client of the current one.
 fn obtain_access(folder: &Path, options: &MemoryOptions) -> Result<Access, NoAccess> {
+    if options.url.is_some() {
+        let folder = folder.join(DATABASE_FOLDER);
+        create_private_folder(&folder).map_err(|error| of_io(&folder, &error))?;
+        let local = Local::closed(&folder, options.clone());
+        local.open()?;
+        return Ok(Access::Database(Arc::new(local)));
+    }
     let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     loop {
         if let Some(owner_lock) = OwnerLock::try_acquire(folder).map_err(|error| of_io(folder, &error))? {

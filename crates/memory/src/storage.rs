@@ -1,302 +1,182 @@
-//! The only module that uses sled: ordered keys and values, batches that are written completely or not at all, and a
-//! flush that makes them durable.
-//!
-//! sled's own flush asks the kernel to write the log's pages (`sync_file_range` on Linux), which neither makes the
-//! length of a growing file durable nor empties the drive's cache. So a flush here ends with an fsync of the log
-//! through a separate handle, and of the files in which sled stores values that are too large for the log.
-//!
-//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, with the same code except for this module.
-//! Of 6 300 killed processes that wrote with 0.34.7, none lost or tore a write. Earlier, when sled created its database
-//! in place, 2 of 1 800 left a folder that sled could not open again because its settings were cut short, hence
-//! [`create`]. A truncated snapshot, which a full disk leaves behind, has the same effect, hence
-//! [`remove_unfinished_snapshots`]. Of 900 killed processes with 1.0.0-alpha.124, none lost anything either. But where
-//! 0.34.7 takes 1.0 to 1.4 ms for a durable write (0.3 ms in eight threads, which share flushes), 5 ms to open 500
-//! engrams and 10 MB on disk, the alpha took 23 ms (35 ms in eight threads), 45 ms and 6 MB on the same busy machine;
-//! and its author says that its format will change.
-//!
-//! A killed process is not a machine that loses power; the fsync covers that case.
+//! Where records are kept: ordered keys and values, in a folder or in a database that several machines share.
 
 mod damage;
 pub(crate) mod log;
+mod on_disk;
+mod postgres;
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::ops::RangeBounds;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+
+use hone_protocol::EnvelopeId;
 
 use crate::error::MemoryError;
-use crate::files::make_private;
-use hone_files::{create_private_folder, sync_folder};
+use crate::index::Neighbour;
+use crate::records::Head;
+use crate::request::Vector;
+use crate::words::WordMatch;
 
-/// Size of sled's page cache in bytes; a question needs only a few pages.
-const CACHE_BYTES: u64 = 32 << 20;
+pub(crate) use on_disk::DiskStorage;
+pub(crate) use postgres::PostgresStorage;
 
-/// Bytes that sled's log grows by. sled puts pages larger than a quarter of it into separate files, which with its
-/// default of 512 KiB would happen to a page of sixteen long answers.
-pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
+/// A key and its value, or why they could not be read.
+pub(crate) type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
 
-/// The longest time that sled may take to close a database.
-const LONGEST_CLOSING: Duration = Duration::from_secs(10);
+/// A key, and the value that it is to have; `None` to remove it.
+type KeyChange = (Vec<u8>, Option<Vec<u8>>);
 
-/// sled's message about a database that is already open.
-const LOCKED: &str = "could not acquire lock";
+/// The pairs of a range. After an error the iterator ends.
+pub(crate) type Pairs<'a> = Box<dyn Iterator<Item = Pair> + 'a>;
 
-/// Writes that are applied together or not at all.
-#[derive(Default)]
-pub(crate) struct Batch {
-    writes: sled::Batch,
-    n_bytes: u64,
-}
-
-impl Batch {
-    /// Sets the value at `key`.
-    pub(crate) fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.n_bytes += (key.len() + value.len()) as u64;
-        self.writes.insert(key, value);
-    }
-
-    /// Whether it is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.n_bytes == 0
-    }
-
-    /// Removes the value at `key`.
-    pub(crate) fn remove(&mut self, key: Vec<u8>) {
-        self.n_bytes += key.len() as u64;
-        self.writes.remove(key);
-    }
-}
-
-/// Ordered keys and values on disk.
-pub(crate) struct Storage {
-    folder: PathBuf,
-    database: sled::Db,
-    log: File,
-    reserved_bytes: u64,
-    synced_blobs: Mutex<BTreeSet<OsString>>,
-    is_broken: AtomicBool,
-}
-
-impl Storage {
-    /// Opens the database in `folder`, or creates one.
-    ///
-    /// # Errors
-    /// When it cannot be read or written, or another process has it open.
-    pub(crate) fn open(folder: &Path, reserved_bytes: u64) -> Result<Storage, MemoryError> {
-        if folder.exists() {
-            remove_unfinished_snapshots(folder).map_err(|error| of_io(folder, &error))?;
-            damage::check(folder)?;
-        } else {
-            create(folder)?;
-        }
-        let database = open_database(folder)?;
-        // sled has written a snapshot with permissions from the umask; until this call, only the folder protects it.
-        make_private(folder);
-        let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
-        let (synced_blobs, is_broken) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Storage { folder: folder.to_owned(), database, log, reserved_bytes, synced_blobs, is_broken })
-    }
-
+/// Records by their keys; [`crate::records`] says which there are.
+pub(crate) trait Storage: Send + Sync {
     /// The value at `key`.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError> {
-        let value = self.contained(|| self.database.get(key))?;
-        Ok(value.map(|value| value.to_vec()))
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError>;
+
+    /// The values at keys of one kind, in their order.
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, MemoryError> {
+        keys.iter().map(|key| self.get(key)).collect()
     }
 
-    /// Keys and values of a range in order, or in reverse. After an error the iterator ends.
-    pub(crate) fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
-        Pairs { storage: self, pairs: Some(self.database.range(range)) }
+    /// The pairs of a range of keys of one kind.
+    fn pairs(&self, range: KeyRange) -> Pairs<'_>;
+
+    /// Those pairs of a kind whose values contain one of these texts.
+    fn pairs_with(&self, kind: u8, texts: &[String]) -> Pairs<'_> {
+        let texts = texts.to_vec();
+        let names_one = move |value: &[u8]| {
+            std::str::from_utf8(value).is_ok_and(|value| texts.iter().any(|text| value.contains(text)))
+        };
+        let range = KeyRange::of(crate::records::keys_of_all(kind));
+        Box::new(self.pairs(range).filter(move |pair| pair.as_ref().map_or(true, |(_, value)| names_one(value))))
     }
 
-    /// Applies a batch. It is durable after the next [`Storage::flush`].
-    ///
-    /// # Errors
-    /// When there is no room or sled fails; see [`Storage::is_broken`].
-    pub(crate) fn apply(&self, batch: Batch) -> Result<(), MemoryError> {
-        self.check_room(batch.n_bytes)?;
-        self.contained(|| self.database.apply_batch(batch.writes))
-    }
+    /// Begins a write. No other begins before this one is applied or dropped, in no process.
+    fn begin(&self) -> Result<Box<dyn Write + '_>, MemoryError>;
 
     /// Makes everything that was applied before durable.
     ///
     /// # Errors
     /// When it could not be written. Writes since the last flush may then be lost.
-    pub(crate) fn flush(&self) -> Result<(), MemoryError> {
-        self.contained(|| self.database.flush())?;
-        self.sync_files().map_err(|error| {
-            self.is_broken.store(true, Ordering::Release);
-            of_io(&self.folder, &error)
-        })
-    }
+    fn flush(&self) -> Result<(), MemoryError>;
 
-    /// Whether sled has failed: its state in memory may differ from the disk, and it has to be opened again.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Acquire)
-    }
+    /// Whether it has failed: what it holds may differ from what it shows, and it has to be opened again.
+    fn is_broken(&self) -> bool;
 
-    /// Records that sled has failed in a way that it does not report itself.
-    pub(crate) fn mark_broken(&self) {
-        self.is_broken.store(true, Ordering::Release);
-    }
+    /// Records that it has failed in a way that it does not notice itself.
+    fn mark_broken(&self);
 
-    /// Size of its files in bytes.
-    pub(crate) fn bytes_on_disk(&self) -> Result<u64, MemoryError> {
-        self.database.size_on_disk().map_err(|error| self.failed(error))
-    }
+    /// Its size in bytes.
+    fn n_bytes(&self) -> Result<u64, MemoryError>;
 
-    /// Refuses a write of `n_bytes` that would leave less than the reserved space: sled does not survive a full disk.
+    /// Refuses a write of `n_bytes` that would leave less than the reserved space.
     ///
     /// # Errors
     /// When there is not enough room.
-    pub(crate) fn check_room(&self, n_bytes: u64) -> Result<(), MemoryError> {
-        let available = fs4::available_space(&self.folder).map_err(|error| of_io(&self.folder, &error))?;
-        if available >= self.reserved_bytes.saturating_add(n_bytes) {
-            return Ok(());
-        }
-        let reason = format!("{available} bytes are free, of which {} are reserved", self.reserved_bytes);
-        Err(MemoryError::DiskFull { folder: self.folder.clone(), reason })
-    }
+    fn check_room(&self, n_bytes: u64) -> Result<(), MemoryError>;
 
-    fn sync_files(&self) -> io::Result<()> {
-        self.log.sync_all()?;
-        let folder = self.folder.join("blobs");
-        let mut synced = self.synced_blobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut present = BTreeSet::new();
-        for entry in fs::read_dir(&folder)? {
-            present.insert(entry?.file_name());
-        }
-        synced.retain(|name| present.contains(name));
-        let fresh: Vec<OsString> = present.into_iter().filter(|name| !synced.contains(name)).collect();
-        for name in &fresh {
-            // sled removes such a file as soon as nothing refers to it.
-            match File::open(folder.join(name)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                opened => opened?.sync_all()?,
-            }
-            make_private(&folder.join(name));
-        }
-        if !fresh.is_empty() {
-            sync_folder(&folder)?;
-            synced.extend(fresh);
-        }
-        Ok(())
-    }
-
-    /// Calls sled and turns its panics into errors: it panics on some disk failures and some damage.
-    fn contained<T>(&self, work: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
-        match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(done) => done.map_err(|error| self.failed(error)),
-            Err(_) => Err(self.failed(sled::Error::ReportableBug("sled panicked".to_owned()))),
-        }
-    }
-
-    fn failed(&self, error: sled::Error) -> MemoryError {
-        self.is_broken.store(true, Ordering::Release);
-        of_sled(&self.folder, error)
+    /// What it can do that records alone cannot, if it is a database.
+    fn database(&self) -> Option<&dyn Database> {
+        None
     }
 }
 
-/// The pairs of a range.
-pub(crate) struct Pairs<'a> {
-    storage: &'a Storage,
-    /// `None` after a failure.
-    pairs: Option<sled::Iter>,
+/// A storage that other processes, on other machines, read and write at the same time.
+pub(crate) trait Database: Send + Sync {
+    /// The number of the event with this id.
+    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError>;
+
+    /// The `n` vectors of its model that are nearest, nearest first; `None` if the database cannot compare vectors.
+    fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError>;
+
+    /// The `n` texts that match the question best, best first.
+    fn best_by_words(&self, question: &str, n: usize) -> Result<Vec<WordMatch>, MemoryError>;
+
+    /// Calls this with the number of every event that a process appends, from another thread, until it returns `false`.
+    fn on_events(&self, heard: Box<dyn Fn(u64) -> bool + Send + Sync>);
 }
 
-type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
+/// A write that has begun. Dropping it leaves everything as it was.
+pub(crate) trait Write {
+    /// The head as it stands now; `None` where only this process writes, which therefore knows it.
+    fn head(&self) -> Option<Head>;
 
-impl Pairs<'_> {
-    fn step(
-        &mut self,
-        step: impl FnOnce(&mut sled::Iter) -> Option<sled::Result<(sled::IVec, sled::IVec)>>,
-    ) -> Option<Pair> {
-        let pairs = self.pairs.as_mut()?;
-        let pair = self.storage.contained(|| step(pairs).transpose()).transpose()?;
-        if pair.is_err() {
-            self.pairs = None;
-        }
-        Some(pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
+    /// Applies a batch; it is durable after the next [`Storage::flush`]. `texts` are those that were added or removed, by
+    /// the sequence numbers of their engrams.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn apply(self: Box<Self>, batch: Batch, texts: &[(u64, Option<String>)]) -> Result<(), MemoryError>;
+}
+
+impl dyn Storage + '_ {
+    /// The pairs of a range of keys of one kind, in order.
+    pub(crate) fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
+        self.pairs(KeyRange::of(range))
+    }
+
+    /// The same, last one first.
+    pub(crate) fn range_back(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
+        self.pairs(KeyRange { is_reversed: true, ..KeyRange::of(range) })
+    }
+
+    /// The first pair of a range.
+    pub(crate) fn first(&self, range: impl RangeBounds<Vec<u8>>) -> Option<Pair> {
+        self.pairs(KeyRange { at_most: 1, ..KeyRange::of(range) }).next()
+    }
+
+    /// The last pair of a range.
+    pub(crate) fn last(&self, range: impl RangeBounds<Vec<u8>>) -> Option<Pair> {
+        self.pairs(KeyRange { at_most: 1, is_reversed: true, ..KeyRange::of(range) }).next()
     }
 }
 
-impl Iterator for Pairs<'_> {
-    type Item = Pair;
+/// A range of keys.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRange {
+    pub(crate) low: Bound<Vec<u8>>,
+    pub(crate) high: Bound<Vec<u8>>,
+    pub(crate) is_reversed: bool,
+    pub(crate) at_most: usize,
+}
 
-    fn next(&mut self) -> Option<Pair> {
-        self.step(Iterator::next)
+impl KeyRange {
+    fn of(range: impl RangeBounds<Vec<u8>>) -> KeyRange {
+        let (low, high) = (range.start_bound().cloned(), range.end_bound().cloned());
+        KeyRange { low, high, is_reversed: false, at_most: usize::MAX }
     }
 }
 
-impl DoubleEndedIterator for Pairs<'_> {
-    fn next_back(&mut self) -> Option<Pair> {
-        self.step(DoubleEndedIterator::next_back)
+/// Writes that are applied together or not at all. Of several to one key, the last one counts.
+#[derive(Default)]
+pub(crate) struct Batch {
+    writes: Vec<KeyChange>,
+}
+
+impl Batch {
+    /// Sets the value at `key`.
+    pub(crate) fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.writes.push((key, Some(value)));
     }
-}
 
-/// Creates a database. sled writes its settings into a file in place, and refuses a folder in which they are cut short.
-/// So the database is created in another folder, which is renamed once it is complete.
-fn create(folder: &Path) -> Result<(), MemoryError> {
-    let unfinished = folder.with_extension("unfinished");
-    let begin = || {
-        if unfinished.exists() {
-            fs::remove_dir_all(&unfinished)?;
-        }
-        create_private_folder(&unfinished)
-    };
-    begin().map_err(|error| of_io(folder, &error))?;
-    let database = open_database(&unfinished)?;
-    database.flush().map_err(|error| of_sled(folder, error))?;
-    drop(database);
-    let finish = || {
-        for entry in fs::read_dir(&unfinished)? {
-            File::open(entry?.path())?.sync_all()?;
-        }
-        sync_folder(&unfinished)?;
-        fs::rename(&unfinished, folder)?;
-        sync_folder(folder.parent().unwrap_or(folder))
-    };
-    finish().map_err(|error| of_io(folder, &error))
-}
-
-/// Removes snapshots that sled had not finished when its process ended or the disk was full. sled takes them for
-/// finished ones and refuses to open the database. It needs none of them, because its log holds everything.
-fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            fs::remove_file(entry.path())?;
-        }
+    /// Removes the value at `key`.
+    pub(crate) fn remove(&mut self, key: Vec<u8>) {
+        self.writes.push((key, None));
     }
-    Ok(())
-}
 
-/// Opens sled's database. A database that this process has just closed may still be locked while threads of sled work
-/// on it; no other process opens it, see [`crate::sharing`].
-fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
-    let config = sled::Config::new()
-        .path(folder)
-        .cache_capacity(CACHE_BYTES)
-        .segment_size(SEGMENT_BYTES)
-        // Every write is flushed by its writer.
-        .flush_every_ms(None);
-    let deadline = Instant::now() + LONGEST_CLOSING;
-    loop {
-        match catch_unwind(AssertUnwindSafe(|| config.open())) {
-            Ok(Err(sled::Error::Io(error))) if error.to_string().contains(LOCKED) && Instant::now() < deadline => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            Ok(opened) => return opened.map_err(|error| of_sled(folder, error)),
-            Err(_) => return Err(corrupted(folder, "sled panicked when it read them")),
-        }
+    /// Whether it is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn n_bytes(&self) -> u64 {
+        let bytes = |(key, value): &KeyChange| key.len() + value.as_ref().map_or(0, Vec::len);
+        self.writes.iter().map(bytes).sum::<usize>() as u64
+    }
+
+    fn into_writes(self) -> Vec<KeyChange> {
+        self.writes
     }
 }
 
@@ -308,15 +188,6 @@ pub(crate) fn of_io(folder: &Path, error: &io::Error) -> MemoryError {
             MemoryError::DiskFull { folder, reason }
         }
         _ => MemoryError::Storage { folder, reason },
-    }
-}
-
-fn of_sled(folder: &Path, error: sled::Error) -> MemoryError {
-    match error {
-        sled::Error::Io(error) => of_io(folder, &error),
-        sled::Error::Corruption { .. } => corrupted(folder, "a part of them is damaged"),
-        sled::Error::Unsupported(reason) => corrupted(folder, &reason),
-        other => MemoryError::Storage { folder: folder.to_owned(), reason: other.to_string() },
     }
 }
 

@@ -46,10 +46,7 @@ impl WordIndex {
     pub fn set(&mut self, sequence: u64, text: Option<&str>) {
         self.remove(sequence);
         let Some(text) = text else { return };
-        let mut counts: HashMap<String, u32> = HashMap::new();
-        for word in words(text).chain(single_characters(text)) {
-            *counts.entry(word).or_default() += 1;
-        }
+        let counts = counts(text);
         let n_words = counts.values().sum();
         self.n_words += u64::from(n_words);
         self.texts.insert(sequence, Text { words: counts.keys().cloned().collect(), n_words });
@@ -60,15 +57,18 @@ impl WordIndex {
 
     /// The `n` texts that match the question best, best first; the latest first among equals.
     pub fn best(&self, question: &str, n: usize) -> Vec<WordMatch> {
-        let asked: HashSet<String> = words(question).filter(|word| !is_common(word)).collect();
-        let rarity: Vec<(&String, f32)> = asked.iter().map(|word| (word, self.rarity(word))).collect();
+        let (asked, collection) = (asked(question), self.collection());
+        let n_with = |word: &String| self.postings.get(word).map_or(0, HashMap::len) as u64;
+        let rarity: Vec<(&String, f32)> =
+            asked.iter().map(|word| (word, collection.rarity(n_with(word)))).collect();
         let all: f32 = rarity.iter().map(|(_, rarity)| rarity).sum();
         let mut found: BTreeMap<u64, WordMatch> = BTreeMap::new();
         for (word, rarity) in rarity {
             for (sequence, count) in self.postings.get(word).into_iter().flatten() {
                 let matched =
                     found.entry(*sequence).or_insert(WordMatch { sequence: *sequence, score: 0.0, share: 0.0 });
-                matched.score += rarity * self.saturated(*count, *sequence);
+                let n_words = self.texts.get(sequence).map(|text| text.n_words);
+                matched.score += rarity * collection.saturated(*count, n_words);
                 matched.share += rarity / all;
             }
         }
@@ -91,19 +91,46 @@ impl WordIndex {
         }
     }
 
-    /// The inverse document frequency of a word, which is never negative.
-    fn rarity(&self, word: &str) -> f32 {
-        let n_with = self.postings.get(word).map_or(0, HashMap::len) as f32;
-        (1.0 + (self.texts.len() as f32 - n_with + 0.5) / (n_with + 0.5)).ln()
+    fn collection(&self) -> Collection {
+        Collection { n_texts: self.texts.len() as u64, n_words: self.n_words }
+    }
+}
+
+/// What BM25 has to know about all texts together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Collection {
+    pub(crate) n_texts: u64,
+    /// The words of all texts, with repetitions.
+    pub(crate) n_words: u64,
+}
+
+impl Collection {
+    /// The inverse document frequency of a word that so many texts have, which is never negative.
+    pub(crate) fn rarity(&self, n_with: u64) -> f32 {
+        let n_with = n_with as f32;
+        (1.0 + (self.n_texts as f32 - n_with + 0.5) / (n_with + 0.5)).max(1.0).ln()
     }
 
-    /// The weight of a word that occurs so often in a text of that length.
-    fn saturated(&self, count: u32, sequence: u64) -> f32 {
-        let mean = self.n_words as f32 / self.texts.len().max(1) as f32;
-        let length = self.texts.get(&sequence).map_or(mean, |text| text.n_words as f32);
-        let count = count as f32;
+    /// The weight of a word that occurs so often in a text of that length; of the mean length if it is not known.
+    pub(crate) fn saturated(&self, count: u32, n_words: Option<u32>) -> f32 {
+        let mean = self.n_words as f32 / self.n_texts.max(1) as f32;
+        let (count, length) = (count as f32, n_words.map_or(mean, |n_words| n_words as f32));
         count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean.max(1.0)))
     }
+}
+
+/// The words of a question that count.
+pub(crate) fn asked(question: &str) -> HashSet<String> {
+    words(question).filter(|word| !is_common(word)).collect()
+}
+
+/// How often each word occurs in a text.
+pub(crate) fn counts(text: &str) -> HashMap<String, u32> {
+    let mut counts: HashMap<String, u32> = HashMap::new();
+    for word in words(text).chain(single_characters(text)) {
+        *counts.entry(word).or_default() += 1;
+    }
+    counts
 }
 
 /// The words of a text, in lower case and composed form. What punctuation joins (`AZ-5518`, `user@host`) counts as its

@@ -38,9 +38,9 @@ impl Local {
         should_stop: &AtomicBool,
     ) -> Result<Option<std::path::PathBuf>, MemoryError> {
         let of_io = |error: io::Error| of_io(&self.folder, &error);
-        let head = opened.head();
+        let head = opened.head()?;
         // It is compressed, so it takes less space than its source.
-        opened.storage.check_room(opened.storage.bytes_on_disk()?)?;
+        opened.storage.check_room(opened.storage.n_bytes()?)?;
         let mut writer = BackupWriter::begin(&self.folder, now).map_err(of_io)?;
         for record in opened.storage.range(Numbered::Engram.key(0)..=Numbered::Engram.key(head.last_engram)) {
             if should_stop.load(Ordering::Acquire) {
@@ -63,6 +63,9 @@ impl Local {
 
     /// Removes answers from the backups.
     pub(super) fn forget_in_backups(&self, ids: &[QueryId]) {
+        if self.options.url.is_some() {
+            return;
+        }
         let names: Vec<String> = ids.iter().map(QueryId::to_string).collect();
         let blank = |event: &mut Value| blank_parts(event, &names);
         if let Err(error) = backup::forget(&self.folder, ids, blank) {

@@ -36,7 +36,11 @@ impl Local {
 
     fn take_in(&self, due: &DueList, file: &Path) -> Result<(), MemoryError> {
         let of_io = |error: io::Error| of_io(due.folder(), &error);
-        let refusal = match due::read(file).map_err(of_io)?.map(|request| self.answer_now(&request, true)) {
+        let kept = match due::read(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            kept => kept.map_err(of_io)?,
+        };
+        let refusal = match kept.map(|request| self.answer_now(&request, true)) {
             Ok(Ok(_)) => return due.remove(file).map_err(of_io),
             Ok(Err(error)) if error.may_pass() => return Err(error),
             Ok(Err(error)) => error.to_string(),

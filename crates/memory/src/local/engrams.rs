@@ -22,12 +22,15 @@ use crate::records::{
 };
 use crate::request::{StatedFact, Update, Vector};
 use crate::statistics::{Statistics, Verification};
+use crate::storage::Pairs;
 use crate::vetting::vetting_in;
 
 /// Engrams that are handed to another thread at once.
 const RECORDS_PER_BATCH: usize = 512;
 /// Batches that may wait for it.
 const BATCHES_AHEAD: usize = 8;
+/// Engrams that are read at once.
+const READ_AT_ONCE: usize = 64;
 /// The most problems that a verification lists.
 const MOST_PROBLEMS: usize = 100;
 
@@ -174,8 +177,8 @@ impl Opened {
 
     pub(super) fn statistics(&self) -> Result<Statistics, MemoryError> {
         let mut statistics = Statistics {
-            storage_bytes: self.storage.bytes_on_disk()?,
-            events: self.head().last_event,
+            storage_bytes: self.storage.n_bytes()?,
+            events: self.head()?.last_event,
             ..self.tallies(Whose::Everyones)?
         };
         for record in self.storage.range(keys_of_all(b'v')) {
@@ -183,6 +186,11 @@ impl Opened {
             if Some(vector.values.len()) == self.dimensions(&vector.model)? {
                 *statistics.vectors.entry(vector.model).or_default() += 1;
             }
+        }
+        if self.storage.database().is_some() {
+            statistics.indexed_model = self.indexed_model().to_owned();
+            statistics.indexed_vectors = statistics.vectors.get(self.indexed_model()).copied().unwrap_or_default();
+            return Ok(statistics);
         }
         self.with_index(None, |index| {
             statistics.indexed_model = index.model().to_owned();
@@ -251,16 +259,21 @@ impl Opened {
                 let problem = format!("{n_sequences} sequence numbers of {} engrams", verification.engrams);
                 verification.problems.push(problem);
             }
-            let (n_indexed, last_change) =
-                self.with_index(Some(&draft.head), |index| Ok((index.len() as u64, index.last_change())))?;
-            verification.indexed = n_indexed;
-            if (n_indexed, last_change) != (verification.vectors, draft.head.last_change) {
-                let problem = format!("{} of {} vectors are indexed", verification.indexed, verification.vectors);
-                verification.problems.push(problem);
-            }
+            self.verify_index(&draft.head, &mut verification)?;
             verification.problems.truncate(MOST_PROBLEMS);
             Ok(verification)
         })
+    }
+
+    fn verify_index(&self, head: &Head, verification: &mut Verification) -> Result<(), MemoryError> {
+        let (n_indexed, last_change) =
+            self.with_index(Some(head), |index| Ok((index.len() as u64, index.last_change())))?;
+        verification.indexed = n_indexed;
+        if (n_indexed, last_change) != (verification.vectors, head.last_change) {
+            let problem = format!("{} of {} vectors are indexed", verification.indexed, verification.vectors);
+            verification.problems.push(problem);
+        }
+        Ok(())
     }
 
     fn verify_engrams(&self, head: &Head, verification: &mut Verification) -> Result<(), MemoryError> {
@@ -307,15 +320,56 @@ impl Opened {
         Ok(())
     }
 
+    /// Every engram, oldest first. Those that are removed meanwhile are left out.
+    pub(super) fn oldest_first(&self) -> impl Iterator<Item = Result<Engram, MemoryError>> + '_ {
+        self.in_batches(self.storage.range(all_sequences()))
+    }
+
     fn latest_first(&self) -> impl Iterator<Item = Result<Engram, MemoryError>> + '_ {
-        // Engrams that are removed meanwhile are left out.
-        self.storage.range(all_sequences()).rev().filter_map(|record| {
-            let read = |value: &[u8]| self.get(id_of(value)?);
-            match record {
-                Ok((_, value)) => read(&value).transpose(),
-                Err(error) => Some(Err(error)),
+        self.in_batches(self.storage.range_back(all_sequences()))
+    }
+
+    /// The engrams with these sequence numbers, read many at a time.
+    fn in_batches<'a>(&'a self, mut sequences: Pairs<'a>) -> impl Iterator<Item = Result<Engram, MemoryError>> + 'a {
+        let batches = std::iter::from_fn(move || {
+            let batch: Result<Vec<_>, _> = sequences.by_ref().take(READ_AT_ONCE).collect();
+            let read = |batch: Vec<(Vec<u8>, Vec<u8>)>| {
+                let ids = batch.iter().map(|(_, id)| id_of(id)).collect::<Result<Vec<_>, _>>()?;
+                self.get_all(&ids)
+            };
+            match batch {
+                Ok(batch) if batch.is_empty() => None,
+                batch => Some(batch.and_then(read)),
             }
+        });
+        batches.flat_map(|batch| match batch {
+            Ok(engrams) => engrams.into_iter().flatten().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
         })
+    }
+
+    /// The engrams with these ids, in their order.
+    pub(super) fn get_all(&self, ids: &[QueryId]) -> Result<Vec<Option<Engram>>, MemoryError> {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| engram_key(*id)).collect();
+        let read = |(id, bytes): (&QueryId, Option<Vec<u8>>)| {
+            bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
+        };
+        ids.iter().zip(self.storage.get_all(&keys)?).map(read).collect()
+    }
+
+    /// The vectors of the engrams with these ids, as far as they are of a model with these dimensions.
+    pub(super) fn vectors(
+        &self,
+        ids: &[QueryId],
+        model: &str,
+        dimensions: Option<usize>,
+    ) -> Result<Vec<Option<StoredVector>>, MemoryError> {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| vector_key(*id)).collect();
+        let read = |bytes: Option<Vec<u8>>| {
+            let vector = bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()?;
+            Ok(vector.filter(|vector| vector.is_of(model, dimensions)))
+        };
+        self.storage.get_all(&keys)?.into_iter().map(read).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::MemoryError;
 use crate::filters::EventFilter;
 use crate::lock::lock;
 use crate::records::{Numbered, from_json, number_of, to_json};
+use crate::storage::Pair;
 
 /// How far back the log is searched for a repeated event.
 const REPEATS_WITHIN: u64 = 10_000;
@@ -24,6 +25,10 @@ impl Opened {
         }
         let bytes = to_json("an event", envelope)?;
         self.write(|draft| {
+            if let Some(database) = self.storage.database() {
+                let known = database.number_of_event(envelope.id)?;
+                return Ok(known.unwrap_or_else(|| draft.append(bytes)));
+            }
             if is_repeated && let Some(number) = self.number_of_event(&bytes, draft.head.last_event)? {
                 return Ok(number);
             }
@@ -39,8 +44,8 @@ impl Opened {
         })
     }
 
-    pub(super) fn last_event(&self) -> u64 {
-        self.head().last_event
+    pub(super) fn last_event(&self) -> Result<u64, MemoryError> {
+        Ok(self.head()?.last_event)
     }
 
     /// The events after one number and up to another that pass the filter, oldest first.
@@ -53,17 +58,18 @@ impl Opened {
         if after >= up_to {
             return Ok(Vec::new());
         }
-        let records = self.storage.range(Numbered::Event.key(after + 1)..=Numbered::Event.key(up_to));
-        let accepted = |record: Result<(Vec<u8>, Vec<u8>), MemoryError>| read(record, filter).transpose();
-        let Some(last) = filter.last else { return records.filter_map(accepted).collect() };
-        let mut latest: Vec<_> = records.rev().filter_map(accepted).take(last).collect::<Result<_, _>>()?;
+        let range = Numbered::Event.key(after + 1)..=Numbered::Event.key(up_to);
+        let accepted = |record: Pair| read(record, filter).transpose();
+        let Some(last) = filter.last else { return self.storage.range(range).filter_map(accepted).collect() };
+        let latest_first = self.storage.range_back(range).filter_map(accepted);
+        let mut latest: Vec<_> = latest_first.take(last).collect::<Result<_, _>>()?;
         latest.reverse();
         Ok(latest)
     }
 
     fn number_of_event(&self, bytes: &[u8], last: u64) -> Result<Option<u64>, MemoryError> {
         let recent = Numbered::Event.key(last.saturating_sub(REPEATS_WITHIN))..=Numbered::Event.key(last);
-        for record in self.storage.range(recent).rev() {
+        for record in self.storage.range_back(recent) {
             let (key, value) = record?;
             if value == bytes {
                 return number_of(&key).map(Some);
@@ -92,10 +98,7 @@ fn is_event(stored: &[u8], id: EnvelopeId) -> bool {
 }
 
 /// An event that passes the filter. An event of a later version with an unknown subject is left out.
-fn read(
-    record: Result<(Vec<u8>, Vec<u8>), MemoryError>,
-    filter: &EventFilter,
-) -> Result<Option<(u64, Envelope)>, MemoryError> {
+fn read(record: Pair, filter: &EventFilter) -> Result<Option<(u64, Envelope)>, MemoryError> {
     let (key, value) = record?;
     let number = number_of(&key)?;
     match from_json::<Envelope>("it", &value) {

@@ -3,11 +3,11 @@
 
 use hone_protocol::QueryId;
 
-use super::engrams::{all_sequences, fields_of, missing};
+use super::engrams::{fields_of, missing};
 use super::opened::{Draft, Opened};
 use crate::engram::{Engram, EngramKind, facts_extracted};
 use crate::error::MemoryError;
-use crate::records::{from_json, id_of, keys_of_all};
+use crate::records::from_json;
 use crate::request::{StatedFact, Update};
 
 impl Opened {
@@ -22,15 +22,9 @@ impl Opened {
 
     /// The first `n` exchanges whose questions were not searched for facts, oldest first.
     pub(super) fn without_facts(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
-        let mut found = Vec::new();
-        for record in self.storage.range(all_sequences()) {
-            if found.len() >= n {
-                break;
-            }
-            let is_left = |engram: &Engram| engram.kind == EngramKind::Episodic && !engram.facts_extracted;
-            found.extend(self.get(id_of(&record?.1)?)?.filter(is_left));
-        }
-        Ok(found)
+        let is_left = |engram: &Engram| engram.kind == EngramKind::Episodic && !engram.facts_extracted;
+        let left = self.oldest_first().filter(|engram| engram.as_ref().map_or(true, is_left));
+        left.take(n).collect()
     }
 }
 
@@ -50,12 +44,8 @@ impl Draft<'_> {
     /// Removes the notes that were made from these engrams, and those made from such notes; adds their ids to them.
     pub(super) fn remove_notes(&mut self, removed: &mut Vec<QueryId>) -> Result<(), MemoryError> {
         let mut notes = Vec::new();
-        for record in self.storage.range(keys_of_all(b'e')) {
-            let (_, bytes) = record?;
-            // Few engrams have sources, and most can be skipped without parsing them.
-            if std::str::from_utf8(&bytes).is_ok_and(|text| text.contains("\"sources\"")) {
-                notes.push(from_json::<Engram>("an engram", &bytes)?);
-            }
+        for record in self.storage.pairs_with(b'e', &["\"sources\"".to_owned()]) {
+            notes.push(from_json::<Engram>("an engram", &record?.1)?);
         }
         loop {
             let is_made_from = |note: &Engram| note.sources.iter().any(|source| removed.contains(source));

@@ -3,6 +3,8 @@
 //! Ids of the same hour begin alike, since they begin with the time (UUID version 7). The number of digits that
 //! distinguishes an id from all others follows from its neighbours in sorted order.
 
+use std::ops::Bound;
+
 use hone_protocol::QueryId;
 
 use super::opened::Opened;
@@ -22,8 +24,8 @@ impl Opened {
     /// The engrams whose ids begin with these hexadecimal digits; dashes do not count.
     pub(super) fn ids_with_prefix(&self, prefix: &str) -> Result<Vec<QueryId>, MemoryError> {
         let (first, last) = bounds(prefix)?;
-        let records = self.storage.range(engram_key(first)..=engram_key(last)).take(MOST_CANDIDATES);
-        records.map(|record| id_of(&record?.0[1..])).collect()
+        let records = self.storage.range(engram_key(first)..=engram_key(last));
+        records.take(MOST_CANDIDATES).map(|record| id_of(&record?.0[1..])).collect()
     }
 
     /// The number of digits that distinguishes each id from all others.
@@ -33,9 +35,8 @@ impl Opened {
 
     fn digits_of(&self, id: QueryId) -> Result<usize, MemoryError> {
         let key = engram_key(id);
-        let before = self.storage.range(vec![b'e']..key.clone()).next_back();
-        let after =
-            self.storage.range((std::ops::Bound::Excluded(key), std::ops::Bound::Excluded(vec![b'e' + 1]))).next();
+        let before = self.storage.last(vec![b'e']..key.clone());
+        let after = self.storage.first((Bound::Excluded(key), Bound::Excluded(vec![b'e' + 1])));
         let mut digits = FEWEST_DIGITS;
         for neighbour in [before, after].into_iter().flatten() {
             let neighbour = id_of(&neighbour?.0[1..])?;

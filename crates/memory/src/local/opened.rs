@@ -18,19 +18,22 @@ use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
 };
 use crate::request::Vector;
-use crate::storage::{Batch, Storage, of_io};
+use crate::storage::{Batch, DiskStorage, PostgresStorage, Storage, of_io};
 use crate::words::WordIndex;
+
+/// The number of changes to vectors that are kept in a database, for processes that have not seen them yet.
+const KEPT_CHANGES: u64 = 10_000;
 
 /// Open storage and index.
 pub(super) struct Opened {
     folder: PathBuf,
-    pub(super) storage: Storage,
+    pub(super) storage: Box<dyn Storage>,
     /// The index of vectors, once something has needed it: what only reads engrams does not wait for it.
     index: Mutex<Option<VectorIndex>>,
     embedding_model: String,
     /// The index of words, once a search has needed it.
     pub(super) words: Mutex<Option<WordIndex>>,
-    /// Held while writing.
+    /// Held while writing. In a database, others write, too: it is what this process has seen last.
     head: Mutex<Head>,
     pub(super) recent_events: Mutex<RecentEvents>,
     commits: Commits,
@@ -41,7 +44,7 @@ pub(super) struct Opened {
 
 /// A write in preparation; nothing takes effect until it is complete.
 pub(super) struct Draft<'a> {
-    pub(super) storage: &'a Storage,
+    pub(super) storage: &'a dyn Storage,
     pub(super) batch: Batch,
     pub(super) head: Head,
     vectors: Vec<(Change, Option<StoredVector>)>,
@@ -55,12 +58,14 @@ pub(super) struct Draft<'a> {
 
 impl Opened {
     pub(super) fn open(folder: &Path, options: &MemoryOptions) -> Result<Opened, MemoryError> {
-        finish_interrupted(folder)?;
-        let storage = Storage::open(&folder.join(STORAGE_FOLDER), options.reserved_bytes)?;
-        let head = match storage.get(HEAD_KEY)? {
-            Some(bytes) => from_json("the head of memory", &bytes)?,
-            None => Head::default(),
+        let storage: Box<dyn Storage> = match &options.url {
+            Some(url) => Box::new(PostgresStorage::connect(url)?),
+            None => {
+                finish_interrupted(folder)?;
+                Box::new(DiskStorage::open(&folder.join(STORAGE_FOLDER), options.reserved_bytes)?)
+            }
         };
+        let head = head_in(&*storage)?;
         if head.format > FORMAT {
             let (folder, format) = (folder.to_owned(), head.format);
             return Err(MemoryError::LaterFormat { folder, format, known: FORMAT });
@@ -83,8 +88,11 @@ impl Opened {
         self.storage.is_broken()
     }
 
-    pub(super) fn head(&self) -> Head {
-        *lock(&self.head)
+    pub(super) fn head(&self) -> Result<Head, MemoryError> {
+        match self.storage.database() {
+            Some(_) => head_in(&*self.storage),
+            None => Ok(*lock(&self.head)),
+        }
     }
 
     /// Uses the index of vectors, which is read first if nothing has needed it yet. `head` is the one that is held while
@@ -97,6 +105,9 @@ impl Opened {
         head: Option<&Head>,
         work: impl FnOnce(&VectorIndex) -> Result<R, MemoryError>,
     ) -> Result<R, MemoryError> {
+        if self.storage.database().is_some() {
+            return self.with_shared_index(work);
+        }
         if let Some(index) = lock(&self.index).as_ref() {
             return work(index);
         }
@@ -108,9 +119,24 @@ impl Opened {
             return work(index);
         }
         let file = self.folder.join(INDEX_FILE);
-        let opened = open_index(&self.storage, &head, file, &self.embedding_model)?;
+        let opened = open_index(&*self.storage, &head, file, &self.embedding_model)?;
         drop(guard);
         work(index.insert(opened))
+    }
+
+    /// Uses the index of vectors of a database that has none itself. It is kept in memory only, and follows the changes
+    /// that other processes make.
+    fn with_shared_index<R>(
+        &self,
+        work: impl FnOnce(&VectorIndex) -> Result<R, MemoryError>,
+    ) -> Result<R, MemoryError> {
+        let head = self.head()?;
+        let mut guard = lock(&self.index);
+        let index = match guard.take().filter(|index| index.last_change() >= head.forgotten_changes) {
+            Some(index) => catch_up(&*self.storage, &head, index)?,
+            None => rebuild(&*self.storage, &head, self.folder.join(INDEX_FILE), &self.embedding_model)?,
+        };
+        work(guard.insert(index))
     }
 
     /// The embedding model whose vectors are indexed.
@@ -122,15 +148,22 @@ impl Opened {
     /// `build` has read.
     pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
         let mut head = lock(&self.head);
-        let mut draft = Draft::new(&self.storage, *head);
+        let write = self.storage.begin()?;
+        *head = write.head().unwrap_or(*head);
+        let mut draft = Draft::new(&*self.storage, *head);
         let result = build(&mut draft)?;
+        if self.storage.database().is_some() {
+            draft.limit_changes()?;
+        }
         let Draft { mut batch, head: new_head, vectors, texts, resettled_model, .. } = draft;
         if !batch.is_empty() {
             batch.insert(HEAD_KEY.to_vec(), to_json("the head of memory", &new_head)?);
-            self.storage.apply(batch)?;
+            write.apply(batch, &texts)?;
             let first_change = head.last_change + 1;
             *head = new_head;
             match resettled_model {
+                // The index of a database follows when it is used next.
+                _ if self.storage.database().is_some() => {}
                 Some(model) if model == self.embedding_model => self.rebuild_index(&new_head)?,
                 _ => self.update_index(&new_head, first_change, vectors)?,
             }
@@ -145,7 +178,7 @@ impl Opened {
 
     /// The dimensions of the vectors of an embedding model; `None` if it never had one.
     pub(super) fn dimensions(&self, model: &str) -> Result<Option<usize>, MemoryError> {
-        dimensions_of(&self.storage, model)
+        dimensions_of(&*self.storage, model)
     }
 
     fn update_index(
@@ -182,11 +215,14 @@ impl Opened {
         let mut guard = lock(&self.index);
         let Some(index) = guard.as_mut() else { return Ok(()) };
         let (file, model) = (index.file().to_owned(), index.model().to_owned());
-        *index = rebuild(&self.storage, head, file, &model).inspect_err(|_| self.storage.mark_broken())?;
+        *index = rebuild(&*self.storage, head, file, &model).inspect_err(|_| self.storage.mark_broken())?;
         Ok(())
     }
 
     fn save_index_when_due(&self) {
+        if self.storage.database().is_some() {
+            return;
+        }
         let is_due =
             |index: &VectorIndex| index.unsaved_changes() >= self.changes_until_save.max(index.len() as u64 / 8);
         let is_due = lock(&self.index).as_ref().is_some_and(is_due);
@@ -223,6 +259,9 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.storage.database().is_some() {
+            return;
+        }
         let has_unsaved = lock(&self.index).as_ref().is_some_and(|index| index.unsaved_changes() > 0);
         if has_unsaved && !self.is_broken() {
             self.save_index();
@@ -231,7 +270,7 @@ impl Drop for Opened {
 }
 
 impl<'a> Draft<'a> {
-    fn new(storage: &'a Storage, head: Head) -> Draft<'a> {
+    fn new(storage: &'a dyn Storage, head: Head) -> Draft<'a> {
         let (batch, vectors, dimensions) = (Batch::default(), Vec::new(), BTreeMap::new());
         Draft { storage, batch, head, vectors, texts: Vec::new(), dimensions, resettled_model: None }
     }
@@ -300,6 +339,17 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Forgets changes that every process has probably seen; one that has not makes a new index.
+    fn limit_changes(&mut self) -> Result<(), MemoryError> {
+        if self.resettled_model.is_some() {
+            self.forget_changes(self.head.last_change)
+        } else if self.head.last_change - self.head.forgotten_changes > 2 * KEPT_CHANGES {
+            self.forget_changes(self.head.last_change - KEPT_CHANGES)
+        } else {
+            Ok(())
+        }
+    }
+
     fn forget_changes(&mut self, last: u64) -> Result<(), MemoryError> {
         for record in self.storage.range(Numbered::Change.key(0)..=Numbered::Change.key(last)) {
             self.batch.remove(record?.0);
@@ -309,7 +359,14 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn dimensions_of(storage: &Storage, model: &str) -> Result<Option<usize>, MemoryError> {
+fn head_in(storage: &dyn Storage) -> Result<Head, MemoryError> {
+    match storage.get(HEAD_KEY)? {
+        Some(bytes) => from_json("the head of memory", &bytes),
+        None => Ok(Head::default()),
+    }
+}
+
+fn dimensions_of(storage: &dyn Storage, model: &str) -> Result<Option<usize>, MemoryError> {
     let bytes = storage.get(&model_key(model))?;
     bytes.map(|bytes| from_json("a model's dimensions", &bytes)).transpose()
 }
@@ -321,7 +378,7 @@ pub(super) fn other_dimensions(vector: &Vector, known: usize) -> MemoryError {
 }
 
 /// The saved index with later changes added, or a rebuilt one.
-fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
+fn open_index(storage: &dyn Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
     let is_new = head.last_change == 0;
     let reason = match VectorIndex::load(file.clone(), model, dimensions_of(storage, model)?) {
         Ok(index) if index.last_change() > head.last_change => {
@@ -342,7 +399,7 @@ fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Res
     rebuild(storage, head, file, model)
 }
 
-fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<VectorIndex, MemoryError> {
+fn catch_up(storage: &dyn Storage, head: &Head, mut index: VectorIndex) -> Result<VectorIndex, MemoryError> {
     let dimensions = dimensions_of(storage, index.model())?;
     for record in storage.range(Numbered::Change.key(index.last_change() + 1)..=Numbered::Change.key(u64::MAX)) {
         let change = Change::from_bytes(&record?.1)?;
@@ -357,7 +414,7 @@ fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<Ve
     Ok(index)
 }
 
-fn rebuild(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
+fn rebuild(storage: &dyn Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
     let dimensions = dimensions_of(storage, model)?;
     let mut index = VectorIndex::empty(file, model, dimensions);
     for record in storage.range(keys_of_all(b'v')) {

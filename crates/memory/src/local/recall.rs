@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use hone_protocol::RecalledEngram;
+use hone_protocol::{QueryId, RecalledEngram};
 
 use super::engrams::all_sequences;
 use super::opened::Opened;
@@ -18,7 +18,7 @@ use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::lock::lock;
 use crate::options::{Matching, Ranking};
-use crate::records::{Numbered, id_of};
+use crate::records::{StoredVector, id_of};
 use crate::request::{Question, Vector};
 use crate::words::{WordIndex, WordMatch};
 
@@ -87,33 +87,49 @@ impl Opened {
         ranking: &Ranking,
     ) -> Result<Vec<Match>, MemoryError> {
         let near = self.candidates(&question.vector, n, filters, ranking)?;
-        let mut matches: BTreeMap<u64, Match> = BTreeMap::new();
-        for candidate in near {
-            let vector = self.vector_of(&candidate.engram, &question.vector)?;
-            matches.insert(candidate.engram.sequence, Match::new(candidate, vector, None));
-        }
+        let mut matches: BTreeMap<u64, Match> =
+            near.into_iter().map(|candidate| (candidate.engram.sequence, Match::new(candidate, None))).collect();
+        let mut others = Vec::new();
         for words in self.words_of(&question.text)? {
-            if let Some(known) = matches.get_mut(&words.sequence) {
-                known.words = Some(words);
-            } else if let Some(engram) = self.numbered(words.sequence)?.filter(|engram| filters.accept(engram)) {
-                let vector = self.vector_of(&engram, &question.vector)?;
-                let similarity = cosine(&vector, &question.vector.values);
-                let relevance = ranking.relevance(similarity, &engram);
-                let candidate = Candidate { engram, similarity, relevance };
-                matches.insert(words.sequence, Match::new(candidate, vector, Some(words)));
+            match matches.get_mut(&words.sequence) {
+                Some(known) => known.words = Some(words),
+                None => others.push(words),
             }
+        }
+        for (candidate, words) in self.found_by_words(others, &question.vector, filters, ranking)? {
+            matches.insert(words.sequence, Match::new(candidate, Some(words)));
         }
         let is_near = |found: &Match| filters.min_similarity.is_none_or(|least| found.similarity >= least);
         Ok(matches.into_values().filter(is_near).collect())
     }
 
-    /// An engram's vector of the question's model; empty without one.
-    fn vector_of(&self, engram: &Engram, question: &Vector) -> Result<Vec<f32>, MemoryError> {
-        let vector = self.vector(engram.query_id)?.filter(|vector| vector.model == question.model);
-        Ok(vector.map_or_else(Vec::new, |vector| vector.values))
+    /// Those of these matches that pass the filters; a vector is empty where there is none of the question's model.
+    fn found_by_words(
+        &self,
+        matches: Vec<WordMatch>,
+        question: &Vector,
+        filters: &Filters,
+        ranking: &Ranking,
+    ) -> Result<Vec<(Candidate, WordMatch)>, MemoryError> {
+        let sequences: Vec<u64> = matches.iter().map(|words| words.sequence).collect();
+        let ids = self.ids_of(&sequences)?;
+        let (found, words): (Vec<QueryId>, Vec<WordMatch>) =
+            ids.into_iter().zip(matches).filter_map(|(id, words)| Some((id?, words))).unzip();
+        let vectors = self.vectors(&found, &question.model, self.dimensions(&question.model)?)?;
+        let candidate = |((engram, vector), words): ((Option<Engram>, Option<StoredVector>), WordMatch)| {
+            let engram = engram.filter(|engram| filters.accept(engram))?;
+            let vector = vector.map_or_else(Vec::new, |vector| vector.values);
+            let similarity = cosine(&vector, &question.values);
+            let relevance = ranking.relevance(similarity, &engram);
+            Some((Candidate { engram, similarity, relevance, vector }, words))
+        };
+        Ok(self.get_all(&found)?.into_iter().zip(vectors).zip(words).filter_map(candidate).collect())
     }
 
     fn words_of(&self, question: &str) -> Result<Vec<WordMatch>, MemoryError> {
+        if let Some(database) = self.storage.database() {
+            return database.best_by_words(question, CANDIDATES);
+        }
         let mut words = lock(&self.words);
         if words.is_none() {
             *words = Some(self.index_words()?);
@@ -133,11 +149,6 @@ impl Opened {
             }
         }
         Ok(words)
-    }
-
-    fn numbered(&self, sequence: u64) -> Result<Option<Engram>, MemoryError> {
-        let Some(id) = self.storage.get(&Numbered::Engram.key(sequence))? else { return Ok(None) };
-        self.get(id_of(&id)?)
     }
 
     /// Leaves out what the conversation holds already: exchanges with a question of it, and facts that were stated in
@@ -161,8 +172,8 @@ impl Opened {
 }
 
 impl Match {
-    fn new(candidate: Candidate, vector: Vec<f32>, words: Option<WordMatch>) -> Match {
-        let Candidate { engram, similarity, relevance } = candidate;
+    fn new(candidate: Candidate, words: Option<WordMatch>) -> Match {
+        let Candidate { engram, similarity, relevance, vector } = candidate;
         let is_fact = engram.kind == EngramKind::Fact;
         let stated = is_fact.then(|| Stated { vector: vector.clone(), is_update: engram.is_update });
         Match { engram, similarity, relevance, vector, words, fused: 0.0, stated }

@@ -14,6 +14,9 @@ use crate::request::Vector;
 /// Initial candidates from the index per wanted engram.
 const CANDIDATES_PER_RESULT: usize = 4;
 
+/// Engrams that are read at once.
+const READ_AT_ONCE: usize = 256;
+
 /// The fewest candidates to request from the index.
 const FEWEST_CANDIDATES: usize = 32;
 
@@ -55,10 +58,8 @@ impl Opened {
         let mut n_candidates = n.saturating_mul(CANDIDATES_PER_RESULT).max(FEWEST_CANDIDATES);
         let mut n_seen = 0;
         loop {
-            let candidates = self.with_index(None, |index| index.nearest(&vector.values, n_candidates))?;
-            for candidate in candidates.iter().skip(n_seen) {
-                self.consider(candidate, vector, filters, &mut found)?;
-            }
+            let candidates = self.nearest(vector, n_candidates)?;
+            self.consider(candidates.get(n_seen..).unwrap_or_default(), vector, filters, &mut found)?;
             n_seen = candidates.len();
             let is_all = n_seen < n_candidates;
             let rest = candidates.last().map_or(f32::NEG_INFINITY, |candidate| candidate.similarity);
@@ -69,50 +70,76 @@ impl Opened {
         }
     }
 
+    /// The `n` nearest vectors of the indexed model, nearest first.
+    fn nearest(&self, vector: &Vector, n: usize) -> Result<Vec<Neighbour>, MemoryError> {
+        if let Some(database) = self.storage.database()
+            && let Some(nearest) = database.nearest(vector, n)?
+        {
+            return Ok(nearest);
+        }
+        self.with_index(None, |index| index.nearest(&vector.values, n))
+    }
+
     fn consider(
         &self,
-        candidate: &Neighbour,
+        candidates: &[Neighbour],
         vector: &Vector,
         filters: &Filters,
         found: &mut Found,
     ) -> Result<(), MemoryError> {
+        let sequences: Vec<u64> = candidates.iter().map(|candidate| candidate.sequence).collect();
         // Engrams that are removed meanwhile are left out.
-        let Some(id) = self.storage.get(&Numbered::Engram.key(candidate.sequence))? else { return Ok(()) };
-        let id = id_of(&id)?;
-        if let Some(stored) = self.vector(id)?.filter(|stored| stored.model == vector.model) {
-            self.consider_vector(id, &stored, vector, filters, found)?;
-        }
-        Ok(())
+        let ids: Vec<QueryId> = self.ids_of(&sequences)?.into_iter().flatten().collect();
+        let stored = self.vectors(&ids, &vector.model, self.dimensions(&vector.model)?)?;
+        let near = ids.into_iter().zip(stored).filter_map(|(id, stored)| Near::of(id, stored?, vector, filters));
+        self.consider_near(near.collect(), filters, found)
+    }
+
+    /// The ids of engrams by their sequence numbers; `None` for those that are not there.
+    pub(super) fn ids_of(&self, sequences: &[u64]) -> Result<Vec<Option<QueryId>>, MemoryError> {
+        let keys: Vec<Vec<u8>> = sequences.iter().map(|sequence| Numbered::Engram.key(*sequence)).collect();
+        self.storage.get_all(&keys)?.into_iter().map(|id| id.map(|id| id_of(&id)).transpose()).collect()
     }
 
     /// Compares with every vector of a model that is not indexed.
     fn search_storage(&self, vector: &Vector, filters: &Filters, found: &mut Found) -> Result<(), MemoryError> {
+        let mut near = Vec::new();
         for record in self.storage.range(keys_of_all(b'v')) {
             let (key, bytes) = record?;
             let stored = StoredVector::from_bytes(&bytes)?;
             if stored.is_of(&vector.model, Some(vector.values.len())) {
-                self.consider_vector(id_of(&key[1..])?, &stored, vector, filters, found)?;
+                near.extend(Near::of(id_of(&key[1..])?, stored, vector, filters));
+            }
+            if near.len() == READ_AT_ONCE {
+                self.consider_near(std::mem::take(&mut near), filters, found)?;
+            }
+        }
+        self.consider_near(near, filters, found)
+    }
+
+    fn consider_near(&self, near: Vec<Near>, filters: &Filters, found: &mut Found) -> Result<(), MemoryError> {
+        let ids: Vec<QueryId> = near.iter().map(|near| near.id).collect();
+        for (near, engram) in near.into_iter().zip(self.get_all(&ids)?) {
+            if let Some(engram) = engram.filter(|engram| filters.accept(engram)) {
+                found.add(engram, near);
             }
         }
         Ok(())
     }
+}
 
-    fn consider_vector(
-        &self,
-        id: QueryId,
-        stored: &StoredVector,
-        vector: &Vector,
-        filters: &Filters,
-        found: &mut Found,
-    ) -> Result<(), MemoryError> {
+/// A vector that is near enough.
+struct Near {
+    id: QueryId,
+    similarity: f32,
+    vector: Vec<f32>,
+}
+
+impl Near {
+    fn of(id: QueryId, stored: StoredVector, vector: &Vector, filters: &Filters) -> Option<Near> {
         let similarity = cosine(&stored.values, &vector.values);
-        if filters.min_similarity.is_some_and(|least| similarity < least) {
-            return Ok(());
-        }
-        if let Some(engram) = self.get(id)?.filter(|engram| filters.accept(engram)) {
-            found.add(engram, similarity);
-        }
-        Ok(())
+        let is_near = filters.min_similarity.is_none_or(|least| similarity >= least);
+        is_near.then_some(Near { id, similarity, vector: stored.values })
     }
 }
 
@@ -121,11 +148,13 @@ pub(super) struct Candidate {
     pub(super) engram: Engram,
     pub(super) similarity: f32,
     pub(super) relevance: f32,
+    /// Its vector of the question's model; empty without one.
+    pub(super) vector: Vec<f32>,
 }
 
 impl Candidate {
     fn into_recalled(self) -> RecalledEngram {
-        let Candidate { engram, similarity, relevance } = self;
+        let Candidate { engram, similarity, relevance, .. } = self;
         recalled(engram, similarity, relevance, 0.0)
     }
 }
@@ -159,11 +188,11 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn add(&mut self, engram: Engram, similarity: f32) {
+    fn add(&mut self, engram: Engram, Near { similarity, vector, .. }: Near) {
         let relevance = self.ranking.relevance(similarity, &engram);
         // Among equals, the first one found stays first.
         let place = self.best.partition_point(|other| other.relevance >= relevance);
-        self.best.insert(place, Candidate { engram, similarity, relevance });
+        self.best.insert(place, Candidate { engram, similarity, relevance, vector });
         self.best.truncate(self.n);
     }
 

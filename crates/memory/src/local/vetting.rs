@@ -48,7 +48,7 @@ impl Opened {
     pub(super) fn critiques(&self, since: Option<Timestamp>) -> Result<Vec<CritiqueRecord>, MemoryError> {
         let mut found = Vec::new();
         // Latest first, so that only what is wanted is read; a clock that was set back hides no more than it has to.
-        for record in self.storage.range(all_critiques()).rev() {
+        for record in self.storage.range_back(all_critiques()) {
             let record: CritiqueRecord = from_json("a critique", &record?.1)?;
             if since.is_some_and(|since| record.at < since) {
                 break;

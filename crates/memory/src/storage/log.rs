@@ -16,7 +16,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::SEGMENT_BYTES;
+/// Bytes that sled's log grows by. sled puts pages larger than a quarter of it into separate files, which with its
+/// default of 512 KiB would happen to a page of sixteen long answers.
+pub(super) const SEGMENT_BYTES: usize = 2 << 20;
 
 /// The page size at which a write is cut off if its process is killed.
 const SYSTEM_PAGE_BYTES: usize = 4096;
@@ -388,23 +390,25 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{Batch, Storage};
+    use crate::storage::{Batch, DiskStorage, Storage};
 
     /// Storage with these pairs in it, each of a size of its own; some were replaced, and some removed.
     fn filled(folder: &Path, n_pairs: u32) {
-        let storage = Storage::open(folder, 0).unwrap();
+        let storage = DiskStorage::open(folder, 0).unwrap();
+        let apply = |batch: Batch| {
+            storage.begin().unwrap().apply(batch, &[]).unwrap();
+            storage.flush().unwrap();
+        };
         for number in 0..n_pairs {
             let mut batch = Batch::default();
             batch.insert(key(number), b"replaced".to_vec());
-            storage.apply(batch).unwrap();
-            storage.flush().unwrap();
+            apply(batch);
             let mut batch = Batch::default();
             batch.insert(key(number), value(number));
             if number % 7 == 3 {
                 batch.remove(key(number - 2));
             }
-            storage.apply(batch).unwrap();
-            storage.flush().unwrap();
+            apply(batch);
         }
     }
 

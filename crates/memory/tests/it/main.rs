@@ -7,10 +7,13 @@
 mod disk;
 mod due;
 mod kill;
+mod on_disk;
+mod opening;
+#[cfg(unix)]
+mod postgres;
 mod repair;
 #[cfg(unix)]
 mod sharing;
-mod store;
 mod support;
 #[cfg(unix)]
 mod torture;

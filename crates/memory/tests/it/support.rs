@@ -38,6 +38,11 @@ impl Home {
     pub(crate) fn open_with(&self, options: MemoryOptions) -> MemoryStore {
         MemoryStore::open(self.folder.path(), options).unwrap()
     }
+
+    /// The address of its database, if it is in one.
+    pub(crate) fn url(&self) -> Option<String> {
+        None
+    }
 }
 
 /// An ungraded engram with this number.

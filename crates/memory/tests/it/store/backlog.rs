@@ -9,8 +9,8 @@ use hone_memory::{Compared, Due, Engram, Holder, MemoryError, MemoryOptions, Mem
 use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED};
 use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, RespondentId};
 
-use super::{check_whole, numbers};
-use crate::support::{Home, engram, grade, id, say, start_child, wait_until};
+use super::{Home, check_whole, numbers};
+use crate::support::{engram, grade, id, say, start_child, wait_until};
 
 /// An answer whose grade is due; that of respondent B, which odd numbers have, is also to be compared.
 fn due(number: u64) -> Engram {
@@ -232,7 +232,8 @@ fn who_graded_an_answer_holds_it_until_it_is_compared() {
 #[ignore = "is the process that the test beside it kills"]
 fn child() {
     let Ok(folder) = std::env::var("HONE_TEST_FOLDER") else { return };
-    let store = MemoryStore::open(Path::new(&folder), short_lease()).unwrap();
+    let options = MemoryOptions { url: std::env::var("HONE_TEST_URL").ok(), ..short_lease() };
+    let store = MemoryStore::open(Path::new(&folder), options).unwrap();
     let holder = Holder::new(&store).unwrap();
     say(&format!("claimed {}", holder.claim_next().unwrap().is_some()));
     std::thread::park();
@@ -248,7 +249,9 @@ fn a_claim_lasts_as_long_as_its_process_and_little_longer() {
     let home = Home::new();
     let store = home.open_with(short_lease());
     store.remember(due(2), None).unwrap();
-    let mut child = start_child(home.folder.path(), "store::backlog::child", &[]);
+    let name = format!("{}::child", module_path!().split_once("::").unwrap().1);
+    let variables: Vec<_> = home.url().into_iter().map(|url| ("HONE_TEST_URL", url)).collect();
+    let mut child = start_child(home.folder.path(), &name, &variables);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "claimed true" {}
     // The pause is what is tested: it is twice as long as the lease, which is renewed meanwhile.

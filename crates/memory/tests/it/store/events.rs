@@ -6,8 +6,8 @@ use hone_protocol::{
     RecallMode, RecalledEngram, RespondentId, SessionId, Subject,
 };
 
-use super::event;
-use crate::support::{Home, engram, grade, id};
+use super::{Home, event};
+use crate::support::{engram, grade, id};
 
 /// A process that was stopped applies a request when it resumes, although the request has been kept and applied
 /// meanwhile.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use hone_memory::{Compared, Engram, MemoryOptions, MemoryStore, Whose};
 use hone_protocol::{Grade, Judging, JudgingMethod, OwnerId, RespondentId, Timestamp};
 
-use crate::support::{Home, MODEL, engram, grade, id, vector};
+use super::Home;
+use crate::support::{MODEL, engram, grade, id, vector};
 
 #[test]
 fn every_answer_of_an_owner_is_outlined_in_order() {

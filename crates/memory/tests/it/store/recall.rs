@@ -3,8 +3,8 @@
 use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Vetting, Whose};
 use hone_protocol::{FinishReason, Grade, Rating, RespondentId, VettingState};
 
-use super::check_whole;
-use crate::support::{Home, engram, id, with_cosine};
+use super::{Home, check_whole};
+use crate::support::{engram, id, with_cosine};
 
 const MATCHING: Matching = Matching {
     threshold: 0.4,

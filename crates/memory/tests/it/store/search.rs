@@ -2,8 +2,8 @@
 
 use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update, Whose};
 
-use super::{check_whole, exported_line, numbers};
-use crate::support::{Home, MODEL, engram, grade, id, vector, with_cosine};
+use super::{Home, check_whole, exported_line, numbers};
+use crate::support::{MODEL, engram, grade, id, vector, with_cosine};
 
 /// Remembers answers with these similarities and scores, and checks the order of the search results.
 #[track_caller]

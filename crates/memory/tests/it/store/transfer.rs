@@ -3,8 +3,8 @@
 use hone_memory::Imported;
 use serde_json::Value;
 
-use super::{check_whole, exported_line};
-use crate::support::{Home, engram, grade, id, vector};
+use super::{Home, check_whole, exported_line};
+use crate::support::{engram, grade, id, vector};
 
 #[test]
 fn fields_of_a_later_version_survive_updates_and_moves() {

@@ -6,8 +6,8 @@ use hone_protocol::{
     Timestamp, VettingState,
 };
 
-use super::{check_whole, numbers};
-use crate::support::{Home, engram, id};
+use super::{Home, check_whole, numbers};
+use crate::support::{engram, id};
 
 const STATES: [VettingState; 3] = VettingState::ALL;
 

@@ -1,9 +1,8 @@
-//! Memory on disk: what is written, read, updated, found and moved.
+//! What is written, read, updated, found and moved, whatever memory is kept in.
 
 mod backlog;
 mod engrams;
 mod events;
-mod opening;
 mod outlines;
 mod recall;
 mod search;
@@ -13,6 +12,7 @@ mod vetting;
 use hone_memory::{Engram, MemoryStore};
 use hone_protocol::{Envelope, Payload, SessionId};
 
+use super::Home;
 use crate::support;
 
 pub(crate) fn numbers(engrams: &[Engram]) -> Vec<u64> {

@@ -4,7 +4,7 @@ use std::fs;
 
 use hone_memory::{Filters, MemoryError, MemoryOptions, MemoryStore};
 
-use super::check_whole;
+use crate::on_disk::check_whole;
 use crate::support::{Home, engram, id, vector};
 
 #[test]

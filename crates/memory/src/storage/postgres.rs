@@ -1,0 +1,290 @@
+//! Records in PostgreSQL, which many processes on many machines read and write at the same time.
+//!
+//! A kind of key is a table ([`tables`]); what JSON says is `jsonb`, and fields that this version does not know stay. A
+//! write is a transaction that holds the tenant's row of `hone.heads` from its beginning, so writes of one tenant follow
+//! each other and none overwrites what another has merged. It is durable when it is committed. A tenant is a role of the
+//! database, and row-level security shows each role its own rows only.
+//!
+//! Vectors are compared by pgvector where the extension is installed ([`search`]), and otherwise by an index in each
+//! process, which follows `hone.changes`. Processes that wait for events are told by `NOTIFY` ([`listening`]).
+
+mod connection;
+mod listening;
+mod search;
+mod tables;
+mod writing;
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hone_protocol::EnvelopeId;
+use sqlx::Row as _;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Arguments as _, AssertSqlSafe};
+use tokio::task::AbortHandle;
+
+use self::connection::Connections;
+use self::tables::{Table, key_of, text_of};
+use super::{Database, KeyRange, Pair, Pairs, Storage, Write};
+use crate::error::MemoryError;
+use crate::index::Neighbour;
+use crate::lock::lock;
+use crate::request::Vector;
+use crate::words::WordMatch;
+
+/// How long a query may take that reads few rows.
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
+
+/// How long a query may take that reads a whole table.
+const LONGEST_SCAN: Duration = Duration::from_secs(300);
+
+/// Pairs that a range reads first, and the most that it reads at once.
+const FIRST_READ: usize = 64;
+const MOST_READ: usize = 512;
+
+type KeyValue = (Vec<u8>, Vec<u8>);
+
+/// Records in a PostgreSQL database.
+pub(crate) struct PostgresStorage {
+    connections: Arc<Connections>,
+    /// Whether a connection failed: all are made anew then.
+    is_broken: AtomicBool,
+    /// What is known about vectors that pgvector compares; `None` without the extension.
+    vectors: Option<Mutex<search::Indexed>>,
+    listening: Mutex<Option<AbortHandle>>,
+}
+
+impl PostgresStorage {
+    /// Connects to the database at `url`, and creates or changes its tables if they are those of an earlier version.
+    ///
+    /// # Errors
+    /// When the address is invalid or the database cannot be reached, refuses this role, or was used by a later version.
+    pub(crate) fn connect(url: &str) -> Result<PostgresStorage, MemoryError> {
+        let connections = Arc::new(Connections::open(url)?);
+        connections.prepare()?;
+        let vectors = connections.has_pgvector()?.then(Mutex::default);
+        let (is_broken, listening) = (AtomicBool::new(false), Mutex::default());
+        Ok(PostgresStorage { connections, is_broken, vectors, listening })
+    }
+
+    /// The rows of a query with these arguments.
+    fn rows(&self, sql: String, arguments: PgArguments, limit: Duration) -> Result<Vec<PgRow>, MemoryError> {
+        let connections = Arc::clone(&self.connections);
+        self.noticed(self.connections.run(limit, async move {
+            let mut connection = connections.acquire().await?;
+            let rows = sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(&mut *connection).await;
+            connections.give_back(connection, rows.as_ref().err());
+            rows
+        }))
+    }
+
+    /// Passes a result on, and notes whether the connection has failed.
+    fn noticed<T>(&self, result: Result<T, MemoryError>) -> Result<T, MemoryError> {
+        if matches!(result, Err(MemoryError::Database { .. })) {
+            self.mark_broken();
+        }
+        result
+    }
+
+    /// Reads the first pairs of a range.
+    fn read(&self, table: &Table, range: &KeyRange, n: usize) -> Result<Vec<KeyValue>, MemoryError> {
+        let (mut arguments, mut conditions) = (PgArguments::default(), String::new());
+        let bounds = [(&range.low, [">", ">="]), (&range.high, ["<", "<="])];
+        for (bound, [beyond, from]) in bounds {
+            let (key, comparison) = match bound {
+                Bound::Excluded(key) => (key, beyond),
+                Bound::Included(key) => (key, from),
+                Bound::Unbounded => continue,
+            };
+            // A kind alone stands for the beginning or the end of its table.
+            if key.len() > 1 {
+                add(&mut arguments, text_of(table, key)?)?;
+                let (column, kind, number) = (table.key, table.key_type, arguments.len());
+                conditions += &format!(" AND {column} {comparison} ${number}::text::{kind}");
+            }
+        }
+        let direction = if range.is_reversed { "DESC" } else { "ASC" };
+        let Table { key, name, columns, .. } = table;
+        let sql = format!(
+            "SELECT {key}::text AS key, {columns} FROM {name} WHERE tenant = current_user{conditions} \
+             ORDER BY {name}.{key} {direction} LIMIT {n}"
+        );
+        let rows = self.rows(sql, arguments, LONGEST_ANSWER)?;
+        rows.iter().map(|row| self.pair(table, row)).collect()
+    }
+
+    fn pair(&self, table: &Table, row: &PgRow) -> Result<KeyValue, MemoryError> {
+        let key: String = self.column(row, "key")?;
+        Ok((key_of(table, &key)?, (table.value)(row).map_err(|error| self.connections.failed(&error))?))
+    }
+
+    fn column<'r, T>(&self, row: &'r PgRow, name: &str) -> Result<T, MemoryError>
+    where
+        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    {
+        row.try_get(name).map_err(|error| self.connections.failed(&error))
+    }
+}
+
+impl Drop for PostgresStorage {
+    fn drop(&mut self) {
+        lock(&self.listening).take().iter().for_each(AbortHandle::abort);
+        self.connections.close();
+    }
+}
+
+impl Storage for PostgresStorage {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError> {
+        Ok(self.get_all(&[key.to_vec()])?.into_iter().next().flatten())
+    }
+
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, MemoryError> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        let table = tables::of_key(first)?;
+        let texts = keys.iter().map(|key| text_of(table, key)).collect::<Result<Vec<_>, _>>()?;
+        let mut arguments = PgArguments::default();
+        add(&mut arguments, texts)?;
+        let Table { key, key_type, name, columns, .. } = table;
+        let sql = format!(
+            "SELECT {key}::text AS key, {columns} FROM {name} \
+             WHERE tenant = current_user AND {key} = ANY($1::text[]::{key_type}[])"
+        );
+        let rows = self.rows(sql, arguments, LONGEST_ANSWER)?;
+        let mut found = rows.iter().map(|row| self.pair(table, row)).collect::<Result<HashMap<_, _>, _>>()?;
+        Ok(keys.iter().map(|key| found.remove(key)).collect())
+    }
+
+    fn pairs(&self, range: KeyRange) -> Pairs<'_> {
+        let (next_read, buffer) = (FIRST_READ, VecDeque::new());
+        Box::new(Reading { storage: self, range, next_read, buffer, is_over: false })
+    }
+
+    fn pairs_with(&self, kind: u8, texts: &[String]) -> Pairs<'_> {
+        let found = || -> Result<Vec<_>, MemoryError> {
+            let table = tables::of_key(&[kind])?;
+            let mut arguments = PgArguments::default();
+            add(&mut arguments, texts.to_vec())?;
+            let Table { key, name, columns, column, .. } = table;
+            let sql = format!(
+                "SELECT {key}::text AS key, {columns} FROM {name} WHERE tenant = current_user AND EXISTS \
+                 (SELECT 1 FROM unnest($1::text[]) AS wanted(part) WHERE position(part IN {column}::text) > 0)"
+            );
+            let rows = self.rows(sql, arguments, LONGEST_SCAN)?;
+            rows.iter().map(|row| self.pair(table, row)).collect()
+        };
+        match found() {
+            Ok(found) => Box::new(found.into_iter().map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn begin(&self) -> Result<Box<dyn Write + '_>, MemoryError> {
+        self.noticed(writing::begin(self)).map(|write| -> Box<dyn Write + '_> { Box::new(write) })
+    }
+
+    /// A transaction is durable once it is committed.
+    fn flush(&self) -> Result<(), MemoryError> {
+        Ok(())
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    fn mark_broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    fn n_bytes(&self) -> Result<u64, MemoryError> {
+        let sql = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint AS n FROM pg_class \
+                   WHERE relnamespace = 'hone'::regnamespace AND relkind = 'r'";
+        let rows = self.rows(sql.to_owned(), PgArguments::default(), LONGEST_SCAN)?;
+        let n = rows.first().map(|row| self.column::<i64>(row, "n")).transpose()?;
+        Ok(n.and_then(|n| u64::try_from(n).ok()).unwrap_or_default())
+    }
+
+    /// The database's server looks after its disk.
+    fn check_room(&self, _n_bytes: u64) -> Result<(), MemoryError> {
+        Ok(())
+    }
+
+    fn database(&self) -> Option<&dyn Database> {
+        Some(self)
+    }
+}
+
+impl Database for PostgresStorage {
+    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError> {
+        let mut arguments = PgArguments::default();
+        add(&mut arguments, id.to_string())?;
+        let sql = "SELECT number FROM hone.events WHERE tenant = current_user AND id = $1";
+        let rows = self.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;
+        let number = rows.first().map(|row| self.column::<i64>(row, "number")).transpose()?;
+        Ok(number.and_then(|number| u64::try_from(number).ok()))
+    }
+
+    fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError> {
+        self.vectors.as_ref().map(|indexed| search::nearest(self, indexed, vector, n)).transpose()
+    }
+
+    fn best_by_words(&self, question: &str, n: usize) -> Result<Vec<WordMatch>, MemoryError> {
+        search::best_by_words(self, question, n)
+    }
+
+    fn on_events(&self, heard: Box<dyn Fn(u64) -> bool + Send + Sync>) {
+        *lock(&self.listening) = listening::start(&self.connections, heard);
+    }
+}
+
+/// The pairs of a range, read some at a time.
+struct Reading<'a> {
+    storage: &'a PostgresStorage,
+    /// What is left to read.
+    range: KeyRange,
+    next_read: usize,
+    buffer: VecDeque<KeyValue>,
+    is_over: bool,
+}
+
+impl Reading<'_> {
+    fn fill(&mut self) -> Result<(), MemoryError> {
+        let n = self.next_read.min(self.range.at_most);
+        let table = tables::of_range(&self.range)?;
+        let read = self.storage.read(table, &self.range, n)?;
+        self.is_over = read.len() < n || n == self.range.at_most;
+        self.range.at_most -= read.len().min(self.range.at_most);
+        self.next_read = (self.next_read * 2).min(MOST_READ);
+        if let Some((last, _)) = read.last() {
+            let bound = if self.range.is_reversed { &mut self.range.high } else { &mut self.range.low };
+            *bound = Bound::Excluded(last.clone());
+        }
+        self.buffer.extend(read);
+        Ok(())
+    }
+}
+
+impl Iterator for Reading<'_> {
+    type Item = Pair;
+
+    fn next(&mut self) -> Option<Pair> {
+        if self.buffer.is_empty()
+            && !self.is_over
+            && let Err(error) = self.fill()
+        {
+            self.is_over = true;
+            return Some(Err(error));
+        }
+        self.buffer.pop_front().map(Ok)
+    }
+}
+
+/// Adds an argument of a query.
+fn add<'q, T>(arguments: &mut PgArguments, value: T) -> Result<(), MemoryError>
+where
+    T: sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    arguments.add(value).map_err(|error| crate::records::damaged("an argument of a query", &error.to_string()))
+}

@@ -1,0 +1,227 @@
+//! Connections to the database, and the thread on which their queries run.
+
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::mpsc;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{Postgres, SqlSafeStr as _};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::AbortHandle;
+
+use crate::error::MemoryError;
+use crate::records::{FORMAT, Head, damaged, to_json};
+
+/// How long a connection may take to be made.
+const LONGEST_CONNECTING: Duration = Duration::from_secs(5);
+
+/// How long the tables may take to be created or changed, also while another process does it.
+const LONGEST_PREPARING: Duration = Duration::from_secs(120);
+
+/// The most connections of a process; further requests wait for one.
+const MOST_CONNECTIONS: u32 = 8;
+
+/// What every connection is told: a process that was stopped in the middle of a write holds up the others for no longer
+/// than this, in milliseconds. The last one is read by pgvector: how many vectors an approximate search looks at.
+const SETTINGS: [(&str, &str); 3] =
+    [("idle_in_transaction_session_timeout", "20000"), ("lock_timeout", "10000"), ("hnsw.ef_search", "1000")];
+
+/// What creates and changes the tables, oldest first.
+const MIGRATIONS: [(&str, &str); 1] = [("memory", include_str!("../../../migrations/0001_memory.sql"))];
+
+/// Where it is recorded which of them have run.
+const MIGRATIONS_TABLE: &str = "hone.migrations";
+
+/// Connections to one database as one role.
+pub(super) struct Connections {
+    pool: PgPool,
+    options: PgConnectOptions,
+    /// Host, port and name of the database, for messages.
+    database: String,
+}
+
+impl Connections {
+    /// The database at an address. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// When the address is invalid.
+    pub(super) fn open(url: &str) -> Result<Connections, MemoryError> {
+        let options = PgConnectOptions::from_str(url).map_err(|error| MemoryError::Database {
+            database: without_password(url),
+            reason: format!("its address is invalid, it should be postgres://USER:PASSWORD@HOST/NAME: {error}"),
+        })?;
+        let options = options.application_name("hone").options(SETTINGS);
+        let name = options.get_database().unwrap_or(options.get_username());
+        let database = format!("{}:{}/{name}", options.get_host(), options.get_port());
+        // A connection that has broken is noticed by its next query, which is then repeated on a new one.
+        let pool = PgPoolOptions::new()
+            .max_connections(MOST_CONNECTIONS)
+            .acquire_timeout(LONGEST_CONNECTING)
+            .test_before_acquire(false);
+        // The pool is looked after by the runtime that it is made in.
+        let _guard = runtime()?.enter();
+        Ok(Connections { pool: pool.connect_lazy_with(options.clone()), options, database })
+    }
+
+    /// Creates or changes the tables if they are not those of this version, and this role's head.
+    ///
+    /// # Errors
+    /// When the role may not, or a later version has changed them.
+    pub(super) fn prepare(&self) -> Result<(), MemoryError> {
+        let pool = self.pool.clone();
+        let latest = MIGRATIONS.len() as i64;
+        let applied = self.run(LONGEST_CONNECTING, async move { last_migration(&pool).await })?;
+        if applied > latest {
+            let reason = format!("a later hone has changed its tables ({applied}, this one knows {latest}): use that one");
+            return Err(MemoryError::Database { database: self.database.clone(), reason });
+        }
+        if applied < latest {
+            tracing::info!(database = self.database, "the tables are created or changed");
+            let pool = self.pool.clone();
+            self.run(LONGEST_PREPARING, async move {
+                let migrated = migrator().run(&pool).await;
+                migrated.map_err(|error| sqlx::Error::Migrate(Box::new(error)))
+            })?;
+        }
+        let head = to_json("the head of memory", &Head { format: FORMAT, ..Head::default() })?;
+        let head = String::from_utf8(head).map_err(|error| damaged("the head of memory", &error.to_string()))?;
+        let pool = self.pool.clone();
+        self.run(LONGEST_CONNECTING, async move {
+            let sql = "INSERT INTO hone.heads (head) VALUES ($1::text::jsonb) ON CONFLICT DO NOTHING";
+            sqlx::query(sql).bind(head).execute(&pool).await.map(drop)
+        })
+    }
+
+    /// Whether the database can compare vectors; the extension is installed if this role may do so.
+    pub(super) fn has_pgvector(&self) -> Result<bool, MemoryError> {
+        let pool = self.pool.clone();
+        self.run(LONGEST_CONNECTING, async move {
+            let installed = "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')";
+            if sqlx::query_scalar::<_, bool>(installed).fetch_one(&pool).await? {
+                return Ok(true);
+            }
+            let created = sqlx::query("CREATE EXTENSION IF NOT EXISTS vector").execute(&pool).await;
+            created.inspect_err(|error| tracing::debug!(%error, "without pgvector")).map(|_| true).or(Ok(false))
+        })
+    }
+
+    /// A connection, to be given back with [`Connections::give_back`].
+    pub(super) async fn acquire(&self) -> sqlx::Result<PoolConnection<Postgres>> {
+        self.pool.acquire().await
+    }
+
+    /// Keeps a connection for the next query, or closes it if the last one failed.
+    pub(super) fn give_back(&self, connection: PoolConnection<Postgres>, error: Option<&sqlx::Error>) {
+        if error.is_some_and(|error| !matches!(error, sqlx::Error::Database(_))) {
+            drop(connection.detach());
+        }
+    }
+
+    /// How other connections are made.
+    pub(super) fn options(&self) -> PgConnectOptions {
+        self.options.clone()
+    }
+
+    /// Runs queries on the thread for them, and waits until they are done or the time is over.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        queries: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        runtime()?.spawn(async move {
+            // Nobody is there to receive it only if the waiting thread has panicked.
+            let _ = sender.send(tokio::time::timeout(limit, queries).await);
+        });
+        match receiver.recv() {
+            Ok(Ok(done)) => done.map_err(|error| self.failed(&error)),
+            Ok(Err(_)) => {
+                let reason = format!("it has not answered within {} s", limit.as_secs());
+                Err(MemoryError::Database { database: self.database.clone(), reason })
+            }
+            Err(_) => Err(MemoryError::Database { database: self.database.clone(), reason: "a query failed".to_owned() }),
+        }
+    }
+
+    /// The error for a query that failed. What the database refuses as invalid will be refused again.
+    pub(super) fn failed(&self, error: &sqlx::Error) -> MemoryError {
+        let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+        if code.starts_with("22") || code.starts_with("23") || matches!(error, sqlx::Error::Decode(_)) {
+            return damaged("a record", &error.to_string());
+        }
+        let reason = match error {
+            sqlx::Error::PoolTimedOut => "no connection could be made in time".to_owned(),
+            other => other.to_string(),
+        };
+        MemoryError::Database { database: self.database.clone(), reason }
+    }
+
+    /// Closes all connections; those that are in use, when they are given back.
+    pub(super) fn close(&self) {
+        let pool = self.pool.clone();
+        spawn(async move { pool.close().await });
+    }
+}
+
+/// The number of the last migration that has run; 0 for a database without tables.
+async fn last_migration(pool: &PgPool) -> sqlx::Result<i64> {
+    // The first holds for roles that may use the schema, the second is also true for those that may not.
+    let exists = "SELECT to_regnamespace('hone') IS NOT NULL AND has_schema_privilege('hone', 'USAGE') \
+                  AND to_regclass('hone.migrations') IS NOT NULL";
+    if !sqlx::query_scalar::<_, bool>(exists).fetch_one(pool).await? {
+        return Ok(0);
+    }
+    let last = "SELECT coalesce(max(version), 0) FROM hone.migrations WHERE success";
+    sqlx::query_scalar(last).fetch_one(pool).await
+}
+
+/// Runs what has not run yet, one process at a time: sqlx holds an advisory lock meanwhile.
+fn migrator() -> Migrator {
+    let migration = |(version, (name, sql)): (i64, (&'static str, &'static str))| {
+        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    };
+    let mut migrator = Migrator::with_migrations((1..).zip(MIGRATIONS).map(migration).collect());
+    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
+    migrator.create_schema("hone");
+    migrator
+}
+
+/// An address as it may be shown.
+fn without_password(url: &str) -> String {
+    match url.split_once("://").zip(url.rsplit_once('@')) {
+        Some(((scheme, _), (_, host))) => format!("{scheme}://…@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+/// The runtime of all connections of this process.
+fn runtime() -> Result<&'static Handle, MemoryError> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    static HANDLE: LazyLock<Option<Handle>> = LazyLock::new(|| {
+        let make = || Builder::new_multi_thread().worker_threads(1).thread_name("hone-postgres").enable_all().build();
+        RUNTIME.get_or_init(|| make().ok()).as_ref().map(|runtime| runtime.handle().clone())
+    });
+    HANDLE.as_ref().ok_or_else(|| damaged("the thread for a database", "it cannot be started"))
+}
+
+/// Runs something on that thread for which nobody waits.
+pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
+    runtime().ok().map(|runtime| runtime.spawn(task).abort_handle())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        assert_eq!(without_password("postgres://me:se@cret@host/db"), "postgres://…@host/db");
+        assert_eq!(without_password("somewhere"), "somewhere");
+        let error = Connections::open("postgres://me:secret@host:port/db").err().unwrap().to_string();
+        assert!(!error.contains("secret") && error.contains("postgres://…@host:port/db"), "{error}");
+    }
+}

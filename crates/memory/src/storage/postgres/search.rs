@@ -1,0 +1,198 @@
+//! Search in the database: vectors with pgvector, words with PostgreSQL's index of texts.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgArguments;
+
+use super::connection;
+use super::writing::array_of;
+use super::{LONGEST_ANSWER, PostgresStorage, add};
+use crate::engram::Engram;
+use crate::error::MemoryError;
+use crate::index::Neighbour;
+use crate::lock::lock;
+use crate::records::from_json;
+use crate::request::Vector;
+use crate::words::{self, Collection, WordMatch};
+
+/// From this number of vectors on, they are indexed; fewer are all compared, which misses none.
+const INDEXED_FROM: i64 = 5_000;
+
+/// The most dimensions that pgvector indexes.
+const MOST_DIMENSIONS: usize = 2_000;
+
+/// The most vectors that an approximate search is asked for; `hnsw.ef_search` is 1000.
+const MOST_APPROXIMATE: usize = 800;
+
+/// How long a search that compares all vectors may take.
+const LONGEST_COMPARING: Duration = Duration::from_secs(60);
+
+/// Texts that are looked at for each one that is wanted: PostgreSQL knows which words they have, but not how often.
+const TEXTS_PER_RESULT: usize = 2;
+
+/// What is known about the index of vectors.
+#[derive(Default)]
+pub(super) struct Indexed {
+    /// The models whose vectors have an index, or will soon.
+    models: HashSet<(String, usize)>,
+}
+
+/// The `n` nearest vectors of a model, nearest first.
+pub(super) fn nearest(
+    storage: &PostgresStorage,
+    indexed: &Mutex<Indexed>,
+    vector: &Vector,
+    n: usize,
+) -> Result<Vec<Neighbour>, MemoryError> {
+    if n <= MOST_APPROXIMATE && has_index(storage, indexed, vector)? {
+        let found = compare(storage, vector, n, true)?;
+        // Vectors of other roles are in the same index, and may have taken the places of ours.
+        if found.len() == n {
+            return Ok(found);
+        }
+    }
+    compare(storage, vector, n, false)
+}
+
+fn compare(storage: &PostgresStorage, vector: &Vector, n: usize, by_index: bool) -> Result<Vec<Neighbour>, MemoryError> {
+    let (model, dimensions) = (quoted(&vector.model), vector.values.len());
+    // The index is over this expression; any other one is computed for every vector.
+    let values = if by_index { format!("\"values\"::vector({dimensions})") } else { "\"values\"::vector".to_owned() };
+    let sql = format!(
+        "SELECT sequence, (-(({values}) <#> $1::text::real[]::vector({dimensions})))::float4 AS similarity \
+         FROM hone.vectors \
+         WHERE tenant = current_user AND model = {model} AND cardinality(\"values\") = {dimensions} \
+         ORDER BY ({values}) <#> $1::text::real[]::vector({dimensions}) LIMIT {n}"
+    );
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, array_of(&vector.values))?;
+    let rows = storage.rows(sql, arguments, if by_index { LONGEST_ANSWER } else { LONGEST_COMPARING })?;
+    let neighbour = |row| {
+        let sequence: i64 = storage.column(row, "sequence")?;
+        Ok(Neighbour { sequence: sequence.cast_unsigned(), similarity: storage.column(row, "similarity")? })
+    };
+    rows.iter().map(neighbour).collect()
+}
+
+/// Whether the vectors of a model are indexed. If they should be, they will be soon: nobody waits for it.
+fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vector) -> Result<bool, MemoryError> {
+    let (model, dimensions) = (&vector.model, vector.values.len());
+    let key = (model.clone(), dimensions);
+    if lock(indexed).models.contains(&key) {
+        return Ok(true);
+    }
+    let sql = format!(
+        "SELECT count(*) AS n FROM (SELECT 1 FROM hone.vectors WHERE tenant = current_user AND model = $1 \
+         LIMIT {INDEXED_FROM}) AS counted"
+    );
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, model.clone())?;
+    let rows = storage.rows(sql, arguments, LONGEST_ANSWER)?;
+    let n: i64 = rows.first().map(|row| storage.column(row, "n")).transpose()?.unwrap_or(0);
+    if n < INDEXED_FROM || dimensions > MOST_DIMENSIONS {
+        return Ok(false);
+    }
+    lock(indexed).models.insert(key);
+    create_index(storage, model, dimensions);
+    Ok(true)
+}
+
+/// Creates the index on a connection of its own, without holding up writes. A role that does not own the table may not,
+/// and then compares all vectors; so does everybody until the index is there.
+fn create_index(storage: &PostgresStorage, model: &str, dimensions: usize) {
+    let name = format!("vectors_of_{}", short_name(model, dimensions));
+    let sql = format!(
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON hone.vectors \
+         USING hnsw ((\"values\"::vector({dimensions})) vector_ip_ops) \
+         WHERE model = {} AND cardinality(\"values\") = {dimensions}",
+        quoted(model)
+    );
+    let options = storage.connections.options();
+    connection::spawn(async move {
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+        match sqlx::query(AssertSqlSafe(sql)).execute(&pool).await {
+            Ok(_) => tracing::info!("the vectors in the database are indexed"),
+            Err(error) => tracing::info!(%error, "the vectors in the database are not indexed"),
+        }
+    });
+}
+
+/// A name for the index of a model: its letters, and a sum, because different names may have the same letters.
+fn short_name(model: &str, dimensions: usize) -> String {
+    let letters: String = model.chars().filter(char::is_ascii_alphanumeric).take(24).collect();
+    format!("{}_{dimensions}_{:08x}", letters.to_lowercase(), crc32fast::hash(model.as_bytes()))
+}
+
+/// A text as a constant of SQL. The index has the model's name, which an argument would hide.
+fn quoted(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// The `n` texts that match a question best, with the formula of [`words`]. The database tells how many texts have each
+/// word, and which texts have most of them; those are read and counted here.
+pub(super) fn best_by_words(
+    storage: &PostgresStorage,
+    question: &str,
+    n: usize,
+) -> Result<Vec<WordMatch>, MemoryError> {
+    let asked: Vec<String> = words::asked(question).into_iter().collect();
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (collection, n_with) = frequencies(storage, &asked)?;
+    let rarity: Vec<f32> = n_with.iter().map(|n_with| collection.rarity(*n_with)).collect();
+    let all: f32 = rarity.iter().sum();
+    let sql = format!(
+        "SELECT sequence, fields::text AS fields FROM hone.engrams, LATERAL (SELECT sum(asked.rarity) AS sum \
+         FROM unnest($2::text[], $3::float4[]) AS asked(word, rarity) WHERE words @@ asked.word::tsquery) AS matched \
+         WHERE tenant = current_user AND words @@ $1::text::tsquery ORDER BY matched.sum DESC, sequence DESC LIMIT {}",
+        n * TEXTS_PER_RESULT
+    );
+    let queries: Vec<String> = asked.iter().map(|word| lexeme(word)).collect();
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, queries.join(" | "))?;
+    add(&mut arguments, queries)?;
+    add(&mut arguments, rarity.clone())?;
+    let mut found = Vec::new();
+    for row in storage.rows(sql, arguments, LONGEST_ANSWER)? {
+        let (sequence, fields): (i64, String) = (storage.column(&row, "sequence")?, storage.column(&row, "fields")?);
+        let engram: Engram = from_json("an engram", fields.as_bytes())?;
+        let counts = words::counts(&engram.text());
+        let n_words = Some(counts.values().sum());
+        let mut matched = WordMatch { sequence: sequence.cast_unsigned(), score: 0.0, share: 0.0 };
+        for (word, rarity) in asked.iter().zip(&rarity) {
+            if let Some(count) = counts.get(word) {
+                matched.score += rarity * collection.saturated(*count, n_words);
+                matched.share += rarity / all;
+            }
+        }
+        found.push(matched);
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.sequence.cmp(&a.sequence)));
+    found.truncate(n);
+    Ok(found)
+}
+
+/// The numbers of texts and words, and the number of texts with each of these words.
+fn frequencies(storage: &PostgresStorage, asked: &[String]) -> Result<(Collection, Vec<u64>), MemoryError> {
+    let sql = "SELECT n_texts, n_words, ARRAY(SELECT (SELECT count(*) FROM hone.engrams \
+               WHERE tenant = current_user AND words @@ asked.word::tsquery) \
+               FROM unnest($1::text[]) WITH ORDINALITY AS asked(word, place) ORDER BY asked.place) AS n_with \
+               FROM hone.heads WHERE tenant = current_user";
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, asked.iter().map(|word| lexeme(word)).collect::<Vec<_>>())?;
+    let rows = storage.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;
+    let Some(row) = rows.first() else { return Ok((Collection { n_texts: 0, n_words: 0 }, vec![0; asked.len()])) };
+    let count = |name: &str| storage.column::<i64>(row, name).map(|n| u64::try_from(n).unwrap_or_default());
+    let collection = Collection { n_texts: count("n_texts")?, n_words: count("n_words")? };
+    let n_with: Vec<i64> = storage.column(row, "n_with")?;
+    Ok((collection, n_with.into_iter().map(|n| u64::try_from(n).unwrap_or_default()).collect()))
+}
+
+/// A word as a query of PostgreSQL's index.
+fn lexeme(word: &str) -> String {
+    format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
+}

@@ -1,0 +1,307 @@
+//! Writes: transactions that follow each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::{AssertSqlSafe, Postgres, Row as _};
+
+use super::super::{Batch, KeyChange, Write};
+use super::connection;
+use super::listening::CHANNEL;
+use super::tables::{self, Table, text_of};
+use super::{LONGEST_ANSWER, PostgresStorage, add};
+use crate::error::MemoryError;
+use crate::records::{Change, Head, StoredVector, damaged, from_json};
+use crate::words;
+
+/// The longest word that is indexed, in bytes: PostgreSQL refuses those of more than 2 KiB.
+const LONGEST_WORD: usize = 256;
+
+/// The most words of one text that are indexed: an entry of PostgreSQL's index has at most 1 MiB.
+const MOST_WORDS: usize = 20_000;
+
+/// A statement and its arguments.
+type Statement = (String, PgArguments);
+
+/// A transaction that holds its role's head.
+pub(super) struct PostgresWrite<'a> {
+    storage: &'a PostgresStorage,
+    head: Head,
+    /// `None` once it is committed.
+    connection: Option<PoolConnection<Postgres>>,
+}
+
+/// Begins a transaction, once those before it have ended.
+pub(super) fn begin(storage: &PostgresStorage) -> Result<PostgresWrite<'_>, MemoryError> {
+    let connections = Arc::clone(&storage.connections);
+    let (connection, head) = storage.connections.run(LONGEST_ANSWER, async move {
+        let mut connection = connections.acquire().await?;
+        let begun = begin_with(&mut connection).await;
+        match begun {
+            Ok(head) => Ok((connection, head)),
+            Err(error) => {
+                drop(connection.detach());
+                Err(error)
+            }
+        }
+    })?;
+    let head = from_json("the head of memory", head.as_bytes())?;
+    Ok(PostgresWrite { storage, head, connection: Some(connection) })
+}
+
+async fn begin_with(connection: &mut PoolConnection<Postgres>) -> sqlx::Result<String> {
+    sqlx::query("BEGIN").execute(&mut **connection).await?;
+    let head = "SELECT head::text FROM hone.heads WHERE tenant = current_user FOR UPDATE";
+    sqlx::query_scalar(head).fetch_one(&mut **connection).await
+}
+
+impl Write for PostgresWrite<'_> {
+    fn head(&self) -> Option<Head> {
+        Some(self.head)
+    }
+
+    fn apply(mut self: Box<Self>, batch: Batch, texts: &[(u64, Option<String>)]) -> Result<(), MemoryError> {
+        let work = Work::of(batch, texts)?;
+        let Some(mut connection) = self.connection.take() else { return Ok(()) };
+        let connections = Arc::clone(&self.storage.connections);
+        let written = self.storage.connections.run(LONGEST_ANSWER, async move {
+            let written = work.carry_out(&mut connection).await;
+            match &written {
+                Ok(()) => connections.give_back(connection, None),
+                Err(_) => drop(connection.detach()),
+            }
+            written
+        });
+        self.storage.noticed(written)
+    }
+}
+
+impl Drop for PostgresWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(mut connection) = self.connection.take() {
+            connection::spawn(async move {
+                if sqlx::query("ROLLBACK").execute(&mut *connection).await.is_err() {
+                    drop(connection.detach());
+                }
+            });
+        }
+    }
+}
+
+/// The statements of a write, in their order.
+struct Work {
+    /// Removes engrams, and returns how many words they had.
+    removal: Option<Statement>,
+    statements: Vec<Statement>,
+    /// Sets the head, and adds to the numbers of texts and words.
+    head: Option<String>,
+    n_texts: i64,
+    n_words: i64,
+}
+
+impl Work {
+    fn of(batch: Batch, texts: &[(u64, Option<String>)]) -> Result<Work, MemoryError> {
+        // Of several writes to one key, the last one counts.
+        let writes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = batch.into_writes().into_iter().collect();
+        let mut work = Work { removal: None, statements: Vec::new(), head: None, n_texts: 0, n_words: 0 };
+        let mut by_kind: BTreeMap<u8, Vec<KeyChange>> = BTreeMap::new();
+        for (key, value) in writes {
+            by_kind.entry(key.first().copied().unwrap_or_default()).or_default().push((key, value));
+        }
+        for (kind, writes) in by_kind {
+            work.add_kind(tables::of_key(&[kind])?, writes)?;
+        }
+        work.add_texts(texts)?;
+        Ok(work)
+    }
+
+    fn add_kind(&mut self, table: &Table, writes: Vec<KeyChange>) -> Result<(), MemoryError> {
+        let (mut removed, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, value) in writes {
+            let text = text_of(table, &key)?;
+            match value {
+                Some(value) => {
+                    keys.push(text);
+                    values.push(value);
+                }
+                None => removed.push(text),
+            }
+        }
+        if !removed.is_empty() && table.kind != b's' {
+            let mut arguments = PgArguments::default();
+            add(&mut arguments, removed)?;
+            let Table { name, key, key_type, .. } = table;
+            let removal =
+                format!("DELETE FROM {name} WHERE tenant = current_user AND {key} = ANY($1::text[]::{key_type}[])");
+            match table.kind {
+                b'e' => self.removal = Some((removal + " RETURNING n_words", arguments)),
+                _ => self.statements.push((removal, arguments)),
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        match table.kind {
+            b'h' => self.head = values.into_iter().next().map(|head| json(&head)).transpose()?,
+            // An engram's row has its sequence number.
+            b's' => {}
+            b'v' => self.statements.push(vectors(keys, &values)?),
+            b'c' => self.statements.push(changes(keys, &values)?),
+            _ => self.statements.push(records(table, keys, &values)?),
+        }
+        if table.kind == b'x' {
+            self.announce_last_event(table)?;
+        }
+        Ok(())
+    }
+
+    /// Tells those who listen once the transaction is committed.
+    fn announce_last_event(&mut self, table: &Table) -> Result<(), MemoryError> {
+        let Table { name, key, .. } = table;
+        let last = format!("SELECT max({key})::text FROM {name} WHERE tenant = current_user");
+        self.statements.push((format!("SELECT pg_notify({CHANNEL}, ({last}))"), PgArguments::default()));
+        Ok(())
+    }
+
+    /// Indexes the words of new texts.
+    fn add_texts(&mut self, texts: &[(u64, Option<String>)]) -> Result<(), MemoryError> {
+        let (mut sequences, mut all_words, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for (sequence, text) in texts {
+            let Some(text) = text else { continue };
+            let counts = words::counts(text);
+            let n_words: u32 = counts.values().sum();
+            let indexed: Vec<&String> =
+                counts.keys().filter(|word| word.len() <= LONGEST_WORD).take(MOST_WORDS).collect();
+            sequences.push(sequence.cast_signed());
+            all_words.push(serde_json::to_string(&indexed).unwrap_or_default());
+            lengths.push(i64::from(n_words));
+        }
+        if sequences.is_empty() {
+            return Ok(());
+        }
+        self.n_texts += sequences.len() as i64;
+        self.n_words += lengths.iter().sum::<i64>();
+        let mut arguments = PgArguments::default();
+        add(&mut arguments, sequences)?;
+        add(&mut arguments, all_words)?;
+        add(&mut arguments, lengths)?;
+        let sql = "UPDATE hone.engrams SET words = \
+                   array_to_tsvector(ARRAY(SELECT jsonb_array_elements_text(new.words::jsonb))), n_words = new.n \
+                   FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new(sequence, words, n) \
+                   WHERE tenant = current_user AND engrams.sequence = new.sequence";
+        self.statements.push((sql.to_owned(), arguments));
+        Ok(())
+    }
+
+    async fn carry_out(mut self, connection: &mut PoolConnection<Postgres>) -> sqlx::Result<()> {
+        if let Some((sql, arguments)) = self.removal {
+            for row in sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(&mut **connection).await? {
+                self.n_texts -= 1;
+                self.n_words -= row.try_get::<i64, _>("n_words")?;
+            }
+        }
+        for (sql, arguments) in self.statements {
+            sqlx::query_with(AssertSqlSafe(sql), arguments).execute(&mut **connection).await?;
+        }
+        if let Some(head) = self.head {
+            let sql = "UPDATE hone.heads SET head = $1::text::jsonb, n_texts = n_texts + $2, n_words = n_words + $3 \
+                       WHERE tenant = current_user";
+            let query = sqlx::query(sql).bind(head).bind(self.n_texts).bind(self.n_words);
+            query.execute(&mut **connection).await?;
+        }
+        sqlx::query("COMMIT").execute(&mut **connection).await.map(drop)
+    }
+}
+
+/// Adds or replaces records that are JSON.
+fn records(table: &Table, keys: Vec<String>, values: &[Vec<u8>]) -> Result<Statement, MemoryError> {
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, keys)?;
+    add(&mut arguments, values.iter().map(|value| json(value)).collect::<Result<Vec<_>, _>>()?)?;
+    let Table { name, key, key_type, column, .. } = table;
+    let sql = format!(
+        "INSERT INTO {name} ({key}, {column}) SELECT new.key::{key_type}, new.value::jsonb \
+         FROM unnest($1::text[], $2::text[]) AS new(key, value) \
+         ON CONFLICT (tenant, {key}) DO UPDATE SET {column} = EXCLUDED.{column}"
+    );
+    Ok((sql, arguments))
+}
+
+/// Adds or replaces vectors.
+fn vectors(ids: Vec<String>, values: &[Vec<u8>]) -> Result<Statement, MemoryError> {
+    let vectors = values.iter().map(|bytes| StoredVector::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, ids)?;
+    add(&mut arguments, vectors.iter().map(|vector| vector.sequence.cast_signed()).collect::<Vec<_>>())?;
+    add(&mut arguments, vectors.iter().map(|vector| vector.model.clone()).collect::<Vec<_>>())?;
+    add(&mut arguments, vectors.iter().map(|vector| array_of(&vector.values)).collect::<Vec<_>>())?;
+    let sql = "INSERT INTO hone.vectors (id, sequence, model, \"values\") \
+               SELECT new.id::uuid, new.sequence, new.model, new.vector::real[] \
+               FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS new(id, sequence, model, vector) \
+               ON CONFLICT (tenant, id) DO UPDATE \
+               SET sequence = EXCLUDED.sequence, model = EXCLUDED.model, \"values\" = EXCLUDED.\"values\"";
+    Ok((sql.to_owned(), arguments))
+}
+
+/// Records changes to vectors.
+fn changes(numbers: Vec<String>, values: &[Vec<u8>]) -> Result<Statement, MemoryError> {
+    let changes = values.iter().map(|bytes| Change::from_bytes(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let mut arguments = PgArguments::default();
+    add(&mut arguments, numbers)?;
+    add(&mut arguments, changes.iter().map(|change| change.sequence.cast_signed()).collect::<Vec<_>>())?;
+    add(&mut arguments, changes.iter().map(|change| change.id.to_string()).collect::<Vec<_>>())?;
+    let sql = "INSERT INTO hone.changes (number, sequence, id) \
+               SELECT new.number::bigint, new.sequence, new.id::uuid \
+               FROM unnest($1::text[], $2::bigint[], $3::text[]) AS new(number, sequence, id) \
+               ON CONFLICT (tenant, number) DO UPDATE SET sequence = EXCLUDED.sequence, id = EXCLUDED.id";
+    Ok((sql.to_owned(), arguments))
+}
+
+/// Numbers as an array in PostgreSQL's notation; every one is read back as it was.
+pub(super) fn array_of(values: &[f32]) -> String {
+    let values: Vec<String> = values.iter().map(f32::to_string).collect();
+    format!("{{{}}}", values.join(","))
+}
+
+/// JSON as `jsonb` takes it, which knows no character 0: the picture of one stands for it.
+fn json(bytes: &[u8]) -> Result<String, MemoryError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| damaged("a record", &error.to_string()))?;
+    if !text.contains("\\u0000") {
+        return Ok(text.to_owned());
+    }
+    let mut value: Value = from_json("a record", bytes)?;
+    show_zeros(&mut value);
+    Ok(value.to_string())
+}
+
+fn show_zeros(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace('\0', "\u{2400}"),
+        Value::Array(items) => items.iter_mut().for_each(show_zeros),
+        Value::Object(fields) => fields.values_mut().for_each(show_zeros),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_jsonb_refuses_is_shown() {
+        assert_eq!(json(br#"{"a": "b\u0000c", "d": ["\\u0000"]}"#).unwrap(), r#"{"a":"b␀c","d":["\\u0000"]}"#);
+        assert_eq!(json(br#"{"a":  1.0}"#).unwrap(), r#"{"a":  1.0}"#);
+        assert!(json(&[0xff]).is_err());
+    }
+
+    #[test]
+    fn vectors_are_written_exactly() {
+        let values = [0.1_f32, -1.5e-30, 3.402_823_5e38, f32::MIN_POSITIVE, 0.0];
+        let text = array_of(&values);
+        let read = text.trim_matches(['{', '}']).split(',').map(|value| value.parse::<f32>().unwrap());
+        assert!(read.eq(values), "{text}");
+    }
+}

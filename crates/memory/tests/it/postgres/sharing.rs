@@ -1,0 +1,1 @@
+//! What concurrent processes, roles and failures do to memory in a database.

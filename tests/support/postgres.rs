@@ -1,0 +1,169 @@
+//! A PostgreSQL server of a test's own, with pgvector.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Far longer than it takes to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whom the server runs as if the tests run as root, which PostgreSQL refuses.
+const NOBODY: u32 = 65534;
+
+/// A server that is reached through a socket in its folder. It ends with this.
+pub(crate) struct PostgresServer {
+    folder: TempDir,
+    programs: PathBuf,
+    process: Option<Child>,
+}
+
+impl PostgresServer {
+    /// Starts one that holds nothing.
+    pub(crate) fn start() -> PostgresServer {
+        let folder = TempDir::new().unwrap();
+        let programs = programs();
+        if is_root() {
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let mut server = PostgresServer { folder, programs, process: None };
+        let mut command = server.command("initdb");
+        command.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "-D"]);
+        let made = command.arg(server.data()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        server.resume();
+        server
+    }
+
+    /// The address of a database for a role.
+    pub(crate) fn url(&self, role: &str, database: &str) -> String {
+        format!("postgres://{role}@localhost/{database}?host={}", self.folder.path().display())
+    }
+
+    /// The address of the database that is always there, for the role that may do everything.
+    pub(crate) fn own_url(&self) -> String {
+        self.url("postgres", "postgres")
+    }
+
+    /// Starts it again, with all that it held.
+    pub(crate) fn resume(&mut self) {
+        let _ = fs::remove_file(self.data().join("postmaster.pid"));
+        let mut command = self.command("postgres");
+        let settings = ["listen_addresses=", "fsync=off", "shared_buffers=16MB", "max_connections=50"];
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let until = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            assert!(Instant::now() < until, "the PostgreSQL server is not ready");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Carries out SQL as the role that may do everything, and returns what it prints, a row per line.
+    #[allow(dead_code)]
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        let Output { status, stdout, stderr } = self.psql("postgres", sql);
+        assert!(status.success(), "{sql}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// Carries out SQL as a role.
+    #[allow(dead_code)]
+    pub(crate) fn psql(&self, role: &str, sql: &str) -> Output {
+        let mut command = self.command("psql");
+        command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-U", role, "-c", sql, "-h"]);
+        command.arg(self.folder.path()).output().unwrap()
+    }
+
+    /// Sends a signal to it and all its processes.
+    #[allow(dead_code)]
+    pub(crate) fn signal(&self, name: &str) {
+        let parent = self.process.as_ref().unwrap().id().to_string();
+        let children = Command::new("pgrep").args(["-P", &parent]).output().unwrap().stdout;
+        let children = String::from_utf8(children).unwrap();
+        let all = children.split_whitespace().chain([parent.as_str()]);
+        let killed = Command::new("kill").arg(format!("-{name}")).args(all).status();
+        assert!(killed.unwrap().success());
+    }
+
+    /// Ends it at once, as a crash would; what it had acknowledged is there when it starts again.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // An immediate shutdown, which takes its other processes along.
+            let quit = Command::new("kill").args(["-QUIT", &process.id().to_string()]).status();
+            assert!(quit.unwrap().success());
+            process.wait().unwrap();
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The server's file says so in its eighth line.
+    fn is_ready(&self) -> bool {
+        let file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        file.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join("bin").join(program));
+        command.current_dir(self.folder.path());
+        as_nobody_if_root(&mut command);
+        command
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+fn as_nobody_if_root(command: &mut Command) {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+}
+
+/// The folder of PostgreSQL's programs; a copy of it if whoever runs the server cannot read the tests' own.
+fn programs() -> PathBuf {
+    let root = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join("target/test-tools");
+    let packages = env::var_os("HONE_TEST_TOOLS").map_or_else(root, PathBuf::from).join("python/lib");
+    let versions = fs::read_dir(&packages).unwrap_or_else(|error| panic!("{}: {error}", packages.display()));
+    let of_version = |version: fs::DirEntry| version.path().join("site-packages/pgserver/pginstall");
+    let programs = versions.flatten().map(of_version).find(|programs| programs.is_dir());
+    let programs = programs.unwrap_or_else(|| panic!("pgserver is not in {}", packages.display()));
+    if can_run(&programs) { programs } else { copy_for_everybody(&programs) }
+}
+
+fn can_run(programs: &Path) -> bool {
+    let mut command = Command::new(programs.join("bin/postgres"));
+    as_nobody_if_root(command.arg("--version").stdout(Stdio::null()));
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn copy_for_everybody(programs: &Path) -> PathBuf {
+    let copy = env::temp_dir().join("hone-test-postgres");
+    if !copy.exists() {
+        let folder = TempDir::new().unwrap();
+        let copied = Command::new("cp").arg("-R").arg(programs).arg(folder.path().join("copy")).status();
+        assert!(copied.unwrap().success());
+        // Another test may have been faster.
+        let _ = fs::rename(folder.path().join("copy"), &copy);
+    }
+    copy
+}
