@@ -52,6 +52,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// How long requests fail at once after the owner stopped responding, unless it is heard earlier.
 const OUTAGE_LENGTH: Duration = Duration::from_secs(30);
 
+/// The same for a database that was tried, at least.
+const SHORTEST_OUTAGE: Duration = Duration::from_secs(1);
+
 /// The memory in a folder, no matter which process owns it.
 pub(crate) struct Shared {
     folder: PathBuf,
@@ -79,9 +82,14 @@ impl Outage {
         Outage { error: held(folder, reason), until: Instant::now() + OUTAGE_LENGTH, probe }
     }
 
-    /// Memory cannot be opened at present.
-    fn of_failure(error: MemoryError) -> Outage {
-        Outage { error, until: Instant::now() + OUTAGE_LENGTH, probe: None }
+    /// Memory cannot be opened or used at present, which took from `begun` to find out. A database that refuses at once is
+    /// tried again soon, one that hangs is not.
+    fn of(error: MemoryError, begun: Instant) -> Outage {
+        let length = match error {
+            MemoryError::Database { .. } => (2 * begun.elapsed()).clamp(SHORTEST_OUTAGE, OUTAGE_LENGTH),
+            _ => OUTAGE_LENGTH,
+        };
+        Outage { error, until: Instant::now() + length, probe: None }
     }
 
     fn is_over(&self) -> bool {
@@ -163,12 +171,13 @@ impl Shared {
     /// Opens the memory in `folder`. If that fails, requests that write are kept until memory can be opened, which is
     /// retried from time to time; the reason is returned as well.
     pub(crate) fn open_or_defer(folder: &Path, options: MemoryOptions) -> (Shared, Option<MemoryError>) {
+        let begun = Instant::now();
         let created = create_private_folder(folder).map_err(|error| of_io(folder, &error));
         match created.and_then(|()| obtain_access(folder, &options).map_err(MemoryError::from)) {
             Ok(access) => (Shared::with_access(folder, options, access), None),
             Err(error) => {
                 let shared = Shared::with_access(folder, options, Access::Unavailable);
-                let error = shared.begin_outage(Outage::of_failure(error));
+                let error = shared.begin_outage(Outage::of(error, begun));
                 (shared, Some(error))
             }
         }
@@ -265,8 +274,9 @@ impl Shared {
 
     /// A database may have taken a request whose answer got lost, so every request counts as a repetition.
     fn ask_database(&self, local: &Local, request: &Request) -> Result<Reply, MemoryError> {
+        let begun = Instant::now();
         local.answer(request, true).map_err(|error| match error {
-            MemoryError::Database { .. } => self.begin_outage(Outage::of_failure(error)),
+            MemoryError::Database { .. } => self.begin_outage(Outage::of(error, begun)),
             other => other,
         })
     }
@@ -309,9 +319,9 @@ impl Shared {
         // The attempt of that thread may have failed.
         self.check_outage()?;
         if Arc::ptr_eq(&access, old) {
-            let was_unavailable = matches!(**old, Access::Unavailable);
+            let (was_unavailable, begun) = (matches!(**old, Access::Unavailable), Instant::now());
             let obtained = obtain_access(&self.folder, &self.options).map_err(|no_access| match no_access {
-                NoAccess::Failed(error) if was_unavailable => self.begin_outage(Outage::of_failure(error)),
+                NoAccess::Failed(error) if was_unavailable => self.begin_outage(Outage::of(error, begun)),
                 NoAccess::Failed(error) => error,
                 NoAccess::Unresponsive(outage) => self.begin_outage(outage),
             });

@@ -59,8 +59,7 @@ impl WordIndex {
     pub fn best(&self, question: &str, n: usize) -> Vec<WordMatch> {
         let (asked, collection) = (asked(question), self.collection());
         let n_with = |word: &String| self.postings.get(word).map_or(0, HashMap::len) as u64;
-        let rarity: Vec<(&String, f32)> =
-            asked.iter().map(|word| (word, collection.rarity(n_with(word)))).collect();
+        let rarity: Vec<(&String, f32)> = asked.iter().map(|word| (word, collection.rarity(n_with(word)))).collect();
         let all: f32 = rarity.iter().map(|(_, rarity)| rarity).sum();
         let mut found: BTreeMap<u64, WordMatch> = BTreeMap::new();
         for (word, rarity) in rarity {

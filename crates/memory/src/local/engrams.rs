@@ -1,11 +1,13 @@
 //! Engrams: adding, reading, updating, removing, counting and verifying.
 
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::thread;
 
 use crossbeam_channel::Sender;
 use hone_protocol::prospect::{CANCELLED, LATE, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::backlog::Holding;
@@ -81,14 +83,6 @@ impl Opened {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
-    /// An engram's vector; `None` also if it cannot be compared with the others of its model.
-    pub(super) fn vector(&self, id: QueryId) -> Result<Option<StoredVector>, MemoryError> {
-        let Some(bytes) = self.storage.get(&vector_key(id))? else { return Ok(None) };
-        let vector = StoredVector::from_bytes(&bytes)?;
-        let dimensions = self.dimensions(&vector.model)?;
-        Ok(Some(vector).filter(|vector| Some(vector.values.len()) == dimensions))
-    }
-
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
         // Who has graded an answer compares it next, unless nobody waits for it any more.
         let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE));
@@ -162,16 +156,20 @@ impl Opened {
 
     /// The first `n` engrams without a vector of `model`, oldest first.
     pub(super) fn without_vector(&self, model: &str, n: usize) -> Result<Vec<Engram>, MemoryError> {
-        let mut found = Vec::new();
-        for record in self.storage.range(all_sequences()) {
-            if found.len() >= n {
+        let (mut found, mut sequences) = (Vec::new(), self.storage.range(all_sequences()));
+        while found.len() < n {
+            let batch = sequences.by_ref().take(READ_AT_ONCE).collect::<Result<Vec<_>, _>>()?;
+            if batch.is_empty() {
                 break;
             }
-            let id = id_of(&record?.1)?;
-            if self.vector(id)?.is_none_or(|vector| vector.model != model) {
-                found.extend(self.get(id)?);
-            }
+            let ids = batch.iter().map(|(_, id)| id_of(id)).collect::<Result<Vec<_>, _>>()?;
+            let lacks = |vector: &Option<StoredVector>| vector.as_ref().is_none_or(|vector| vector.model != model);
+            let vectors = self.all_vectors(&ids)?;
+            let lacking: Vec<QueryId> =
+                ids.into_iter().zip(vectors).filter(|(_, vector)| lacks(vector)).map(|(id, _)| id).collect();
+            found.extend(self.get_all(&lacking)?.into_iter().flatten());
         }
+        found.truncate(n);
         Ok(found)
     }
 
@@ -350,11 +348,36 @@ impl Opened {
 
     /// The engrams with these ids, in their order.
     pub(super) fn get_all(&self, ids: &[QueryId]) -> Result<Vec<Option<Engram>>, MemoryError> {
+        self.read_all(ids)
+    }
+
+    /// All their fields.
+    pub(super) fn all_fields(&self, ids: &[QueryId]) -> Result<Vec<Option<Map<String, Value>>>, MemoryError> {
+        self.read_all(ids)
+    }
+
+    fn read_all<T: DeserializeOwned>(&self, ids: &[QueryId]) -> Result<Vec<Option<T>>, MemoryError> {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| engram_key(*id)).collect();
         let read = |(id, bytes): (&QueryId, Option<Vec<u8>>)| {
             bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
         };
         ids.iter().zip(self.storage.get_all(&keys)?).map(read).collect()
+    }
+
+    /// Their vectors; `None` also for those that cannot be compared with the others of their models.
+    pub(super) fn all_vectors(&self, ids: &[QueryId]) -> Result<Vec<Option<StoredVector>>, MemoryError> {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| vector_key(*id)).collect();
+        let mut dimensions: BTreeMap<String, Option<usize>> = BTreeMap::new();
+        let mut vectors = Vec::with_capacity(ids.len());
+        for bytes in self.storage.get_all(&keys)? {
+            let vector = bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()?;
+            if let Some(vector) = vector.as_ref().filter(|vector| !dimensions.contains_key(&vector.model)) {
+                dimensions.insert(vector.model.clone(), self.dimensions(&vector.model)?);
+            }
+            let is_comparable = |vector: &StoredVector| dimensions[&vector.model] == Some(vector.values.len());
+            vectors.push(vector.filter(is_comparable));
+        }
+        Ok(vectors)
     }
 
     /// The vectors of the engrams with these ids, as far as they are of a model with these dimensions.
@@ -392,7 +415,9 @@ impl Draft<'_> {
         fields.insert("sequence".to_owned(), sequence.into());
         self.put(id, &fields)?;
         self.batch.insert(Numbered::Engram.key(sequence), id.as_bytes().to_vec());
-        self.file(id, &fields, lease.into())?;
+        if due_in(&fields).is_some() {
+            self.file(id, &fields, lease.into())?;
+        }
         self.add_critique(id, &vetting_in(&fields)?)?;
         self.texts.push((sequence, Some(text_of(&fields))));
         if vector.is_some() {

@@ -50,7 +50,7 @@ pub(super) struct Draft<'a> {
     vectors: Vec<(Change, Option<StoredVector>)>,
     /// Texts that were added or removed, by sequence number.
     pub(super) texts: Vec<(u64, Option<String>)>,
-    /// Dimensions of embedding models that this draft sets.
+    /// Dimensions of embedding models that this draft sets or has read.
     dimensions: BTreeMap<String, usize>,
     /// The embedding model whose vectors have changed their dimensions.
     resettled_model: Option<String>,
@@ -313,7 +313,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a vector has the same dimensions as the others of its model.
-    pub(super) fn fits(&self, vector: &Vector) -> Result<bool, MemoryError> {
+    pub(super) fn fits(&mut self, vector: &Vector) -> Result<bool, MemoryError> {
         Ok(self.known_dimensions(&vector.model)?.is_none_or(|known| known == vector.values.len()))
     }
 
@@ -325,11 +325,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn known_dimensions(&self, model: &str) -> Result<Option<usize>, MemoryError> {
-        match self.dimensions.get(model) {
-            Some(known) => Ok(Some(*known)),
-            None => dimensions_of(self.storage, model),
+    fn known_dimensions(&mut self, model: &str) -> Result<Option<usize>, MemoryError> {
+        if let Some(known) = self.dimensions.get(model) {
+            return Ok(Some(*known));
         }
+        let known = dimensions_of(self.storage, model)?;
+        self.dimensions.extend(known.map(|known| (model.to_owned(), known)));
+        Ok(known)
     }
 
     fn record_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {

@@ -49,8 +49,8 @@ impl Opened {
             let mut n_vectors = 0;
             for (id, engram) in engrams {
                 // A vector with other dimensions than those before belongs to an earlier model of the same name.
-                let fits = |vector: &&Vector| draft.fits(vector).unwrap_or(false);
-                let vector = salvage.vectors.get(id).filter(fits).cloned();
+                let mut fits = |vector: &&Vector| draft.fits(vector).unwrap_or(false);
+                let vector = salvage.vectors.get(id).filter(&mut fits).cloned();
                 n_vectors += u64::from(vector.is_some());
                 draft.add(*id, (*engram).clone(), vector, None)?;
             }

@@ -1,51 +1,50 @@
 //! Export and import of engrams as lines.
 
+use std::collections::BTreeMap;
+
 use hone_protocol::QueryId;
 use serde_json::{Map, Value};
 
 use super::opened::{Opened, other_dimensions};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::records::{Numbered, damaged, id_of, number_of};
+use crate::records::{Numbered, StoredVector, damaged, id_of, number_of};
 use crate::request::{ExportedEngram, Reply, Standing, Vector};
 
 impl Opened {
     /// At most `n` engrams after a sequence number, oldest first, and the last sequence number examined.
     pub(super) fn export(&self, after: u64, n: usize) -> Result<Reply, MemoryError> {
-        let (mut engrams, mut last) = (Vec::new(), after);
+        let (mut ids, mut last) = (Vec::new(), after);
         for record in self.storage.range(Numbered::Engram.key(after + 1)..=Numbered::Engram.key(u64::MAX)).take(n) {
             let (key, value) = record?;
             last = number_of(&key)?;
-            let id = id_of(&value)?;
-            // Engrams that are removed meanwhile are left out.
-            engrams.extend(self.exported(id)?);
+            ids.push(id_of(&value)?);
         }
-        Ok(Reply::Exported { engrams, last })
+        Ok(Reply::Exported { engrams: self.these(&ids)?, last })
     }
 
     /// Those of these engrams that are there.
     pub(super) fn these(&self, ids: &[QueryId]) -> Result<Vec<ExportedEngram>, MemoryError> {
-        ids.iter().filter_map(|id| self.exported(*id).transpose()).collect()
-    }
-
-    fn exported(&self, id: QueryId) -> Result<Option<ExportedEngram>, MemoryError> {
-        let Some(engram) = self.fields(id)? else { return Ok(None) };
-        let vector = self.vector(id)?.map(|stored| Vector { model: stored.model, values: stored.values });
-        Ok(Some(ExportedEngram { engram, vector }))
+        let (fields, vectors) = (self.all_fields(ids)?, self.all_vectors(ids)?);
+        // Engrams that are removed meanwhile are left out.
+        let exported = |(engram, vector): (Option<Map<String, Value>>, Option<StoredVector>)| {
+            let vector = vector.map(|stored| Vector { model: stored.model, values: stored.values });
+            Some(ExportedEngram { engram: engram?, vector })
+        };
+        Ok(fields.into_iter().zip(vectors).filter_map(exported).collect())
     }
 
     /// How each of the lines relates to what is remembered.
     pub(super) fn compare(&self, engrams: &[ExportedEngram]) -> Result<Vec<Standing>, MemoryError> {
-        engrams.iter().map(|exported| self.standing(id_in(&exported.engram)?, exported)).collect()
+        Ok(self.standings(engrams)?.into_iter().map(|(_, standing)| standing).collect())
     }
 
     /// Adds the new ones, in order, and returns how many there were.
     pub(super) fn import(&self, engrams: &[ExportedEngram]) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let mut n_imported = 0;
-            for exported in engrams {
-                let id = id_in(&exported.engram)?;
-                match self.standing(id, exported)? {
+            for (exported, (id, standing)) in engrams.iter().zip(self.standings(engrams)?) {
+                match standing {
                     Standing::AlreadyThere => {}
                     Standing::Refused(_) => return Err(MemoryError::Conflict { id }),
                     Standing::New => {
@@ -58,20 +57,39 @@ impl Opened {
         })
     }
 
-    fn standing(&self, id: QueryId, exported: &ExportedEngram) -> Result<Standing, MemoryError> {
-        let Some(stored) = self.fields(id)? else { return self.standing_of_new(exported.vector.as_ref()) };
-        // Annotations that were added since the export stay.
-        let is_same = WRITTEN_ONCE.iter().all(|name| stored.get(*name) == exported.engram.get(*name));
-        let other = "another engram has its id";
-        Ok(if is_same { Standing::AlreadyThere } else { Standing::Refused(other.to_owned()) })
-    }
-
-    fn standing_of_new(&self, vector: Option<&Vector>) -> Result<Standing, MemoryError> {
-        let Some(vector) = vector else { return Ok(Standing::New) };
-        match self.dimensions(&vector.model)?.filter(|known| *known != vector.values.len()) {
-            None => Ok(Standing::New),
-            Some(known) => Ok(Standing::Refused(other_dimensions(vector, known).to_string())),
+    /// The ids of these engrams, and how each relates to what is remembered.
+    fn standings(&self, engrams: &[ExportedEngram]) -> Result<Vec<(QueryId, Standing)>, MemoryError> {
+        let ids = engrams.iter().map(|exported| id_in(&exported.engram)).collect::<Result<Vec<_>, _>>()?;
+        let mut dimensions: BTreeMap<&str, Option<usize>> = BTreeMap::new();
+        for vector in engrams.iter().filter_map(|exported| exported.vector.as_ref()) {
+            if !dimensions.contains_key(vector.model.as_str()) {
+                dimensions.insert(&vector.model, self.dimensions(&vector.model)?);
+            }
         }
+        let standing = |(exported, stored): (&ExportedEngram, Option<Map<String, Value>>)| match stored {
+            Some(stored) => standing_beside(&stored, exported),
+            None => standing_of_new(exported.vector.as_ref(), &dimensions),
+        };
+        let standings: Vec<Standing> = engrams.iter().zip(self.all_fields(&ids)?).map(standing).collect();
+        Ok(ids.into_iter().zip(standings).collect())
+    }
+}
+
+/// Of an engram whose id is remembered already.
+fn standing_beside(stored: &Map<String, Value>, exported: &ExportedEngram) -> Standing {
+    // Annotations that were added since the export stay.
+    let is_same = WRITTEN_ONCE.iter().all(|name| stored.get(*name) == exported.engram.get(*name));
+    if is_same { Standing::AlreadyThere } else { Standing::Refused("another engram has its id".to_owned()) }
+}
+
+/// Of an engram that is not remembered, where the vectors of models have these dimensions.
+fn standing_of_new(vector: Option<&Vector>, dimensions: &BTreeMap<&str, Option<usize>>) -> Standing {
+    let known = vector.and_then(|vector| Some((vector, dimensions.get(vector.model.as_str()).copied().flatten()?)));
+    match known {
+        Some((vector, known)) if known != vector.values.len() => {
+            Standing::Refused(other_dimensions(vector, known).to_string())
+        }
+        _ => Standing::New,
     }
 }
 

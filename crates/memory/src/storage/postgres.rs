@@ -36,7 +36,7 @@ use crate::request::Vector;
 use crate::words::WordMatch;
 
 /// How long a query may take that reads few rows.
-const LONGEST_ANSWER: Duration = Duration::from_secs(10);
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
 /// How long a query may take that reads a whole table.
 const LONGEST_SCAN: Duration = Duration::from_secs(300);

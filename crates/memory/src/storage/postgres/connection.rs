@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{Postgres, SqlSafeStr as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{Connection as _, Postgres, SqlSafeStr as _};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
@@ -17,7 +17,7 @@ use crate::error::MemoryError;
 use crate::records::{FORMAT, Head, damaged, to_json};
 
 /// How long a connection may take to be made.
-const LONGEST_CONNECTING: Duration = Duration::from_secs(5);
+const LONGEST_CONNECTING: Duration = Duration::from_secs(3);
 
 /// How long the tables may take to be created or changed, also while another process does it.
 const LONGEST_PREPARING: Duration = Duration::from_secs(120);
@@ -28,7 +28,7 @@ const MOST_CONNECTIONS: u32 = 8;
 /// What every connection is told: a process that was stopped in the middle of a write holds up the others for no longer
 /// than this, in milliseconds. The last one is read by pgvector: how many vectors an approximate search looks at.
 const SETTINGS: [(&str, &str); 3] =
-    [("idle_in_transaction_session_timeout", "20000"), ("lock_timeout", "10000"), ("hnsw.ef_search", "1000")];
+    [("idle_in_transaction_session_timeout", "20000"), ("lock_timeout", "4000"), ("hnsw.ef_search", "1000")];
 
 /// What creates and changes the tables, oldest first.
 const MIGRATIONS: [(&str, &str); 1] = [("memory", include_str!("../../../migrations/0001_memory.sql"))];
@@ -72,11 +72,16 @@ impl Connections {
     /// # Errors
     /// When the role may not, or a later version has changed them.
     pub(super) fn prepare(&self) -> Result<(), MemoryError> {
-        let pool = self.pool.clone();
+        let options = self.options.clone();
         let latest = MIGRATIONS.len() as i64;
-        let applied = self.run(LONGEST_CONNECTING, async move { last_migration(&pool).await })?;
+        // The pool would try again and again where nobody listens.
+        let applied = self.run(LONGEST_CONNECTING, async move {
+            let mut connection = PgConnection::connect_with(&options).await?;
+            last_migration(&mut connection).await
+        })?;
         if applied > latest {
-            let reason = format!("a later hone has changed its tables ({applied}, this one knows {latest}): use that one");
+            let reason =
+                format!("a later hone has changed its tables ({applied}, this one knows {latest}): use that one");
             return Err(MemoryError::Database { database: self.database.clone(), reason });
         }
         if applied < latest {
@@ -143,7 +148,9 @@ impl Connections {
                 let reason = format!("it has not answered within {} s", limit.as_secs());
                 Err(MemoryError::Database { database: self.database.clone(), reason })
             }
-            Err(_) => Err(MemoryError::Database { database: self.database.clone(), reason: "a query failed".to_owned() }),
+            Err(_) => {
+                Err(MemoryError::Database { database: self.database.clone(), reason: "a query failed".to_owned() })
+            }
         }
     }
 
@@ -168,15 +175,15 @@ impl Connections {
 }
 
 /// The number of the last migration that has run; 0 for a database without tables.
-async fn last_migration(pool: &PgPool) -> sqlx::Result<i64> {
+async fn last_migration(connection: &mut PgConnection) -> sqlx::Result<i64> {
     // The first holds for roles that may use the schema, the second is also true for those that may not.
     let exists = "SELECT to_regnamespace('hone') IS NOT NULL AND has_schema_privilege('hone', 'USAGE') \
                   AND to_regclass('hone.migrations') IS NOT NULL";
-    if !sqlx::query_scalar::<_, bool>(exists).fetch_one(pool).await? {
+    if !sqlx::query_scalar::<_, bool>(exists).fetch_one(&mut *connection).await? {
         return Ok(0);
     }
     let last = "SELECT coalesce(max(version), 0) FROM hone.migrations WHERE success";
-    sqlx::query_scalar(last).fetch_one(pool).await
+    sqlx::query_scalar(last).fetch_one(connection).await
 }
 
 /// Runs what has not run yet, one process at a time: sqlx holds an advisory lock meanwhile.

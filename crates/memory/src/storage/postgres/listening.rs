@@ -16,7 +16,10 @@ pub(super) const CHANNEL: &str = "'hone_' || md5(current_user)";
 
 /// Calls `heard` with the number of every event, until it returns `false` or the task is aborted. Events during an
 /// interruption are noticed after it.
-pub(super) fn start(connections: &Arc<Connections>, heard: Box<dyn Fn(u64) -> bool + Send + Sync>) -> Option<AbortHandle> {
+pub(super) fn start(
+    connections: &Arc<Connections>,
+    heard: Box<dyn Fn(u64) -> bool + Send + Sync>,
+) -> Option<AbortHandle> {
     let connections = Arc::clone(connections);
     let task = async move {
         loop {

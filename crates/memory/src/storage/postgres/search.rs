@@ -57,7 +57,12 @@ pub(super) fn nearest(
     compare(storage, vector, n, false)
 }
 
-fn compare(storage: &PostgresStorage, vector: &Vector, n: usize, by_index: bool) -> Result<Vec<Neighbour>, MemoryError> {
+fn compare(
+    storage: &PostgresStorage,
+    vector: &Vector,
+    n: usize,
+    by_index: bool,
+) -> Result<Vec<Neighbour>, MemoryError> {
     let (model, dimensions) = (quoted(&vector.model), vector.values.len());
     // The index is over this expression; any other one is computed for every vector.
     let values = if by_index { format!("\"values\"::vector({dimensions})") } else { "\"values\"::vector".to_owned() };
