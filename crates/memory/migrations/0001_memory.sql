@@ -85,12 +85,28 @@ CREATE TABLE hone.settings (
     PRIMARY KEY (tenant, name)
 );
 
+-- Conversations and whatever else is kept beside engrams, by path; and when each was written, apart from the contents, so
+-- that a list reads little.
+CREATE TABLE hone.documents (
+    tenant name NOT NULL DEFAULT current_user,
+    name text COLLATE "C" NOT NULL,
+    content jsonb NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
+CREATE TABLE hone.document_times (
+    tenant name NOT NULL DEFAULT current_user,
+    name text COLLATE "C" NOT NULL,
+    written jsonb NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
 DO $$
 DECLARE
     place text;
 BEGIN
     FOREACH place IN ARRAY ARRAY['heads', 'engrams', 'vectors', 'changes', 'models', 'events', 'due', 'leases',
-                                 'critiques', 'settings']
+                                 'critiques', 'settings', 'documents', 'document_times']
     LOOP
         EXECUTE format('ALTER TABLE hone.%I ENABLE ROW LEVEL SECURITY', place);
         EXECUTE format('ALTER TABLE hone.%I FORCE ROW LEVEL SECURITY', place);

@@ -67,5 +67,7 @@ pub use repair::{Repaired, repair};
 pub use request::Update;
 pub use salvage::Source;
 pub use statistics::{ComparisonTally, JudgeTally, Scores, Statistics, Tally, Verification};
-pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion, WithVector};
+pub use store::{
+    Documents, EventFollower, Fact, Imported, MemoryStore, MoveProgress, Moved, RecallQuestion, WithVector,
+};
 pub use vetting::{Criticized, CritiqueRecord, Ruling, Vetting};

@@ -7,6 +7,7 @@
 
 mod backlog;
 mod backup;
+mod documents;
 mod due;
 mod engrams;
 mod events;
@@ -32,8 +33,9 @@ use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
 use crate::local::vetting::Decided;
 use crate::options::MemoryOptions;
-use crate::request::{Reply, Request};
+use crate::request::{Reply, Request, Update};
 use crate::statistics::Statistics;
+use crate::storage::Heard;
 
 pub(crate) use transfer::parse_line;
 
@@ -73,6 +75,11 @@ impl Local {
     /// See [`MemoryError`].
     pub(crate) fn answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         if let Request::AwaitEvents { after, milliseconds, .. } = request {
+            self.with_opened(|opened| {
+                let database = opened.storage.database();
+                database.iter().for_each(|database| database.on_events(&|| raising(&self.watermark)));
+                Ok(())
+            })?;
             self.watermark.wait_past(*after, *milliseconds);
         }
         match self.take_in_due() {
@@ -117,9 +124,6 @@ impl Local {
             if guard.is_none() {
                 let opened = Opened::open(&self.folder, &self.options)?;
                 self.watermark.raise(opened.last_event()?);
-                if let Some(database) = opened.storage.database() {
-                    database.on_events(raising(&self.watermark));
-                }
                 *guard = Some(opened);
             }
         }
@@ -192,6 +196,16 @@ impl Local {
             Request::MakeDue { ids } => Reply::Updates(opened.make_due(ids)?),
             Request::Vet { id, vetting, event } => self.decided(opened.vet(*id, vetting, event)?),
             Request::Rule { id, ruling, event } => self.decided(opened.rule(*id, *ruling, event)?),
+            Request::PutDocument { name, at, content } => {
+                opened.put_document(name, *at, content)?;
+                Reply::Updates(vec![Update::Merged])
+            }
+            Request::Document { name } => Reply::Document(opened.document(name)?),
+            Request::Documents { folder } => Reply::Documents(opened.documents(folder)?),
+            Request::RenameDocument { name, new_name } => Reply::Updates(vec![opened.rename_document(name, new_name)?]),
+            Request::RemoveDocument { name } => Reply::Updates(vec![opened.remove_document(name)?]),
+            Request::ExportEvents { after, n } => Reply::ExportedEvents(opened.export_events(*after, *n)?),
+            Request::ImportEvents { events } => Reply::Number(opened.import_events(events)?),
             Request::Critiques { since } => Reply::Critiques(opened.critiques(*since)?),
             Request::CriticOverride => Reply::CriticOverride(opened.critic_override()?),
             Request::SetCriticOverride { mode, event } => {
@@ -217,7 +231,7 @@ impl Local {
 }
 
 /// Raises the watermark with the events of other processes, for as long as somebody may wait for it.
-fn raising(watermark: &Arc<Watermark>) -> Box<dyn Fn(u64) -> bool + Send + Sync> {
+fn raising(watermark: &Arc<Watermark>) -> Heard {
     let watermark: Weak<Watermark> = Arc::downgrade(watermark);
     Box::new(move |event| watermark.upgrade().inspect(|watermark| watermark.raise(event)).is_some())
 }

@@ -12,6 +12,8 @@
 //! | `d` sequence | which engram something is due of, and who works on it, as JSON |
 //! | `q` critique | the figures of a critique, as JSON |
 //! | `o` | the mode that a person has set for every gate, as JSON |
+//! | `t` name | a document, such as a conversation, as JSON |
+//! | `i` name | when that document was written, as JSON |
 //! | `l` holder | until when what it works on is its own, as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
@@ -111,6 +113,16 @@ pub(crate) fn lease_key(holder: HolderId) -> Vec<u8> {
 /// The key of an embedding model's dimensions.
 pub(crate) fn model_key(model: &str) -> Vec<u8> {
     [b"m", model.as_bytes()].concat()
+}
+
+/// The key of a document's content.
+pub(crate) fn document_key(name: &str) -> Vec<u8> {
+    [b"t", name.as_bytes()].concat()
+}
+
+/// The key of what is listed of a document.
+pub(crate) fn listed_key(name: &str) -> Vec<u8> {
+    [b"i", name.as_bytes()].concat()
 }
 
 /// The keys of every vector, or every engram, in order.

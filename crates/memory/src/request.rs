@@ -227,6 +227,32 @@ pub(crate) enum Request {
     Critiques {
         since: Option<Timestamp>,
     },
+    /// Events as they are stored, with those that this version does not know.
+    ExportEvents {
+        after: u64,
+        n: usize,
+    },
+    ImportEvents {
+        events: Vec<(u64, Value)>,
+    },
+    PutDocument {
+        name: String,
+        at: Timestamp,
+        content: Value,
+    },
+    Document {
+        name: String,
+    },
+    Documents {
+        folder: String,
+    },
+    RenameDocument {
+        name: String,
+        new_name: String,
+    },
+    RemoveDocument {
+        name: String,
+    },
     CriticOverride,
     SetCriticOverride {
         mode: Option<CriticMode>,
@@ -242,7 +268,8 @@ impl Request {
             | Request::UpdateScore { .. }
             | Request::AnnotatePairwise { .. }
             | Request::AnnotateFeedback { .. }
-            | Request::AppendEvent { .. } => true,
+            | Request::AppendEvent { .. }
+            | Request::PutDocument { .. } => true,
             Request::SetVector { .. }
             | Request::Get { .. }
             | Request::Fields { .. }
@@ -274,6 +301,12 @@ impl Request {
             | Request::Vet { .. }
             | Request::Rule { .. }
             | Request::Critiques { .. }
+            | Request::ExportEvents { .. }
+            | Request::ImportEvents { .. }
+            | Request::Document { .. }
+            | Request::Documents { .. }
+            | Request::RenameDocument { .. }
+            | Request::RemoveDocument { .. }
             | Request::CriticOverride
             | Request::SetCriticOverride { .. } => false,
         }
@@ -304,6 +337,9 @@ pub(crate) enum Reply {
     Events(Vec<(u64, Envelope)>),
     Backlog(Vec<BacklogEntry>),
     Critiques(Vec<CritiqueRecord>),
+    ExportedEvents(Vec<(u64, Value)>),
+    Document(Option<Value>),
+    Documents(Vec<(String, Timestamp)>),
     CriticOverride(Option<CriticMode>),
     /// Events, and the number up to which all were examined.
     News {

@@ -82,6 +82,9 @@ pub(crate) trait Storage: Send + Sync {
     }
 }
 
+/// What hears of events, by their numbers; it returns whether it wants to hear of more.
+pub(crate) type Heard = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
 /// A storage that other processes, on other machines, read and write at the same time.
 pub(crate) trait Database: Send + Sync {
     /// The number of the event with this id.
@@ -93,8 +96,9 @@ pub(crate) trait Database: Send + Sync {
     /// The `n` texts that match the question best, best first.
     fn best_by_words(&self, question: &str, n: usize) -> Result<Vec<WordMatch>, MemoryError>;
 
-    /// Calls this with the number of every event that a process appends, from another thread, until it returns `false`.
-    fn on_events(&self, heard: Box<dyn Fn(u64) -> bool + Send + Sync>);
+    /// Calls what this makes with the number of every event that a process appends, from another thread, until it returns
+    /// `false`; not if somebody is called already.
+    fn on_events(&self, heard: &dyn Fn() -> Heard);
 }
 
 /// A write that has begun. Dropping it leaves everything as it was.

@@ -12,6 +12,8 @@ macro_rules! expect {
 
 mod backlog;
 mod copy;
+mod documents;
+mod moving;
 mod vetting;
 mod walk;
 
@@ -34,6 +36,8 @@ use crate::outline::Outline;
 use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
+pub use documents::Documents;
+pub use moving::{MoveProgress, Moved};
 pub use walk::WithVector;
 
 use copy::copy_of;

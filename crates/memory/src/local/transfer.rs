@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::opened::{Opened, other_dimensions};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::records::{Numbered, StoredVector, damaged, id_of, number_of};
+use crate::records::{Numbered, StoredVector, damaged, from_json, id_of, number_of, to_json};
 use crate::request::{ExportedEngram, Reply, Standing, Vector};
 
 impl Opened {
@@ -54,6 +54,39 @@ impl Opened {
                 }
             }
             Ok(n_imported)
+        })
+    }
+
+    /// At most `n` events after a number, as they are stored.
+    pub(super) fn export_events(&self, after: u64, n: usize) -> Result<Vec<(u64, Value)>, MemoryError> {
+        let range = Numbered::Event.key(after + 1)..=Numbered::Event.key(u64::MAX);
+        let read = |(key, value): (Vec<u8>, Vec<u8>)| Ok((number_of(&key)?, from_json("an event", &value)?));
+        self.storage.range(range).take(n).map(|pair| pair.and_then(read)).collect()
+    }
+
+    /// Adds events under their numbers; returns how many were not there yet.
+    ///
+    /// # Errors
+    /// [`MemoryError::Import`] if another event has one of the numbers.
+    pub(super) fn import_events(&self, events: &[(u64, Value)]) -> Result<u64, MemoryError> {
+        self.write(|draft| {
+            let keys: Vec<Vec<u8>> = events.iter().map(|(number, _)| Numbered::Event.key(*number)).collect();
+            let mut n_added = 0;
+            for ((number, event), stored) in events.iter().zip(self.storage.get_all(&keys)?) {
+                match stored.map(|stored| from_json::<Value>("an event", &stored)).transpose()? {
+                    Some(stored) if stored.get("id") == event.get("id") => {}
+                    Some(_) => {
+                        let reason = format!("event {number} is another one: there were events already");
+                        return Err(MemoryError::Import { problems: vec![reason] });
+                    }
+                    None => {
+                        draft.batch.insert(Numbered::Event.key(*number), to_json("an event", event)?);
+                        draft.head.last_event = draft.head.last_event.max(*number);
+                        n_added += 1;
+                    }
+                }
+            }
+            Ok(n_added)
         })
     }
 

@@ -28,7 +28,7 @@ use tokio::task::AbortHandle;
 
 use self::connection::Connections;
 use self::tables::{Table, key_of, text_of};
-use super::{Database, KeyRange, Pair, Pairs, Storage, Write};
+use super::{Database, Heard, KeyRange, Pair, Pairs, Storage, Write};
 use crate::error::MemoryError;
 use crate::index::Neighbour;
 use crate::lock::lock;
@@ -234,8 +234,11 @@ impl Database for PostgresStorage {
         search::best_by_words(self, question, n)
     }
 
-    fn on_events(&self, heard: Box<dyn Fn(u64) -> bool + Send + Sync>) {
-        *lock(&self.listening) = listening::start(&self.connections, heard);
+    fn on_events(&self, heard: &dyn Fn() -> Heard) {
+        let mut listening = lock(&self.listening);
+        if listening.is_none() {
+            *listening = listening::start(&self.connections, heard());
+        }
     }
 }
 

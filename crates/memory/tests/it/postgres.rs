@@ -1,5 +1,6 @@
 //! The suite of memory in a PostgreSQL database, and what only a database has to hold.
 
+mod moving;
 mod sharing;
 
 // The same tests as of a folder, each with a database of its own.

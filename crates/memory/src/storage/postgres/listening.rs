@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::task::AbortHandle;
 
+use super::super::Heard;
 use super::connection::Connections;
 
 /// The time between two attempts to connect.
@@ -16,10 +17,7 @@ pub(super) const CHANNEL: &str = "'hone_' || md5(current_user)";
 
 /// Calls `heard` with the number of every event, until it returns `false` or the task is aborted. Events during an
 /// interruption are noticed after it.
-pub(super) fn start(
-    connections: &Arc<Connections>,
-    heard: Box<dyn Fn(u64) -> bool + Send + Sync>,
-) -> Option<AbortHandle> {
+pub(super) fn start(connections: &Arc<Connections>, heard: Heard) -> Option<AbortHandle> {
     let connections = Arc::clone(connections);
     let task = async move {
         loop {
@@ -34,7 +32,7 @@ pub(super) fn start(
 }
 
 /// Listens until nobody wants to hear any more.
-async fn listen(connections: &Connections, heard: &(dyn Fn(u64) -> bool + Send + Sync)) -> sqlx::Result<()> {
+async fn listen(connections: &Connections, heard: &Heard) -> sqlx::Result<()> {
     let pool = PgPoolOptions::new().max_connections(1).connect_with(connections.options()).await?;
     let name = sqlx::AssertSqlSafe(format!("SELECT {CHANNEL}"));
     let channel: String = sqlx::query_scalar(name).fetch_one(&pool).await?;

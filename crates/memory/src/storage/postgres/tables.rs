@@ -29,7 +29,7 @@ pub(super) struct Table {
 /// The name under which a value without a number or an id is kept.
 const ONLY: &str = "critic_override";
 
-const TABLES: [Table; 11] = [
+const TABLES: [Table; 13] = [
     json(b'h', "hone.heads", "'head'", "text", "head", "head::text AS value"),
     json(b'e', "hone.engrams", "id", "uuid", "fields", "fields::text AS value"),
     Table {
@@ -64,6 +64,8 @@ const TABLES: [Table; 11] = [
     json(b'd', "hone.due", "sequence", "bigint", "filed", "filed::text AS value"),
     json(b'q', "hone.critiques", "number", "bigint", "critique", "critique::text AS value"),
     json(b'o', "hone.settings", "name", "text", "value", "value::text AS value"),
+    json(b't', "hone.documents", "name", "text", "content", "content::text AS value"),
+    json(b'i', "hone.document_times", "name", "text", "written", "written::text AS value"),
     json(b'l', "hone.leases", "holder", "uuid", "term", "term::text AS value"),
 ];
 

@@ -1,6 +1,7 @@
 //! What is written, read, updated, found and moved, whatever memory is kept in.
 
 mod backlog;
+mod documents;
 mod engrams;
 mod events;
 mod outlines;

@@ -1,0 +1,60 @@
+//! Documents: what other parts of hone keep beside engrams where a database is shared, such as conversations. A name is a
+//! path, `FOLDER/NAME`.
+
+use hone_protocol::Timestamp;
+use serde_json::Value;
+
+use super::opened::Opened;
+use crate::error::MemoryError;
+use crate::records::{damaged, document_key, from_json, listed_key, to_json};
+use crate::request::Update;
+
+impl Opened {
+    /// Adds or replaces a document.
+    pub(super) fn put_document(&self, name: &str, at: Timestamp, content: &Value) -> Result<(), MemoryError> {
+        self.write(|draft| {
+            draft.batch.insert(document_key(name), to_json("a document", content)?);
+            draft.batch.insert(listed_key(name), to_json("a document", &at)?);
+            Ok(())
+        })
+    }
+
+    pub(super) fn document(&self, name: &str) -> Result<Option<Value>, MemoryError> {
+        let bytes = self.storage.get(&document_key(name))?;
+        bytes.map(|bytes| from_json(&format!("the document {name}"), &bytes)).transpose()
+    }
+
+    /// The names in a folder, without it, and when each was written.
+    pub(super) fn documents(&self, folder: &str) -> Result<Vec<(String, Timestamp)>, MemoryError> {
+        let (first, after_last) = (listed_key(&format!("{folder}/")), listed_key(&format!("{folder}0")));
+        let read = |(key, at): (Vec<u8>, Vec<u8>)| {
+            let name = key.get(first.len()..).unwrap_or_default().to_vec();
+            let name = String::from_utf8(name).map_err(|error| damaged("a document's name", &error.to_string()))?;
+            Ok((name, from_json("a document", &at)?))
+        };
+        self.storage.range(first.clone()..after_last).map(|pair| pair.and_then(read)).collect()
+    }
+
+    /// Gives a document another name, in place of one that has it.
+    pub(super) fn rename_document(&self, name: &str, new_name: &str) -> Result<Update, MemoryError> {
+        self.write(|draft| {
+            for key_of in [document_key, listed_key] {
+                let Some(value) = draft.storage.get(&key_of(name))? else { return Ok(Update::Missing) };
+                draft.batch.remove(key_of(name));
+                draft.batch.insert(key_of(new_name), value);
+            }
+            Ok(Update::Merged)
+        })
+    }
+
+    pub(super) fn remove_document(&self, name: &str) -> Result<Update, MemoryError> {
+        self.write(|draft| {
+            let is_there = draft.storage.get(&listed_key(name))?.is_some();
+            if is_there {
+                draft.batch.remove(document_key(name));
+                draft.batch.remove(listed_key(name));
+            }
+            Ok(if is_there { Update::Merged } else { Update::Missing })
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Moving a memory from a folder into a database and back.
+
+use hone_memory::{Due, Engram, Fact, Filters, MemoryError, MemoryOptions, MemoryStore, MoveProgress, Update};
+use hone_protocol::Rating;
+use tempfile::TempDir;
+
+use super::Home;
+use super::store::check_whole;
+use crate::support::{MODEL, engram, event, grade, id, vector};
+
+fn folder_store(folder: &TempDir) -> MemoryStore {
+    MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap()
+}
+
+/// A memory with a bit of everything, and gaps in its numbers.
+fn fill(store: &MemoryStore) {
+    for number in 0..150_u64 {
+        let due = number.is_multiple_of(5).then(|| Due::fresh(false));
+        let facts = vec![Fact { text: format!("I am {number}."), is_update: false, vector: Some(vector(number, 8)) }];
+        let facts = number.is_multiple_of(7).then_some(facts);
+        let vector = (!number.is_multiple_of(3)).then(|| vector(number + 1_000, 8));
+        store.remember_exchange(Engram { due, ..engram(number) }, vector, facts, None).unwrap();
+        store.append_event(&event(number)).unwrap();
+    }
+    store.update_score(id(1), &grade(Some(5))).unwrap();
+    store.annotate_feedback(id(2), Rating::Good).unwrap();
+    store.remove(&[id(3), id(7)]).unwrap();
+}
+
+#[test]
+fn a_memory_moves_into_a_database_and_back() {
+    let (home, folder, back) = (Home::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (local, database) = (folder_store(&folder), home.open());
+    fill(&local);
+    let mut steps: Vec<MoveProgress> = Vec::new();
+    let moved = local.move_to(&database, |progress| steps.push(progress)).unwrap();
+    let n_engrams = local.statistics(hone_memory::Whose::Everyones).unwrap();
+    let n_engrams = n_engrams.all.engrams + n_engrams.facts;
+    assert_eq!((moved.engrams, moved.added, moved.events), (n_engrams, n_engrams, 150));
+    assert_eq!(moved.different, []);
+    assert_eq!(moved.hashes[0], moved.hashes[1]);
+    assert!(steps.is_sorted_by_key(|step| step.done) && steps.last().is_some_and(|last| last.done == last.total));
+    assert_eq!(database.backlog().unwrap().len(), local.backlog().unwrap().len());
+    check_whole(&database, n_engrams, local.verify().unwrap().vectors);
+    // What was interrupted or has grown is moved again, and nothing is doubled.
+    local.remember(engram(900), None).unwrap();
+    local.append_event(&event(900)).unwrap();
+    let again = local.move_to(&database, |_| ()).unwrap();
+    assert_eq!((again.engrams, again.added, again.events), (n_engrams + 1, 1, 151));
+    let returned = folder_store(&back);
+    let moved = database.move_to(&returned, |_| ()).unwrap();
+    assert_eq!((&moved.hashes[0], moved.added), (&again.hashes[0], n_engrams + 1));
+    let list = |store: &MemoryStore| {
+        let engrams = store.list(&Filters::default(), 1_000).unwrap();
+        engrams.into_iter().map(|engram| Engram { sequence: 0, ..engram }).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&returned), list(&local));
+    assert_eq!(returned.engrams_without_vector(MODEL, 1_000).unwrap().len(), 50);
+}
+
+#[test]
+fn a_move_says_what_differs_and_refuses_what_is_not_the_same() {
+    let (home, folder) = (Home::new(), TempDir::new().unwrap());
+    let (local, database) = (folder_store(&folder), home.open());
+    local.remember(engram(2), None).unwrap();
+    local.move_to(&database, |_| ()).unwrap();
+    assert_eq!(database.annotate_feedback(id(2), Rating::Bad).unwrap(), Update::Merged);
+    let moved = local.move_to(&database, |_| ()).unwrap();
+    assert_eq!((moved.different, moved.added), (vec![id(2)], 0));
+    assert_ne!(moved.hashes[0], moved.hashes[1]);
+    assert_eq!(database.get(id(2)).unwrap().unwrap().user_feedback, Some(Rating::Bad), "it is left as it is");
+    database.append_event(&event(5)).unwrap();
+    local.append_event(&event(6)).unwrap();
+    let refused = local.move_to(&database, |_| ()).err().unwrap();
+    assert!(matches!(refused, MemoryError::Import { .. }), "{refused}");
+    database.remember(engram(4), None).unwrap();
+    local.remember(Engram { answer: "Another.".to_owned(), ..engram(4) }, None).unwrap();
+    assert_eq!(local.move_to(&database, |_| ()).err(), Some(MemoryError::Conflict { id: id(4) }));
+}

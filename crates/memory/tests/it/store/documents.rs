@@ -1,0 +1,34 @@
+//! Documents beside engrams.
+
+use hone_memory::Update;
+use serde_json::json;
+
+use super::Home;
+
+#[test]
+fn documents_are_saved_listed_renamed_and_removed() {
+    let home = Home::new();
+    let store = home.open();
+    let (mine, of_key) = (store.documents("conversations"), store.documents("conversations/0199"));
+    let content = json!({ "format": 3, "exchanges": [{ "question": "Größe \u{0} 東京?", "at": 1.5 }] });
+    mine.save("tides, 100% ?", content.clone()).unwrap();
+    mine.save("b", json!([])).unwrap();
+    mine.save("b", json!([1])).unwrap();
+    of_key.save("theirs", json!({})).unwrap();
+    store.documents("conversations-of-others").save("x", json!({})).unwrap();
+    drop(store);
+    let store = home.open();
+    let (mine, of_key) = (store.documents("conversations"), store.documents("conversations/0199"));
+    let names = || mine.entries().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(), ["b", "tides, 100% ?"]);
+    assert_eq!(mine.folders().unwrap(), ["0199"]);
+    assert_eq!(of_key.entries().unwrap().len(), 1);
+    assert_eq!(mine.load("b").unwrap(), Some(json!([1])));
+    let read = mine.load("tides, 100% ?").unwrap().unwrap();
+    assert_eq!((&read["format"], &read["exchanges"][0]["at"]), (&json!(3), &json!(1.5)));
+    assert!(read["exchanges"][0]["question"].as_str().unwrap().ends_with("東京?"));
+    assert_eq!(mine.rename("b", "c").unwrap(), Update::Merged);
+    assert_eq!((mine.rename("b", "c").unwrap(), mine.load("b").unwrap()), (Update::Missing, None));
+    assert_eq!(mine.remove("c").unwrap(), Update::Merged);
+    assert_eq!((mine.remove("c").unwrap(), names()), (Update::Missing, vec!["tides, 100% ?".to_owned()]));
+}
