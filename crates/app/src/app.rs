@@ -113,8 +113,25 @@ impl App {
 
     /// The saved conversations of each owner; they end with the process if none are to be saved.
     pub fn conversations(&self) -> OwnedConversations {
-        let store = self.config.chat.save.then(|| ConversationStore::new(self.conversations_folder()));
+        let store = self.config.chat.save.then(|| self.conversation_store());
         OwnedConversations::new(store, self.config.chat.system.clone())
+    }
+
+    /// Where conversations are saved: with memory in a database, or else in files.
+    pub fn conversation_store(&self) -> ConversationStore {
+        match self.config.memory.database() {
+            Some(_) => {
+                // What the database cannot take now is kept, and its failure is told with memory's.
+                let (store, _) = MemoryStore::keeping(&self.memory_folder(), self.memory_options());
+                ConversationStore::in_database(&store)
+            }
+            None => self.conversation_files(),
+        }
+    }
+
+    /// The conversations in files, wherever memory is kept.
+    pub fn conversation_files(&self) -> ConversationStore {
+        ConversationStore::new(self.data_folder.join("conversations"))
     }
 
     /// The folder for hone's data; it need not exist yet.
@@ -244,8 +261,7 @@ impl App {
         let judge = options.grades.then(|| self.jury(generator.clone())).transpose()?;
         let graders = if options.grades { self.graders()? } else { None };
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
-        let folder = options.memory.unwrap_or_else(|| self.memory_folder());
-        let memory = self.memory(&folder, options.grades_due);
+        let memory = self.memory(options.memory.as_deref(), options.grades_due);
         let StackOptions { works_off_backlog, load, .. } = options;
         let critic = options.critic.and_then(|find| find(self, &generator));
         Stack::start(TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load })
@@ -310,18 +326,21 @@ impl App {
 
     /// The user's memory for those who search it, if it is in use.
     pub fn served_memory(&self) -> Option<ServedMemory> {
-        let parts = self.memory(&self.memory_folder(), false).filter(|memory| memory.remembers)?;
+        let parts = self.memory(None, false).filter(|memory| memory.remembers)?;
         Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
     }
 
     /// `None` if memory is not in use. Where nothing is remembered, no memory is created.
-    fn memory(&self, folder: &Path, grades_due: bool) -> Option<MemoryParts> {
+    fn memory(&self, other_folder: Option<&Path>, grades_due: bool) -> Option<MemoryParts> {
         let config = &self.config.memory;
-        let is_used = config.remember || (config.recalls() && folder.exists());
+        let is_used = config.remember || (config.recalls() && (other_folder.is_some() || self.has_memory()));
         if !is_used {
             return None;
         }
-        let (store, error) = MemoryStore::keeping(folder, self.memory_options());
+        let (store, error) = match other_folder {
+            Some(folder) => MemoryStore::keeping(folder, MemoryOptions { url: None, ..self.memory_options() }),
+            None => MemoryStore::keeping(&self.memory_folder(), self.memory_options()),
+        };
         if let Some(error) = error {
             self.progress.note(&match config.remember.then(|| store.check_keeping()) {
                 None => format!("nothing is recalled: {error}"),
@@ -369,7 +388,12 @@ impl App {
         Ok(MemoryStore::open(&self.memory_folder(), self.memory_options())?)
     }
 
-    /// The folder of the user's memory; it need not exist yet.
+    /// Whether there may be a memory.
+    pub fn has_memory(&self) -> bool {
+        self.config.memory.database().is_some() || self.memory_folder().exists()
+    }
+
+    /// The folder of the user's memory; it need not exist yet. What a database cannot take is kept there.
     pub fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
     }
@@ -386,11 +410,6 @@ impl App {
     pub fn phases(&self) -> anyhow::Result<Vec<TaskPhase>> {
         let table = Places::of_this_process().tables(PHASES)?;
         TaskPhase::all(table).map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))
-    }
-
-    /// The folder of saved conversations; it need not exist yet.
-    pub fn conversations_folder(&self) -> PathBuf {
-        self.data_folder.join("conversations")
     }
 
     /// The folder of saved prefixes; it need not exist yet.
@@ -410,6 +429,7 @@ impl App {
                 self_score_weight: memory.self_score_weight,
             },
             backups: memory.backups,
+            url: memory.database(),
             ..MemoryOptions::default()
         }
     }

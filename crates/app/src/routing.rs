@@ -99,7 +99,7 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
         outcomes.map(|it| Past { score: it.score(), model: it.agent, kind: other.assignment.kind.clone() })
     });
     let mut past: Vec<Past> = scored.collect();
-    if app.memory_folder().exists() {
+    if app.has_memory() {
         past.extend(answers(app)?);
     }
     Ok(past)

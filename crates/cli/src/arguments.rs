@@ -60,8 +60,8 @@ pub(crate) use judge::{
 pub(crate) use launch::LaunchArguments;
 pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
-    MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
-    MemoryStatsArguments, Split,
+    MemoryListArguments, MemoryMoveArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments,
+    MemoryShowArguments, MemoryStatsArguments, Split,
 };
 pub(crate) use preset::{
     PresetArguments, PresetCommand, PresetCreateArguments, PresetListArguments, PresetNameArguments,
@@ -123,9 +123,21 @@ pub(crate) struct Arguments {
     /// Log more to stderr; repeat to log everything. HONE_LOG sets a filter such as `hone_engine=debug`
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// PostgreSQL database that memory and conversations are kept in: postgres://USER@HOST/NAME
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// The configuration keys that flags set.
+    pub(crate) fn overrides(&self) -> Vec<Override> {
+        let mut overrides = self.command.overrides();
+        shared::add(&mut overrides, "memory.url", "--store", self.store.clone());
+        overrides
+    }
 }
 
 /// What to do.
@@ -270,7 +282,7 @@ impl Command {
     }
 
     /// The configuration keys that flags of this command set.
-    pub(crate) fn overrides(&self) -> Vec<Override> {
+    fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();
         match self {
             Command::Task(arguments) => {
@@ -614,7 +626,7 @@ mod tests {
     /// The overrides from a command line.
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
-        let overrides = parse(line).unwrap().command.overrides();
+        let overrides = parse(line).unwrap().overrides();
         let seen: Vec<String> =
             overrides.iter().map(|over| format!("{} {}={}", over.flag, over.key, over.value)).collect();
         assert_eq!(seen, expected, "{line}");

@@ -55,7 +55,7 @@ mod worker;
 
 use hone_app::config::{Config, Places};
 
-use crate::arguments::{Command, ConfigArguments, ConfigCommand, RunArguments};
+use crate::arguments::{Arguments, Command, ConfigArguments, ConfigCommand, RunArguments};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::Output;
@@ -65,9 +65,11 @@ use crate::threads;
 ///
 /// # Errors
 /// When the command fails.
-pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
-    let loaded = Config::load(&places, command.preset(), command.overrides());
+    let overrides = arguments.overrides();
+    let command = arguments.command;
+    let loaded = Config::load(&places, command.preset(), overrides);
     let runs_a_model = command.runs_a_model();
     let app = |loaded| start(loaded, runs_a_model, output);
     match command {

@@ -70,5 +70,5 @@ fn begins_alone() -> bool {
 
 fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {
     logging::start(arguments.verbose, output)?;
-    commands::run(arguments.command, output)
+    commands::run(arguments, output)
 }

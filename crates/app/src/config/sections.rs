@@ -186,6 +186,8 @@ pub struct ChatConfig {
 pub struct MemoryConfig {
     /// Whether answers are remembered at all.
     pub remember: bool,
+    /// The address of the database that memory is kept in; empty for the data folder.
+    pub url: String,
     /// The model that turns texts into vectors: its name, or the path of its folder.
     pub embedder: String,
     /// What stands before a question for the embedder, as its card says.
@@ -214,7 +216,20 @@ impl MemoryConfig {
         self.settings.mode != MemoryMode::Off
     }
 
+    /// Whether an address is one of a database that memory can be kept in.
+    pub fn is_database(url: &str) -> bool {
+        ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+    }
+
+    /// The database that memory is kept in, if it is in one.
+    pub fn database(&self) -> Option<String> {
+        Some(self.url.clone()).filter(|url| !url.is_empty())
+    }
+
     fn check(&self) -> Result<(), String> {
+        if !self.url.is_empty() && !MemoryConfig::is_database(&self.url) {
+            return Err("url is no address of a database: it should be postgres://USER@HOST/NAME".to_owned());
+        }
         for (name, weight) in [
             ("person_weight", self.person_weight),
             ("comparison_weight", self.comparison_weight),

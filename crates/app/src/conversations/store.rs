@@ -1,12 +1,14 @@
-//! Conversations on disk: one JSON file each, replaced by renaming a complete new file over the old one.
+//! Where conversations are saved: in a folder as one JSON file each, replaced by renaming a complete new file over the old
+//! one, or in the database that memory is kept in.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use hone_files::{create_private_folder, make_private, replace};
-use hone_protocol::OwnerId;
+use hone_memory::{Documents, MemoryStore};
+use hone_protocol::{OwnerId, Timestamp};
 use time::Date;
 
 use super::attached::split;
@@ -18,41 +20,62 @@ const LONGEST_NAME: usize = 60;
 /// The longest name of a file without its ending, in bytes: most file systems allow 255 with it.
 const LONGEST_FILE_NAME: usize = 240;
 
-/// The file of the question that was last asked alone: no conversation, so that scripts fill no list.
-const SINGLE: &str = ".single.json";
+/// The name of the question that was last asked alone: no conversation, so that scripts fill no list.
+const SINGLE: &str = ".single";
 
-/// A folder of conversations.
-#[derive(Clone, Debug)]
+/// Saved conversations.
+#[derive(Clone)]
 pub struct ConversationStore {
-    folder: PathBuf,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    /// A folder, which need not exist.
+    Folder(PathBuf),
+    Database(Documents),
 }
 
 impl ConversationStore {
     /// The conversations in `folder`, which need not exist.
     pub fn new(folder: PathBuf) -> ConversationStore {
-        ConversationStore { folder }
+        ConversationStore { place: Place::Folder(folder) }
+    }
+
+    /// The conversations in the database of a memory.
+    pub fn in_database(memory: &MemoryStore) -> ConversationStore {
+        ConversationStore { place: Place::Database(memory.documents("conversations")) }
     }
 
     /// Those of an owner; the conversations of a key of the server are in a folder of their own.
     pub fn of(&self, owner: Option<OwnerId>) -> ConversationStore {
-        match owner {
-            Some(owner) => ConversationStore::new(self.folder.join(owner.to_string())),
-            None => self.clone(),
-        }
+        let Some(owner) = owner.map(|owner| owner.to_string()) else { return self.clone() };
+        let place = match &self.place {
+            Place::Folder(folder) => Place::Folder(folder.join(owner)),
+            Place::Database(documents) => Place::Database(documents.folder(&owner)),
+        };
+        ConversationStore { place }
     }
 
     /// The keys of the server that have conversations here.
     pub fn owners(&self) -> Vec<OwnerId> {
-        let items = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        items.filter_map(|item| item.file_name().to_str()?.parse().ok()).collect()
+        let names: Vec<String> = match &self.place {
+            Place::Folder(folder) => {
+                let items = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                items.filter_map(|item| item.file_name().into_string().ok()).collect()
+            }
+            Place::Database(documents) => documents.folders().unwrap_or_default(),
+        };
+        names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     /// Writes a conversation.
     ///
     /// # Errors
-    /// When the name is not valid for a file, or the file cannot be written; the previous file is then kept.
+    /// When the name is not valid for a file, or it cannot be written; the previous one is then kept.
     pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
-        self.write(&self.path_of(name)?, conversation)?;
+        check_name(name)?;
+        self.write(name, conversation)?;
         self.forget_single();
         Ok(())
     }
@@ -60,46 +83,45 @@ impl ConversationStore {
     /// Keeps a question that was asked alone, with its answer, in place of the one before. It is in no list.
     ///
     /// # Errors
-    /// When the file cannot be written; the previous file is then kept.
+    /// When it cannot be written; the previous one is then kept.
     pub fn keep_single(&self, conversation: &Conversation) -> anyhow::Result<()> {
-        self.write(&self.folder.join(SINGLE), conversation)
+        self.write(SINGLE, conversation)
     }
 
     /// The question that was last asked alone, with its answer, and when; `None` if there is none.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When it cannot be read.
     pub fn single(&self) -> anyhow::Result<Option<(SystemTime, Conversation)>> {
-        let path = self.folder.join(SINGLE);
-        let Some(conversation) = read(&path)? else { return Ok(None) };
-        let written = path.metadata().and_then(|metadata| metadata.modified());
-        Ok(Some((written.with_context(|| format!("cannot read {}", path.display()))?, conversation)))
-    }
-
-    fn write(&self, path: &Path, conversation: &Conversation) -> anyhow::Result<()> {
-        let failure = || format!("cannot save the conversation as {}", path.display());
-        create_private_folder(&self.folder).with_context(failure)?;
-        make_private(&self.folder).with_context(failure)?;
-        replace(path, "conversation", |file| {
-            serde_json::to_writer_pretty(&mut *file, conversation)?;
-            file.write_all(b"\n")
-        })
-        .with_context(failure)
+        let Some(conversation) = self.read(SINGLE)? else { return Ok(None) };
+        let written = match &self.place {
+            Place::Folder(folder) => {
+                let path = path_of(folder, SINGLE);
+                let written = path.metadata().and_then(|metadata| metadata.modified());
+                written.with_context(|| format!("cannot read {}", path.display()))?
+            }
+            Place::Database(documents) => {
+                let entries = documents.entries()?;
+                let written = entries.into_iter().find(|(name, _)| name == SINGLE).map(|(_, written)| time_of(written));
+                written.unwrap_or(SystemTime::UNIX_EPOCH)
+            }
+        };
+        Ok(Some((written, conversation)))
     }
 
     /// Reads a conversation.
     ///
     /// # Errors
-    /// When it does not exist, or its file cannot be parsed.
+    /// When it does not exist, or cannot be parsed.
     pub fn load(&self, name: &str) -> anyhow::Result<Conversation> {
-        let path = self.path_of(name)?;
-        read(&path)?.with_context(|| format!("no conversation {name:?} is saved"))
+        check_name(name)?;
+        self.read(name)?.with_context(|| format!("no conversation {name:?} is saved"))
     }
 
     /// The names of all conversations, the most recently written first.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
+    /// When they cannot be listed.
     pub fn names(&self) -> anyhow::Result<Vec<String>> {
         Ok(self.entries()?.into_iter().map(|(_, name)| name).collect())
     }
@@ -107,21 +129,16 @@ impl ConversationStore {
     /// When each conversation was written, and its name, the most recently written first.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
+    /// When they cannot be listed.
     pub fn entries(&self) -> anyhow::Result<Vec<(SystemTime, String)>> {
-        let listing = || format!("cannot list {}", self.folder.display());
-        let items = match std::fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            items => items.with_context(listing)?,
-        };
-        let mut found: Vec<(SystemTime, String)> = Vec::new();
-        for item in items {
-            let path = item.with_context(listing)?.path();
-            if let Some(name) = name_of(&path) {
-                let written = path.metadata().and_then(|metadata| metadata.modified()).with_context(listing)?;
-                found.push((written, name));
+        let mut found = match &self.place {
+            Place::Folder(folder) => entries_in(folder).with_context(|| format!("cannot list {}", folder.display()))?,
+            Place::Database(documents) => {
+                let entries = documents.entries().context("cannot list the conversations")?;
+                let listed = entries.into_iter().filter(|(name, _)| !name.starts_with('.'));
+                listed.map(|(name, written)| (time_of(written), name)).collect()
             }
-        }
+        };
         found.sort_by(|a, b| b.cmp(a));
         Ok(found)
     }
@@ -129,52 +146,142 @@ impl ConversationStore {
     /// Gives a conversation another name, which must not be taken.
     ///
     /// # Errors
-    /// When a name is not valid for a file, or the file cannot be renamed.
+    /// When a name is not valid for a file, or it cannot be renamed.
     pub fn rename(&self, name: &str, new_name: &str) -> anyhow::Result<()> {
-        let (old, new) = (self.path_of(name)?, self.path_of(new_name)?);
-        std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
+        check_name(name)?;
+        check_name(new_name)?;
+        match &self.place {
+            Place::Folder(folder) => {
+                let (old, new) = (path_of(folder, name), path_of(folder, new_name));
+                std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
+            }
+            Place::Database(documents) => documents.rename(name, new_name).map(drop).map_err(Into::into),
+        }
     }
 
     /// Removes a conversation.
     ///
     /// # Errors
-    /// When the name is not valid for a file, or the file cannot be removed.
+    /// When the name is not valid for a file, or it cannot be removed.
     pub fn remove(&self, name: &str) -> anyhow::Result<()> {
-        let path = self.path_of(name)?;
+        check_name(name)?;
         self.forget_single();
-        std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+        match &self.place {
+            Place::Folder(folder) => {
+                let path = path_of(folder, name);
+                std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            Place::Database(documents) => documents.remove(name).map(drop).map_err(Into::into),
+        }
+    }
+
+    /// Whether a conversation has this name.
+    pub fn contains(&self, name: &str) -> bool {
+        check_name(name).is_ok()
+            && match &self.place {
+                Place::Folder(folder) => path_of(folder, name).exists(),
+                Place::Database(documents) => documents.load(name).is_ok_and(|content| content.is_some()),
+            }
     }
 
     /// Forgets the question that was asked alone: a later conversation is what would be continued, and a
     /// person who deletes one wants none of it left.
     fn forget_single(&self) {
         // It is usually not there.
-        let _ = std::fs::remove_file(self.folder.join(SINGLE));
+        match &self.place {
+            Place::Folder(folder) => drop(std::fs::remove_file(path_of(folder, SINGLE))),
+            Place::Database(documents) => drop(documents.remove(SINGLE)),
+        }
     }
 
-    /// Whether a conversation has this name.
-    pub fn contains(&self, name: &str) -> bool {
-        self.path_of(name).is_ok_and(|path| path.exists())
+    fn write(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
+        let folder = match &self.place {
+            Place::Folder(folder) => folder,
+            Place::Database(documents) => {
+                let saved = documents.save(name, serde_json::to_value(conversation)?);
+                return saved.map(drop).with_context(|| format!("cannot save the conversation {name:?}"));
+            }
+        };
+        let path = path_of(folder, name);
+        let failure = || format!("cannot save the conversation as {}", path.display());
+        create_private_folder(folder).with_context(failure)?;
+        make_private(folder).with_context(failure)?;
+        replace(&path, "conversation", |file| {
+            serde_json::to_writer_pretty(&mut *file, conversation)?;
+            file.write_all(b"\n")
+        })
+        .with_context(failure)
+    }
+
+    /// Reads a conversation; `None` if there is none of this name.
+    fn read(&self, name: &str) -> anyhow::Result<Option<Conversation>> {
+        let (place, text) = match &self.place {
+            Place::Folder(folder) => {
+                let path = path_of(folder, name);
+                let text = match std::fs::read_to_string(&path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                    text => text.with_context(|| format!("cannot read {}", path.display()))?,
+                };
+                (path.display().to_string(), serde_json::from_str(&text))
+            }
+            Place::Database(documents) => {
+                let content = documents.load(name).with_context(|| format!("cannot read the conversation {name:?}"))?;
+                let Some(content) = content else { return Ok(None) };
+                (format!("the conversation {name:?} in the database"), serde_json::from_value(content))
+            }
+        };
+        let conversation: Conversation =
+            text.with_context(|| format!("{place} is not a conversation that this version can read"))?;
+        if conversation.format != FORMAT {
+            let found = conversation.format;
+            bail!("{place} has format {found}, and this version reads format {FORMAT}");
+        }
+        Ok(Some(conversation))
     }
 
     /// An unused name made of the day and the first words.
     pub fn fresh_name(&self, day: Date, question: &str) -> String {
         fresh_name(day, question, |name| self.contains(name))
     }
+}
 
-    fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
-        let file = as_file_name(name);
-        let too_long = name.chars().count() > LONGEST_NAME + 10 || file.len() > LONGEST_FILE_NAME;
-        let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
-        if is_bad || !name.chars().all(is_allowed) {
-            bail!(
-                "{name:?} is not a valid name for a conversation: use at most {LONGEST_NAME} letters, digits, spaces and signs, \
-                 but neither / nor \\, and no '.' at the beginning"
-            );
-        }
-        Ok(self.folder.join(format!("{file}.json")))
+/// Checks that a name may be one of a file anywhere: conversations move between systems.
+fn check_name(name: &str) -> anyhow::Result<()> {
+    let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
+    let too_long = name.chars().count() > LONGEST_NAME + 10 || as_file_name(name).len() > LONGEST_FILE_NAME;
+    let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
+    if is_bad || !name.chars().all(is_allowed) {
+        bail!(
+            "{name:?} is not a valid name for a conversation: use at most {LONGEST_NAME} letters, digits, spaces and signs, \
+             but neither / nor \\, and no '.' at the beginning"
+        );
     }
+    Ok(())
+}
+
+/// The file of a conversation.
+fn path_of(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{}.json", as_file_name(name)))
+}
+
+/// When each conversation in a folder was written, and its name.
+fn entries_in(folder: &Path) -> std::io::Result<Vec<(SystemTime, String)>> {
+    let items = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        items => items?,
+    };
+    let mut found: Vec<(SystemTime, String)> = Vec::new();
+    for item in items {
+        let path = item?.path();
+        if let Some(name) = name_of(&path) {
+            found.push((path.metadata()?.modified()?, name));
+        }
+    }
+    Ok(found)
+}
+
+fn time_of(written: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(written.0)
 }
 
 /// Signs that a file's name cannot hold everywhere, and the one that stands for them.
@@ -211,21 +318,6 @@ fn of_file_name(file: &str) -> String {
         }
     }
     name + rest
-}
-
-/// Reads the file of a conversation; `None` if there is no such file.
-fn read(path: &Path) -> anyhow::Result<Option<Conversation>> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text.with_context(|| format!("cannot read {}", path.display()))?,
-    };
-    let conversation: Conversation = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
-    if conversation.format != FORMAT {
-        let found = conversation.format;
-        bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
-    }
-    Ok(Some(conversation))
 }
 
 /// Whether Windows takes a file of this name for a device, whatever its ending; a folder of conversations may move there.
@@ -279,8 +371,15 @@ mod tests {
         (folder, store)
     }
 
+    fn folder_of(store: &ConversationStore) -> &Path {
+        match &store.place {
+            Place::Folder(folder) => folder,
+            Place::Database(_) => panic!("it is in a folder"),
+        }
+    }
+
     #[track_caller]
-    fn check_name(question: &str, expected: &str) {
+    fn check_fresh_name(question: &str, expected: &str) {
         let (_folder, store) = store();
         let day = Date::from_calendar_date(2026, Month::March, 7).unwrap();
         let name = store.fresh_name(day, question);
@@ -291,11 +390,11 @@ mod tests {
 
     #[test]
     fn a_conversation_is_named_after_its_day_and_first_words() {
-        check_name("Why is the sky blue, and the sea?", "2026-03-07-why-is-the-sky-blue");
-        check_name("../../etc/passwd", "2026-03-07-etc-passwd");
-        check_name("Où est-il ?", "2026-03-07-où-est-il");
-        check_name("???", "2026-03-07");
-        check_name(&"a".repeat(500), "2026-03-07");
+        check_fresh_name("Why is the sky blue, and the sea?", "2026-03-07-why-is-the-sky-blue");
+        check_fresh_name("../../etc/passwd", "2026-03-07-etc-passwd");
+        check_fresh_name("Où est-il ?", "2026-03-07-où-est-il");
+        check_fresh_name("???", "2026-03-07");
+        check_fresh_name(&"a".repeat(500), "2026-03-07");
     }
 
     #[test]
@@ -307,7 +406,7 @@ mod tests {
         assert_eq!(store.load("tides").unwrap(), conversation);
         store.save("tides", &session(3).conversation()).unwrap();
         assert_eq!(store.load("tides").unwrap().exchanges.len(), 3);
-        assert_eq!(std::fs::read_dir(&store.folder).unwrap().count(), 1, "no scraps are left beside it");
+        assert_eq!(std::fs::read_dir(folder_of(&store)).unwrap().count(), 1, "no scraps are left beside it");
     }
 
     #[test]
@@ -315,10 +414,10 @@ mod tests {
         let (_folder, store) = store();
         for (name, seconds) in [("old", 1_000), ("new", 3_000), ("middle", 2_000)] {
             store.save(name, &session(0).conversation()).unwrap();
-            let file = std::fs::File::options().append(true).open(store.path_of(name).unwrap()).unwrap();
+            let file = std::fs::File::options().append(true).open(path_of(folder_of(&store), name)).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
         }
-        std::fs::write(store.folder.join("notes.txt"), "").unwrap();
+        std::fs::write(folder_of(&store).join("notes.txt"), "").unwrap();
         assert_eq!(store.names().unwrap(), ["new", "middle", "old"]);
     }
 
@@ -336,7 +435,7 @@ mod tests {
         expected.sort();
         assert_eq!(seen, expected);
         let files =
-            std::fs::read_dir(&store.folder).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
+            std::fs::read_dir(folder_of(&store)).unwrap().map(|item| item.unwrap().file_name().into_string().unwrap());
         assert!(files.into_iter().all(|file| !file.contains(['?', ':', '<', '>', '|', '"', '*'])));
     }
 
@@ -354,7 +453,7 @@ mod tests {
         store.keep_single(&session(1).conversation()).unwrap();
         store.remove("tides").unwrap();
         assert!(store.single().unwrap().is_none(), "nothing is left");
-        std::fs::write(store.folder.join("x%3f.json"), "{}").unwrap();
+        std::fs::write(folder_of(&store).join("x%3f.json"), "{}").unwrap();
         assert_eq!(store.names().unwrap(), Vec::<String>::new());
     }
 
@@ -385,7 +484,7 @@ mod tests {
     fn a_file_that_cannot_be_understood_is_named() {
         let (_folder, store) = store();
         store.save("a", &session(1).conversation()).unwrap();
-        let path = store.path_of("a").unwrap();
+        let path = path_of(folder_of(&store), "a");
         let whole = std::fs::read_to_string(&path).unwrap();
         for broken in [&whole[..whole.len() / 2], "", &whole.replace("\"format\": 1", "\"format\": 99")] {
             std::fs::write(&path, broken).unwrap();

@@ -31,6 +31,8 @@ pub(crate) enum MemoryCommand {
     Export(MemoryExportArguments),
     /// Import answers from a `hone memory export`
     Import(MemoryImportArguments),
+    /// Move everything that is remembered, and conversations, into a database or back
+    Move(MemoryMoveArguments),
     /// Forget answers
     Rm(MemoryRmArguments),
     /// Show statistics
@@ -97,6 +99,19 @@ pub(crate) struct MemoryImportArguments {
     /// File to read; - for stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory move`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryMoveArguments {
+    /// Where it is now: a database as postgres://USER@HOST/NAME, or `local` for the data folder
+    #[arg(long, value_name = "PLACE", default_value = "local")]
+    pub(crate) from: String,
+    /// Where it is to be; what is remembered there already stays
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) to: String,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -112,7 +112,7 @@ fn chat(
     let json = arguments.json.json;
     let asked = ChatInput::read(arguments.question(), &arguments.files, json)?;
     let ChatInput { question, attachments } = asked;
-    let store = ConversationStore::new(app.conversations_folder());
+    let store = app.conversation_store();
     let session = session(app, &store, arguments.resume.as_deref(), arguments.goes_on, question.is_none())?;
     let keeps_prefix = (question.is_none() || session.name().is_some()) && session.config().chat.save;
     app.installed(session.model())?;
@@ -218,7 +218,7 @@ fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
-    let recalls = memory.recalls() && (memory.remember || app.memory_folder().exists());
+    let recalls = memory.recalls() && (memory.remember || app.has_memory());
     if !recalls || app.embedder().is_ok() {
         return;
     }

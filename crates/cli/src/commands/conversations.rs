@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use hone_app::conversations::{
-    ConversationStore, Conversations, FoundConversation, Named, SavedConversation, SavedExchange, remembered_of,
+    Conversations, FoundConversation, Named, SavedConversation, SavedExchange, remembered_of,
 };
 use hone_app::describe::{moment, on_one_line};
 use hone_app::judging::lines::is_pipe;
@@ -55,8 +55,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyho
 
 /// The saved conversations of the terminal.
 fn kept(app: &Invocation) -> Conversations {
-    let store = ConversationStore::new(app.conversations_folder());
-    Conversations::of_store(store, app.config.chat.system.clone())
+    Conversations::of_store(app.conversation_store(), app.config.chat.system.clone())
 }
 
 /// The name of the one conversation that `text` stands for.
@@ -81,7 +80,7 @@ struct Grades(Option<MemoryStore>);
 impl Grades {
     /// Those in memory, if there is a memory.
     fn open(app: &Invocation) -> Grades {
-        if !app.memory_folder().exists() {
+        if !app.has_memory() {
             return Grades(None);
         }
         let opened = app.memory_to_read();
@@ -311,7 +310,7 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
 
 /// What memory holds of these conversations. One that cannot be read has left nothing that could be found.
 fn remembered(app: &Invocation, kept: &Conversations, names: &[String]) -> anyhow::Result<Vec<QueryId>> {
-    if !app.memory_folder().exists() {
+    if !app.has_memory() {
         return Ok(Vec::new());
     }
     let (store, mut ids) = (app.memory_to_read()?, BTreeSet::new());

@@ -57,7 +57,7 @@ pub(crate) fn run(
         engine,
         installation,
         privacy: Privacy::mend(),
-        remembered: Memory::look(&config.memory.embedder),
+        remembered: Memory::look(&config.memory),
         offline: offline_in_environment(),
     };
     let mut findings = judge(&facts);

@@ -3,6 +3,7 @@
 mod describe;
 mod eval;
 mod list;
+mod moving;
 mod remove;
 mod repair;
 pub(super) mod search;
@@ -25,6 +26,7 @@ pub(crate) fn run(app: &Invocation, arguments: &MemoryArguments) -> anyhow::Resu
         MemoryCommand::Show(arguments) => show::run(app, &app.memory_to_read()?, arguments),
         MemoryCommand::Export(arguments) => transfer::export(app, &app.memory_to_read()?, arguments),
         MemoryCommand::Import(arguments) => transfer::import(app, &app.memory_to_write()?, arguments),
+        MemoryCommand::Move(arguments) => moving::run(app, arguments),
         MemoryCommand::Rm(arguments) => remove::run(app, &app.memory_to_write()?, arguments),
         MemoryCommand::Stats(arguments) => stats::run(app, &app.memory_to_read()?, arguments),
         MemoryCommand::Eval(arguments) => eval::run(app, arguments),

@@ -128,7 +128,7 @@ struct JsonProcess<'a> {
 
 /// Remembered answers whose grades are due. A memory that cannot be read is not what was asked about.
 fn n_grades_due(app: &Invocation) -> usize {
-    if !app.memory_folder().is_dir() {
+    if !app.has_memory() {
         return 0;
     }
     let backlog = MemoryStore::open(&app.memory_folder(), app.memory_options()).and_then(|store| store.backlog());

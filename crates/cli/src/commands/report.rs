@@ -57,7 +57,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
     let (phases, period) = (app.phases()?, arguments.trend.map(Period::from));
     let mut rows = task_rows(&tasks, &phases);
     let mut pairs = Vec::new();
-    if app.memory_folder().exists() {
+    if app.has_memory() {
         let outlines = app.memory_to_read()?.outlines(Whose::Everyones, arguments.feedback)?;
         rows.extend(answer_rows(&outlines));
         pairs = pair_rows(&outlines, arguments);

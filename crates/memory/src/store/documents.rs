@@ -22,6 +22,11 @@ impl MemoryStore {
 }
 
 impl Documents {
+    /// Those in a folder of this folder.
+    pub fn folder(&self, name: &str) -> Documents {
+        self.store.documents(&self.path(name))
+    }
+
     /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) writes it later if it has to.
     ///
     /// # Errors

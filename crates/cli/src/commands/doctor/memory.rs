@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hone_app::config::MemoryConfig;
 use hone_memory::{MemoryOptions, MemoryStore, Whose};
 use hone_models::data_folder;
 use serde::Serialize;
@@ -22,16 +23,16 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Collects the facts, if memory exists. A folder that cannot be determined is the store's problem.
-    pub(super) fn look(embedder: &str) -> Memory {
-        let memory = Memory { embedder: embedder.to_owned(), ..Memory::default() };
+    pub(super) fn look(config: &MemoryConfig) -> Memory {
+        let memory = Memory { embedder: config.embedder.clone(), ..Memory::default() };
         match data_folder().map(|folder| folder.join("memory")) {
-            Ok(folder) if folder.is_dir() => memory.count(&folder),
+            Ok(folder) if folder.is_dir() || config.database().is_some() => memory.count(&folder, config.database()),
             _ => memory,
         }
     }
 
-    fn count(self, folder: &Path) -> Memory {
-        let options = MemoryOptions { embedding_model: self.embedder.clone(), ..MemoryOptions::default() };
+    fn count(self, folder: &Path, url: Option<String>) -> Memory {
+        let options = MemoryOptions { embedding_model: self.embedder.clone(), url, ..MemoryOptions::default() };
         match MemoryStore::open(folder, options).and_then(|store| store.statistics(Whose::Everyones)) {
             Ok(statistics) => Memory {
                 answers: statistics.all.engrams,

@@ -34,12 +34,10 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryRmArg
         app.output.print_line(&format!("{query_id} {end}"))?;
     }
     if is_any_removed {
-        let conversations = app.conversations_folder();
-        app.output.note(&format!(
-            "the event log still shows that there was an answer, but not its text; saved conversations are \
-             unchanged, in {}",
-            conversations.display()
-        ));
+        app.output.note(
+            "the event log still shows that there was an answer, but not its text; saved conversations are unchanged \
+             (`hone conversations delete`)",
+        );
     }
     Ok(Outcome::Done)
 }

@@ -1,5 +1,6 @@
 //! `hone memory repair`: rebuilds a damaged memory and reports what could be saved.
 
+use anyhow::bail;
 use hone_app::conversations::{Conversation, ConversationStore, SavedExchange};
 use hone_memory::{Engram, Repaired, Source};
 use hone_protocol::{OwnerId, QueryId, RespondentId, Response, SessionId, Timestamp};
@@ -12,7 +13,10 @@ use crate::invocation::Invocation;
 const MOST_LISTED: usize = 20;
 
 pub(super) fn run(app: &Invocation, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {
-    let conversations = ConversationStore::new(app.conversations_folder());
+    if app.config.memory.database().is_some() {
+        bail!("memory is in a database, which is repaired with its own tools");
+    }
+    let conversations = app.conversation_files();
     let owners = std::iter::once(None).chain(conversations.owners().into_iter().map(Some));
     let elsewhere: Vec<Engram> =
         owners.flat_map(|owner| engrams_of_owner(app, &conversations.of(owner), owner)).collect();

@@ -108,7 +108,7 @@ fn past(app: &Invocation, arguments: &ReportArguments, model: &str) -> anyhow::R
     if let Some(kind) = arguments.task_type.as_ref().filter(|kind| *kind != CHAT) {
         return Err(usage(format!("--compare asks the questions of chats, whose type is {CHAT}, not {kind:?}")));
     }
-    let history = match app.memory_folder().exists() {
+    let history = match app.has_memory() {
         true => History::read(app, &app.memory_to_read()?, model, arguments)?,
         false => History::default(),
     };

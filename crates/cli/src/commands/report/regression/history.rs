@@ -66,7 +66,7 @@ impl History {
         let engrams = store.list(&Filters { whose, ..Filters::default() }, usize::MAX)?;
         let mut circumstances = Circumstances::of(&engrams, model);
         circumstances.take_events(store, whose)?;
-        circumstances.take_conversations(&ConversationStore::new(app.conversations_folder()));
+        circumstances.take_conversations(&app.conversation_store());
         Ok(History::choose(engrams, &circumstances, arguments))
     }
 
