@@ -19,6 +19,8 @@ mod jury;
 mod mcp;
 mod memory;
 #[cfg(unix)]
+#[cfg(unix)]
+mod postgres;
 mod privacy;
 mod recall;
 mod report;

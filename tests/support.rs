@@ -2,6 +2,8 @@
 
 #[cfg(unix)]
 pub(crate) mod nats;
+#[cfg(unix)]
+pub(crate) mod postgres;
 pub(crate) mod served;
 #[cfg(unix)]
 pub(crate) mod small_disk;

@@ -21,7 +21,7 @@ pub use private::{
 pub use regular::{is_within, open_regular, read_regular, read_within};
 #[cfg(unix)]
 pub use sockets::socket_path;
-pub use staged::{replace, staged_file};
+pub use staged::{replace, staged_file, write_new};
 
 /// Makes the names in a folder durable after files in it were created, renamed or removed.
 ///

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, ErrorKind, Write},
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -49,15 +49,47 @@ pub fn replace(
     purpose: &str,
     write: impl FnOnce(&mut BufWriter<&mut NamedTempFile>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
+    complete(folder, purpose, write)?.persist(path)?;
+    sync_folder(folder)
+}
+
+/// The same for a file that is not there yet; returns `false`, and leaves it as it is, if it is.
+///
+/// # Errors
+/// See [`replace`].
+pub fn write_new(
+    path: &Path,
+    purpose: &str,
+    write: impl FnOnce(&mut BufWriter<&mut NamedTempFile>) -> io::Result<()>,
+) -> io::Result<bool> {
+    let folder = folder_of(path);
+    match complete(folder, purpose, write)?.persist_noclobber(path) {
+        Err(refused) if refused.error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        persisted => {
+            persisted?;
+            sync_folder(folder).map(|()| true)
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file beside the one that it is to become, with everything in it and durable.
+fn complete(
+    folder: &Path,
+    purpose: &str,
+    write: impl FnOnce(&mut BufWriter<&mut NamedTempFile>) -> io::Result<()>,
+) -> io::Result<NamedTempFile> {
     let mut staged = staged_file(folder, purpose)?;
     let mut writer = BufWriter::new(&mut staged);
     write(&mut writer)?;
     writer.flush()?;
     drop(writer);
     staged.as_file().sync_all()?;
-    staged.persist(path)?;
-    sync_folder(folder)
+    Ok(staged)
 }
 
 fn remove_leftovers(folder: &Path, prefix: &str) {

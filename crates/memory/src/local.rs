@@ -33,7 +33,7 @@ use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
 use crate::local::vetting::Decided;
 use crate::options::MemoryOptions;
-use crate::request::{Reply, Request, Update};
+use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
 use crate::storage::Heard;
 
@@ -196,9 +196,8 @@ impl Local {
             Request::MakeDue { ids } => Reply::Updates(opened.make_due(ids)?),
             Request::Vet { id, vetting, event } => self.decided(opened.vet(*id, vetting, event)?),
             Request::Rule { id, ruling, event } => self.decided(opened.rule(*id, *ruling, event)?),
-            Request::PutDocument { name, at, content } => {
-                opened.put_document(name, *at, content)?;
-                Reply::Updates(vec![Update::Merged])
+            Request::PutDocument { name, listed, content, is_new } => {
+                Reply::Updates(vec![opened.put_document(name, listed, content, *is_new)?])
             }
             Request::Document { name } => Reply::Document(opened.document(name)?),
             Request::Documents { folder } => Reply::Documents(opened.documents(folder)?),

@@ -1,7 +1,9 @@
 //! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over
 //! its socket, for its clients.
 
-use hone_protocol::{Comparison, CriticMode, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram, Timestamp};
+use hone_protocol::{
+    Comparison, CriticMode, Envelope, EnvelopeId, Grade, HolderId, QueryId, Rating, RecalledEngram, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -88,6 +90,15 @@ pub enum Update {
     Missing,
     /// Memory cannot be reached; the update is applied later, see [`crate::MemoryStore::keeping`].
     Kept,
+}
+
+/// What is listed of a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// When it was written.
+    pub(crate) at: Timestamp,
+    /// Tells a write that is repeated from another one.
+    pub(crate) write: EnvelopeId,
 }
 
 /// A request to memory.
@@ -237,8 +248,10 @@ pub(crate) enum Request {
     },
     PutDocument {
         name: String,
-        at: Timestamp,
+        listed: Listed,
         content: Value,
+        /// Whether another document of this name stays instead.
+        is_new: bool,
     },
     Document {
         name: String,

@@ -20,7 +20,7 @@ pub struct Conversations {
 
 /// Where they are.
 enum KeptIn {
-    Files(ConversationStore),
+    Saved(ConversationStore),
     /// Here, until the process ends.
     Memory(Mutex<HashMap<String, (Timestamp, SavedConversation)>>),
 }
@@ -39,7 +39,7 @@ pub enum Named {
 impl Conversations {
     /// Those of a store. New ones begin with these instructions.
     pub fn of_store(store: ConversationStore, system: String) -> Conversations {
-        Conversations { place: KeptIn::Files(store), system }
+        Conversations { place: KeptIn::Saved(store), system }
     }
 
     /// None yet; those that follow end with the process.
@@ -54,7 +54,7 @@ impl Conversations {
     pub fn list(&self) -> Result<Vec<ConversationEntry>, ConversationError> {
         let entry = |(written, name)| ConversationEntry { name, written };
         match &self.place {
-            KeptIn::Files(store) => {
+            KeptIn::Saved(store) => {
                 let entries = store.entries().map_err(storage)?;
                 Ok(entries.into_iter().map(|(written, name)| entry((Timestamp::from(written), name))).collect())
             }
@@ -70,7 +70,7 @@ impl Conversations {
     /// Whether a conversation has this name.
     fn contains(&self, name: &str) -> bool {
         match &self.place {
-            KeptIn::Files(store) => store.contains(name),
+            KeptIn::Saved(store) => store.contains(name),
             KeptIn::Memory(conversations) => lock(conversations).contains_key(name),
         }
     }
@@ -90,7 +90,7 @@ impl Conversations {
     pub fn load(&self, name: &str) -> Result<SavedConversation, ConversationError> {
         self.check(name)?;
         match &self.place {
-            KeptIn::Files(store) => store.load(name).and_then(SavedConversation::of_file).map_err(storage),
+            KeptIn::Saved(store) => store.load(name).and_then(SavedConversation::of_file).map_err(storage),
             KeptIn::Memory(conversations) => {
                 lock(conversations).get(name).map(|(_, found)| found.clone()).ok_or_else(|| missing(name))
             }
@@ -103,10 +103,29 @@ impl Conversations {
     /// When it cannot be written.
     pub fn begin(&self, question: &str, model: &str) -> Result<String, ConversationError> {
         let day = OffsetDateTime::now_utc().date();
-        let name = fresh_name(day, question, |name| self.contains(name));
         let (model, system) = (model.to_owned(), self.system.clone());
-        self.save(&name, SavedConversation { model, system, exchanges: Branches::default() })?;
-        Ok(name)
+        let conversation = SavedConversation { model, system, exchanges: Branches::default() };
+        loop {
+            let name = fresh_name(day, question, |name| self.contains(name));
+            if self.save_new(&name, conversation.clone())? {
+                return Ok(name);
+            }
+        }
+    }
+
+    /// Saves a new conversation, unless one has this name; returns whether it is saved.
+    fn save_new(&self, name: &str, conversation: SavedConversation) -> Result<bool, ConversationError> {
+        match &self.place {
+            KeptIn::Saved(store) => store.save_new(name, &conversation.into_file()).map_err(storage),
+            KeptIn::Memory(conversations) => {
+                let mut conversations = lock(conversations);
+                let is_new = !conversations.contains_key(name);
+                if is_new {
+                    conversations.insert(name.to_owned(), (Timestamp::now(), conversation));
+                }
+                Ok(is_new)
+            }
+        }
     }
 
     /// Replaces a conversation.
@@ -115,7 +134,7 @@ impl Conversations {
     /// When it cannot be written; the previous one is then kept.
     pub fn save(&self, name: &str, conversation: SavedConversation) -> Result<(), ConversationError> {
         match &self.place {
-            KeptIn::Files(store) => store.save(name, &conversation.into_file()).map_err(storage),
+            KeptIn::Saved(store) => store.save(name, &conversation.into_file()).map_err(storage),
             KeptIn::Memory(conversations) => {
                 lock(conversations).insert(name.to_owned(), (Timestamp::now(), conversation));
                 Ok(())
@@ -133,7 +152,7 @@ impl Conversations {
             return Err(ConversationError::Taken(new_name.to_owned()));
         }
         match &self.place {
-            KeptIn::Files(store) => {
+            KeptIn::Saved(store) => {
                 store.rename(name, new_name).map_err(|error| ConversationError::Name(format!("{error:#}")))
             }
             KeptIn::Memory(conversations) => {
@@ -152,7 +171,7 @@ impl Conversations {
     pub fn remove(&self, name: &str) -> Result<(), ConversationError> {
         self.check(name)?;
         match &self.place {
-            KeptIn::Files(store) => store.remove(name).map_err(storage),
+            KeptIn::Saved(store) => store.remove(name).map_err(storage),
             KeptIn::Memory(conversations) => lock(conversations).remove(name).map(drop).ok_or_else(|| missing(name)),
         }
     }

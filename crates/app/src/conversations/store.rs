@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use hone_files::{create_private_folder, make_private, replace};
-use hone_memory::{Documents, MemoryStore};
+use hone_files::{create_private_folder, make_private, replace, write_new};
+use hone_memory::{Documents, MemoryStore, Update};
 use hone_protocol::{OwnerId, Timestamp};
 use time::Date;
 
@@ -78,6 +78,30 @@ impl ConversationStore {
         self.write(name, conversation)?;
         self.forget_single();
         Ok(())
+    }
+
+    /// Writes a new conversation, unless one has this name; returns whether it is written. Several processes may begin one
+    /// at the same time.
+    ///
+    /// # Errors
+    /// See [`ConversationStore::save`].
+    pub fn save_new(&self, name: &str, conversation: &Conversation) -> anyhow::Result<bool> {
+        check_name(name)?;
+        let is_written = match &self.place {
+            Place::Folder(folder) => {
+                let path = path_of(folder, name);
+                let failure = || format!("cannot save the conversation as {}", path.display());
+                prepare(folder).with_context(failure)?;
+                let written = write_new(&path, "conversation", |file| write_to(file, conversation));
+                written.with_context(failure)?
+            }
+            Place::Database(documents) => {
+                let saved = documents.save_new(name, serde_json::to_value(conversation)?);
+                saved.with_context(|| format!("cannot save the conversation {name:?}"))? != Update::Missing
+            }
+        };
+        self.forget_single();
+        Ok(is_written)
     }
 
     /// Keeps a question that was asked alone, with its answer, in place of the one before. It is in no list.
@@ -204,13 +228,8 @@ impl ConversationStore {
         };
         let path = path_of(folder, name);
         let failure = || format!("cannot save the conversation as {}", path.display());
-        create_private_folder(folder).with_context(failure)?;
-        make_private(folder).with_context(failure)?;
-        replace(&path, "conversation", |file| {
-            serde_json::to_writer_pretty(&mut *file, conversation)?;
-            file.write_all(b"\n")
-        })
-        .with_context(failure)
+        prepare(folder).with_context(failure)?;
+        replace(&path, "conversation", |file| write_to(file, conversation)).with_context(failure)
     }
 
     /// Reads a conversation; `None` if there is none of this name.
@@ -257,6 +276,17 @@ fn check_name(name: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Creates the folder, for its owner alone.
+fn prepare(folder: &Path) -> std::io::Result<()> {
+    create_private_folder(folder)?;
+    make_private(folder).map(drop)
+}
+
+fn write_to(mut file: impl Write, conversation: &Conversation) -> std::io::Result<()> {
+    serde_json::to_writer_pretty(&mut file, conversation)?;
+    file.write_all(b"\n")
 }
 
 /// The file of a conversation.

@@ -153,6 +153,9 @@ pub(crate) struct MemoryEvalArguments {
     /// Also print every probe with what was recalled for it
     #[arg(long)]
     pub(crate) details: bool,
+    /// Databases to measure in, in which {} is a person's number; by default temporary folders
+    #[arg(long = "in", value_name = "URL", hide = true)]
+    pub(crate) databases: Option<String>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -7,15 +7,26 @@ use serde_json::Value;
 use super::opened::Opened;
 use crate::error::MemoryError;
 use crate::records::{damaged, document_key, from_json, listed_key, to_json};
-use crate::request::Update;
+use crate::request::{Listed, Update};
 
 impl Opened {
-    /// Adds or replaces a document.
-    pub(super) fn put_document(&self, name: &str, at: Timestamp, content: &Value) -> Result<(), MemoryError> {
+    /// Adds or replaces a document. A new one is [`Update::Missing`] if its name is taken, unless by the same write.
+    pub(super) fn put_document(
+        &self,
+        name: &str,
+        listed: &Listed,
+        content: &Value,
+        is_new: bool,
+    ) -> Result<Update, MemoryError> {
         self.write(|draft| {
+            let there = if is_new { draft.storage.get(&listed_key(name))? } else { None };
+            if let Some(there) = there {
+                let is_repeated = from_json::<Listed>("a document", &there)?.write == listed.write;
+                return Ok(if is_repeated { Update::Merged } else { Update::Missing });
+            }
             draft.batch.insert(document_key(name), to_json("a document", content)?);
-            draft.batch.insert(listed_key(name), to_json("a document", &at)?);
-            Ok(())
+            draft.batch.insert(listed_key(name), to_json("a document", listed)?);
+            Ok(Update::Merged)
         })
     }
 
@@ -27,10 +38,10 @@ impl Opened {
     /// The names in a folder, without it, and when each was written.
     pub(super) fn documents(&self, folder: &str) -> Result<Vec<(String, Timestamp)>, MemoryError> {
         let (first, after_last) = (listed_key(&format!("{folder}/")), listed_key(&format!("{folder}0")));
-        let read = |(key, at): (Vec<u8>, Vec<u8>)| {
+        let read = |(key, listed): (Vec<u8>, Vec<u8>)| {
             let name = key.get(first.len()..).unwrap_or_default().to_vec();
             let name = String::from_utf8(name).map_err(|error| damaged("a document's name", &error.to_string()))?;
-            Ok((name, from_json("a document", &at)?))
+            Ok((name, from_json::<Listed>("a document", &listed)?.at))
         };
         self.storage.range(first.clone()..after_last).map(|pair| pair.and_then(read)).collect()
     }

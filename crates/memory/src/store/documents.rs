@@ -1,11 +1,11 @@
 //! Documents beside engrams.
 
-use hone_protocol::Timestamp;
+use hone_protocol::{EnvelopeId, Timestamp};
 use serde_json::Value;
 
 use super::{MemoryStore, unexpected};
 use crate::error::MemoryError;
-use crate::request::{Reply, Request, Update};
+use crate::request::{Listed, Reply, Request, Update};
 
 /// A folder of documents in a memory: JSON under names that hold no `/`.
 #[derive(Clone)]
@@ -32,8 +32,20 @@ impl Documents {
     /// # Errors
     /// When it cannot be written.
     pub fn save(&self, name: &str, content: Value) -> Result<Update, MemoryError> {
-        let (name, at) = (self.path(name), Timestamp::now());
-        self.store.update_or_keep(Request::PutDocument { name, at, content })
+        self.put(name, content, false)
+    }
+
+    /// Adds a document, unless there is one of this name: it is `Missing` then.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save_new(&self, name: &str, content: Value) -> Result<Update, MemoryError> {
+        self.put(name, content, true)
+    }
+
+    fn put(&self, name: &str, content: Value, is_new: bool) -> Result<Update, MemoryError> {
+        let listed = Listed { at: Timestamp::now(), write: EnvelopeId::fresh() };
+        self.store.update_or_keep(Request::PutDocument { name: self.path(name), listed, content, is_new })
     }
 
     /// A document's content.

@@ -40,7 +40,7 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryEvalArguments) -> anyhow::
         bail!("{} holds no probe of this split", set.name);
     }
     let settings = settings(&app.config.memory.settings, arguments.settings.as_deref())?;
-    let memories = Memories::build(app, &set)?;
+    let memories = Memories::build(app, &set, arguments.databases.as_deref())?;
     let mut reports = Vec::new();
     for settings in settings {
         let asked = memories.ask(&set, &settings)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use hone_agents::{MemorySettings, Recaller, Rememberer};
-use hone_memory::{Engram, EngramKind, Filters, MemoryStore};
+use hone_memory::{Engram, EngramKind, Filters, MemoryOptions, MemoryStore};
 use hone_protocol::{
     Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SessionId, TextLength, Timestamp,
 };
@@ -66,13 +66,14 @@ impl Memories {
     ///
     /// # Errors
     /// When there is no embedder, or memory cannot be written.
-    pub(super) fn build(app: &Invocation, set: &RecallSet) -> anyhow::Result<Memories> {
+    pub(super) fn build(app: &Invocation, set: &RecallSet, databases: Option<&str>) -> anyhow::Result<Memories> {
         let embedder: Arc<dyn Embed> = Arc::new(Cached::new(app.embedder()?));
         let steps = Steps::new(app.output, "turns");
         let (mut memories, mut n_done) = (Vec::new(), 0);
-        for person in &set.persons {
+        for (number, person) in set.persons.iter().enumerate() {
             let folder = tempfile::tempdir().context("there is no room for a temporary memory")?;
-            let store = MemoryStore::open(folder.path(), app.memory_options())?;
+            let url = databases.map(|databases| databases.replace("{}", &number.to_string()));
+            let store = MemoryStore::open(folder.path(), MemoryOptions { url, ..app.memory_options() })?;
             let (takes_facts, rememberer_store) = (app.config.memory.settings.facts, store.clone());
             let rememberer = Rememberer { store: rememberer_store, embedder: Some(embedder.clone()), takes_facts };
             let mut turns = HashMap::new();

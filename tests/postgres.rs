@@ -1,0 +1,162 @@
+//! One memory for several machines: homes of their own, and a PostgreSQL server between them.
+
+use std::sync::Barrier;
+
+use serde_json::{Value, json};
+
+use crate::fleet::{MODEL, home};
+use crate::support::postgres::PostgresServer;
+use crate::support::served::{Served, body_of, serve_graded, status_of};
+use crate::support::{Home, embedder, wait_until};
+
+/// A machine with the built-in model and the embedder.
+fn machine() -> Home {
+    home().variable("HONE_MEMORY_EMBEDDER", &embedder())
+}
+
+fn served(url: &str) -> Served {
+    let home = machine();
+    let (process, address) = serve_graded(&home, &["--store", url, "--model", MODEL, "--threads", "1"]);
+    Served { process, address, home }
+}
+
+#[test]
+fn a_fact_that_is_stated_on_one_machine_is_recalled_on_another() {
+    let server = PostgresServer::start();
+    let url = server.own_url();
+    let (one, other) = (machine(), machine());
+    let said = one.run(&["chat", "My cat is called Whiskers.", "--max-tokens", "8", "--store", &url]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let asked = other.json(&["chat", "What is my cat called?", "--temperature", "0", "--json", "--store", &url]);
+    assert!(asked["answer"].as_str().unwrap().contains("Whiskers"), "{asked}");
+    assert_eq!(one.json(&["memory", "list", "--json", "--store", &url]).as_array().unwrap().len(), 2);
+    assert_eq!(other.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 0, "its own memory is another one");
+    let shown = one.run(&["doctor", "--store", &url]);
+    assert!(shown.stdout.contains("2 answers"), "{}", shown.stdout);
+}
+
+/// Asks in a conversation, or in a new one, and returns the conversation's name.
+fn ask(server: &Served, question: &str, conversation: Option<&str>) -> String {
+    let body = json!({ "question": question, "conversation": conversation, "max_tokens": 6, "temperature": 0 });
+    let told = server.post("/hone/v1/chat", &body);
+    let events = told.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let events: Vec<Value> = events.collect();
+    assert!(events.iter().any(|event| event["type"] == "answered"), "{told}");
+    let name = events.iter().find_map(|event| event["conversation"].as_str());
+    name.unwrap_or_else(|| panic!("{told}")).to_owned()
+}
+
+#[test]
+fn fifty_clients_of_three_servers_have_whole_conversations_and_every_answer_its_grade() {
+    const CLIENTS: usize = 50;
+    let database = PostgresServer::start();
+    let url = database.own_url();
+    let servers = [served(&url), served(&url), served(&url)];
+    let all_begin = Barrier::new(CLIENTS);
+    let names: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (servers, all_begin) = (&servers, &all_begin);
+                scope.spawn(move || {
+                    all_begin.wait();
+                    // Every second client asks the same, at the same time as others.
+                    let question = format!("Is {} an even number?", number / 2);
+                    let name = ask(&servers[number % 3], &question, None);
+                    ask(&servers[(number + 1) % 3], &format!("And {number}, in conversation {number}?"), Some(&name));
+                    name
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    for (number, name) in names.iter().enumerate() {
+        let shown = servers[(number + 2) % 3].request("GET", &format!("/hone/v1/conversations/{name}"), &json!({}));
+        assert_eq!(status_of(&shown), 200, "{shown}");
+        let questions: Vec<String> = body_of(&shown)["exchanges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|exchange| exchange["question"].as_str().unwrap().to_owned())
+            .collect();
+        let expected =
+            [format!("Is {} an even number?", number / 2), format!("And {number}, in conversation {number}?")];
+        assert_eq!(questions, expected, "{name}");
+    }
+    let home = &servers[0].home;
+    wait_until("every answer is graded", || {
+        let stats = home.json(&["memory", "stats", "--json", "--store", &url]);
+        stats["all"]["engrams"] == 2 * CLIENTS && stats["grades_due"] == 0
+    });
+    // Whichever process has graded it, each answer was graded once, as the answer that it is.
+    let events = home.run(&["events", "--type", "critique.result", "--json", "--store", &url]).stdout;
+    let graded = events.lines().filter(|line| !line.contains("\"failure\"")).count();
+    assert_eq!(graded, 2 * CLIENTS, "{events}");
+    let answers = home.json(&["memory", "list", "-n", "200", "--json", "--store", &url]);
+    let answers = answers.as_array().unwrap();
+    assert!(answers.iter().all(|answer| answer["judging_method"] == "likelihood"), "{answers:?}");
+}
+
+#[test]
+fn what_is_remembered_here_moves_into_a_database_and_back() {
+    let server = PostgresServer::start();
+    let url = server.own_url();
+    let (one, other) = (machine(), machine());
+    for question in ["Is snow white?", "Is coal white?"] {
+        assert_eq!(one.run(&["chat", question, "--max-tokens", "6"]).code, 0);
+    }
+    one.write("data/conversations/tides.json", br#"{"format": 1, "model": "m", "system": "", "exchanges": []}"#);
+    let moved = one.json(&["memory", "move", "--to", &url, "--json"]);
+    assert_eq!((&moved["added"], &moved["conversations"], &moved["different"]), (&json!(2), &json!(1), &json!([])));
+    assert_eq!(moved["sha256"][0], moved["sha256"][1]);
+    let again = one.run(&["memory", "move", "--to", &url]);
+    assert!(again.code == 0 && again.stdout.contains("both places hold the same"), "{}{}", again.stdout, again.stderr);
+    let back = other.json(&["memory", "move", "--from", &url, "--to", "local", "--json"]);
+    assert_eq!((&back["added"], &back["sha256"][1]), (&json!(2), &moved["sha256"][0]));
+    assert!(other.path("data/conversations/tides.json").is_file());
+    assert_eq!(other.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 2);
+    for (arguments, said) in [
+        (["--to", "elsewhere"], "it should be `local`, or postgres://USER@HOST/NAME"),
+        (["--to", "local"], "name the same place"),
+        (["--to", "postgres://me:secret@127.0.0.1:9/hone"], "memory in the database 127.0.0.1:9/hone"),
+    ] {
+        let refused = one.run(&[&["memory", "move"], &arguments[..]].concat());
+        assert!(refused.code != 0 && refused.stderr.contains(said), "{}", refused.stderr);
+        assert!(!refused.stderr.contains("secret"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_chat_goes_on_while_the_database_is_away_and_nothing_of_it_is_lost() {
+    let mut server = PostgresServer::start();
+    let url = server.own_url();
+    let home = machine();
+    assert_eq!(home.run(&["chat", "Is snow white?", "--max-tokens", "6", "--store", &url]).code, 0);
+    server.stop();
+    let said = home.run(&["chat", "Is coal black?", "--max-tokens", "6", "--store", &url]);
+    assert!(said.code == 0 && said.stderr.contains("new answers are kept"), "{}", said.stderr);
+    assert!(!said.stdout.trim().is_empty());
+    server.resume();
+    let answers = home.json(&["memory", "list", "--json", "--store", &url]);
+    assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
+}
+
+/// The figures of some persons of hone's own set: `hone memory eval` in folders, and in a database with a role for each
+/// person.
+#[test]
+fn a_database_recalls_what_a_folder_recalls() {
+    let server = PostgresServer::start();
+    let home = machine();
+    let set = std::fs::read_to_string(crate::support::root().join("tests/data/recall.jsonl")).unwrap();
+    let persons = ["p01", "p02"].map(|name| format!("\"person\": \"{name}\""));
+    let lines: Vec<&str> = set.lines().filter(|line| persons.iter().any(|person| line.contains(person))).collect();
+    assert!(lines.len() > 50, "{}", lines.len());
+    let set = home.write("set.jsonl", lines.join("\n").as_bytes());
+    let set = set.to_str().unwrap();
+    let in_folders = home.json(&["memory", "eval", set, "--json"]);
+    // Whoever comes first creates the tables.
+    assert_eq!(home.run(&["memory", "stats", "--store", &server.own_url()]).code, 0);
+    server.sql("CREATE ROLE person0 LOGIN; CREATE ROLE person1 LOGIN");
+    let in_database = home.json(&["memory", "eval", set, "--json", "--in", &server.url("person{}", "postgres")]);
+    assert_eq!(in_database, in_folders);
+    assert_eq!(server.sql("SELECT count(DISTINCT tenant) FROM hone.engrams"), "2");
+}
