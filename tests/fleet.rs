@@ -24,11 +24,15 @@ pub(crate) struct Worker(Child);
 
 impl Worker {
     pub(crate) fn start(home: &Home, server: &NatsServer) -> Worker {
-        let arguments = ["worker", "--bus", &server.url(), "--slots", "2", "--threads", "1"];
-        let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
+        Worker::start_as(home, &["worker", "--bus", &server.url(), "--slots", "2", "--threads", "1"])
+    }
+
+    /// Starts one with this command line.
+    pub(crate) fn start_as(home: &Home, arguments: &[&str]) -> Worker {
+        let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), arguments).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.contains(" grades, "));
-        assert!(said.is_some_and(|line| line.contains("grades, 2 at a time, with smollm2:135m for prometheus:7b")));
+        assert!(said.is_some_and(|line| line.contains("at a time, with smollm2:135m for prometheus:7b")));
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)

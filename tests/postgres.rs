@@ -4,7 +4,8 @@ use std::sync::Barrier;
 
 use serde_json::{Value, json};
 
-use crate::fleet::{MODEL, home};
+use crate::fleet::{MODEL, Worker, home};
+use crate::support::nats::NatsServer;
 use crate::support::postgres::PostgresServer;
 use crate::support::served::{Served, body_of, serve_graded, status_of};
 use crate::support::{Home, embedder, wait_until};
@@ -140,23 +141,61 @@ fn a_chat_goes_on_while_the_database_is_away_and_nothing_of_it_is_lost() {
     assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
 }
 
-/// The figures of some persons of hone's own set: `hone memory eval` in folders, and in a database with a role for each
-/// person.
+/// The figures of one person of hone's own set: `hone memory eval` in a folder, and in a database with a role for the person.
 #[test]
 fn a_database_recalls_what_a_folder_recalls() {
     let server = PostgresServer::start();
     let home = machine();
     let set = std::fs::read_to_string(crate::support::root().join("tests/data/recall.jsonl")).unwrap();
-    let persons = ["p01", "p02"].map(|name| format!("\"person\": \"{name}\""));
-    let lines: Vec<&str> = set.lines().filter(|line| persons.iter().any(|person| line.contains(person))).collect();
-    assert!(lines.len() > 50, "{}", lines.len());
+    let lines: Vec<&str> = set.lines().filter(|line| line.contains("\"person\": \"p01\"")).collect();
+    assert_eq!(lines.len(), 32);
     let set = home.write("set.jsonl", lines.join("\n").as_bytes());
     let set = set.to_str().unwrap();
-    let in_folders = home.json(&["memory", "eval", set, "--json"]);
+    let in_folder = home.json(&["memory", "eval", set, "--json"]);
     // Whoever comes first creates the tables.
     assert_eq!(home.run(&["memory", "stats", "--store", &server.own_url()]).code, 0);
-    server.sql("CREATE ROLE person0 LOGIN; CREATE ROLE person1 LOGIN");
+    server.sql("CREATE ROLE person0 LOGIN");
     let in_database = home.json(&["memory", "eval", set, "--json", "--in", &server.url("person{}", "postgres")]);
-    assert_eq!(in_database, in_folders);
-    assert_eq!(server.sql("SELECT count(DISTINCT tenant) FROM hone.engrams"), "2");
+    assert_eq!(in_database, in_folder);
+    assert_eq!(server.sql("SELECT DISTINCT tenant FROM hone.engrams"), "person0");
+}
+
+/// The command of a service in `packaging/compose.yaml`, with these addresses instead of those of its network.
+fn composed(service: &str, addresses: &[(&str, &str)]) -> Vec<String> {
+    let file = std::fs::read_to_string(crate::support::root().join("packaging/compose.yaml")).unwrap();
+    let of_service = file.split(&format!("\n  {service}:\n")).nth(1).unwrap();
+    let command = of_service.lines().find_map(|line| line.trim().strip_prefix("command: ")).unwrap();
+    let command: Vec<String> = serde_json::from_str(command).unwrap();
+    let replaced = |word: String| match addresses.iter().find(|(known, _)| *known == word) {
+        Some((_, address)) => (*address).to_owned(),
+        None => word,
+    };
+    command.into_iter().map(replaced).collect()
+}
+
+/// What `packaging/compose.yaml` runs in containers, without them.
+#[test]
+fn the_services_of_the_compose_file_work_together() {
+    let (nats, database) = (NatsServer::start(), PostgresServer::start());
+    database.sql("CREATE ROLE hone LOGIN");
+    database.sql("CREATE DATABASE hone OWNER hone");
+    let url = database.url("hone", "hone");
+    let addresses = [("nats://nats:4222", nats.url()), ("postgres://hone@postgres/hone", url.clone())];
+    let addresses = addresses.each_ref().map(|(known, address)| (*known, address.as_str()));
+    let (home, other) = (machine(), machine());
+    let [serve, work] = ["hone", "worker"].map(|service| composed(service, &addresses));
+    let serve: Vec<&str> = serve.iter().map(String::as_str).collect();
+    assert_eq!((serve[0], serve.len(), work[0].as_str()), ("serve", 5, "worker"));
+    let (process, address) = serve_graded(&home, &serve[1..]);
+    let served = Served { process, address, home };
+    let _worker = Worker::start_as(&other, &work.iter().map(String::as_str).collect::<Vec<_>>());
+    let body = json!({ "messages": [{ "role": "user", "content": "Is snow white?" }], "max_tokens": 8 });
+    assert_eq!(status_of(&served.post("/v1/chat/completions", &body)), 200);
+    wait_until("the worker's grade is in the database", || {
+        let remembered = other.json(&["memory", "list", "--json", "--store", &url]);
+        remembered[0]["judging_method"] == "likelihood"
+    });
+    wait_until("the worker says that it was it", || {
+        other.json(&["ps", "--all", "--json", "--bus", &nats.url()])["workers"][0]["finished"] == 1
+    });
 }

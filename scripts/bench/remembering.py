@@ -6,9 +6,9 @@ One client asks 60 short questions, one after the other; then 16 clients ask for
 of a short answer and the tokens per second of the 16 clients, and at the end the medians and their ratios.
 
     cargo build --release
-    scripts/bench.sh remembering MODEL.gguf EMBEDDER [--hone target/release/hone] [--pairs 4]
+    scripts/bench.sh remembering MODEL.gguf EMBEDDER [--hone target/release/hone] [--pairs 4] [--store postgres://...]
 
-EMBEDDER is a folder or file, as `memory.embedder` takes it.
+EMBEDDER is a folder or file, as `memory.embedder` takes it. With --store, what is remembered goes into that database.
 """
 
 import argparse
@@ -38,6 +38,8 @@ def server(arguments, remembers):
             environment["HONE_MEMORY_MODE"] = "off"
             environment["HONE_MEMORY_REMEMBER"] = "false"
         command = [arguments.hone, "serve", "--listen", "127.0.0.1:0", "--model", arguments.model]
+        if remembers and arguments.store:
+            command += ["--store", arguments.store]
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
@@ -84,6 +86,7 @@ def main():
     parser.add_argument("embedder", type=pathlib.Path)
     parser.add_argument("--hone", default="target/release/hone")
     parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--store")
     arguments = parser.parse_args()
     arguments.embedder = arguments.embedder.resolve()
     figures = {True: [], False: []}

@@ -87,8 +87,8 @@ pub(crate) type Heard = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// A storage that other processes, on other machines, read and write at the same time.
 pub(crate) trait Database: Send + Sync {
-    /// The number of the event with this id.
-    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError>;
+    /// Appends an event as JSON, durably, and returns its number; one that is there already keeps the one that it has.
+    fn append_event(&self, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError>;
 
     /// The `n` vectors of its model that are nearest, nearest first; `None` if the database cannot compare vectors.
     fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError>;

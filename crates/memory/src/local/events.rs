@@ -24,11 +24,10 @@ impl Opened {
             return Err(MemoryError::Chunk);
         }
         let bytes = to_json("an event", envelope)?;
+        if let Some(database) = self.storage.database() {
+            return database.append_event(envelope.id, &bytes);
+        }
         self.write(|draft| {
-            if let Some(database) = self.storage.database() {
-                let known = database.number_of_event(envelope.id)?;
-                return Ok(known.unwrap_or_else(|| draft.append(bytes)));
-            }
             if is_repeated && let Some(number) = self.number_of_event(&bytes, draft.head.last_event)? {
                 return Ok(number);
             }

@@ -217,13 +217,8 @@ impl Storage for PostgresStorage {
 }
 
 impl Database for PostgresStorage {
-    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError> {
-        let mut arguments = PgArguments::default();
-        add(&mut arguments, id.to_string())?;
-        let sql = "SELECT number FROM hone.events WHERE tenant = current_user AND id = $1";
-        let rows = self.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;
-        let number = rows.first().map(|row| self.column::<i64>(row, "number")).transpose()?;
-        Ok(number.and_then(|number| u64::try_from(number).ok()))
+    fn append_event(&self, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError> {
+        writing::append_event(self, id, event)
     }
 
     fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError> {

@@ -120,13 +120,11 @@ fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_string(), value];
     let mut rows = Vec::new();
     rows.extend(statistics.vectors.iter().map(|(model, count)| row("vectors", format!("{count} of {model}"))));
-    let index = format!(
-        "{} vectors of {}, {} in memory, {} on disk",
-        statistics.indexed_vectors,
-        statistics.indexed_model,
-        bytes(statistics.index_memory_bytes),
-        bytes(statistics.index_file_bytes)
-    );
+    let mut index = format!("{} vectors of {}", statistics.indexed_vectors, statistics.indexed_model);
+    if statistics.index_memory_bytes > 0 {
+        let (in_memory, on_disk) = (bytes(statistics.index_memory_bytes), bytes(statistics.index_file_bytes));
+        index = format!("{index}, {in_memory} in memory, {on_disk} on disk");
+    }
     rows.push(row("index", index));
     rows.push(row("events", statistics.events.to_string()));
     if statistics.due > 0 {
