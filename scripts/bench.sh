@@ -11,6 +11,7 @@
 #   arm-instructions          instructions per product on 64-bit ARM beside llama.cpp, under an emulator
 #   manipulation              how far answers that speak to their judge get
 #   memory                    what memory does to answers: impersonal and personal questions with it and without
+#   bus                       messages to workers over NATS, and how many workers are worth their number
 #   remembering               what remembering every answer costs: a short answer, and many clients
 set -euo pipefail
 

@@ -76,7 +76,7 @@ const OWNERS: [(&str, &[&str]); 7] = [
     ("hone-kernels-cuda", &["cudarc"]),
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),
-    ("hone-memory", &["sled", "usearch"]),
+    ("hone-memory", &["sled", "sqlx", "usearch"]),
     ("hone-server", &["axum", "hyper"]),
     ("hone", &["clap", "crossterm", "ctrlc", "indicatif", "inquire", "reedline", "signal-hook"]),
 ];

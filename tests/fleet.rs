@@ -23,8 +23,13 @@ pub(crate) fn home() -> Home {
 pub(crate) struct Worker(Child);
 
 impl Worker {
-    pub(crate) fn start(home: &Home, server: &NatsServer) -> Worker {
-        Worker::start_as(home, &["worker", "--bus", &server.url(), "--slots", "2", "--threads", "1"])
+    fn start(home: &Home, server: &NatsServer) -> Worker {
+        Worker::start_at(home, &server.url())
+    }
+
+    /// Starts one for a bus at this address.
+    pub(crate) fn start_at(home: &Home, url: &str) -> Worker {
+        Worker::start_as(home, &["worker", "--bus", url, "--slots", "2", "--threads", "1"])
     }
 
     /// Starts one with this command line.

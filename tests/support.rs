@@ -4,6 +4,8 @@
 pub(crate) mod nats;
 #[cfg(unix)]
 pub(crate) mod postgres;
+#[cfg(unix)]
+pub(crate) mod proxy;
 pub(crate) mod served;
 #[cfg(unix)]
 pub(crate) mod small_disk;

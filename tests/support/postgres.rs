@@ -46,6 +46,12 @@ impl PostgresServer {
         format!("postgres://{role}@localhost/{database}?host={}", self.folder.path().display())
     }
 
+    /// The socket at which it listens.
+    #[allow(dead_code)]
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
     /// The address of the database that is always there, for the role that may do everything.
     pub(crate) fn own_url(&self) -> String {
         self.url("postgres", "postgres")

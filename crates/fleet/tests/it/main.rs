@@ -5,6 +5,8 @@
 #[path = "../../../../tests/support/nats.rs"]
 mod nats;
 
+mod latency;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

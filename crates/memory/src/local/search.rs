@@ -90,7 +90,7 @@ impl Opened {
         let sequences: Vec<u64> = candidates.iter().map(|candidate| candidate.sequence).collect();
         // Engrams that are removed meanwhile are left out.
         let ids: Vec<QueryId> = self.ids_of(&sequences)?.into_iter().flatten().collect();
-        let stored = self.vectors(&ids, &vector.model, self.dimensions(&vector.model)?)?;
+        let stored = self.vectors(&ids, &vector.model, Some(vector.values.len()))?;
         let near = ids.into_iter().zip(stored).filter_map(|(id, stored)| Near::of(id, stored?, vector, filters));
         self.consider_near(near.collect(), filters, found)
     }

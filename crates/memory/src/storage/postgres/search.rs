@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgArguments;
@@ -33,11 +33,16 @@ const LONGEST_COMPARING: Duration = Duration::from_secs(60);
 /// Texts that are looked at for each one that is wanted: PostgreSQL knows which words they have, but not how often.
 const TEXTS_PER_RESULT: usize = 2;
 
+/// How often it is looked whether there are enough vectors by now.
+const BETWEEN_COUNTS: Duration = Duration::from_secs(10);
+
 /// What is known about the index of vectors.
 #[derive(Default)]
 pub(super) struct Indexed {
     /// The models whose vectors have an index, or will soon.
     models: HashSet<(String, usize)>,
+    /// When those of other models were counted last.
+    counted: Option<Instant>,
 }
 
 /// The `n` nearest vectors of a model, nearest first.
@@ -67,10 +72,10 @@ fn compare(
     // The index is over this expression; any other one is computed for every vector.
     let values = if by_index { format!("\"values\"::vector({dimensions})") } else { "\"values\"::vector".to_owned() };
     let sql = format!(
-        "SELECT sequence, (-(({values}) <#> $1::text::real[]::vector({dimensions})))::float4 AS similarity \
-         FROM hone.vectors \
+        "SELECT sequence, (-distance)::float4 AS similarity FROM \
+         (SELECT sequence, ({values}) <#> $1::text::real[]::vector({dimensions}) AS distance FROM hone.vectors \
          WHERE tenant = current_user AND model = {model} AND cardinality(\"values\") = {dimensions} \
-         ORDER BY ({values}) <#> $1::text::real[]::vector({dimensions}) LIMIT {n}"
+         ORDER BY distance LIMIT {n}) AS nearest ORDER BY distance"
     );
     let mut arguments = PgArguments::default();
     add(&mut arguments, array_of(&vector.values))?;
@@ -86,8 +91,15 @@ fn compare(
 fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vector) -> Result<bool, MemoryError> {
     let (model, dimensions) = (&vector.model, vector.values.len());
     let key = (model.clone(), dimensions);
-    if lock(indexed).models.contains(&key) {
-        return Ok(true);
+    {
+        let mut indexed = lock(indexed);
+        if indexed.models.contains(&key) {
+            return Ok(true);
+        }
+        if indexed.counted.is_some_and(|counted| counted.elapsed() < BETWEEN_COUNTS) {
+            return Ok(false);
+        }
+        indexed.counted = Some(Instant::now());
     }
     let sql = format!(
         "SELECT count(*) AS n FROM (SELECT 1 FROM hone.vectors WHERE tenant = current_user AND model = $1 \
