@@ -2,6 +2,7 @@
 //! database are killed and started again, and networks are cut.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -49,7 +50,10 @@ fn every_answer_is_graded_once_whoever_is_killed() {
     let (asking, grading) = (hasty_home(), hasty_home());
     let store = format!("postgres://postgres@{}/postgres", networks.asking_to_database.address());
     let flags = ["--bus", &bus_of(&networks.asking_to_nats), "--store", &store, "--model", MODEL, "--threads", "1"];
-    let (process, address) = serve_graded(&asking, &flags);
+    let (mut process, address) = serve_graded(&asking, &flags);
+    // What it says of all this must not fill the pipe.
+    let said = process.stderr.take().unwrap();
+    std::thread::spawn(move || BufReader::new(said).lines().for_each(drop));
     let served = Served { process, address, home: asking };
     let start = || Worker::start_at(&grading, &bus_of(&networks.grading_to_nats));
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start()).collect();
@@ -65,6 +69,8 @@ fn every_answer_is_graded_once_whoever_is_killed() {
             0 => {
                 let victim = ordeal.below(WORKERS as u64) as usize;
                 drop(workers.swap_remove(victim));
+                // A worker that finds no server when it begins says so and ends.
+                networks.grading_to_nats.cut(false);
                 workers.push(start());
                 ordeal.count("workers killed");
             }

@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     /// Events that were sent but not acknowledged; sending one again is a repetition.
     unacknowledged: Mutex<BTreeSet<EnvelopeId>>,
     due: DueList,
+    /// Whether the last write was kept for later.
+    keeps: AtomicBool,
     /// Why the first lost request was lost, if any was.
     loss: Mutex<Option<MemoryError>>,
 }
@@ -192,6 +194,7 @@ impl Shared {
             outage: Mutex::default(),
             unacknowledged: Mutex::default(),
             due: DueList::new(&due_folder),
+            keeps: AtomicBool::new(false),
             loss: Mutex::default(),
         }
     }
@@ -203,11 +206,18 @@ impl Shared {
     pub(crate) fn ask_or_keep(&self, request: &Request) -> Result<Reply, MemoryError> {
         let cause = match self.ask(request) {
             Err(error) if error.may_pass() => error,
-            answered => return answered,
+            answered => {
+                self.keeps.store(false, Ordering::Release);
+                return answered;
+            }
         };
         match self.due.keep(request) {
             Ok(()) => {
-                tracing::warn!(%cause, "memory cannot be reached: the request is kept and applied later");
+                // Said once for all that is kept while it cannot be reached.
+                match self.keeps.swap(true, Ordering::AcqRel) {
+                    false => tracing::warn!(%cause, "memory cannot be reached: what is written is kept for later"),
+                    true => tracing::debug!(%cause, "memory cannot be reached: a request is kept for later"),
+                }
                 Ok(Reply::Kept)
             }
             Err(error) => {
