@@ -116,9 +116,10 @@ fn what_is_remembered_here_moves_into_a_database_and_back() {
     assert!(other.path("data/conversations/tides.json").is_file());
     assert_eq!(other.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 2);
     for (arguments, said) in [
-        (["--to", "elsewhere"], "it should be `local`, or postgres://USER@HOST/NAME"),
+        (["--to", "elsewhere"], "a place is `local`, or a database"),
         (["--to", "local"], "name the same place"),
-        (["--to", "postgres://me:secret@127.0.0.1:9/hone"], "memory in the database 127.0.0.1:9/hone"),
+        (["--to", "postgres://me@127.0.0.1:9/hone"], "memory in the database 127.0.0.1:9/hone"),
+        (["--to", "postgres://me:secret@127.0.0.1:9/hone"], "url holds a password"),
     ] {
         let refused = one.run(&[&["memory", "move"], &arguments[..]].concat());
         assert!(refused.code != 0 && refused.stderr.contains(said), "{}", refused.stderr);

@@ -104,9 +104,10 @@ impl PostgresServer {
     /// Ends it at once, as a crash would; what it had acknowledged is there when it starts again.
     pub(crate) fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // An immediate shutdown, which takes its other processes along.
-            let quit = Command::new("kill").args(["-QUIT", &process.id().to_string()]).status();
-            assert!(quit.unwrap().success());
+            // An immediate shutdown, which takes its other processes along; one that was stopped goes on for it.
+            for signal in ["-CONT", "-QUIT"] {
+                assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
+            }
             process.wait().unwrap();
         }
     }

@@ -110,12 +110,14 @@ impl Shared {
 
     /// What comes while the network is cut gets lost.
     fn copy(&self, mut from: impl Read, mut to: impl Write) {
-        let mut buffer = vec![0; 64 << 10];
+        let (mut buffer, mut is_dead) = (vec![0; 64 << 10], false);
         while let Ok(n) = from.read(&mut buffer) {
             if n == 0 || self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            if !self.is_cut.load(Ordering::Acquire) && to.write_all(&buffer[..n]).is_err() {
+            // A stream has no holes: nothing follows what got lost.
+            is_dead |= self.is_cut.load(Ordering::Acquire);
+            if !is_dead && to.write_all(&buffer[..n]).is_err() {
                 return;
             }
         }

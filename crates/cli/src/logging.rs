@@ -85,7 +85,7 @@ impl Drop for LineWriter {
 /// The filter for the number of `--verbose` flags.
 fn filter_of(verbose: u8) -> &'static str {
     match verbose {
-        0 => "warn",
+        0 => "warn,sqlx=error",
         1 => "warn,hone=debug,hone_engine=debug,hone_models=debug",
         _ => "trace",
     }

@@ -8,14 +8,14 @@
 //! The order does not depend on a clock: a file name begins with a number that is higher than that of all existing
 //! files.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hone_files::{create_private_folder, sync_folder};
+use hone_files::{create_private_folder, open_private, sync_folder};
 use hone_protocol::{QueryId, hexadecimal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -104,6 +104,16 @@ impl DueList {
         let mut files: Vec<PathBuf> = paths.into_iter().filter(|path| number_of(path).is_some()).collect();
         files.sort();
         Ok(files)
+    }
+
+    /// Waits until no other process applies the list, and keeps them from it until this is dropped.
+    ///
+    /// # Errors
+    /// When the file for it cannot be locked.
+    pub(crate) fn lock(&self) -> io::Result<File> {
+        let file = open_private(&self.folder.join(".lock"), File::options().create(true).write(true))?;
+        file.lock()?;
+        Ok(file)
     }
 
     /// Removes a file whose request has been applied.

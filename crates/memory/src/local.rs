@@ -24,6 +24,7 @@ mod vetting;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
 use crate::due::DueList;
 use crate::error::MemoryError;
@@ -32,12 +33,16 @@ use crate::local::events::Watermark;
 use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
 use crate::local::vetting::Decided;
+use crate::lock::lock;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
 use crate::storage::Heard;
 
 pub(crate) use transfer::parse_line;
+
+/// The time in which a database that could not be opened is not tried again.
+const BETWEEN_OPENINGS: Duration = Duration::from_millis(500);
 
 /// Memory whose folder no other process has open.
 pub(crate) struct Local {
@@ -46,6 +51,8 @@ pub(crate) struct Local {
     opened: RwLock<Option<Opened>>,
     /// The last durable event.
     watermark: Arc<Watermark>,
+    /// When a database could not be opened last, and why.
+    failure: Mutex<Option<(Instant, MemoryError)>>,
     /// The due list. Its lock is held while it is applied.
     due: Mutex<DueList>,
 }
@@ -54,7 +61,8 @@ impl Local {
     /// The memory in an existing `folder`, not yet open; [`Local::open`] or the first request opens it.
     pub(crate) fn closed(folder: &Path, options: MemoryOptions) -> Local {
         let (watermark, due) = (Arc::new(Watermark::new(0)), Mutex::new(DueList::new(folder)));
-        Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark, due }
+        let (opened, failure) = (RwLock::default(), Mutex::default());
+        Local { folder: folder.to_owned(), options, opened, watermark, failure, due }
     }
 
     /// Opens or creates memory and applies the due list. Requests wait meanwhile.
@@ -122,19 +130,40 @@ impl Local {
             drop(guard);
             let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
             if guard.is_none() {
-                let opened = Opened::open(&self.folder, &self.options)?;
+                let opened = self.try_to_open()?;
                 self.watermark.raise(opened.last_event()?);
                 *guard = Some(opened);
             }
         }
     }
 
+    /// Opens storage. What has just failed is not tried again by those who have waited meanwhile.
+    fn try_to_open(&self) -> Result<Opened, MemoryError> {
+        let mut failure = lock(&self.failure);
+        if let Some((at, error)) = failure.as_ref()
+            && at.elapsed() < BETWEEN_OPENINGS
+        {
+            return Err(error.clone());
+        }
+        let opened = Opened::open(&self.folder, &self.options);
+        let is_remote = self.options.url.is_some();
+        *failure = opened.as_ref().err().filter(|_| is_remote).map(|error| (Instant::now(), error.clone()));
+        opened
+    }
+
     /// Closes storage if it is broken; returns whether it was.
     fn close_broken(&self) -> bool {
+        let is_sound = |opened: &Option<Opened>| !opened.as_ref().is_some_and(Opened::is_broken);
+        if is_sound(&self.opened.read().unwrap_or_else(PoisonError::into_inner)) {
+            return false;
+        }
         let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
         let is_broken = guard.as_ref().is_some_and(Opened::is_broken);
         if is_broken {
-            tracing::warn!(folder = %self.folder.display(), "storage failed and will be reopened");
+            match &self.options.url {
+                Some(_) => tracing::debug!("the database failed and will be connected again"),
+                None => tracing::warn!(folder = %self.folder.display(), "storage failed and will be reopened"),
+            }
             *guard = None;
         }
         is_broken

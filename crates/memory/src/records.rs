@@ -18,6 +18,8 @@
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
 
+use std::borrow::Cow;
+
 use hone_protocol::{HolderId, QueryId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -216,7 +218,45 @@ pub(crate) fn to_json<T: Serialize>(what: &str, record: &T) -> Result<Vec<u8>, M
     serde_json::to_vec(record).map_err(|error| damaged(what, &error.to_string()))
 }
 
+/// A record of JSON without the character 0, which a database cannot keep: the picture of one stands for it, so that a record
+/// is the same wherever it is.
+pub(crate) fn shown(bytes: &[u8]) -> Result<Cow<'_, [u8]>, MemoryError> {
+    // Most records are not parsed for this.
+    if !bytes.windows(ZERO.len()).any(|part| part == ZERO) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let value = show_zeros(from_json("a record", bytes)?);
+    to_json("a record", &value).map(Cow::Owned)
+}
+
+/// The character 0 as JSON has it.
+const ZERO: &[u8] = b"\\u0000";
+
+pub(crate) fn show_zeros(value: Value) -> Value {
+    let shown = |text: String| if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text };
+    match value {
+        Value::String(text) => Value::String(shown(text)),
+        Value::Array(items) => Value::Array(items.into_iter().map(show_zeros).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (shown(name), show_zeros(value))).collect())
+        }
+        other => other,
+    }
+}
+
 /// The error for a record that cannot be read or written.
 pub(crate) fn damaged(record: &str, reason: &str) -> MemoryError {
     MemoryError::Damaged { record: record.to_owned(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_a_database_refuses_is_shown() {
+        let shown = |bytes: &[u8]| String::from_utf8(shown(bytes).unwrap().into_owned()).unwrap();
+        assert_eq!(shown(br#"{"a\u0000": "b\u0000c", "d": ["\\u0000"]}"#), r#"{"a␀":"b␀c","d":["\\u0000"]}"#);
+        assert_eq!(shown(br#"{"a":  1.0}"#), r#"{"a":  1.0}"#);
+    }
 }

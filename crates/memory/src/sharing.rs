@@ -35,11 +35,11 @@ use crate::local::Local;
 use crate::lock::lock;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
-use crate::storage::of_io;
+use crate::storage::{folder_name, of_io};
 use owner::{OwnerLock, owner_of};
 use sockets::{Client, HeartbeatProbe, Server};
 
-/// The folder inside memory's for requests that a database could not take.
+/// The folder inside memory's with a folder for each database.
 const DATABASE_FOLDER: &str = "postgres";
 
 /// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the
@@ -186,7 +186,7 @@ impl Shared {
     }
 
     fn with_access(folder: &Path, options: MemoryOptions, access: Access) -> Shared {
-        let due_folder = if options.url.is_some() { folder.join(DATABASE_FOLDER) } else { folder.to_owned() };
+        let due_folder = options.url.as_deref().map_or_else(|| folder.to_owned(), |url| folder_of(folder, url));
         Shared {
             folder: folder.to_owned(),
             options,
@@ -365,8 +365,8 @@ impl From<NoAccess> for MemoryError {
 
 /// Becomes the owner, or a client of the current one.
 fn obtain_access(folder: &Path, options: &MemoryOptions) -> Result<Access, NoAccess> {
-    if options.url.is_some() {
-        let folder = folder.join(DATABASE_FOLDER);
+    if let Some(url) = &options.url {
+        let folder = folder_of(folder, url);
         create_private_folder(&folder).map_err(|error| of_io(&folder, &error))?;
         let local = Local::closed(&folder, options.clone());
         local.open()?;
@@ -398,6 +398,11 @@ fn own(folder: &Path, options: &MemoryOptions, owner_lock: OwnerLock) -> Result<
     owner_lock.announce(server.address()).map_err(|error| of_io(folder, &error))?;
     local.open()?;
     Ok(Owner { _server: server, backup: BackupThread::default(), local, _owner_lock: owner_lock })
+}
+
+/// The folder for what a database could not take. Others never take it: it may be somebody else's there.
+fn folder_of(folder: &Path, url: &str) -> PathBuf {
+    folder.join(DATABASE_FOLDER).join(folder_name(url))
 }
 
 /// Does `work` on the folder while no process has memory open.

@@ -5,20 +5,21 @@ pub(crate) mod log;
 mod on_disk;
 mod postgres;
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 
-use hone_protocol::EnvelopeId;
+use hone_protocol::{EnvelopeId, QueryId, Timestamp};
 
 use crate::error::MemoryError;
 use crate::index::Neighbour;
-use crate::records::Head;
+use crate::records::{Head, Numbered, keys_of_all};
 use crate::request::Vector;
 use crate::words::WordMatch;
 
 pub(crate) use on_disk::DiskStorage;
-pub(crate) use postgres::PostgresStorage;
+pub(crate) use postgres::{PostgresStorage, folder_name};
 
 /// A key and its value, or why they could not be read.
 pub(crate) type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
@@ -42,14 +43,14 @@ pub(crate) trait Storage: Send + Sync {
     /// The pairs of a range of keys of one kind.
     fn pairs(&self, range: KeyRange) -> Pairs<'_>;
 
-    /// Those pairs of a kind whose values contain one of these texts.
-    fn pairs_with(&self, kind: u8, texts: &[String]) -> Pairs<'_> {
-        let texts = texts.to_vec();
-        let names_one = move |value: &[u8]| {
-            std::str::from_utf8(value).is_ok_and(|value| texts.iter().any(|text| value.contains(text)))
-        };
-        let range = KeyRange::of(crate::records::keys_of_all(kind));
-        Box::new(self.pairs(range).filter(move |pair| pair.as_ref().map_or(true, |(_, value)| names_one(value))))
+    /// The events that name one of these answers, and perhaps others.
+    fn events_about(&self, ids: &[QueryId]) -> Pairs<'_> {
+        pairs_with(self.pairs(KeyRange::of(keys_of_all(Numbered::Event.kind()))), ids.iter().map(QueryId::to_string))
+    }
+
+    /// The engrams that were made from others, and perhaps others.
+    fn notes(&self) -> Pairs<'_> {
+        pairs_with(self.pairs(KeyRange::of(keys_of_all(b'e'))), ["\"sources\"".to_owned()])
     }
 
     /// Begins a write. No other begins before this one is applied or dropped, in no process.
@@ -87,6 +88,15 @@ pub(crate) type Heard = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// A storage that other processes, on other machines, read and write at the same time.
 pub(crate) trait Database: Send + Sync {
+    /// The time of its clock, which all processes share.
+    fn now(&self) -> Result<Timestamp, MemoryError>;
+
+    /// The number of the event with this id.
+    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError>;
+
+    /// Those of these ids under which there are events.
+    fn known_events(&self, ids: &[String]) -> Result<HashSet<String>, MemoryError>;
+
     /// Appends an event as JSON, durably, and returns its number; one that is there already keeps the one that it has.
     fn append_event(&self, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError>;
 
@@ -112,6 +122,14 @@ pub(crate) trait Write {
     /// # Errors
     /// When it cannot be written.
     fn apply(self: Box<Self>, batch: Batch, texts: &[(u64, Option<String>)]) -> Result<(), MemoryError>;
+}
+
+/// Those of these pairs whose values contain one of these texts. Few do, and most need not be parsed to know that.
+fn pairs_with<'a>(pairs: Pairs<'a>, texts: impl IntoIterator<Item = String>) -> Pairs<'a> {
+    let texts: Vec<String> = texts.into_iter().collect();
+    let has_one =
+        move |value: &[u8]| std::str::from_utf8(value).is_ok_and(|value| texts.iter().any(|text| value.contains(text)));
+    Box::new(pairs.filter(move |pair| pair.as_ref().map_or(true, |(_, value)| has_one(value))))
 }
 
 impl dyn Storage + '_ {

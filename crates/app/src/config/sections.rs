@@ -216,9 +216,19 @@ impl MemoryConfig {
         self.settings.mode != MemoryMode::Off
     }
 
-    /// Whether an address is one of a database that memory can be kept in.
-    pub fn is_database(url: &str) -> bool {
-        ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+    /// Checks the address of a database that memory is to be kept in. A password in it would be shown to all who see the
+    /// command line or the configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the address.
+    pub fn check_address(url: &str) -> Result<(), String> {
+        let rest = ["postgres://", "postgresql://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+        let rest = rest.ok_or("url does not begin with postgres://, as in postgres://USER@HOST/NAME")?;
+        let user = rest.split(['/', '?']).next().and_then(|host| host.rsplit_once('@')).map_or("", |(user, _)| user);
+        if user.contains(':') || rest.contains("password=") {
+            return Err("url holds a password, which others could read: keep it in ~/.pgpass or PGPASSWORD".to_owned());
+        }
+        Ok(())
     }
 
     /// The database that memory is kept in, if it is in one.
@@ -227,8 +237,8 @@ impl MemoryConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        if !self.url.is_empty() && !MemoryConfig::is_database(&self.url) {
-            return Err("url is no address of a database: it should be postgres://USER@HOST/NAME".to_owned());
+        if !self.url.is_empty() {
+            MemoryConfig::check_address(&self.url)?;
         }
         for (name, weight) in [
             ("person_weight", self.person_weight),

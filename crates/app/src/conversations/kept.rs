@@ -68,10 +68,10 @@ impl Conversations {
     }
 
     /// Whether a conversation has this name.
-    fn contains(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> anyhow::Result<bool> {
         match &self.place {
             KeptIn::Saved(store) => store.contains(name),
-            KeptIn::Memory(conversations) => lock(conversations).contains_key(name),
+            KeptIn::Memory(conversations) => Ok(lock(conversations).contains_key(name)),
         }
     }
 
@@ -80,7 +80,7 @@ impl Conversations {
     /// # Errors
     /// When it does not.
     pub fn check(&self, name: &str) -> Result<(), ConversationError> {
-        self.contains(name).then_some(()).ok_or_else(|| missing(name))
+        self.contains(name).map_err(storage)?.then_some(()).ok_or_else(|| missing(name))
     }
 
     /// The conversation with this name.
@@ -148,7 +148,7 @@ impl Conversations {
     /// When it does not exist, or the new name is taken or not valid.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<(), ConversationError> {
         self.check(name)?;
-        if self.contains(new_name) {
+        if self.contains(new_name).map_err(storage)? {
             return Err(ConversationError::Taken(new_name.to_owned()));
         }
         match &self.place {
@@ -198,7 +198,7 @@ impl Conversations {
     /// # Errors
     /// When the conversations cannot be listed.
     pub fn named(&self, text: &str) -> Result<Named, ConversationError> {
-        if self.contains(text) {
+        if self.contains(text).map_err(storage)? {
             return Ok(Named::One(text.to_owned()));
         }
         let holds = |of: &str| of.to_lowercase().contains(&text.to_lowercase());

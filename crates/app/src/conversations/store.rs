@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use hone_files::{create_private_folder, make_private, replace, write_new};
 use hone_memory::{Documents, MemoryStore, Update};
-use hone_protocol::{OwnerId, Timestamp};
+use hone_protocol::{OwnerId, QueryId, Timestamp};
 use time::Date;
 
 use super::attached::split;
@@ -58,15 +58,18 @@ impl ConversationStore {
     }
 
     /// The keys of the server that have conversations here.
-    pub fn owners(&self) -> Vec<OwnerId> {
+    ///
+    /// # Errors
+    /// When a database that knows them cannot be reached.
+    pub fn owners(&self) -> anyhow::Result<Vec<OwnerId>> {
         let names: Vec<String> = match &self.place {
             Place::Folder(folder) => {
                 let items = std::fs::read_dir(folder).into_iter().flatten().flatten();
                 items.filter_map(|item| item.file_name().into_string().ok()).collect()
             }
-            Place::Database(documents) => documents.folders().unwrap_or_default(),
+            Place::Database(documents) => documents.folders()?,
         };
-        names.iter().filter_map(|name| name.parse().ok()).collect()
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// Writes a conversation.
@@ -179,7 +182,12 @@ impl ConversationStore {
                 let (old, new) = (path_of(folder, name), path_of(folder, new_name));
                 std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
             }
-            Place::Database(documents) => documents.rename(name, new_name).map(drop).map_err(Into::into),
+            Place::Database(documents) => match documents.rename(name, new_name)? {
+                Update::Missing => {
+                    bail!("cannot rename {name:?}: there is no such conversation, or one is called {new_name:?}")
+                }
+                Update::Merged | Update::Kept => Ok(()),
+            },
         }
     }
 
@@ -200,12 +208,17 @@ impl ConversationStore {
     }
 
     /// Whether a conversation has this name.
-    pub fn contains(&self, name: &str) -> bool {
-        check_name(name).is_ok()
-            && match &self.place {
-                Place::Folder(folder) => path_of(folder, name).exists(),
-                Place::Database(documents) => documents.load(name).is_ok_and(|content| content.is_some()),
-            }
+    ///
+    /// # Errors
+    /// When a database that would know cannot be reached.
+    pub fn contains(&self, name: &str) -> anyhow::Result<bool> {
+        if check_name(name).is_err() {
+            return Ok(false);
+        }
+        match &self.place {
+            Place::Folder(folder) => Ok(path_of(folder, name).exists()),
+            Place::Database(documents) => Ok(documents.load(name)?.is_some()),
+        }
     }
 
     /// Forgets the question that was asked alone: a later conversation is what would be continued, and a
@@ -368,11 +381,23 @@ fn name_of(path: &Path) -> Option<String> {
     (!name.starts_with('.') && as_file_name(&conversation) == name).then_some(conversation)
 }
 
-/// A name made of the day and the first words that is not taken.
-pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> bool) -> String {
+/// A name made of the day and the first words that is not taken. Where nobody knows that at present, a part of it is
+/// random, so that no conversation is replaced later.
+pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> anyhow::Result<bool>) -> String {
     let base = name_from(day, question);
+    let random = || {
+        let id = QueryId::fresh().to_string();
+        format!("{base}-{}", id.get(id.len() - 8..).unwrap_or_default())
+    };
     let numbered = (2..).map(|number| format!("{base}-{number}"));
-    std::iter::once(base.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(base)
+    for name in std::iter::once(base.clone()).chain(numbered) {
+        match is_taken(&name) {
+            Ok(true) => {}
+            Ok(false) => return name,
+            Err(_) => break,
+        }
+    }
+    random()
 }
 
 fn name_from(day: Date, question: &str) -> String {

@@ -320,7 +320,7 @@ impl Shell<'_> {
 
     fn save_as(&mut self, name: Option<String>, screen: &mut dyn Screen) -> anyhow::Result<()> {
         if let Some(name) = name.filter(|name| Some(name.as_str()) != self.session.name()) {
-            if self.store.contains(&name) {
+            if self.store.contains(&name)? {
                 anyhow::bail!("a conversation {name:?} is saved already: choose another name");
             }
             self.store.save(&name, &self.session.conversation())?;
@@ -334,7 +334,8 @@ impl Shell<'_> {
 
     fn save_automatically(&mut self) -> anyhow::Result<()> {
         let wanted = self.session.config().chat.save && !self.session.exchanges().is_empty();
-        if wanted || self.session.name().is_some_and(|name| self.store.contains(name)) { self.save() } else { Ok(()) }
+        let is_saved = |name: &str| self.store.contains(name).unwrap_or(true);
+        if wanted || self.session.name().is_some_and(is_saved) { self.save() } else { Ok(()) }
     }
 
     fn save(&mut self) -> anyhow::Result<()> {

@@ -8,13 +8,14 @@ use hone_protocol::{HolderId, QueryId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::opened::{Draft, Opened};
+use super::opened::{Draft, Opened, now_of};
 use crate::backlog::{BacklogEntry, Due, Lease, Wanted, is_in_force};
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::judged::due_in;
 use crate::records::{Numbered, from_json, keys_of_all, lease_key, sequence_of, to_json};
 use crate::request::Update;
+use crate::storage::Pair;
 
 /// A record of the backlog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,12 +53,14 @@ struct Term {
 impl Opened {
     /// What is due, oldest answer first.
     pub(super) fn backlog(&self) -> Result<Vec<BacklogEntry>, MemoryError> {
-        let mut leases = Leases::new(self);
+        let mut leases = Leases::new(self)?;
+        let read = |record: Pair| from_json::<Filed>("a record of the backlog", &record?.1);
+        let filed = self.storage.range(keys_of_all(b'd')).map(read).collect::<Result<Vec<_>, _>>()?;
+        let ids: Vec<QueryId> = filed.iter().map(|filed| filed.id).collect();
         let mut entries = Vec::new();
-        for record in self.storage.range(keys_of_all(b'd')) {
-            let filed: Filed = from_json("a record of the backlog", &record?.1)?;
+        for (filed, engram) in filed.into_iter().zip(self.get_all(&ids)?) {
             // Engrams that are removed meanwhile are left out.
-            let Some(Engram { query_id, owner, at, due: Some(due), .. }) = self.get(filed.id)? else { continue };
+            let Some(Engram { query_id, owner, at, due: Some(due), .. }) = engram else { continue };
             entries.push(BacklogEntry { query_id, owner, at, due, is_held: leases.hold(filed.holder)? });
         }
         Ok(entries)
@@ -66,7 +69,7 @@ impl Opened {
     /// Gives answers that are wanted and that nobody works on to the holder of this lease, and returns them.
     pub(super) fn claim(&self, lease: Lease, wanted: &Wanted) -> Result<Vec<Engram>, MemoryError> {
         self.write(|draft| {
-            let mut leases = Leases::new(self);
+            let mut leases = Leases::new(self)?;
             let mut free = Vec::new();
             for record in self.storage.range(keys_of_all(b'd')) {
                 let (key, bytes) = record?;
@@ -197,7 +200,7 @@ impl Draft<'_> {
 
     fn extend(&mut self, lease: Lease) -> Result<(), MemoryError> {
         let Lease { holder, milliseconds } = lease;
-        let until = Timestamp(Timestamp::now().0.saturating_add(milliseconds));
+        let until = Timestamp(now_of(self.storage)?.0.saturating_add(milliseconds));
         self.batch.insert(lease_key(holder), to_json("a lease", &Term { until, milliseconds })?);
         Ok(())
     }
@@ -211,8 +214,8 @@ struct Leases<'a> {
 }
 
 impl Leases<'_> {
-    fn new(opened: &Opened) -> Leases<'_> {
-        Leases { opened, now: Timestamp::now(), known: BTreeMap::new() }
+    fn new(opened: &Opened) -> Result<Leases<'_>, MemoryError> {
+        Ok(Leases { opened, now: opened.now()?, known: BTreeMap::new() })
     }
 
     /// Whether there is a holder whose lease is in force.

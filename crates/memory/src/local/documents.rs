@@ -19,10 +19,14 @@ impl Opened {
         is_new: bool,
     ) -> Result<Update, MemoryError> {
         self.write(|draft| {
-            let there = if is_new { draft.storage.get(&listed_key(name))? } else { None };
-            if let Some(there) = there {
-                let is_repeated = from_json::<Listed>("a document", &there)?.write == listed.write;
-                return Ok(if is_repeated { Update::Merged } else { Update::Missing });
+            if let Some(there) = draft.storage.get(&listed_key(name))? {
+                let there: Listed = from_json("a document", &there)?;
+                if there.write == listed.write {
+                    return Ok(Update::Merged);
+                } else if is_new || there.at > listed.at {
+                    // What was kept for a while must not replace what was written since.
+                    return Ok(if is_new { Update::Missing } else { Update::Merged });
+                }
             }
             draft.batch.insert(document_key(name), to_json("a document", content)?);
             draft.batch.insert(listed_key(name), to_json("a document", listed)?);
@@ -46,9 +50,12 @@ impl Opened {
         self.storage.range(first.clone()..after_last).map(|pair| pair.and_then(read)).collect()
     }
 
-    /// Gives a document another name, in place of one that has it.
+    /// Gives a document another name; it is `Missing` if it does not exist, or if that name is taken.
     pub(super) fn rename_document(&self, name: &str, new_name: &str) -> Result<Update, MemoryError> {
         self.write(|draft| {
+            if draft.storage.get(&listed_key(new_name))?.is_some() {
+                return Ok(Update::Missing);
+            }
             for key_of in [document_key, listed_key] {
                 let Some(value) = draft.storage.get(&key_of(name))? else { return Ok(Update::Missing) };
                 draft.batch.remove(key_of(name));

@@ -22,6 +22,9 @@ impl Local {
         if files.is_empty() {
             return Ok(());
         }
+        // Other processes that use the same database have the same list.
+        let _alone = if self.options.url.is_some() { Some(due.lock().map_err(of_io)?) } else { None };
+        let files = due.files().map_err(of_io)?;
         for file in &files {
             self.take_in(&due, file)?;
         }

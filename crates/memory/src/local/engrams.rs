@@ -20,7 +20,8 @@ use crate::index::VectorIndex;
 use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
 use crate::outline::{Outline, outline_of};
 use crate::records::{
-    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
+    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, shown, to_json,
+    vector_key,
 };
 use crate::request::{StatedFact, Update, Vector};
 use crate::statistics::{Statistics, Verification};
@@ -179,9 +180,13 @@ impl Opened {
             events: self.head()?.last_event,
             ..self.tallies(Whose::Everyones)?
         };
+        let mut dimensions: BTreeMap<String, Option<usize>> = BTreeMap::new();
         for record in self.storage.range(keys_of_all(b'v')) {
             let vector = StoredVector::from_bytes(&record?.1)?;
-            if Some(vector.values.len()) == self.dimensions(&vector.model)? {
+            if !dimensions.contains_key(&vector.model) {
+                dimensions.insert(vector.model.clone(), self.dimensions(&vector.model)?);
+            }
+            if Some(vector.values.len()) == dimensions[&vector.model] {
                 *statistics.vectors.entry(vector.model).or_default() += 1;
             }
         }
@@ -497,7 +502,7 @@ pub(super) fn all_sequences() -> std::ops::RangeInclusive<Vec<u8>> {
 }
 
 pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryError> {
-    from_json("an engram", &to_json("an engram", engram)?)
+    from_json("an engram", &shown(&to_json("an engram", engram)?)?)
 }
 
 /// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due

@@ -81,7 +81,13 @@ impl Opened {
 impl Draft<'_> {
     /// Adds an event that goes with the other changes of this write, and returns its number.
     pub(super) fn add_event(&mut self, envelope: &Envelope) -> Result<u64, MemoryError> {
-        Ok(self.append(to_json("an event", envelope)?))
+        let known = match self.storage.database() {
+            // The write may have been done before, and its answer lost.
+            Some(database) => database.number_of_event(envelope.id)?,
+            None => None,
+        };
+        let event = to_json("an event", envelope)?;
+        Ok(known.unwrap_or_else(|| self.append(event)))
     }
 
     fn append(&mut self, event: Vec<u8>) -> u64 {

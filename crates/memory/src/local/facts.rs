@@ -44,7 +44,7 @@ impl Draft<'_> {
     /// Removes the notes that were made from these engrams, and those made from such notes; adds their ids to them.
     pub(super) fn remove_notes(&mut self, removed: &mut Vec<QueryId>) -> Result<(), MemoryError> {
         let mut notes = Vec::new();
-        for record in self.storage.pairs_with(b'e', &["\"sources\"".to_owned()]) {
+        for record in self.storage.notes() {
             notes.push(from_json::<Engram>("an engram", &record?.1)?);
         }
         loop {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::opened::Draft;
 use crate::error::MemoryError;
-use crate::records::{Numbered, from_json, to_json};
+use crate::records::{from_json, to_json};
 
 /// The keys of questions, answers and other texts about them in events.
 const TEXTS: [&str; 6] = ["query", "answer", "thinking", "search", "feedback", "reason"];
@@ -20,11 +20,12 @@ impl Draft<'_> {
     /// Blanks the texts of these answers in every event. The texts of another respondent's answer to the same question
     /// stay, because that answer does.
     pub(super) fn blank_events(&mut self, ids: &[QueryId]) -> Result<(), MemoryError> {
-        let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
         if ids.is_empty() {
             return Ok(());
         }
-        for record in self.storage.pairs_with(Numbered::Event.kind(), &ids) {
+        let about = self.storage.events_about(ids);
+        let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
+        for record in about {
             let (key, bytes) = record?;
             let mut event: Value = from_json("an event", &bytes)?;
             if blank_parts(&mut event, &ids) {

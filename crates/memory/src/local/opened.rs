@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use hone_protocol::QueryId;
+use hone_protocol::{QueryId, Timestamp};
 
 use super::recent_events::RecentEvents;
 use crate::commits::Commits;
@@ -137,6 +137,11 @@ impl Opened {
             None => rebuild(&*self.storage, &head, self.folder.join(INDEX_FILE), &self.embedding_model)?,
         };
         work(guard.insert(index))
+    }
+
+    /// The time: in a database that of its clock, since those of machines differ.
+    pub(super) fn now(&self) -> Result<Timestamp, MemoryError> {
+        now_of(&*self.storage)
     }
 
     /// The embedding model whose vectors are indexed.
@@ -359,6 +364,11 @@ impl<'a> Draft<'a> {
         self.head.forgotten_changes = self.head.forgotten_changes.max(last);
         Ok(())
     }
+}
+
+/// See [`Opened::now`].
+pub(super) fn now_of(storage: &dyn Storage) -> Result<Timestamp, MemoryError> {
+    storage.database().map_or_else(|| Ok(Timestamp::now()), |database| database.now())
 }
 
 fn head_in(storage: &dyn Storage) -> Result<Head, MemoryError> {

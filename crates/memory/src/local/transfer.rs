@@ -1,6 +1,6 @@
 //! Export and import of engrams as lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use hone_protocol::QueryId;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::opened::{Opened, other_dimensions};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::records::{Numbered, StoredVector, damaged, from_json, id_of, number_of, to_json};
+use crate::records::{Numbered, StoredVector, damaged, from_json, id_of, number_of, show_zeros, to_json};
 use crate::request::{ExportedEngram, Reply, Standing, Vector};
 
 impl Opened {
@@ -64,30 +64,51 @@ impl Opened {
         self.storage.range(range).take(n).map(|pair| pair.and_then(read)).collect()
     }
 
-    /// Adds events under their numbers; returns how many were not there yet.
-    ///
-    /// # Errors
-    /// [`MemoryError::Import`] if another event has one of the numbers.
+    /// Adds events that are not there yet, under their numbers if these are free and higher than all others; returns how
+    /// many these were.
     pub(super) fn import_events(&self, events: &[(u64, Value)]) -> Result<u64, MemoryError> {
         self.write(|draft| {
-            let keys: Vec<Vec<u8>> = events.iter().map(|(number, _)| Numbered::Event.key(*number)).collect();
+            let mut known = self.known_events(events)?;
             let mut n_added = 0;
-            for ((number, event), stored) in events.iter().zip(self.storage.get_all(&keys)?) {
-                match stored.map(|stored| from_json::<Value>("an event", &stored)).transpose()? {
-                    Some(stored) if stored.get("id") == event.get("id") => {}
-                    Some(_) => {
-                        let reason = format!("event {number} is another one: there were events already");
-                        return Err(MemoryError::Import { problems: vec![reason] });
-                    }
-                    None => {
-                        draft.batch.insert(Numbered::Event.key(*number), to_json("an event", event)?);
-                        draft.head.last_event = draft.head.last_event.max(*number);
-                        n_added += 1;
-                    }
+            for (number, event) in events {
+                let id = event.get("id").and_then(Value::as_str).unwrap_or_default();
+                if known.insert(id.to_owned()) {
+                    draft.head.last_event = (*number).max(draft.head.last_event + 1);
+                    draft.batch.insert(Numbered::Event.key(draft.head.last_event), to_json("an event", event)?);
+                    n_added += 1;
                 }
             }
             Ok(n_added)
         })
+    }
+
+    /// The ids of those of these events that are there.
+    fn known_events(&self, events: &[(u64, Value)]) -> Result<HashSet<String>, MemoryError> {
+        let id_of = |event: &Value| event.get("id").and_then(Value::as_str).map(str::to_owned);
+        let ids: Vec<String> = events.iter().filter_map(|(_, event)| id_of(event)).collect();
+        if let Some(database) = self.storage.database() {
+            return database.known_events(&ids);
+        }
+        let keys: Vec<Vec<u8>> = events.iter().map(|(number, _)| Numbered::Event.key(*number)).collect();
+        let stored = self.storage.get_all(&keys)?;
+        let read = |stored: &Vec<u8>| from_json::<Value>("an event", stored).map(|event| id_of(&event));
+        let at_their_places: Vec<Option<Option<String>>> =
+            stored.iter().map(|stored| stored.as_ref().map(read).transpose()).collect::<Result<_, _>>()?;
+        let are_others = at_their_places
+            .iter()
+            .zip(events)
+            .any(|(stored, (_, event))| stored.as_ref().is_some_and(|stored| *stored != id_of(event)));
+        if !are_others {
+            return Ok(at_their_places.into_iter().flatten().flatten().collect());
+        }
+        // The log has events of its own, so they may be anywhere.
+        let all = self.storage.range(Numbered::Event.key(0)..=Numbered::Event.key(u64::MAX));
+        let wanted: HashSet<String> = ids.into_iter().collect();
+        let mut known = HashSet::new();
+        for pair in all {
+            known.extend(id_of(&from_json("an event", &pair?.1)?).filter(|id| wanted.contains(id)));
+        }
+        Ok(known)
     }
 
     /// The ids of these engrams, and how each relates to what is remembered.
@@ -111,7 +132,8 @@ impl Opened {
 /// Of an engram whose id is remembered already.
 fn standing_beside(stored: &Map<String, Value>, exported: &ExportedEngram) -> Standing {
     // Annotations that were added since the export stay.
-    let is_same = WRITTEN_ONCE.iter().all(|name| stored.get(*name) == exported.engram.get(*name));
+    let of = |fields: &Map<String, Value>, name: &str| fields.get(name).cloned().map(show_zeros);
+    let is_same = WRITTEN_ONCE.iter().all(|name| of(stored, name) == of(&exported.engram, name));
     if is_same { Standing::AlreadyThere } else { Standing::Refused("another engram has its id".to_owned()) }
 }
 

@@ -14,17 +14,19 @@ mod search;
 mod tables;
 mod writing;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hone_protocol::EnvelopeId;
+use hone_protocol::{EnvelopeId, QueryId, Timestamp};
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{Arguments as _, AssertSqlSafe};
 use tokio::task::AbortHandle;
+
+pub(crate) use self::connection::folder_name;
 
 use self::connection::Connections;
 use self::tables::{Table, key_of, text_of};
@@ -32,6 +34,7 @@ use super::{Database, Heard, KeyRange, Pair, Pairs, Storage, Write};
 use crate::error::MemoryError;
 use crate::index::Neighbour;
 use crate::lock::lock;
+use crate::records::Numbered;
 use crate::request::Vector;
 use crate::words::WordMatch;
 
@@ -116,6 +119,21 @@ impl PostgresStorage {
         rows.iter().map(|row| self.pair(table, row)).collect()
     }
 
+    /// The pairs of a kind that a query finds with these texts.
+    fn found(&self, kind: u8, sql: &str, texts: Option<Vec<String>>) -> Pairs<'_> {
+        let found = || -> Result<Vec<KeyValue>, MemoryError> {
+            let mut arguments = PgArguments::default();
+            texts.map_or(Ok(()), |texts| add(&mut arguments, texts))?;
+            let rows = self.rows(sql.to_owned(), arguments, LONGEST_SCAN)?;
+            let table = tables::of_key(&[kind])?;
+            rows.iter().map(|row| self.pair(table, row)).collect()
+        };
+        match found() {
+            Ok(found) => Box::new(found.into_iter().map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
     fn pair(&self, table: &Table, row: &PgRow) -> Result<KeyValue, MemoryError> {
         let key: String = self.column(row, "key")?;
         Ok((key_of(table, &key)?, (table.value)(row).map_err(|error| self.connections.failed(&error))?))
@@ -162,23 +180,16 @@ impl Storage for PostgresStorage {
         Box::new(Reading { storage: self, range, next_read, buffer, is_over: false })
     }
 
-    fn pairs_with(&self, kind: u8, texts: &[String]) -> Pairs<'_> {
-        let found = || -> Result<Vec<_>, MemoryError> {
-            let table = tables::of_key(&[kind])?;
-            let mut arguments = PgArguments::default();
-            add(&mut arguments, texts.to_vec())?;
-            let Table { key, name, columns, column, .. } = table;
-            let sql = format!(
-                "SELECT {key}::text AS key, {columns} FROM {name} WHERE tenant = current_user AND EXISTS \
-                 (SELECT 1 FROM unnest($1::text[]) AS wanted(part) WHERE position(part IN {column}::text) > 0)"
-            );
-            let rows = self.rows(sql, arguments, LONGEST_SCAN)?;
-            rows.iter().map(|row| self.pair(table, row)).collect()
-        };
-        match found() {
-            Ok(found) => Box::new(found.into_iter().map(Ok)),
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        }
+    fn events_about(&self, ids: &[QueryId]) -> Pairs<'_> {
+        let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
+        let sql = "SELECT number::text AS key, event::text AS value FROM hone.events_about($1) AS about(number, event)";
+        self.found(Numbered::Event.kind(), sql, Some(ids))
+    }
+
+    fn notes(&self) -> Pairs<'_> {
+        let sql = "SELECT id::text AS key, fields::text AS value FROM hone.engrams \
+                   WHERE tenant = current_user AND jsonb_exists(fields, 'sources')";
+        self.found(b'e', sql, None)
     }
 
     fn begin(&self) -> Result<Box<dyn Write + '_>, MemoryError> {
@@ -217,6 +228,29 @@ impl Storage for PostgresStorage {
 }
 
 impl Database for PostgresStorage {
+    fn now(&self) -> Result<Timestamp, MemoryError> {
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now";
+        let rows = self.rows(sql.to_owned(), PgArguments::default(), LONGEST_ANSWER)?;
+        let now = rows.first().map(|row| self.column::<i64>(row, "now")).transpose()?;
+        Ok(Timestamp(now.unwrap_or_default().cast_unsigned()))
+    }
+
+    fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError> {
+        let mut arguments = PgArguments::default();
+        add(&mut arguments, id.to_string())?;
+        let sql = "SELECT number FROM hone.events WHERE tenant = current_user AND id = $1";
+        let rows = self.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;
+        rows.first().map(|row| self.column::<i64>(row, "number").map(i64::cast_unsigned)).transpose()
+    }
+
+    fn known_events(&self, ids: &[String]) -> Result<HashSet<String>, MemoryError> {
+        let mut arguments = PgArguments::default();
+        add(&mut arguments, ids.to_vec())?;
+        let sql = "SELECT id FROM hone.events WHERE tenant = current_user AND id = ANY($1::text[])";
+        let rows = self.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;
+        rows.iter().map(|row| self.column::<String>(row, "id")).collect()
+    }
+
     fn append_event(&self, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError> {
         writing::append_event(self, id, event)
     }

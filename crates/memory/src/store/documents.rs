@@ -1,30 +1,41 @@
 //! Documents beside engrams.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
 use hone_protocol::{EnvelopeId, Timestamp};
 use serde_json::Value;
 
 use super::{MemoryStore, unexpected};
 use crate::error::MemoryError;
+use crate::lock::lock;
 use crate::request::{Listed, Reply, Request, Update};
 
+/// Documents that are held in memory for as long as a database cannot be reached.
+const MOST_RECENT: usize = 64;
+
 /// A folder of documents in a memory: JSON under names that hold no `/`.
+///
+/// What was read or written last can still be read while the memory cannot be reached.
 #[derive(Clone)]
 pub struct Documents {
     store: MemoryStore,
     folder: String,
+    /// By paths, the latest at the end.
+    recent: Arc<Mutex<VecDeque<(String, Value)>>>,
 }
 
 impl MemoryStore {
     /// The documents in a folder, of which there may be none. A folder's name may hold `/`.
     pub fn documents(&self, folder: &str) -> Documents {
-        Documents { store: self.clone(), folder: folder.to_owned() }
+        Documents { store: self.clone(), folder: folder.to_owned(), recent: Arc::default() }
     }
 }
 
 impl Documents {
     /// Those in a folder of this folder.
     pub fn folder(&self, name: &str) -> Documents {
-        self.store.documents(&self.path(name))
+        Documents { folder: self.path(name), ..self.clone() }
     }
 
     /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) writes it later if it has to.
@@ -45,7 +56,22 @@ impl Documents {
 
     fn put(&self, name: &str, content: Value, is_new: bool) -> Result<Update, MemoryError> {
         let listed = Listed { at: Timestamp::now(), write: EnvelopeId::fresh() };
-        self.store.update_or_keep(Request::PutDocument { name: self.path(name), listed, content, is_new })
+        let request = Request::PutDocument { name: self.path(name), listed, content: content.clone(), is_new };
+        let update = self.store.update_or_keep(request)?;
+        if update != Update::Missing {
+            self.note(name, Some(content));
+        }
+        Ok(update)
+    }
+
+    /// Holds what was read or written last; `None` forgets it.
+    fn note(&self, name: &str, content: Option<Value>) {
+        let (path, mut recent) = (self.path(name), lock(&self.recent));
+        recent.retain(|(known, _)| *known != path);
+        recent.extend(content.map(|content| (path, content)));
+        if recent.len() > MOST_RECENT {
+            recent.pop_front();
+        }
     }
 
     /// A document's content.
@@ -53,7 +79,19 @@ impl Documents {
     /// # Errors
     /// When it cannot be read.
     pub fn load(&self, name: &str) -> Result<Option<Value>, MemoryError> {
-        expect!(self.store.ask(Request::Document { name: self.path(name) }), Reply::Document(content) => content)
+        let asked = self.store.ask(Request::Document { name: self.path(name) });
+        let loaded = expect!(asked, Reply::Document(content) => content);
+        match loaded {
+            Ok(content) => {
+                self.note(name, content.clone());
+                Ok(content)
+            }
+            Err(error) => {
+                let recent = lock(&self.recent);
+                let known = recent.iter().find(|(path, _)| *path == self.path(name));
+                known.map(|(_, content)| Some(content.clone())).ok_or(error)
+            }
+        }
     }
 
     /// The names, and when each document was written, in the order of the names. Folders in this one are left out.
@@ -79,11 +117,12 @@ impl Documents {
         Ok(folders)
     }
 
-    /// Gives a document another name, in place of one that has it.
+    /// Gives a document another name; it is `Missing` if it does not exist, or if that name is taken.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<Update, MemoryError> {
+        self.note(name, None);
         self.store.update(Request::RenameDocument { name: self.path(name), new_name: self.path(new_name) })
     }
 
@@ -92,6 +131,7 @@ impl Documents {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<Update, MemoryError> {
+        self.note(name, None);
         self.store.update(Request::RemoveDocument { name: self.path(name) })
     }
 

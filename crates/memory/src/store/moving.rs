@@ -1,5 +1,7 @@
 //! Moving a memory elsewhere, as from its folder into a database.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -8,6 +10,7 @@ use hone_protocol::{QueryId, hexadecimal};
 use super::{LINES_AT_ONCE, MemoryStore, unexpected};
 use crate::error::MemoryError;
 use crate::filters::Whose;
+use crate::records::show_zeros;
 use crate::request::{ExportedEngram, Reply, Request};
 
 /// Events that are moved at once.
@@ -73,13 +76,18 @@ impl MemoryStore {
                 expect!(other.ask(Request::Import { engrams: engrams.clone() }), Reply::Number(added) => added)?;
             let request = Request::These { ids: ids.clone() };
             let there = expect!(other.ask(request), Reply::Exported { engrams, .. } => engrams)?;
-            for (index, engram) in engrams.iter().enumerate() {
-                let (here, there) = (canonical(engram), there.get(index).map(canonical).unwrap_or_default());
+            let there: BTreeMap<QueryId, Vec<u8>> = there
+                .iter()
+                .map(|engram| Ok((id_of(engram)?, canonical(engram))))
+                .collect::<Result<_, MemoryError>>()?;
+            for (engram, id) in engrams.iter().zip(ids) {
+                // One that is removed there meanwhile is different, too.
+                let (here, there) = (canonical(engram), there.get(&id).map_or(&[][..], Vec::as_slice));
                 if here != there {
-                    moved.different.push(ids[index]);
+                    moved.different.push(id);
                 }
                 sums[0].update(&here);
-                sums[1].update(&there);
+                sums[1].update(there);
             }
             moved.engrams += engrams.len() as u64;
             step(engrams.len());
@@ -112,7 +120,7 @@ fn canonical(exported: &ExportedEngram) -> Vec<u8> {
     let mut engram = exported.engram.clone();
     engram.remove("sequence");
     let vector = exported.vector.as_ref().map(|vector| (&vector.model, &vector.values));
-    serde_json::to_vec(&(sorted(Value::Object(engram)), vector)).unwrap_or_default()
+    serde_json::to_vec(&(sorted(show_zeros(Value::Object(engram))), vector)).unwrap_or_default()
 }
 
 fn sorted(value: Value) -> Value {

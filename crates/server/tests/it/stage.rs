@@ -98,7 +98,7 @@ fn app(home: &Path) -> App {
 
 /// The name that a conversation gets which begins with this question today.
 pub(crate) fn name_of(question: &str) -> String {
-    fresh_name(OffsetDateTime::now_utc().date(), question, |_| false)
+    fresh_name(OffsetDateTime::now_utc().date(), question, |_| Ok(false))
 }
 
 fn team_parts(

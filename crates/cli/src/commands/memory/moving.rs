@@ -12,7 +12,7 @@ use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
-/// The most answers that differ of which the ids are listed.
+/// The most answers or conversations that differ which are listed.
 const MOST_LISTED: usize = 5;
 
 /// What `--json` prints.
@@ -23,6 +23,7 @@ struct JsonMoved<'a> {
     events: u64,
     conversations: u64,
     different: &'a [QueryId],
+    different_conversations: &'a [String],
     sha256: [&'a str; 2],
 }
 
@@ -42,21 +43,23 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryMoveArguments) -> anyhow::
     let show = |MoveProgress { done, total }| steps.show(as_count(done), as_count(total), "");
     let moved = source.memory.move_to(&target.memory, show);
     steps.clear();
-    let moved = moved.with_context(|| "not everything is moved; the same command goes on with it".to_owned())?;
+    let moved = moved.context("not everything is moved; the same command goes on with it")?;
     let conversations = move_conversations(&source.conversations, &target.conversations)?;
+    let n_different = moved.different.len() + conversations.different.len();
     if json.json {
         app.output.print_json(&JsonMoved {
             engrams: moved.engrams,
             added: moved.added,
             events: moved.events,
-            conversations,
+            conversations: conversations.n_there,
             different: &moved.different,
+            different_conversations: &conversations.different,
             sha256: [&moved.hashes[0], &moved.hashes[1]],
         })?;
     } else {
-        lines_of(&moved, conversations, to).iter().try_for_each(|line| app.output.print_line(line))?;
+        lines_of(&moved, &conversations, to).iter().try_for_each(|line| app.output.print_line(line))?;
     }
-    Ok(if moved.different.is_empty() { Outcome::Done } else { Outcome::Failed })
+    Ok(if n_different == 0 { Outcome::Done } else { Outcome::Failed })
 }
 
 fn open(app: &Invocation, place: &str) -> anyhow::Result<Place> {
@@ -66,46 +69,61 @@ fn open(app: &Invocation, place: &str) -> anyhow::Result<Place> {
         let memory = MemoryStore::open(&folder, options)?;
         return Ok(Place { memory, conversations: app.conversation_files() });
     }
-    if !MemoryConfig::is_database(place) {
-        return Err(usage(format!("{place:?} is no place: it should be `local`, or postgres://USER@HOST/NAME")));
-    }
+    MemoryConfig::check_address(place)
+        .map_err(|problem| usage(format!("a place is `local`, or a database: {problem}")))?;
     let options = MemoryOptions { url: Some(place.to_owned()), ..app.memory_options() };
     let memory = MemoryStore::open(&folder, options)?;
     let conversations = ConversationStore::in_database(&memory);
     Ok(Place { memory, conversations })
 }
 
-/// Copies the conversations of every owner; one that is there under the same name stays as it is.
-fn move_conversations(from: &ConversationStore, to: &ConversationStore) -> anyhow::Result<u64> {
-    let mut n_conversations = 0;
-    for owner in std::iter::once(None).chain(from.owners().into_iter().map(Some)) {
-        let (from, to) = (from.of(owner), to.of(owner));
-        // The latest is moved last, so that it is the latest there, too.
-        for name in from.names()?.iter().rev() {
-            if !to.contains(name) {
-                to.save(name, &from.load(name)?)?;
-            }
-            n_conversations += 1;
-        }
-    }
-    Ok(n_conversations)
+/// What came of the conversations.
+#[derive(Default)]
+struct MovedConversations {
+    /// How many there are, with those that were there before.
+    n_there: u64,
+    /// The names of those under which there is another conversation.
+    different: Vec<String>,
 }
 
-fn lines_of(moved: &Moved, conversations: u64, to: &str) -> Vec<String> {
+/// Copies the conversations of every owner; one that is there under the same name stays as it is.
+fn move_conversations(from: &ConversationStore, to: &ConversationStore) -> anyhow::Result<MovedConversations> {
+    let mut moved = MovedConversations::default();
+    for owner in std::iter::once(None).chain(from.owners()?.into_iter().map(Some)) {
+        let (from, to) = (from.of(owner), to.of(owner));
+        // The latest is moved last, so that it is the latest there, too.
+        for name in from.names()?.into_iter().rev() {
+            let conversation = from.load(&name)?;
+            if to.save_new(&name, &conversation)? || to.load(&name)? == conversation {
+                moved.n_there += 1;
+            } else {
+                moved.different.push(name);
+            }
+        }
+    }
+    Ok(moved)
+}
+
+fn lines_of(moved: &Moved, conversations: &MovedConversations, to: &str) -> Vec<String> {
     let Moved { engrams, added, events, different, hashes } = moved;
+    let n_conversations = conversations.n_there;
     let mut lines = vec![
         format!("{engrams} answers, facts and notes are there, {added} of them new"),
-        format!("{events} events and {conversations} conversations are there, too"),
+        format!("{events} events and {n_conversations} conversations are there, too"),
     ];
-    if different.is_empty() {
+    if different.is_empty() && conversations.different.is_empty() {
         lines.push(format!("both places hold the same (sha256 {})", &hashes[0][..16]));
-        let setting = if to == "local" { "\"\"".to_owned() } else { "URL".to_owned() };
+        let setting = if to == "local" { "\"\"" } else { "URL" };
         lines.push(format!("from now on: hone config set memory.url {setting}; what is at the old place stays there"));
-    } else {
-        let listed: Vec<String> = different.iter().take(MOST_LISTED).map(QueryId::to_string).collect();
-        let rest = if different.len() > listed.len() { ", …" } else { "" };
-        let n = different.len();
-        lines.push(format!("{n} differ, because one of the places has changed since: {}{rest}", listed.join(", ")));
+        return lines;
+    }
+    let ids: Vec<String> = different.iter().map(QueryId::to_string).collect();
+    for (what, names) in [("answers", &ids), ("conversations", &conversations.different)] {
+        if let Some(listed) = names.get(..MOST_LISTED.min(names.len())).filter(|listed| !listed.is_empty()) {
+            let rest = if names.len() > MOST_LISTED { ", …" } else { "" };
+            let (n, listed) = (names.len(), listed.join(", "));
+            lines.push(format!("{n} {what} differ and stay as they are there: {listed}{rest}"));
+        }
     }
     lines
 }

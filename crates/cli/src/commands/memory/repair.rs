@@ -17,7 +17,7 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryRepairArguments) -> anyhow
         bail!("memory is in a database, which is repaired with its own tools");
     }
     let conversations = app.conversation_files();
-    let owners = std::iter::once(None).chain(conversations.owners().into_iter().map(Some));
+    let owners = std::iter::once(None).chain(conversations.owners()?.into_iter().map(Some));
     let elsewhere: Vec<Engram> =
         owners.flat_map(|owner| engrams_of_owner(app, &conversations.of(owner), owner)).collect();
     let report = hone_memory::repair(&app.memory_folder(), &app.memory_options(), &elsewhere)?;

@@ -2,18 +2,20 @@
 
 use std::future::Future;
 use std::str::FromStr;
-use std::sync::mpsc;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
+use hone_protocol::hexadecimal;
+use sha2::{Digest, Sha256};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection as _, Postgres, SqlSafeStr as _};
-use tokio::runtime::{Builder, Handle, Runtime};
+use sqlx::{ConnectOptions as _, Connection as _, Postgres, SqlSafeStr as _};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
 
 use crate::error::MemoryError;
+use crate::lock::lock;
 use crate::records::{FORMAT, Head, damaged, to_json};
 
 /// How long a connection may take to be made.
@@ -22,8 +24,11 @@ const LONGEST_CONNECTING: Duration = Duration::from_secs(3);
 /// How long the tables may take to be created or changed, also while another process does it.
 const LONGEST_PREPARING: Duration = Duration::from_secs(120);
 
-/// The most connections of a process; further requests wait for one.
-const MOST_CONNECTIONS: u32 = 8;
+/// The most connections of a memory that read, beside the one that writes; further requests wait for one.
+const MOST_CONNECTIONS: u32 = 4;
+
+/// How long a connection stays that nobody uses.
+const LONGEST_IDLE: Duration = Duration::from_secs(60);
 
 /// What every connection is told: a process that was stopped in the middle of a write holds up the others for no longer
 /// than this, in milliseconds. The last one is read by pgvector: how many vectors an approximate search looks at.
@@ -38,7 +43,10 @@ const MIGRATIONS_TABLE: &str = "hone.migrations";
 
 /// Connections to one database as one role.
 pub(super) struct Connections {
+    /// Those that read.
     pool: PgPool,
+    /// The one that writes, while nothing is written. It is dropped, and with it what it has begun, unless a write has ended.
+    writer: Mutex<Option<PgConnection>>,
     options: PgConnectOptions,
     /// Host, port and name of the database, for messages.
     database: String,
@@ -51,20 +59,23 @@ impl Connections {
     /// When the address is invalid.
     pub(super) fn open(url: &str) -> Result<Connections, MemoryError> {
         let options = PgConnectOptions::from_str(url).map_err(|error| MemoryError::Database {
-            database: without_password(url),
-            reason: format!("its address is invalid, it should be postgres://USER:PASSWORD@HOST/NAME: {error}"),
+            // An address may hold a password.
+            database: "that memory.url names".to_owned(),
+            reason: format!("its address is invalid, it should be postgres://USER@HOST/NAME: {error}"),
         })?;
-        let options = options.application_name("hone").options(SETTINGS);
+        let options = options.application_name("hone").options(SETTINGS).disable_statement_logging();
         let name = options.get_database().unwrap_or(options.get_username());
         let database = format!("{}:{}/{name}", options.get_host(), options.get_port());
         // A connection that has broken is noticed by its next query, which is then repeated on a new one.
         let pool = PgPoolOptions::new()
             .max_connections(MOST_CONNECTIONS)
             .acquire_timeout(LONGEST_CONNECTING)
+            .idle_timeout(LONGEST_IDLE)
             .test_before_acquire(false);
         // The pool is looked after by the runtime that it is made in.
         let _guard = runtime()?.enter();
-        Ok(Connections { pool: pool.connect_lazy_with(options.clone()), options, database })
+        let pool = pool.connect_lazy_with(options.clone());
+        Ok(Connections { pool, writer: Mutex::default(), options, database })
     }
 
     /// Creates or changes the tables if they are not those of this version, and this role's head.
@@ -112,6 +123,20 @@ impl Connections {
             let created = sqlx::query("CREATE EXTENSION IF NOT EXISTS vector").execute(&pool).await;
             created.inspect_err(|error| tracing::debug!(%error, "without pgvector")).map(|_| true).or(Ok(false))
         })
+    }
+
+    /// The connection for the next write, to be kept with [`Connections::keep_writer`] once that has ended.
+    pub(super) async fn writer(&self) -> sqlx::Result<PgConnection> {
+        let kept = lock(&self.writer).take();
+        match kept {
+            Some(connection) => Ok(connection),
+            None => PgConnection::connect_with(&self.options).await,
+        }
+    }
+
+    /// Keeps a connection for the next write. It must have begun nothing that has not ended.
+    pub(super) fn keep_writer(&self, connection: PgConnection) {
+        *lock(&self.writer) = Some(connection);
     }
 
     /// A connection, to be given back with [`Connections::give_back`].
@@ -197,22 +222,24 @@ fn migrator() -> Migrator {
     migrator
 }
 
-/// An address as it may be shown.
-fn without_password(url: &str) -> String {
-    match url.split_once("://").zip(url.rsplit_once('@')) {
-        Some(((scheme, _), (_, host))) => format!("{scheme}://…@{host}"),
-        None => url.to_owned(),
-    }
+/// A name for what is kept for a database and a role: the same address, another name for others.
+pub(crate) fn folder_name(url: &str) -> String {
+    let parts = PgConnectOptions::from_str(url).map_or_else(
+        |_| url.to_owned(),
+        |options| {
+            let (host, socket) = (options.get_host(), options.get_socket());
+            format!("{host} {socket:?} {} {} {:?}", options.get_port(), options.get_username(), options.get_database())
+        },
+    );
+    hexadecimal(Sha256::digest(parts))[..16].to_owned()
 }
 
 /// The runtime of all connections of this process.
-fn runtime() -> Result<&'static Handle, MemoryError> {
-    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
-    static HANDLE: LazyLock<Option<Handle>> = LazyLock::new(|| {
-        let make = || Builder::new_multi_thread().worker_threads(1).thread_name("hone-postgres").enable_all().build();
-        RUNTIME.get_or_init(|| make().ok()).as_ref().map(|runtime| runtime.handle().clone())
+fn runtime() -> Result<&'static Runtime, MemoryError> {
+    static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+        Builder::new_multi_thread().worker_threads(1).thread_name("hone-postgres").enable_all().build().ok()
     });
-    HANDLE.as_ref().ok_or_else(|| damaged("the thread for a database", "it cannot be started"))
+    RUNTIME.as_ref().ok_or_else(|| damaged("the thread for a database", "it cannot be started"))
 }
 
 /// Runs something on that thread for which nobody waits.
@@ -225,10 +252,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown() {
-        assert_eq!(without_password("postgres://me:se@cret@host/db"), "postgres://…@host/db");
-        assert_eq!(without_password("somewhere"), "somewhere");
+    fn an_invalid_address_is_not_shown() {
         let error = Connections::open("postgres://me:secret@host:port/db").err().unwrap().to_string();
-        assert!(!error.contains("secret") && error.contains("postgres://…@host:port/db"), "{error}");
+        assert!(!error.contains("secret") && error.contains("its address is invalid"), "{error}");
+    }
+
+    #[test]
+    fn what_is_kept_for_one_role_is_not_found_by_another() {
+        let names =
+            ["me@host/db", "you@host/db", "me@host/other", "me@elsewhere/db", "me@host:1/db", "me@x/db?host=/run"];
+        let names: std::collections::BTreeSet<String> =
+            names.iter().map(|address| folder_name(&format!("postgres://{address}"))).collect();
+        assert_eq!(names.len(), 6);
+        assert_eq!(folder_name("postgres://me:secret@host/db"), folder_name("postgres://me@host:5432/db"));
     }
 }

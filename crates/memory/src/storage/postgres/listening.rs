@@ -12,8 +12,8 @@ use super::connection::Connections;
 /// The time between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The channel on which a role's events are announced; [`announce`](super::writing) uses it, too.
-pub(super) const CHANNEL: &str = "'hone_' || md5(current_user)";
+/// The channel on which a role's events are announced: its name is known to the role alone.
+pub(super) const CHANNEL: &str = "(SELECT channel FROM hone.heads WHERE tenant = current_user)";
 
 /// Calls `heard` with the number of every event, until it returns `false` or the task is aborted. Events during an
 /// interruption are noticed after it.
@@ -44,11 +44,7 @@ async fn listen(connections: &Connections, heard: &Heard) -> sqlx::Result<()> {
         if !heard(last.cast_unsigned()) {
             return Ok(());
         }
-        // Until the connection is lost.
-        while let Some(news) = listener.try_recv().await? {
-            if !heard(news.payload().parse().unwrap_or(0)) {
-                return Ok(());
-            }
-        }
+        // What is announced is looked up, and so is what was not heard because the connection was lost.
+        listener.try_recv().await?;
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use sqlx::AssertSqlSafe;
-use sqlx::postgres::PgArguments;
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::connection;
 use super::writing::array_of;
@@ -27,22 +27,24 @@ const MOST_DIMENSIONS: usize = 2_000;
 /// The most vectors that an approximate search is asked for; `hnsw.ef_search` is 1000.
 const MOST_APPROXIMATE: usize = 800;
 
-/// How long a search that compares all vectors may take.
+/// How long a search may take, which compares all vectors at worst.
 const LONGEST_COMPARING: Duration = Duration::from_secs(60);
 
 /// Texts that are looked at for each one that is wanted: PostgreSQL knows which words they have, but not how often.
 const TEXTS_PER_RESULT: usize = 2;
 
-/// How often it is looked whether there are enough vectors by now.
-const BETWEEN_COUNTS: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is an index by now.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 
 /// What is known about the index of vectors.
 #[derive(Default)]
 pub(super) struct Indexed {
-    /// The models whose vectors have an index, or will soon.
+    /// The models whose vectors have an index.
     models: HashSet<(String, usize)>,
-    /// When those of other models were counted last.
-    counted: Option<Instant>,
+    /// Those for which this process has tried to create one.
+    tried: HashSet<(String, usize)>,
+    /// When it was looked last.
+    looked: Option<Instant>,
 }
 
 /// The `n` nearest vectors of a model, nearest first.
@@ -79,7 +81,7 @@ fn compare(
     );
     let mut arguments = PgArguments::default();
     add(&mut arguments, array_of(&vector.values))?;
-    let rows = storage.rows(sql, arguments, if by_index { LONGEST_ANSWER } else { LONGEST_COMPARING })?;
+    let rows = storage.rows(sql, arguments, LONGEST_COMPARING)?;
     let neighbour = |row| {
         let sequence: i64 = storage.column(row, "sequence")?;
         Ok(Neighbour { sequence: sequence.cast_unsigned(), similarity: storage.column(row, "similarity")? })
@@ -93,54 +95,64 @@ fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vecto
     let key = (model.clone(), dimensions);
     {
         let mut indexed = lock(indexed);
-        if indexed.models.contains(&key) {
-            return Ok(true);
+        let has_looked = indexed.looked.is_some_and(|looked| looked.elapsed() < BETWEEN_LOOKS);
+        if indexed.models.contains(&key) || has_looked || dimensions > MOST_DIMENSIONS {
+            return Ok(indexed.models.contains(&key));
         }
-        if indexed.counted.is_some_and(|counted| counted.elapsed() < BETWEEN_COUNTS) {
-            return Ok(false);
-        }
-        indexed.counted = Some(Instant::now());
+        indexed.looked = Some(Instant::now());
     }
+    let name = index_name(model, dimensions);
     let sql = format!(
-        "SELECT count(*) AS n FROM (SELECT 1 FROM hone.vectors WHERE tenant = current_user AND model = $1 \
-         LIMIT {INDEXED_FROM}) AS counted"
+        "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('hone.{name}') AND indisvalid) AS there, \
+         (SELECT count(*) FROM (SELECT 1 FROM hone.vectors WHERE tenant = current_user AND model = $1 \
+         LIMIT {INDEXED_FROM}) AS counted) AS n"
     );
     let mut arguments = PgArguments::default();
     add(&mut arguments, model.clone())?;
     let rows = storage.rows(sql, arguments, LONGEST_ANSWER)?;
-    let n: i64 = rows.first().map(|row| storage.column(row, "n")).transpose()?.unwrap_or(0);
-    if n < INDEXED_FROM || dimensions > MOST_DIMENSIONS {
-        return Ok(false);
+    let Some(row) = rows.first() else { return Ok(false) };
+    if storage.column(row, "there")? {
+        lock(indexed).models.insert(key);
+        return Ok(true);
     }
-    lock(indexed).models.insert(key);
-    create_index(storage, model, dimensions);
-    Ok(true)
+    if storage.column::<i64>(row, "n")? >= INDEXED_FROM && lock(indexed).tried.insert(key) {
+        create_index(storage, model, dimensions);
+    }
+    Ok(false)
 }
 
 /// Creates the index on a connection of its own, without holding up writes. A role that does not own the table may not,
 /// and then compares all vectors; so does everybody until the index is there.
 fn create_index(storage: &PostgresStorage, model: &str, dimensions: usize) {
-    let name = format!("vectors_of_{}", short_name(model, dimensions));
-    let sql = format!(
-        "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON hone.vectors \
-         USING hnsw ((\"values\"::vector({dimensions})) vector_ip_ops) \
+    let name = index_name(model, dimensions);
+    let created = format!(
+        "CREATE INDEX CONCURRENTLY {name} ON hone.vectors USING hnsw ((\"values\"::vector({dimensions})) vector_ip_ops) \
          WHERE model = {} AND cardinality(\"values\") = {dimensions}",
         quoted(model)
     );
+    // It waits for the writes of others, and what was left of an attempt that was interrupted is in its way.
+    let statements =
+        ["SET lock_timeout = 0".to_owned(), format!("DROP INDEX CONCURRENTLY IF EXISTS hone.{name}"), created];
     let options = storage.connections.options();
     connection::spawn(async move {
-        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-        match sqlx::query(AssertSqlSafe(sql)).execute(&pool).await {
-            Ok(_) => tracing::info!("the vectors in the database are indexed"),
-            Err(error) => tracing::info!(%error, "the vectors in the database are not indexed"),
+        let create = async {
+            let mut connection = PgConnection::connect_with(&options).await?;
+            for statement in statements {
+                sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await?;
+            }
+            connection.close().await
+        };
+        match create.await {
+            Ok(()) => tracing::info!("the vectors in the database are indexed"),
+            Err(error) => tracing::info!(%error, "the vectors in the database are not indexed by this process"),
         }
     });
 }
 
 /// A name for the index of a model: its letters, and a sum, because different names may have the same letters.
-fn short_name(model: &str, dimensions: usize) -> String {
+fn index_name(model: &str, dimensions: usize) -> String {
     let letters: String = model.chars().filter(char::is_ascii_alphanumeric).take(24).collect();
-    format!("{}_{dimensions}_{:08x}", letters.to_lowercase(), crc32fast::hash(model.as_bytes()))
+    format!("vectors_of_{}_{dimensions}_{:08x}", letters.to_lowercase(), crc32fast::hash(model.as_bytes()))
 }
 
 /// A text as a constant of SQL. The index has the model's name, which an argument would hide.
@@ -162,19 +174,14 @@ pub(super) fn best_by_words(
     let (collection, n_with) = frequencies(storage, &asked)?;
     let rarity: Vec<f32> = n_with.iter().map(|n_with| collection.rarity(*n_with)).collect();
     let all: f32 = rarity.iter().sum();
-    let sql = format!(
-        "SELECT sequence, fields::text AS fields FROM hone.engrams, LATERAL (SELECT sum(asked.rarity) AS sum \
-         FROM unnest($2::text[], $3::float4[]) AS asked(word, rarity) WHERE words @@ asked.word::tsquery) AS matched \
-         WHERE tenant = current_user AND words @@ $1::text::tsquery ORDER BY matched.sum DESC, sequence DESC LIMIT {}",
-        n * TEXTS_PER_RESULT
-    );
-    let queries: Vec<String> = asked.iter().map(|word| lexeme(word)).collect();
+    let sql = "SELECT sequence, fields::text AS fields FROM hone.texts_like($1, $2, $3)";
+    let n_read = i32::try_from(n * TEXTS_PER_RESULT).unwrap_or(i32::MAX);
     let mut arguments = PgArguments::default();
-    add(&mut arguments, queries.join(" | "))?;
-    add(&mut arguments, queries)?;
+    add(&mut arguments, asked.iter().map(|word| lexeme(word)).collect::<Vec<_>>())?;
     add(&mut arguments, rarity.clone())?;
+    add(&mut arguments, n_read)?;
     let mut found = Vec::new();
-    for row in storage.rows(sql, arguments, LONGEST_ANSWER)? {
+    for row in storage.rows(sql.to_owned(), arguments, LONGEST_ANSWER)? {
         let (sequence, fields): (i64, String) = (storage.column(&row, "sequence")?, storage.column(&row, "fields")?);
         let engram: Engram = from_json("an engram", fields.as_bytes())?;
         let counts = words::counts(&engram.text());
@@ -195,10 +202,7 @@ pub(super) fn best_by_words(
 
 /// The numbers of texts and words, and the number of texts with each of these words.
 fn frequencies(storage: &PostgresStorage, asked: &[String]) -> Result<(Collection, Vec<u64>), MemoryError> {
-    let sql = "SELECT n_texts, n_words, ARRAY(SELECT (SELECT count(*) FROM hone.engrams \
-               WHERE tenant = current_user AND words @@ asked.word::tsquery) \
-               FROM unnest($1::text[]) WITH ORDINALITY AS asked(word, place) ORDER BY asked.place) AS n_with \
-               FROM hone.heads WHERE tenant = current_user";
+    let sql = "SELECT n_texts, n_words, hone.texts_with($1) AS n_with FROM hone.heads WHERE tenant = current_user";
     let mut arguments = PgArguments::default();
     add(&mut arguments, asked.iter().map(|word| lexeme(word)).collect::<Vec<_>>())?;
     let rows = storage.rows(sql.to_owned(), arguments, LONGEST_ANSWER)?;

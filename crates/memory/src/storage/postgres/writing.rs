@@ -2,27 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hone_protocol::EnvelopeId;
-use serde_json::Value;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgArguments;
-use sqlx::{AssertSqlSafe, Postgres, Row as _};
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::{Batch, KeyChange, Write};
-use super::connection;
 use super::listening::CHANNEL;
 use super::tables::{self, Table, text_of};
 use super::{LONGEST_ANSWER, PostgresStorage, add};
 use crate::error::MemoryError;
-use crate::records::{Change, Head, StoredVector, damaged, from_json};
+use crate::records::{Change, Head, StoredVector, damaged, from_json, shown};
 use crate::words;
 
 /// The longest word that is indexed, in bytes: PostgreSQL refuses those of more than 2 KiB.
 const LONGEST_WORD: usize = 256;
 
-/// The most words of one text that are indexed: an entry of PostgreSQL's index has at most 1 MiB.
-const MOST_WORDS: usize = 20_000;
+/// The most bytes of one text's words that are indexed: an entry of PostgreSQL's index has at most 1 MiB.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Bytes per millisecond of a slow line.
+const SLOWEST_BYTES_PER_MILLISECOND: u64 = 100;
 
 /// A statement and its arguments.
 type Statement = (String, PgArguments);
@@ -31,32 +32,27 @@ type Statement = (String, PgArguments);
 pub(super) struct PostgresWrite<'a> {
     storage: &'a PostgresStorage,
     head: Head,
-    /// `None` once it is committed.
-    connection: Option<PoolConnection<Postgres>>,
+    /// `None` once it is committed. Where a query fails or is given up, the connection is dropped, which ends the transaction.
+    connection: Option<PgConnection>,
+}
+
+/// How long a statement may take that sends so many bytes: also over a slow line.
+fn limit_for(n_bytes: u64) -> Duration {
+    LONGEST_ANSWER + Duration::from_millis(n_bytes / SLOWEST_BYTES_PER_MILLISECOND)
 }
 
 /// Begins a transaction, once those before it have ended.
 pub(super) fn begin(storage: &PostgresStorage) -> Result<PostgresWrite<'_>, MemoryError> {
     let connections = Arc::clone(&storage.connections);
     let (connection, head) = storage.connections.run(LONGEST_ANSWER, async move {
-        let mut connection = connections.acquire().await?;
-        let begun = begin_with(&mut connection).await;
-        match begun {
-            Ok(head) => Ok((connection, head)),
-            Err(error) => {
-                drop(connection.detach());
-                Err(error)
-            }
-        }
+        let mut connection = connections.writer().await?;
+        // Both at once: a round trip less for every write.
+        let statements = "BEGIN; SELECT head::text FROM hone.heads WHERE tenant = current_user FOR UPDATE";
+        let head: String = sqlx::raw_sql(statements).fetch_one(&mut connection).await?.try_get(0)?;
+        Ok((connection, head))
     })?;
     let head = from_json("the head of memory", head.as_bytes())?;
     Ok(PostgresWrite { storage, head, connection: Some(connection) })
-}
-
-/// Both statements at once: a round trip less for every write.
-async fn begin_with(connection: &mut PoolConnection<Postgres>) -> sqlx::Result<String> {
-    let statements = "BEGIN; SELECT head::text FROM hone.heads WHERE tenant = current_user FOR UPDATE";
-    sqlx::raw_sql(statements).fetch_one(&mut **connection).await?.try_get(0)
 }
 
 /// Appends an event in one statement, unless it is there.
@@ -69,14 +65,14 @@ pub(super) fn append_event(storage: &PostgresStorage, id: EnvelopeId, event: &[u
            RETURNING (head ->> 'last_event')::bigint AS number), \
          appended AS (INSERT INTO hone.events (number, event) SELECT number, $2::text::jsonb FROM counted \
            RETURNING number) \
-         SELECT number, pg_notify({CHANNEL}, number::text)::text FROM appended UNION ALL \
+         SELECT number, pg_notify({CHANNEL}, '')::text FROM appended UNION ALL \
          SELECT number, NULL FROM hone.events WHERE tenant = current_user AND id = $1"
     );
     for _ in 0..2 {
         let mut arguments = PgArguments::default();
         add(&mut arguments, id.to_string())?;
         add(&mut arguments, json(event)?)?;
-        match storage.rows(sql.clone(), arguments, LONGEST_ANSWER) {
+        match storage.rows(sql.clone(), arguments, limit_for(event.len() as u64)) {
             Ok(rows) => {
                 let row = rows.first().ok_or_else(|| damaged("the head of memory", "it is missing"))?;
                 return storage.column::<i64>(row, "number").map(i64::cast_unsigned);
@@ -98,13 +94,11 @@ impl Write for PostgresWrite<'_> {
         let work = Work::of(batch, texts)?;
         let Some(mut connection) = self.connection.take() else { return Ok(()) };
         let connections = Arc::clone(&self.storage.connections);
-        let written = self.storage.connections.run(LONGEST_ANSWER, async move {
-            let written = work.carry_out(&mut connection).await;
-            match &written {
-                Ok(()) => connections.give_back(connection, None),
-                Err(_) => drop(connection.detach()),
-            }
-            written
+        let limit = limit_for(work.n_bytes);
+        let written = self.storage.connections.run(limit, async move {
+            work.carry_out(&mut connection).await?;
+            connections.keep_writer(connection);
+            Ok(())
         });
         self.storage.noticed(written)
     }
@@ -112,12 +106,15 @@ impl Write for PostgresWrite<'_> {
 
 impl Drop for PostgresWrite<'_> {
     fn drop(&mut self) {
-        if let Some(mut connection) = self.connection.take() {
-            connection::spawn(async move {
-                if sqlx::query("ROLLBACK").execute(&mut *connection).await.is_err() {
-                    drop(connection.detach());
-                }
-            });
+        let Some(mut connection) = self.connection.take() else { return };
+        let connections = Arc::clone(&self.storage.connections);
+        let ended = self.storage.connections.run(LONGEST_ANSWER, async move {
+            sqlx::query("ROLLBACK").execute(&mut connection).await?;
+            connections.keep_writer(connection);
+            Ok(())
+        });
+        if let Err(error) = self.storage.noticed(ended) {
+            tracing::debug!(%error, "a write that changes nothing was not ended");
         }
     }
 }
@@ -131,13 +128,15 @@ struct Work {
     head: Option<String>,
     n_texts: i64,
     n_words: i64,
+    n_bytes: u64,
 }
 
 impl Work {
     fn of(batch: Batch, texts: &[(u64, Option<String>)]) -> Result<Work, MemoryError> {
         // Of several writes to one key, the last one counts.
+        let n_bytes = batch.n_bytes();
         let writes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = batch.into_writes().into_iter().collect();
-        let mut work = Work { removal: None, statements: Vec::new(), head: None, n_texts: 0, n_words: 0 };
+        let mut work = Work { removal: None, statements: Vec::new(), head: None, n_texts: 0, n_words: 0, n_bytes };
         let mut by_kind: BTreeMap<u8, Vec<KeyChange>> = BTreeMap::new();
         for (key, value) in writes {
             by_kind.entry(key.first().copied().unwrap_or_default()).or_default().push((key, value));
@@ -184,16 +183,9 @@ impl Work {
             _ => self.statements.push(records(table, keys, &values)?),
         }
         if table.kind == b'x' {
-            self.announce_last_event(table)?;
+            // Those who listen are told once the transaction is committed.
+            self.statements.push((format!("SELECT pg_notify({CHANNEL}, '')"), PgArguments::default()));
         }
-        Ok(())
-    }
-
-    /// Tells those who listen once the transaction is committed.
-    fn announce_last_event(&mut self, table: &Table) -> Result<(), MemoryError> {
-        let Table { name, key, .. } = table;
-        let last = format!("SELECT max({key})::text FROM {name} WHERE tenant = current_user");
-        self.statements.push((format!("SELECT pg_notify({CHANNEL}, ({last}))"), PgArguments::default()));
         Ok(())
     }
 
@@ -204,8 +196,13 @@ impl Work {
             let Some(text) = text else { continue };
             let counts = words::counts(text);
             let n_words: u32 = counts.values().sum();
+            let mut n_bytes = 0;
+            let has_room = |word: &&String| {
+                n_bytes += word.len();
+                n_bytes <= MOST_BYTES
+            };
             let indexed: Vec<&String> =
-                counts.keys().filter(|word| word.len() <= LONGEST_WORD).take(MOST_WORDS).collect();
+                counts.keys().filter(|word| word.len() <= LONGEST_WORD).take_while(has_room).collect();
             sequences.push(sequence.cast_signed());
             all_words.push(serde_json::to_string(&indexed).unwrap_or_default());
             lengths.push(i64::from(n_words));
@@ -227,23 +224,23 @@ impl Work {
         Ok(())
     }
 
-    async fn carry_out(mut self, connection: &mut PoolConnection<Postgres>) -> sqlx::Result<()> {
+    async fn carry_out(mut self, connection: &mut PgConnection) -> sqlx::Result<()> {
         if let Some((sql, arguments)) = self.removal {
-            for row in sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(&mut **connection).await? {
+            for row in sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(&mut *connection).await? {
                 self.n_texts -= 1;
                 self.n_words -= row.try_get::<i64, _>("n_words")?;
             }
         }
         for (sql, arguments) in self.statements {
-            sqlx::query_with(AssertSqlSafe(sql), arguments).execute(&mut **connection).await?;
+            sqlx::query_with(AssertSqlSafe(sql), arguments).execute(&mut *connection).await?;
         }
         if let Some(head) = self.head {
             let sql = "UPDATE hone.heads SET head = $1::text::jsonb, n_texts = n_texts + $2, n_words = n_words + $3 \
                        WHERE tenant = current_user";
             let query = sqlx::query(sql).bind(head).bind(self.n_texts).bind(self.n_words);
-            query.execute(&mut **connection).await?;
+            query.execute(&mut *connection).await?;
         }
-        sqlx::query("COMMIT").execute(&mut **connection).await.map(drop)
+        sqlx::query("COMMIT").execute(&mut *connection).await.map(drop)
     }
 }
 
@@ -297,36 +294,15 @@ pub(super) fn array_of(values: &[f32]) -> String {
     format!("{{{}}}", values.join(","))
 }
 
-/// JSON as `jsonb` takes it, which knows no character 0: the picture of one stands for it.
+/// JSON as `jsonb` takes it.
 fn json(bytes: &[u8]) -> Result<String, MemoryError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| damaged("a record", &error.to_string()))?;
-    if !text.contains("\\u0000") {
-        return Ok(text.to_owned());
-    }
-    let mut value: Value = from_json("a record", bytes)?;
-    show_zeros(&mut value);
-    Ok(value.to_string())
-}
-
-fn show_zeros(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = text.replace('\0', "\u{2400}"),
-        Value::Array(items) => items.iter_mut().for_each(show_zeros),
-        Value::Object(fields) => fields.values_mut().for_each(show_zeros),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
+    let shown = shown(bytes)?;
+    String::from_utf8(shown.into_owned()).map_err(|error| damaged("a record", &error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_character_that_jsonb_refuses_is_shown() {
-        assert_eq!(json(br#"{"a": "b\u0000c", "d": ["\\u0000"]}"#).unwrap(), r#"{"a":"b␀c","d":["\\u0000"]}"#);
-        assert_eq!(json(br#"{"a":  1.0}"#).unwrap(), r#"{"a":  1.0}"#);
-        assert!(json(&[0xff]).is_err());
-    }
 
     #[test]
     fn vectors_are_written_exactly() {

@@ -29,6 +29,7 @@ fn documents_are_saved_listed_renamed_and_removed() {
     assert!(read["exchanges"][0]["question"].as_str().unwrap().ends_with("東京?"));
     assert_eq!(mine.rename("b", "c").unwrap(), Update::Merged);
     assert_eq!((mine.rename("b", "c").unwrap(), mine.load("b").unwrap()), (Update::Missing, None));
+    assert_eq!(mine.rename("c", "tides, 100% ?").unwrap(), Update::Missing, "that name is taken");
     assert_eq!(mine.remove("c").unwrap(), Update::Merged);
     assert_eq!((mine.remove("c").unwrap(), names()), (Update::Missing, vec!["tides, 100% ?".to_owned()]));
 }
