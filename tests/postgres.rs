@@ -71,14 +71,7 @@ fn fifty_clients_of_three_servers_have_whole_conversations_and_every_answer_its_
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     for (number, name) in names.iter().enumerate() {
-        let shown = servers[(number + 2) % 3].request("GET", &format!("/hone/v1/conversations/{name}"), &json!({}));
-        assert_eq!(status_of(&shown), 200, "{shown}");
-        let questions: Vec<String> = body_of(&shown)["exchanges"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|exchange| exchange["question"].as_str().unwrap().to_owned())
-            .collect();
+        let questions = questions_of(&servers[(number + 2) % 3], name);
         let expected =
             [format!("Is {} an even number?", number / 2), format!("And {number}, in conversation {number}?")];
         assert_eq!(questions, expected, "{name}");
@@ -140,6 +133,35 @@ fn a_chat_goes_on_while_the_database_is_away_and_nothing_of_it_is_lost() {
     server.resume();
     let answers = home.json(&["memory", "list", "--json", "--store", &url]);
     assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
+}
+
+/// The questions of a conversation, as a server shows it.
+fn questions_of(server: &Served, name: &str) -> Vec<String> {
+    let shown = server.request("GET", &format!("/hone/v1/conversations/{name}"), &json!({}));
+    assert_eq!(status_of(&shown), 200, "{shown}");
+    let body = body_of(&shown);
+    let exchanges = body["exchanges"].as_array().unwrap().iter();
+    exchanges.map(|exchange| exchange["question"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn conversations_of_a_server_go_on_while_the_database_is_away() {
+    let mut database = PostgresServer::start();
+    let server = served(&database.own_url());
+    let first = ask(&server, "Is snow white?", None);
+    database.stop();
+    ask(&server, "And coal?", Some(&first));
+    // Nobody knows now whether its name is taken, and it is.
+    let second = ask(&server, "Is snow white?", None);
+    ask(&server, "And ice?", Some(&second));
+    assert_ne!(first, second);
+    database.resume();
+    let other = served(&database.own_url());
+    wait_until("what was kept is written", || {
+        server.home.json(&["memory", "list", "--json", "--store", &database.own_url()]).as_array().unwrap().len() == 4
+    });
+    assert_eq!(questions_of(&other, &first), ["Is snow white?", "And coal?"]);
+    assert_eq!(questions_of(&other, &second), ["Is snow white?", "And ice?"]);
 }
 
 /// The figures of one person of hone's own set: `hone memory eval` in a folder, and in a database with a role for the person.

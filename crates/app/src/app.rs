@@ -131,7 +131,12 @@ impl App {
 
     /// The conversations in files, wherever memory is kept.
     pub fn conversation_files(&self) -> ConversationStore {
-        ConversationStore::new(self.data_folder.join("conversations"))
+        ConversationStore::new(self.conversations_folder())
+    }
+
+    /// The folder of these files; it need not exist yet.
+    pub fn conversations_folder(&self) -> PathBuf {
+        self.data_folder.join("conversations")
     }
 
     /// The folder for hone's data; it need not exist yet.

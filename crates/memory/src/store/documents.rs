@@ -79,13 +79,12 @@ impl Documents {
     /// # Errors
     /// When it cannot be read.
     pub fn load(&self, name: &str) -> Result<Option<Value>, MemoryError> {
-        let asked = self.store.ask(Request::Document { name: self.path(name) });
-        let loaded = expect!(asked, Reply::Document(content) => content);
-        match loaded {
-            Ok(content) => {
+        match self.store.ask(Request::Document { name: self.path(name) }) {
+            Ok(Reply::Document(content)) => {
                 self.note(name, content.clone());
                 Ok(content)
             }
+            Ok(other) => Err(unexpected(&other)),
             Err(error) => {
                 let recent = lock(&self.recent);
                 let known = recent.iter().find(|(path, _)| *path == self.path(name));

@@ -34,10 +34,14 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryRmArg
         app.output.print_line(&format!("{query_id} {end}"))?;
     }
     if is_any_removed {
-        app.output.note(
-            "the event log still shows that there was an answer, but not its text; saved conversations are unchanged \
-             (`hone conversations delete`)",
-        );
+        let place = match app.config.memory.database() {
+            Some(_) => "the database".to_owned(),
+            None => app.conversations_folder().display().to_string(),
+        };
+        app.output.note(&format!(
+            "the event log still shows that there was an answer, but not its text; saved conversations are \
+             unchanged, in {place}"
+        ));
     }
     Ok(Outcome::Done)
 }
