@@ -54,7 +54,7 @@ pub fn replace(
     sync_folder(folder)
 }
 
-/// The same for a file that is not there yet; returns `false`, and leaves it as it is, if it is.
+/// Writes a file that does not exist yet. If it exists, it stays as it is, and the result is `false`.
 ///
 /// # Errors
 /// See [`replace`].

@@ -11,6 +11,9 @@
 //! that it includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do
 //! not match, it is rebuilt.
 //!
+//! With [`MemoryOptions::url`], the same records are rows of a PostgreSQL database that several machines share. The folder
+//! then holds only what the database could not take.
+//!
 //! # Backlog
 //!
 //! An answer whose grade is due says so on its engram, from the write that adds it to the write that grades it; see

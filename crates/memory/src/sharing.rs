@@ -52,7 +52,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// How long requests fail at once after the owner stopped responding, unless it is heard earlier.
 const OUTAGE_LENGTH: Duration = Duration::from_secs(30);
 
-/// The same for a database that was tried, at least.
+/// The shortest time for which requests fail at once after a database has failed.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(1);
 
 /// The memory in a folder, no matter which process owns it.

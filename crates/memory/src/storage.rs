@@ -83,7 +83,7 @@ pub(crate) trait Storage: Send + Sync {
     }
 }
 
-/// What hears of events, by their numbers; it returns whether it wants to hear of more.
+/// A listener, which is called with the number of an event and returns whether it wants to hear of more.
 pub(crate) type Heard = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// A storage that other processes, on other machines, read and write at the same time.

@@ -104,7 +104,7 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// The inverse document frequency of a word that so many texts have, which is never negative.
+    /// The inverse document frequency of a word that `n_with` texts have. It is never negative.
     pub(crate) fn rarity(&self, n_with: u64) -> f32 {
         let n_with = n_with as f32;
         (1.0 + (self.n_texts as f32 - n_with + 0.5) / (n_with + 0.5)).max(1.0).ln()

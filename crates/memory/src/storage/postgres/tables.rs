@@ -18,7 +18,7 @@ pub(super) struct Table {
     /// The column of the key, and its type.
     pub(super) key: &'static str,
     pub(super) key_type: &'static str,
-    /// The column of a value that is JSON; for other values, the one that can be searched for texts.
+    /// The column of the value, if it is JSON.
     pub(super) column: &'static str,
     /// What is selected for [`Table::value`].
     pub(super) columns: &'static str,
