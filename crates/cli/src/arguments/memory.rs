@@ -334,7 +334,10 @@ mod tests {
         check("1970-01-02", 86_400);
         check("1970-01-01T01:30", 5_400);
         check("2026-01-31 18:30", 1_769_884_200);
-        let ago = |text: &str| (Timestamp::now().0 - moment(text).unwrap().0) / 1_000;
+        let ago = |text: &str| {
+            let then = moment(text).unwrap();
+            (Timestamp::now().0 - then.0) / 1_000
+        };
         assert_eq!([ago("30m"), ago("12h"), ago("7d")], [1_800, 43_200, 604_800]);
         for wrong in ["", "m", "-1d", "1.5h", "yesterday", "2026-13-01", "2026-02-30", "2026-01-31T25:00", "1969-12-31"]
         {
