@@ -194,11 +194,17 @@ impl FleetAgent {
         }
     }
 
+    /// Whether a grade is still due. While memory cannot be reached, it is: memory keeps the grade for later, and it would
+    /// not come again.
     fn is_due(&self, id: QueryId) -> bool {
         let Some((store, _)) = &self.parts.due else { return false };
-        let found =
-            store.get(id).inspect_err(|error| tracing::info!("a grade is not looked at: {}", with_causes(error)));
-        found.ok().flatten().and_then(|engram| engram.due).is_some_and(|due| due.grade)
+        match store.get(id) {
+            Ok(engram) => engram.and_then(|engram| engram.due).is_some_and(|due| due.grade),
+            Err(error) => {
+                tracing::info!("a grade is taken while memory cannot be reached: {}", with_causes(&error));
+                true
+            }
+        }
     }
 
     /// Looks for grades that are late or lost, and for answers that are due.
