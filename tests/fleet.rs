@@ -34,10 +34,15 @@ impl Worker {
 
     /// Starts one with this command line.
     pub(crate) fn start_as(home: &Home, arguments: &[&str]) -> Worker {
+        Worker::start_saying(home, arguments, " grades with smollm2:135m for prometheus:7b, ")
+    }
+
+    /// Starts one that says this once it works.
+    fn start_saying(home: &Home, arguments: &[&str], expected: &str) -> Worker {
         let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), arguments).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let said = lines.find(|line| line.contains(" grades, "));
-        assert!(said.is_some_and(|line| line.contains("at a time, with smollm2:135m for prometheus:7b")));
+        let said = lines.find(|line| line.contains("at a time; Ctrl-C ends it"));
+        assert!(said.as_ref().is_some_and(|line| line.contains(expected)), "{said:?}");
         // What it says later must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)
@@ -101,7 +106,7 @@ fn a_worker_that_cannot_work_says_why() {
     let home = Home::new();
     let url = server.url();
     let run = home.run(&["worker", "--bus", &url, "--roles", "cook"]);
-    assert!(run.code == 2 && run.stderr.contains("there is no role cook"), "{}", run.stderr);
+    assert!(run.code == 2 && run.stderr.contains("invalid value 'cook'"), "{}", run.stderr);
     let run = home.run(&["worker"]);
     assert!(run.code == 2 && run.stderr.contains("--bus nats://HOST:4222"), "{}", run.stderr);
     server.stop();
@@ -109,4 +114,94 @@ fn a_worker_that_cannot_work_says_why() {
     assert!(run.code == 1 && run.stderr.contains(&format!("the NATS server at {url}")), "{}", run.stderr);
     let run = home.run(&["events", "--dead", "--bus", &url]);
     assert_eq!(run.code, 1, "{}", run.stderr);
+}
+
+/// A worker that answers with the built-in model.
+fn answering(home: &Home, server: &NatsServer) -> Worker {
+    let url = server.url();
+    let arguments = ["worker", "--roles", "generate", "--bus", &url, "--model", MODEL, "--threads", "1"];
+    Worker::start_saying(home, &arguments, " answers with smollm2:135m, ")
+}
+
+#[test]
+fn a_chat_without_a_model_is_answered_by_a_worker_as_it_would_be_by_its_own() {
+    let server = NatsServer::start();
+    let (chat, other) = (Home::new(), home());
+    let _worker = answering(&other, &server);
+    wait_until("the worker is heard of", || fleet(&chat, &server)["workers"][0]["models"][0]["name"] == MODEL);
+    let url = server.url();
+    let asked = ["chat", QUESTION, "--temperature", "0", "--json"];
+    let there = chat.run(&[&asked[..], &["--bus", &url]].concat());
+    assert!(there.stderr.contains("smollm2:135m answers, on a worker"), "{}", there.stderr);
+    let there: Value = serde_json::from_str(&there.stdout).unwrap();
+    let here = other.json(&[&asked[..], &["--model", MODEL]].concat());
+    assert_eq!(there["answer"], here["answer"]);
+    assert_eq!(chat.json(&["list", "--json"]), json!([]), "nothing is downloaded");
+    wait_until("the worker says what it has done", || {
+        fleet(&chat, &server)["workers"][0]["tokens_per_minute"].as_f64() >= Some(5.0)
+    });
+    let run = chat.run(&["chat", QUESTION, "--model", "nobody/has:it", "--bus", &url]);
+    assert!(run.code == 1 && run.stderr.contains("nobody/has:it"), "{}", run.stderr);
+}
+
+#[test]
+fn a_server_without_a_model_serves_those_of_workers() {
+    let server = NatsServer::start();
+    let other = home();
+    let _worker = answering(&other, &server);
+    let (process, address) = serve_graded(&Home::new(), &["--bus", &server.url(), "--no-grade"]);
+    let served = Served { process, address, home: Home::new() };
+    let listed = body_of(&served.request("GET", "/v1/models", &json!(null)));
+    assert_eq!(listed["data"][0]["id"], MODEL, "{listed}");
+    let shown = body_of(&served.post("/api/show", &json!({"model": MODEL})));
+    assert_eq!(
+        (&shown["details"]["quantization_level"], &shown["capabilities"][0]),
+        (&json!("Q4_1"), &json!("completion"))
+    );
+    let messages = json!([{"role": "user", "content": QUESTION}]);
+    let body = json!({"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": 20, "logprobs": true});
+    let answer = body_of(&served.post("/v1/chat/completions", &body));
+    assert!(answer["choices"][0]["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
+    assert!(answer["choices"][0]["logprobs"]["content"].as_array().unwrap().len() > 2, "{answer}");
+    let answer = served.post("/v1/chat/completions", &json!({"model": "other", "messages": messages}));
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let answer = served.post("/tokenize", &json!({"model": MODEL, "content": "hello"}));
+    assert!(answer.contains("is on other machines"), "{answer}");
+}
+
+#[test]
+fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
+    let server = NatsServer::start();
+    let other = home();
+    let worker = answering(&other, &server);
+    let (process, address) = serve_graded(&Home::new(), &["--bus", &server.url(), "--no-grade"]);
+    let served = Served { process, address, home: Home::new() };
+    let long = |n_tokens: usize| {
+        let messages = json!([{"role": "user", "content": "Count from 1 to 1000."}]);
+        json!({"messages": messages, "max_tokens": n_tokens, "stream": true, "seed": 7, "ignore_eos": true})
+    };
+    let whole = served.post("/v1/chat/completions", &long(150));
+    let mut lines =
+        BufReader::new(served.connect("POST", "/v1/chat/completions", &long(150))).lines().map(Result::unwrap);
+    let mut text: Vec<String> = lines.by_ref().filter(|line| line.contains("content")).take(10).collect();
+    drop(worker);
+    let _another = answering(&other, &server);
+    text.extend(lines.filter(|line| line.contains("content")));
+    let deltas = |lines: &mut dyn Iterator<Item = &str>| -> String {
+        let delta = |line: &str| {
+            let event: Value = serde_json::from_str(line.strip_prefix("data: ")?).ok()?;
+            event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)
+        };
+        lines.filter_map(delta).collect()
+    };
+    assert_eq!(deltas(&mut text.iter().map(String::as_str)), deltas(&mut whole.lines()));
+    // A client that goes away ends the work of its worker.
+    let mut lines =
+        BufReader::new(served.connect("POST", "/v1/chat/completions", &long(4000))).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("content")));
+    drop(lines);
+    wait_until("the worker is free", || {
+        let fleet = fleet(&served.home, &server);
+        fleet["queues"]["open"] == 0 && fleet["workers"].as_array().unwrap().iter().all(|worker| worker["busy"] == 0)
+    });
 }

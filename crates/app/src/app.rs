@@ -19,6 +19,7 @@ use sysinfo::System;
 use crate::config::{Config, PHASES, Places, Source};
 use crate::conversations::{ConversationStore, OwnedConversations};
 use crate::embedder::{SharedEmbedder, reranker};
+use crate::fleet::{FleetModels, GENERATE, KnownFleet};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
@@ -68,6 +69,7 @@ pub struct App {
     pub store: Arc<Store>,
     data_folder: PathBuf,
     embedder: Arc<SharedEmbedder>,
+    fleet: Arc<KnownFleet>,
 }
 
 impl App {
@@ -93,7 +95,7 @@ impl App {
         }
         let store = Arc::new(store.with_bundle(bundle));
         let embedder = Arc::new(embedder(&config, &store));
-        Ok(App { config, progress, store, data_folder, embedder })
+        Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
     }
 
     /// The same over another data folder, without the models in this executable.
@@ -103,7 +105,7 @@ impl App {
     pub fn in_folder(config: Config, data_folder: PathBuf, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
         let store = Arc::new(Store::open(&data_folder)?);
         let embedder = Arc::new(embedder(&config, &store));
-        Ok(App { config, progress, store, data_folder, embedder })
+        Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
     }
 
     /// The running hone processes that use this data folder.
@@ -187,11 +189,20 @@ impl App {
         Ok(self.store.locate(name)?)
     }
 
-    /// The engine according to the configuration: that of a running server, or this process's own.
+    /// The engine according to the configuration: that of a running server, or this process's own; and where a bus is
+    /// configured, the models of its workers beside it.
     ///
     /// # Errors
     /// When the device or the backend is unavailable.
     pub fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
+        self.routed(self.generator_here()?)
+    }
+
+    /// The same without the models of workers.
+    ///
+    /// # Errors
+    /// See [`App::generator`].
+    pub fn generator_here(&self) -> anyhow::Result<Arc<dyn Generate>> {
         self.generator_with(self.engine_options()?)
     }
 
@@ -235,7 +246,8 @@ impl App {
     pub fn with_config(&self, config: Config) -> App {
         let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
         let embedder = Arc::new(embedder(&config, &store));
-        App { config, progress: Arc::clone(&self.progress), store, data_folder, embedder }
+        let (progress, fleet) = (Arc::clone(&self.progress), Arc::clone(&self.fleet));
+        App { config, progress, store, data_folder, embedder, fleet }
     }
 
     /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
@@ -245,7 +257,7 @@ impl App {
     /// When the engine or the judge is unavailable.
     pub fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
         let generator = self.generator_with(self.options_of(&options)?)?;
-        self.stack_on(generator, options)
+        self.stack_on(self.routed(generator)?, options)
     }
 
     fn options_of(&self, options: &StackOptions) -> anyhow::Result<EngineOptions> {
@@ -259,7 +271,7 @@ impl App {
     /// See [`App::stack`].
     pub fn stack_with_engine(&self, options: StackOptions) -> anyhow::Result<(Stack, Arc<VisibleEngine>)> {
         let engine = self.start_engine(self.options_of(&options)?)?;
-        Ok((self.stack_on(engine.clone(), options)?, engine))
+        Ok((self.stack_on(self.routed(engine.clone())?, options)?, engine))
     }
 
     fn stack_on(&self, generator: Arc<dyn Generate>, options: StackOptions) -> anyhow::Result<Stack> {
@@ -439,12 +451,18 @@ impl App {
         }
     }
 
-    /// The model that turns texts into vectors: that of a running server, or this process's own.
+    /// The model that turns texts into vectors: that of a running server, this process's own, or that of a worker.
     ///
     /// # Errors
-    /// When it is not installed.
+    /// When it is not installed, and no worker has it.
     pub fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
-        let own = self.embedder.open()?;
+        let own = match self.embedder.open() {
+            Ok(own) => own,
+            Err(error) => {
+                let elsewhere = self.fleet_models()?.and_then(|models| models.embedder(&self.embedder));
+                return elsewhere.ok_or(error);
+            }
+        };
         if !self.config.engine.shared {
             return Ok(own);
         }
@@ -488,11 +506,34 @@ impl App {
 }
 
 impl App {
-    /// Makes sure that a model can chat; downloads it first if it is in the catalog but not installed.
+    /// The models of workers, if the configuration names a bus. If that cannot be reached, it is tried again and again.
+    pub(crate) fn fleet_models(&self) -> anyhow::Result<Option<Arc<FleetModels>>> {
+        let settings = &self.config.bus;
+        settings.is_used().then(|| self.fleet.get(settings, &self.store)).transpose()
+    }
+
+    /// Makes sure that a model can chat; downloads it first if it is in the catalog, not installed, and no worker has it.
     ///
     /// # Errors
     /// When it is not known, cannot be downloaded, or cannot chat.
     pub fn provide(&self, name: &str) -> anyhow::Result<()> {
+        if self.is_elsewhere(name) { Ok(()) } else { self.provide_here(name) }
+    }
+
+    /// Makes sure that a model is there, whatever it can do; downloads it first if it is in the catalog, not installed, and
+    /// no worker has it.
+    ///
+    /// # Errors
+    /// When it is not known, or cannot be downloaded.
+    pub fn obtain(&self, name: &str) -> anyhow::Result<()> {
+        if self.is_elsewhere(name) { Ok(()) } else { self.installed(name).map(drop) }
+    }
+
+    /// The same as [`App::provide`] on this machine.
+    ///
+    /// # Errors
+    /// See there.
+    pub(crate) fn provide_here(&self, name: &str) -> anyhow::Result<()> {
         let file = self.model_file(name)?;
         match check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))? {
             FileUse::Chats => Ok(()),
@@ -502,12 +543,15 @@ impl App {
         }
     }
 
-    /// The names of the models that are installed, or in the catalog for chats, in alphabetical order.
+    /// The names of the models that are installed, that workers have, or that are in the catalog for chats, in alphabetical
+    /// order.
     pub fn model_names(&self) -> Vec<String> {
         let listing = self.store.list().unwrap_or_default();
         let installed = listing.models.into_iter().map(|model| model.name);
         let known = self.store.catalog().models.iter().filter(|model| can_chat(model)).map(|model| model.name.clone());
-        let mut names: Vec<String> = installed.chain(known).collect();
+        let elsewhere = self.fleet_models().ok().flatten().map(|models| models.of_role(GENERATE)).unwrap_or_default();
+        let elsewhere = elsewhere.into_iter().map(|model| model.name);
+        let mut names: Vec<String> = installed.chain(known).chain(elsewhere).collect();
         names.sort();
         names.dedup();
         names

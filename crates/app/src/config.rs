@@ -75,6 +75,8 @@ pub enum Source {
     Flag(&'static str),
     /// The models that are part of this executable.
     Bundle,
+    /// The models that workers on the bus have.
+    Worker,
     /// The preset of this chat.
     Preset(String),
     /// A `/set` command in the chat, or the conversation that it resumed.
@@ -93,6 +95,7 @@ impl fmt::Display for Source {
             Source::Variable(name) => f.write_str(name),
             Source::Flag(name) => f.write_str(name),
             Source::Bundle => f.write_str("bundle"),
+            Source::Worker => f.write_str("worker"),
             Source::Preset(name) => write!(f, "preset {name}"),
             Source::Chat => f.write_str("chat"),
             Source::Chosen => f.write_str("choice by past scores"),

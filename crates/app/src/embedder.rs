@@ -37,6 +37,11 @@ impl SharedEmbedder {
         format!("{} {:?}", path.map_or(self.name.clone(), |path| path.display().to_string()), self.prefixes)
     }
 
+    /// The same on another machine, where a path means nothing.
+    pub(crate) fn settings_elsewhere(&self) -> String {
+        format!("{} {:?}", self.name, self.prefixes)
+    }
+
     /// The model. It is loaded when it gets its first text.
     ///
     /// # Errors

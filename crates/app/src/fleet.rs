@@ -1,22 +1,32 @@
-//! The fleet as the rest of the program uses it: graders elsewhere for a chat or a server, and the work of a worker.
+//! The fleet as the rest of the program uses it: graders and models elsewhere for a chat or a server, and the work of a worker.
+
+mod embedding;
+mod generating;
+mod grading;
+mod models;
+mod working;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
-use crossbeam_channel::Receiver;
 use hone_agents::Graders;
-pub use hone_fleet::{DeadWork, Fleet, Job, Queues, Work, WorkerState};
-use hone_fleet::{Requests, Unsent, Urgency};
-use hone_judging::{GradeTask, Jury};
-use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect, WorkResult, prospect};
+pub use hone_fleet::{DeadWork, Fleet, Job, OfferedModel, Queues, Route, Work, WorkerState};
+use hone_protocol::Generate;
 
+use self::generating::RoutedGenerator;
+pub use self::grading::FleetJudge;
+pub(crate) use self::models::{FleetModels, KnownFleet};
+pub use self::working::{FleetWork, Settled, WorkerModels};
 use crate::app::App;
-use crate::interrupt::Interrupt;
-use crate::judging::{grade_of, permit, who_grades};
+use crate::config::Source;
+pub use crate::running::embed_request::EmbedRequest;
 
 /// The work of a grader.
 pub const GRADE: &str = "grade";
+/// The work of a generator, for one model.
+pub const GENERATE: &str = "generate";
+/// The work of an embedder, for one model.
+pub const EMBED: &str = "embed";
 
 impl App {
     /// The fleet that the configuration names, which can be reached now.
@@ -33,13 +43,39 @@ impl App {
 
     /// Graders on other machines, if the configuration names a bus. If that cannot be reached, it is tried again and again.
     pub(crate) fn graders(&self) -> anyhow::Result<Option<Arc<dyn Graders>>> {
-        let settings = &self.config.bus;
-        if !settings.is_used() {
+        let Some(models) = self.fleet_models()? else { return Ok(None) };
+        let patience = Duration::from_secs_f64(self.config.bus.patience);
+        Ok(Some(Arc::new(grading::FleetGraders::new(models.fleet(), patience))))
+    }
+
+    /// The engine, and beside it the models that only workers have.
+    pub(crate) fn routed(&self, own: Arc<dyn Generate>) -> anyhow::Result<Arc<dyn Generate>> {
+        Ok(match self.fleet_models()? {
+            Some(models) => Arc::new(RoutedGenerator::new(own, Arc::clone(&self.store), models)),
+            None => own,
+        })
+    }
+
+    /// Whether the model of this name is not here, and a worker has it.
+    pub fn is_elsewhere(&self, name: &str) -> bool {
+        !self.store.has(name)
+            && self.fleet_models().is_ok_and(|models| models.is_some_and(|models| models.has(GENERATE, name)))
+    }
+
+    /// The model of a worker that answers here, where the configuration chooses none and the usual one is not installed.
+    ///
+    /// # Errors
+    /// When the bus that is configured cannot be used.
+    pub fn model_of_fleet(&self) -> anyhow::Result<Option<String>> {
+        let usual = &self.config.engine.model;
+        let is_chosen = self.config.source_of("engine.model") != Some(&Source::Default);
+        if is_chosen || self.store.has(usual) {
             return Ok(None);
         }
-        let requests = Requests::begin(&Fleet::begin(settings, "hone")?, GRADE);
-        let patience = Duration::from_secs_f64(settings.patience);
-        Ok(Some(Arc::new(FleetGraders { requests, patience })))
+        let models = self.fleet_models()?.map(|models| models.of_role(GENERATE)).unwrap_or_default();
+        let same = models.iter().find(|model| model.name == *usual);
+        // Of several the largest answers best, as far as anybody knows here.
+        Ok(same.or_else(|| models.iter().max_by_key(|model| model.bytes)).map(|model| model.name.clone()))
     }
 }
 
@@ -48,76 +84,4 @@ pub fn machine_name() -> String {
     let name = sysinfo::System::host_name().unwrap_or_default();
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();
     if plain.is_empty() { "machine".to_owned() } else { plain }
-}
-
-/// Graders on other machines.
-struct FleetGraders {
-    requests: Requests,
-    patience: Duration,
-}
-
-impl Graders for FleetGraders {
-    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
-        let asked = self.requests.ask(answer, if is_urgent { Urgency::Now } else { Urgency::Later });
-        asked.map_err(|unsent| match unsent {
-            Unsent::TooLong => prospect::TOO_LONG,
-            Unsent::NoRoom => prospect::LATE,
-        })
-    }
-
-    fn grades(&self) -> &Receiver<WorkResult> {
-        self.requests.results()
-    }
-
-    fn can_be_reached(&self) -> bool {
-        self.requests.is_connected()
-    }
-
-    fn patience(&self) -> Duration {
-        self.patience
-    }
-}
-
-/// A judge that grades what comes from elsewhere.
-#[derive(Clone)]
-pub struct FleetJudge {
-    jury: Jury,
-    name: String,
-}
-
-impl FleetJudge {
-    /// The configured judge, on an engine that runs.
-    ///
-    /// # Errors
-    /// When it cannot be made, or may not grade: it is missing, or has not passed its examination.
-    pub fn new(app: &App, generator: Arc<dyn Generate>) -> anyhow::Result<FleetJudge> {
-        let jury = app.jury(generator)?;
-        permit(app, &jury)?;
-        let name = who_grades(app, &jury);
-        Ok(FleetJudge { jury, name })
-    }
-
-    /// Who grades.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The answer to a message: the grade of the answer in it. `None` if there is no answer in it, or something comes from
-    /// `stop` first.
-    ///
-    /// # Errors
-    /// Why the judge cannot grade now.
-    pub fn answer(&self, message: &Envelope, stop: &Receiver<()>) -> anyhow::Result<Option<Envelope>> {
-        let Payload::ResponseGeneration(response) = &message.payload else { return Ok(None) };
-        let task = GradeTask { query: response.query.clone(), answer: response.answer.clone(), reference: None };
-        let jury = self.jury.clone().of_owner(message.owner);
-        let Some(grade) = grade_of(&jury, task, &response.model, &Interrupt::from_channel(stop.clone()))? else {
-            return Ok(None);
-        };
-        if let (Some(Prospect::Failed), Some(failure)) = (grade.judging.prospect(), &grade.judging.failure) {
-            bail!("{failure}");
-        }
-        let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
-        Ok(Some(message.reply(GRADE, Payload::CritiqueResult(graded))))
-    }
 }

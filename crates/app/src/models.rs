@@ -4,6 +4,7 @@
 //! model, which the operator chose, may be a file outside of the store.
 
 mod facts;
+mod offered;
 mod served;
 mod text;
 
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use facts::GgufFacts;
+pub(crate) use offered::offered;
 pub use served::ServedModels;
 pub use text::ModelText;
 

@@ -5,7 +5,7 @@
 //! respond is considered gone. Without Unix sockets, nothing is published or lent.
 
 pub mod borrowing;
-mod embed_request;
+pub(crate) mod embed_request;
 pub mod embedding;
 #[cfg(unix)]
 mod lending;

@@ -76,7 +76,7 @@ pub(crate) use task::{
     TaskArguments, TaskCheckArguments, TaskCommand, TaskListArguments, TaskResolveArguments, TaskRunArguments,
     TaskShowArguments,
 };
-pub(crate) use worker::{BusFlag, WorkerArguments};
+pub(crate) use worker::{BusFlag, WorkerArguments, WorkerRole};
 
 /// The format of the file that `hone grade --input` reads.
 const GRADE_KEYS: &str = "\

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use hone_app::App;
-use hone_app::config::Config;
+use hone_app::config::{Config, Source};
 
 use crate::chat::shell::ModelShelf;
 use crate::terminal::Output;
@@ -28,6 +28,19 @@ impl Invocation {
     /// The same with a different configuration.
     pub(crate) fn with_config(&self, config: Config) -> Invocation {
         Invocation::of(self.app.with_config(config), self.output)
+    }
+
+    /// The same with the model of a worker, where the configuration chooses none and the usual one is not installed.
+    ///
+    /// # Errors
+    /// When the bus that is configured cannot be used.
+    pub(crate) fn with_model_of_fleet(&self) -> anyhow::Result<Invocation> {
+        let mut config = self.config.clone();
+        if let Some(model) = self.model_of_fleet()? {
+            self.output.note(&format!("{model} answers, on a worker"));
+            config.set_text("engine.model", &model, Source::Worker)?;
+        }
+        Ok(self.with_config(config))
     }
 
     /// An app whose progress is shown on these streams.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::connection::{DEAD, Fleet, Server, WORK, unusable};
 use crate::error::FleetError;
-use crate::requests::{ASKER, Asker, REQUEST, Urgency, envelope_of};
+use crate::requests::{ASKER, Asker, REQUEST, Urgency, content_of};
 
 /// The header that says why work was given up.
 const REASON: &str = "Hone-Reason";
@@ -124,7 +124,7 @@ fn dead_of(message: &Message) -> DeadWork {
         role: role_of(message).to_owned(),
         at: Timestamp(u64::try_from(at).unwrap_or_default() * 1000),
         reason: header(REASON),
-        envelope: envelope_of(&message.payload),
+        envelope: content_of(&message.payload),
     }
 }
 

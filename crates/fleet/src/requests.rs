@@ -11,6 +11,7 @@ use async_nats::jetstream::message::PublishMessage;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use futures_util::StreamExt;
 use hone_protocol::{Envelope, EnvelopeId, WorkResult};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -18,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::error::FleetError;
+use crate::route::Route;
 
 /// The header that names the process that asked.
 pub(crate) const ASKER: &str = "Hone-Asker";
@@ -90,7 +92,7 @@ pub enum Unsent {
 
 /// Work of one kind that this process has others do. Dropping it ends the reading of results; what was asked stays asked.
 pub struct Requests {
-    role: &'static str,
+    route: Route,
     unsent: mpsc::Sender<Request>,
     results: Receiver<WorkResult>,
     tasks: [AbortHandle; 2],
@@ -104,15 +106,15 @@ struct Request {
 }
 
 impl Requests {
-    /// Begins to send work of a role, and to read its results.
-    pub fn begin(fleet: &Fleet, role: &'static str) -> Requests {
+    /// Begins to send work of a kind, and to read its results.
+    pub fn begin(fleet: &Fleet, route: Route) -> Requests {
         let asker = Asker(EnvelopeId::fresh());
         let (unsent, to_send) = mpsc::channel(WAITING);
         let (found, results) = bounded(WAITING);
         let sending = send_all(fleet.server.clone(), asker.clone(), to_send, found.clone());
         let reading = Reader { server: fleet.server.clone(), asker, found, next: None }.run();
         let tasks = [fleet.handle().spawn(sending), fleet.handle().spawn(reading)].map(|task| task.abort_handle());
-        Requests { role, unsent, results, tasks, fleet: fleet.clone() }
+        Requests { route, unsent, results, tasks, fleet: fleet.clone() }
     }
 
     /// Asks for work on a message; the result names that message. It is sent as soon as the server can be reached.
@@ -124,7 +126,7 @@ impl Requests {
         if content.is_empty() || content.len() > LONGEST {
             return Err(Unsent::TooLong);
         }
-        let subject = format!("hone.work.{}.{}", self.role, urgency.as_str());
+        let subject = self.route.subject(urgency);
         self.unsent.try_send(Request { subject, id: message.id, content }).map_err(|_| Unsent::NoRoom)
     }
 
@@ -251,13 +253,13 @@ fn result_of(message: &Message) -> Option<WorkResult> {
     let request = EnvelopeId::from_str(header(REQUEST)?.as_str()).ok()?;
     let outcome = match header(GIVEN_UP) {
         Some(reason) => Err(reason.to_string()),
-        None => Ok(Box::new(envelope_of(&message.payload)?)),
+        None => Ok(Box::new(content_of(&message.payload)?)),
     };
     Some(WorkResult { request, outcome })
 }
 
-/// The envelope in a message; `None` for what this version cannot read.
-pub(crate) fn envelope_of(content: &[u8]) -> Option<Envelope> {
+/// The content of a message; `None` for what this version cannot read.
+pub(crate) fn content_of<T: DeserializeOwned>(content: &[u8]) -> Option<T> {
     serde_json::from_slice(content)
         .inspect_err(|error| tracing::warn!("a message of another version of hone is passed over: {error}"))
         .ok()

@@ -9,14 +9,17 @@ use async_nats::jetstream::{AckKind, Message};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use futures_util::StreamExt;
 use hone_protocol::Envelope;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use crate::caller::{Caller, Gone, give_up, inbox_of};
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::dead;
 use crate::error::FleetError;
-use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, Urgency, envelope_of};
+use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, Urgency, content_of};
+use crate::route::Route;
 
 /// How long the server is asked for urgent work before it is asked for other work, too.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,9 +34,9 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long work rests that a worker could not do.
 const REST: Duration = Duration::from_secs(5);
 
-/// The work of one role, as it comes.
-pub struct Work {
-    jobs: Receiver<Job>,
+/// The work of one kind, as it comes; `T` is what its messages hold.
+pub struct Work<T = Envelope> {
+    jobs: Receiver<Job<T>>,
     /// True once no more is to be taken.
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -43,17 +46,20 @@ pub struct Work {
 }
 
 /// A piece of work. Until it is settled its lease is renewed; dropping it gives it back.
-pub struct Job {
+pub struct Job<T = Envelope> {
     /// The message that asks for it.
-    pub envelope: Envelope,
+    pub content: T,
     /// How often it was given to a worker, this time included.
     pub attempt: u32,
+    /// The process that waits for pieces of the result, if one does.
+    pub caller: Option<Caller>,
     settled: Option<oneshot::Sender<Settled>>,
 }
 
 /// The end of a piece of work.
 enum Settled {
-    Done(Box<Envelope>),
+    /// With the result for the process that asked; of a call, it has been sent already.
+    Done(Vec<u8>),
     /// Another worker may do it at once.
     GivenBack,
     /// It could not be done now.
@@ -62,8 +68,15 @@ enum Settled {
 
 impl Job {
     /// Sends what came of it to the home that asked. It is done once the server has that.
-    pub fn finish(mut self, result: Envelope) {
-        self.settle(Settled::Done(Box::new(result)));
+    pub fn finish(mut self, result: &Envelope) {
+        self.settle(Settled::Done(serde_json::to_vec(result).unwrap_or_default()));
+    }
+}
+
+impl<T> Job<T> {
+    /// Says that a call is done: its pieces have been sent, or nobody waits for them.
+    pub fn end(mut self) {
+        self.settle(Settled::Done(Vec::new()));
     }
 
     /// Says that it could not be done; it is tried again later, and given up after too many attempts.
@@ -79,36 +92,38 @@ impl Job {
     }
 
     #[cfg(test)]
-    fn for_test(envelope: Envelope) -> (Job, oneshot::Receiver<Settled>) {
+    fn for_test(content: T) -> (Job<T>, oneshot::Receiver<Settled>) {
         let (settle, settled) = oneshot::channel();
-        (Job { envelope, attempt: 1, settled: Some(settle) }, settled)
+        (Job { content, attempt: 1, caller: None, settled: Some(settle) }, settled)
     }
 }
 
-impl Drop for Job {
+impl<T> Drop for Job<T> {
     fn drop(&mut self) {
         self.settle(Settled::GivenBack);
     }
 }
 
-impl Work {
-    /// Begins to take work of a role, `slots` pieces at a time.
+impl<T: DeserializeOwned + Send + 'static> Work<T> {
+    /// Begins to take work of a kind, `slots` pieces at a time.
     ///
     /// # Errors
     /// When the server cannot be used.
-    pub fn begin(fleet: &Fleet, role: &'static str, slots: usize) -> Result<Work, FleetError> {
+    pub fn begin(fleet: &Fleet, route: Route, slots: usize) -> Result<Work<T>, FleetError> {
         let (found, jobs) = bounded(slots);
-        let consumers = fleet.block_on(Consumers::of(&fleet.server, role))?;
+        let consumers = fleet.block_on(Consumers::of(&fleet.server, &route))?;
         let (stop, stopping) = watch::channel(false);
         let n_slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let slots = Arc::new(Semaphore::new(slots));
-        let taker = Taker { server: fleet.server.clone(), role, slots: Arc::clone(&slots), found, stopping };
+        let taker = Taker { server: fleet.server.clone(), route, slots: Arc::clone(&slots), found, stopping };
         let task = fleet.handle().spawn(taker.run(consumers));
         Ok(Work { jobs, stop, task, slots, n_slots, fleet: fleet.clone() })
     }
+}
 
+impl<T> Work<T> {
     /// The pieces of work.
-    pub fn jobs(&self) -> &Receiver<Job> {
+    pub fn jobs(&self) -> &Receiver<Job<T>> {
         &self.jobs
     }
 
@@ -131,7 +146,7 @@ impl Work {
     }
 }
 
-/// All workers of a role share these: they know how far the server is with each kind of work.
+/// All workers of a kind of work share these: they know how far the server is with each kind of work.
 struct Consumers {
     now: PullConsumer,
     later: PullConsumer,
@@ -141,15 +156,15 @@ struct Consumers {
 }
 
 impl Consumers {
-    async fn of(server: &Server, role: &str) -> Result<Consumers, FleetError> {
+    async fn of(server: &Server, route: &Route) -> Result<Consumers, FleetError> {
         server.prepare().await?;
         let failed = |error: &dyn std::error::Error| unusable(WORK, error);
         let stream = server.jetstream.get_stream(WORK).await.map_err(|error| failed(&error))?;
         let consumer = async |urgency: Urgency| {
-            let name = format!("{role}-{}", urgency.as_str());
+            let name = route.consumer(urgency);
             let config = pull::Config {
                 durable_name: Some(name.clone()),
-                filter_subject: format!("hone.work.{role}.{}", urgency.as_str()),
+                filter_subject: route.subject(urgency),
                 ack_policy: AckPolicy::Explicit,
                 ack_wait: Duration::from_secs_f64(server.settings.lease),
                 // Work that was tried too often is taken once more, and put with the dead.
@@ -188,15 +203,15 @@ async fn one(consumer: &PullConsumer, wait: Option<Duration>) -> Result<Option<M
 }
 
 /// Takes work while there are slots.
-struct Taker {
+struct Taker<T> {
     server: Server,
-    role: &'static str,
+    route: Route,
     slots: Arc<Semaphore>,
-    found: Sender<Job>,
+    found: Sender<Job<T>>,
     stopping: watch::Receiver<bool>,
 }
 
-impl Taker {
+impl<T: DeserializeOwned + Send + 'static> Taker<T> {
     async fn run(mut self, mut consumers: Consumers) {
         loop {
             let slot = tokio::select! {
@@ -208,14 +223,18 @@ impl Taker {
                 Ok(Some(message)) if *self.stopping.borrow() => note(message.ack_with(AckKind::Nak(None)).await),
                 Ok(Some(message)) => {
                     let (server, found, lease) = (self.server.clone(), self.found.clone(), consumers.lease);
-                    tokio::spawn(follow(server, self.role, message, lease, found, slot));
+                    let work = Taken { server, role: self.route.role(), message };
+                    tokio::spawn(async move {
+                        work.follow(lease, found).await;
+                        drop(slot);
+                    });
                 }
                 Ok(None) => {}
                 Err(error) => {
                     tracing::debug!("no work is taken: {error}");
                     sleep(PAUSE).await;
                     // The server may have been replaced by one that knows nothing.
-                    if let Ok(fresh) = Consumers::of(&self.server, self.role).await {
+                    if let Ok(fresh) = Consumers::of(&self.server, &self.route).await {
                         consumers = fresh;
                     }
                 }
@@ -227,91 +246,103 @@ impl Taker {
     }
 }
 
-/// Follows one piece of work to its end.
-async fn follow(
+/// A piece of work that this process has taken.
+struct Taken {
     server: Server,
-    role: &str,
+    role: &'static str,
     message: Message,
-    lease: Duration,
-    found: Sender<Job>,
-    _slot: OwnedSemaphorePermit,
-) {
-    let attempt = message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX));
-    let Some(envelope) = envelope_of(&message.payload) else {
-        return end(&server, role, &message, "it is not a message that this version of hone can read").await;
-    };
-    if attempt > server.settings.attempts.saturating_mul(LOST_PER_FAILED) {
-        let reason = format!("it was given to workers {} times, and none has finished it", attempt - 1);
-        return end(&server, role, &message, &reason).await;
-    }
-    let (settle, mut settled) = oneshot::channel();
-    // A slot is a place in the channel.
-    let _ = found.try_send(Job { envelope, attempt, settled: Some(settle) });
-    let mut renewing = interval(lease / RENEWALS);
-    renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let settled = loop {
-        tokio::select! {
-            settled = &mut settled => break settled.unwrap_or(Settled::GivenBack),
-            _ = renewing.tick() => note(message.ack_with(AckKind::Progress).await),
+}
+
+impl Taken {
+    /// Follows it to its end.
+    async fn follow<T: DeserializeOwned>(&self, lease: Duration, found: Sender<Job<T>>) {
+        let (server, message) = (&self.server, &self.message);
+        let attempt = message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX));
+        let Some(content) = content_of(&message.payload) else {
+            return self.end("it is not a message that this version of hone can read").await;
+        };
+        if attempt > server.settings.attempts.saturating_mul(LOST_PER_FAILED) {
+            let reason = format!("it was given to workers {} times, and none has finished it", attempt - 1);
+            return self.end(&reason).await;
         }
-    };
-    match settled {
-        Settled::Done(result) => deliver(&server, role, &message, &result).await,
-        Settled::GivenBack => note(message.ack_with(AckKind::Nak(None)).await),
-        Settled::Failed(reason) if attempt >= server.settings.attempts => end(&server, role, &message, &reason).await,
-        Settled::Failed(_) => note(message.ack_with(AckKind::Nak(Some(REST))).await),
-    }
-}
-
-/// Sends a result until the server has it; then the work is done.
-async fn deliver(server: &Server, role: &str, message: &Message, result: &Envelope) {
-    let content = serde_json::to_vec(result).unwrap_or_default();
-    for _ in 0..MOST_DELIVERIES {
-        server.connected().await;
-        match send_result(server, message, content.clone(), None).await {
-            Ok(()) => return note(message.double_ack().await),
-            Err(error) => tracing::debug!("a result is not sent yet: {error}"),
+        let caller = match Caller::of(server, message, attempt).await.transpose() {
+            Ok(caller) => caller,
+            Err(Gone) => return note(message.double_ack().await),
+        };
+        let (settle, settled) = oneshot::channel();
+        // A slot is a place in the channel.
+        let _ = found.try_send(Job { content, attempt, caller, settled: Some(settle) });
+        match self.renew(lease, settled).await {
+            Settled::Done(result) => self.deliver(&result).await,
+            Settled::GivenBack => note(message.ack_with(AckKind::Nak(None)).await),
+            Settled::Failed(reason) if attempt >= server.settings.attempts => self.end(&reason).await,
+            Settled::Failed(_) => note(message.ack_with(AckKind::Nak(Some(REST))).await),
         }
-        note(message.ack_with(AckKind::Progress).await);
-        sleep(PAUSE).await;
     }
-    end(server, role, message, "the server does not take its result").await;
-}
 
-/// Sends a result, or the reason why there is none, to the process that asked; to nobody if the message names none.
-async fn send_result(
-    server: &Server,
-    message: &Message,
-    content: Vec<u8>,
-    given_up: Option<&str>,
-) -> Result<(), FleetError> {
-    let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
-    let (Some(asker), Some(request), Some(id)) = (Asker::of(message), header(REQUEST), header("Nats-Msg-Id")) else {
-        return Ok(());
-    };
-    let mut publish = PublishMessage::build()
-        .payload(content.into())
-        // What is done twice is told once.
-        .message_id(format!("{id}-done"))
-        .header(ASKER, asker.to_string().as_str())
-        .header(REQUEST, request.clone());
-    if let Some(reason) = given_up {
-        publish = publish.header(GIVEN_UP, dead::one_line(reason).as_str());
+    /// Renews the lease until the work is settled.
+    async fn renew(&self, lease: Duration, mut settled: oneshot::Receiver<Settled>) -> Settled {
+        let mut renewing = interval(lease / RENEWALS);
+        renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                settled = &mut settled => return settled.unwrap_or(Settled::GivenBack),
+                _ = renewing.tick() => note(self.message.ack_with(AckKind::Progress).await),
+            }
+        }
     }
-    let failed = |error: &dyn std::error::Error| unusable(RESULTS, error);
-    let sent = server.jetstream.send_publish(asker.subject(), publish).await.map_err(|error| failed(&error))?;
-    sent.await.map(drop).map_err(|error| failed(&error))
-}
 
-/// Puts work with the dead, and tells the process that asked.
-async fn end(server: &Server, role: &str, message: &Message, reason: &str) {
-    let ended = async {
-        dead::bury(server, role, message, reason).await?;
-        send_result(server, message, Vec::new(), Some(reason)).await
-    };
-    match ended.await {
-        Ok(()) => note(message.double_ack_with(AckKind::Term).await),
-        Err(error) => tracing::warn!("work cannot be put with the dead: {error}"),
+    /// Sends a result until the server has it; then the work is done.
+    async fn deliver(&self, result: &[u8]) {
+        for _ in 0..MOST_DELIVERIES {
+            self.server.connected().await;
+            match self.send_result(result.to_vec(), None).await {
+                Ok(()) => return note(self.message.double_ack().await),
+                Err(error) => tracing::debug!("a result is not sent yet: {error}"),
+            }
+            note(self.message.ack_with(AckKind::Progress).await);
+            sleep(PAUSE).await;
+        }
+        self.end("the server does not take its result").await;
+    }
+
+    /// Sends a result, or the reason why there is none, to the process that asked; to nobody if the message names none.
+    async fn send_result(&self, content: Vec<u8>, given_up: Option<&str>) -> Result<(), FleetError> {
+        let header = |name: &str| self.message.headers.as_ref().and_then(|headers| headers.get(name));
+        let (Some(asker), Some(request), Some(id)) = (Asker::of(&self.message), header(REQUEST), header("Nats-Msg-Id"))
+        else {
+            return Ok(());
+        };
+        let mut publish = PublishMessage::build()
+            .payload(content.into())
+            // What is done twice is told once.
+            .message_id(format!("{id}-done"))
+            .header(ASKER, asker.to_string().as_str())
+            .header(REQUEST, request.clone());
+        if let Some(reason) = given_up {
+            publish = publish.header(GIVEN_UP, dead::one_line(reason).as_str());
+        }
+        let failed = |error: &dyn std::error::Error| unusable(RESULTS, error);
+        let sent = self.server.jetstream.send_publish(asker.subject(), publish).await;
+        sent.map_err(|error| failed(&error))?.await.map(drop).map_err(|error| failed(&error))
+    }
+
+    /// Puts the work with the dead, and tells the process that asked. A call is of use only to whoever waits now.
+    async fn end(&self, reason: &str) {
+        let ended = async {
+            match inbox_of(&self.message) {
+                Some(inbox) => give_up(&self.server, inbox, &dead::one_line(reason)).await,
+                None => {
+                    dead::bury(&self.server, self.role, &self.message, reason).await?;
+                    self.send_result(Vec::new(), Some(reason)).await?;
+                }
+            }
+            Ok::<(), FleetError>(())
+        };
+        match ended.await {
+            Ok(()) => note(self.message.double_ack_with(AckKind::Term).await),
+            Err(error) => tracing::warn!("work cannot be put with the dead: {error}"),
+        }
     }
 }
 
@@ -338,7 +369,7 @@ mod tests {
         drop(job);
         assert!(matches!(settled.try_recv(), Ok(Settled::GivenBack)));
         let (job, mut settled) = Job::for_test(envelope());
-        job.finish(envelope());
+        job.finish(&envelope());
         assert!(matches!(settled.try_recv(), Ok(Settled::Done(_))));
         let (job, mut settled) = Job::for_test(envelope());
         job.fail("no judge");

@@ -22,8 +22,10 @@ pub struct WorkerState {
     pub process: u32,
     /// What it does.
     pub roles: Vec<String>,
-    /// The model that it uses.
+    /// The models that it uses, in words.
     pub model: String,
+    /// The models that it has for those who ask for them by name.
+    pub models: Vec<OfferedModel>,
     /// What it computes on.
     pub device: String,
     /// How many pieces of work it takes at a time.
@@ -36,10 +38,38 @@ pub struct WorkerState {
     pub failed: u64,
     /// How many it finished in the last minute.
     pub per_minute: f64,
+    /// How many tokens it generated in the last minute for those who asked.
+    pub tokens_per_minute: f64,
     /// When it started.
     pub since: Timestamp,
     /// hone's version.
     pub version: String,
+}
+
+/// A model that a worker has for others, and what they should know of it; texts are empty where that is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OfferedModel {
+    /// What the worker does with it.
+    pub role: String,
+    /// Its name.
+    pub name: String,
+    /// The bytes of its files.
+    pub bytes: u64,
+    /// The SHA-256 of its file in hexadecimal, if known.
+    pub digest: Option<String>,
+    /// The format of its files, such as `gguf`.
+    pub format: String,
+    /// Its architecture, such as `llama`.
+    pub family: String,
+    /// The number of its parameters, such as `135M`.
+    pub parameters: String,
+    /// How its weights are quantized, such as `Q4_1`.
+    pub quantization: String,
+    /// The most tokens of a prompt and its answer together, if known.
+    pub context: Option<usize>,
+    /// What it can do, such as `completion` and `tools`.
+    pub capabilities: Vec<String>,
 }
 
 /// How much work there is.

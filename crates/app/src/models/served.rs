@@ -19,10 +19,13 @@ use super::{
 use crate::app::App;
 use crate::describe::remark;
 use crate::embedder::{SharedEmbedder, reranker};
+use crate::fleet::{EMBED, FleetModels, GENERATE, OfferedModel};
 use crate::running::{VisibleEngine, processes};
 
 /// The models whose tokenizers and templates are kept for those who ask for tokens and prompts.
 const MOST_TEXTS: usize = 4;
+/// The key of a model's chat template.
+const TEMPLATE: &str = "tokenizer.chat_template";
 /// What a template says of a model that reasons.
 const MARKS_OF_THINKING: [&str; 2] = ["enable_thinking", "reasoning_effort"];
 
@@ -46,6 +49,8 @@ pub struct ServedModels {
     /// The models whose texts were asked for last.
     texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
     rerankers: Mutex<Rerankers>,
+    /// The models of workers.
+    fleet: Option<Arc<FleetModels>>,
 }
 
 /// The models that score texts: the last one stays in memory, others as long as they are used.
@@ -77,10 +82,13 @@ impl Rerankers {
 }
 
 impl ServedModels {
-    /// The models that `app` knows, which run on `engine`.
-    pub fn new(app: &App, engine: Arc<VisibleEngine>) -> ServedModels {
+    /// The models that `app` knows, which run on `engine` or on workers.
+    ///
+    /// # Errors
+    /// When the bus that is configured cannot be used.
+    pub fn new(app: &App, engine: Arc<VisibleEngine>) -> anyhow::Result<ServedModels> {
         let EngineOptions { keep_alive, pinned, model, .. } = app.config.engine.options.clone();
-        ServedModels {
+        Ok(ServedModels {
             default: app.config.engine.model.clone(),
             store: Arc::clone(&app.store),
             embedder: Arc::clone(app.shared_embedder()),
@@ -93,7 +101,17 @@ impl ServedModels {
             options: model,
             texts: Mutex::default(),
             rerankers: Mutex::default(),
+            fleet: app.fleet_models()?,
+        })
+    }
+
+    /// The model of this name that only workers have.
+    fn elsewhere(&self, name: &str) -> Option<OfferedModel> {
+        if self.store.has(name) {
+            return None;
         }
+        let fleet = self.fleet.as_ref()?;
+        fleet.find(GENERATE, name).or_else(|| fleet.find(EMBED, name))
     }
 
     /// The installed model of this name. Only the default model may be a path, because the operator chose it.
@@ -132,22 +150,7 @@ impl ServedModels {
     }
 
     fn info(&self, model: &InstalledModel) -> ModelInfo {
-        let gguf = open(model);
-        ModelInfo {
-            name: model.name.clone(),
-            bytes: model.size(),
-            installed: model.added.unwrap_or_default(),
-            digest: model.files.first().and_then(|file| file.sha256.clone()),
-            details: details(gguf.as_ref(), self.known(&model.name)),
-            context: self.context(gguf.as_ref()),
-        }
-    }
-
-    /// The tokens that a model was trained for, or fewer if the configuration says so.
-    fn context(&self, gguf: Option<&Gguf>) -> Option<usize> {
-        let trained = GgufFacts::of(gguf?).ok()?.context_length?;
-        let trained = usize::try_from(trained).ok()?;
-        Some(trained.min(self.options.context_length.unwrap_or(trained)))
+        info(model, self.known(&model.name), self.options.context_length)
     }
 
     fn loaded_model(&self, status: &ModelStatus) -> LoadedModel {
@@ -234,10 +237,16 @@ impl Models for ServedModels {
         let is_there = self.store.has(name)
             || name == self.default && Path::new(name).is_file()
             || name == self.embedder.name() && self.embedder.open().is_ok();
-        is_there.then_some(kind)
+        is_there.then_some(kind).or_else(|| {
+            let of_worker = self.elsewhere(name)?;
+            Some(if of_worker.role == EMBED { ModelKind::Embedder } else { ModelKind::Generator })
+        })
     }
 
     fn find(&self, name: &str) -> Result<ModelInfo, ModelError> {
+        if let Some(of_worker) = self.elsewhere(name) {
+            return Ok(of_worker.into());
+        }
         Ok(self.info(&self.installed(name)?))
     }
 
@@ -247,25 +256,36 @@ impl Models for ServedModels {
         if models.iter().all(|model| model.name != default) {
             models.extend(self.installed(&self.default).ok());
         }
-        Ok(models.iter().map(|model| self.info(model)).collect())
+        let mut infos: Vec<ModelInfo> = models.iter().map(|model| self.info(model)).collect();
+        let of_workers = self.fleet.as_ref().map(|fleet| fleet.of_role(GENERATE)).unwrap_or_default();
+        let only_there = of_workers.into_iter().filter(|model| !self.store.has(&model.name));
+        infos.extend(only_there.map(ModelInfo::from));
+        Ok(infos)
     }
 
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError> {
+        if let Some(of_worker) = self.elsewhere(name) {
+            return Ok(of_worker.into());
+        }
         let model = self.installed(name)?;
         let gguf = open(&model);
         let known = self.known(name);
         let text = |key: &str| gguf.as_ref().and_then(|gguf| gguf.string(key).ok().flatten()).unwrap_or_default();
-        let template = text("tokenizer.chat_template").to_owned();
+        let template = text(TEMPLATE).to_owned();
         let licence = known.map_or_else(|| text("general.license").to_owned(), |known| known.licence.clone());
         let capabilities = match self.kind(name) {
             Some(ModelKind::Embedder) => vec!["embedding"],
-            _ => capabilities(&template, !text("tokenizer.chat_template.tool_use").is_empty()),
+            _ => gguf.as_ref().map(capabilities).unwrap_or_default(),
         };
         let metadata = gguf.as_ref().map(metadata).unwrap_or_default();
         Ok(ModelDescription { info: self.info(&model), template, licence, metadata, capabilities })
     }
 
     fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {
+        if self.elsewhere(name).is_some() {
+            let reason = "is on other machines, and its tokens cannot be seen from here: pull it to this one";
+            return Err(ModelError::Invalid(format!("the model {name:?} {reason}")));
+        }
         let model = self.installed(name)?;
         let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = texts().iter().find(|(known, _)| *known == model) {
@@ -289,6 +309,9 @@ impl Models for ServedModels {
     }
 
     fn load(&self, name: &str) -> Result<(), ModelError> {
+        if self.elsewhere(name).is_some() {
+            return Ok(());
+        }
         let prompt = Prompt::Text { text: " ".to_owned(), parse_special: false, add_special: true };
         let request = GenerateRequest { max_tokens: Some(1), ..GenerateRequest::new(name, prompt) };
         let loaded = self.engine.generate(request).and_then(hone_protocol::Generation::complete);
@@ -343,7 +366,10 @@ impl Models for ServedModels {
     }
 
     fn embedder(&self) -> Result<Arc<dyn Embed>, ModelError> {
-        self.embedder.open().map_err(|error| ModelError::Missing(format!("{error:#}")))
+        self.embedder.open().or_else(|error| {
+            let elsewhere = self.fleet.as_ref().and_then(|fleet| fleet.embedder(&self.embedder));
+            elsewhere.ok_or_else(|| ModelError::Missing(format!("{error:#}")))
+        })
     }
 
     fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError> {
@@ -377,7 +403,7 @@ fn pull_error(error: PullError) -> ModelError {
 }
 
 /// The file of a model that is one GGUF file.
-fn open(model: &InstalledModel) -> Option<Gguf> {
+pub(super) fn open(model: &InstalledModel) -> Option<Gguf> {
     match model.files.as_slice() {
         [file] => Gguf::open_region(&file.location).ok(),
         _ => None,
@@ -422,8 +448,34 @@ fn rounded(weights: usize) -> String {
     }
 }
 
-/// What a model can do, as far as its template says.
-fn capabilities(template: &str, has_template_for_tools: bool) -> Vec<&'static str> {
+/// What a model knows and can do, as far as its file and the catalog say. `limit` is the most tokens that the configuration
+/// allows.
+pub(super) fn info(model: &InstalledModel, known: Option<&CatalogModel>, limit: Option<usize>) -> ModelInfo {
+    let gguf = open(model);
+    ModelInfo {
+        name: model.name.clone(),
+        bytes: model.size(),
+        installed: model.added.unwrap_or_default(),
+        digest: model.files.first().and_then(|file| file.sha256.clone()),
+        details: details(gguf.as_ref(), known),
+        context: context(gguf.as_ref(), limit),
+    }
+}
+
+/// The tokens that a model was trained for, or fewer if the configuration says so.
+fn context(gguf: Option<&Gguf>, limit: Option<usize>) -> Option<usize> {
+    let trained = GgufFacts::of(gguf?).ok()?.context_length?;
+    let trained = usize::try_from(trained).ok()?;
+    Some(trained.min(limit.unwrap_or(trained)))
+}
+
+/// What a model can do, as far as its templates say.
+pub(super) fn capabilities(gguf: &Gguf) -> Vec<&'static str> {
+    let text = |key: &str| gguf.string(key).ok().flatten().unwrap_or_default();
+    capabilities_of(text(TEMPLATE), !text("tokenizer.chat_template.tool_use").is_empty())
+}
+
+fn capabilities_of(template: &str, has_template_for_tools: bool) -> Vec<&'static str> {
     let mut capabilities = vec!["completion"];
     if has_template_for_tools || template.contains("tools") {
         capabilities.push("tools");
@@ -471,10 +523,10 @@ mod tests {
 
     #[test]
     fn a_template_says_what_its_model_can_do() {
-        let check = |template: &str, expected: &[&str]| assert_eq!(capabilities(template, false), expected);
+        let check = |template: &str, expected: &[&str]| assert_eq!(capabilities_of(template, false), expected);
         check("{{ messages }}", &["completion"]);
         check("{% if tools %}{% endif %}", &["completion", "tools"]);
         check("{% if enable_thinking %}<think>", &["completion", "thinking"]);
-        assert_eq!(capabilities("", true), ["completion", "tools"]);
+        assert_eq!(capabilities_of("", true), ["completion", "tools"]);
     }
 }

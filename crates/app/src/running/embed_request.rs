@@ -1,4 +1,4 @@
-//! What processes say to each other about the vectors of texts.
+//! What processes say to each other about the vectors of texts, on one machine or over a bus.
 
 use hone_protocol::{EmbedError, TextLength};
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,16 @@ use crate::embedder::SharedEmbedder;
 
 /// What another process wants to know of some texts.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct EmbedRequest {
+pub struct EmbedRequest {
     /// The settings of the model that it would use itself.
-    pub(super) settings: String,
-    pub(super) texts: Vec<String>,
-    pub(super) wanted: Wanted,
+    pub(crate) settings: String,
+    pub(crate) texts: Vec<String>,
+    pub(crate) wanted: Wanted,
 }
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// The vectors of passages.
     Passages,
     /// The vectors of questions.
@@ -25,9 +25,29 @@ pub(super) enum Wanted {
     Lengths,
 }
 
+impl EmbedRequest {
+    /// The answer of a model of this process.
+    pub(crate) fn answered_by(&self, embedder: &SharedEmbedder) -> Embedded {
+        if self.settings != embedder.settings() && self.settings != embedder.settings_elsewhere() {
+            return Embedded::Differs;
+        }
+        let texts: Vec<&str> = self.texts.iter().map(String::as_str).collect();
+        let answered = embedder.open().map_err(|error| failed(embedder, &format!("{error:#}"))).and_then(|embedder| {
+            Ok(match self.wanted {
+                Wanted::Passages => Embedded::Vectors(embedder.embed(&texts)?),
+                Wanted::Questions => {
+                    Embedded::Vectors(texts.iter().map(|text| embedder.embed_query(text)).collect::<Result<_, _>>()?)
+                }
+                Wanted::Lengths => Embedded::Lengths(embedder.lengths(&texts)?),
+            })
+        });
+        answered.unwrap_or_else(Embedded::Failed)
+    }
+}
+
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Embedded {
+pub(crate) enum Embedded {
     Vectors(Vec<Vec<f32>>),
     Lengths(Vec<TextLength>),
     Failed(EmbedError),

@@ -20,9 +20,8 @@ use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent,
 use serde::{Deserialize, Serialize};
 
 use super::Lent;
-use super::embed_request::{EmbedRequest, Embedded, Wanted, failed};
+use super::embed_request::{EmbedRequest, Embedded};
 use super::listener::{Listener, addresses, connect};
-use crate::embedder::SharedEmbedder;
 
 /// The folder of the sockets.
 const FOLDER: &str = "engines";
@@ -103,26 +102,8 @@ fn lend(borrower: &UnixStream, lent: &Lent) -> io::Result<()> {
     }
     match receive(borrower)? {
         Request::Generate(request) => generate(borrower, &lent.engine, *request),
-        Request::Embed(request) => send(borrower, &embed(&request, &lent.embedder)),
+        Request::Embed(request) => send(borrower, &request.answered_by(&lent.embedder)),
     }
-}
-
-/// Answers a request for vectors with the model of this process.
-fn embed(request: &EmbedRequest, embedder: &SharedEmbedder) -> Embedded {
-    if request.settings != embedder.settings() {
-        return Embedded::Differs;
-    }
-    let texts: Vec<&str> = request.texts.iter().map(String::as_str).collect();
-    let answered = embedder.open().map_err(|error| failed(embedder, &format!("{error:#}"))).and_then(|embedder| {
-        Ok(match request.wanted {
-            Wanted::Passages => Embedded::Vectors(embedder.embed(&texts)?),
-            Wanted::Questions => {
-                Embedded::Vectors(texts.iter().map(|text| embedder.embed_query(text)).collect::<Result<_, _>>()?)
-            }
-            Wanted::Lengths => Embedded::Lengths(embedder.lengths(&texts)?),
-        })
-    });
-    answered.unwrap_or_else(Embedded::Failed)
 }
 
 fn generate(borrower: &UnixStream, engine: &EngineHandle, request: GenerateRequest) -> io::Result<()> {

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hone_app::config::Override;
+use hone_app::fleet::{EMBED, GENERATE, GRADE};
 
 use super::shared::{EngineFlags, JudgeFlag, add};
 
@@ -21,15 +22,37 @@ impl BusFlag {
     }
 }
 
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkerRole {
+    /// Grade answers
+    Grade,
+    /// Answer questions with --model, for machines that do not have it
+    Generate,
+    /// Turn texts into vectors with memory.embedder, for machines that do not have it
+    Embed,
+}
+
+impl WorkerRole {
+    /// Its name on the bus.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            WorkerRole::Grade => GRADE,
+            WorkerRole::Generate => GENERATE,
+            WorkerRole::Embed => EMBED,
+        }
+    }
+}
+
 /// Flags of `hone worker`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
     #[command(flatten)]
     pub(crate) bus: BusFlag,
-    /// Kinds of work to do: grade
+    /// Kinds of work to do
     #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "grade")]
-    pub(crate) roles: Vec<String>,
-    /// Pieces of work to do at a time
+    pub(crate) roles: Vec<WorkerRole>,
+    /// Pieces of work of each kind to do at a time
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) slots: NonZeroUsize,
     #[command(flatten)]

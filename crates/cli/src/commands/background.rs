@@ -47,7 +47,8 @@ pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Ou
 /// When its model cannot be had, or it ends at once.
 pub(super) fn start(app: &Invocation, flags: Vec<OsString>) -> anyhow::Result<String> {
     // A download shows its progress here, and not in the log.
-    app.installed(&app.config.engine.model)?;
+    let app = &app.with_model_of_fleet()?;
+    app.obtain(&app.config.engine.model)?;
     create_private_folder(app.data_folder())?;
     let path = log_path(app);
     let failure = || format!("cannot write {}", path.display());

@@ -53,7 +53,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<Outcome> {
-    let wanted = if arguments.guide { start::guide(app)? } else { Wanted::default() };
+    let app = &app.with_model_of_fleet()?;
+    let is_guided = arguments.guide && !app.is_elsewhere(&app.config.engine.model);
+    let wanted = if is_guided { start::guide(app)? } else { Wanted::default() };
     let mut remembered = Remembered::default();
     let outcome = chat(app, arguments, wanted, &mut remembered)?;
     // The agents have stopped, and with them everything that was to be remembered has been dealt with.
@@ -115,7 +117,7 @@ fn chat(
     let store = app.conversation_store();
     let session = session(app, &store, arguments.resume.as_deref(), arguments.goes_on, question.is_none())?;
     let keeps_prefix = (question.is_none() || session.name().is_some()) && session.config().chat.save;
-    app.installed(session.model())?;
+    app.obtain(session.model())?;
     let quality = arguments.quality;
     let options = options(app, &session, &quality, question.is_some(), keeps_prefix)?;
     let tells_due = options.grades && question.is_none();

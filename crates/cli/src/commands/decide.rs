@@ -43,7 +43,7 @@ pub(crate) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
     if let Some((input, output)) = arguments.lines.files() {
         return batch::run(app, arguments, Batch { questions: &questions, asked, input, output });
     }
-    app.installed(&app.config.engine.model)?;
+    app.obtain(&app.config.engine.model)?;
     let examined = ExaminedDecisions::find(app, &app.config.engine.model);
     let request = DecisionRequest {
         orders: arguments.orders,

@@ -30,7 +30,7 @@ pub(crate) fn run(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Re
         return Err(usage("--input holds texts to score: give --score with it"));
     }
     let request = request(app, arguments)?;
-    app.installed(&request.model)?;
+    app.obtain(&request.model)?;
     // This handle outlives the answer, because an engine ends with its last handle.
     let generator = app.generator()?;
     let generation = generator.generate(request)?;

@@ -81,7 +81,7 @@ fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProc
         return app.output.print_json(&fleet);
     }
     running.iter().try_for_each(|process| print(app, process))?;
-    let header = ["WORKER", "ROLES", "MODEL", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE"];
+    let header = ["WORKER", "WHAT IT DOES", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE", "TOKENS"];
     print_table(app, &header, workers.iter().map(worker_row))?;
     if workers.is_empty() {
         app.output.note("no worker is on the bus: `hone worker --bus URL` starts one");
@@ -104,16 +104,16 @@ fn in_words(seconds: f64) -> String {
 }
 
 fn worker_row(worker: &WorkerState) -> Vec<String> {
-    let WorkerState { name, roles, model, device, busy, slots, finished, failed, per_minute, .. } = worker;
+    let WorkerState { name, model, device, busy, slots, finished, failed, per_minute, tokens_per_minute, .. } = worker;
     vec![
         name.clone(),
-        roles.join(","),
         model.clone(),
         device.clone(),
         format!("{busy} of {slots}"),
         finished.to_string(),
         failed.to_string(),
         format!("{per_minute:.0}"),
+        format!("{tokens_per_minute:.0}"),
     ]
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
     if arguments.files.is_empty() && !recalls {
         return Err(usage("there are no sources: name files with --file, or use memory"));
     }
-    app.installed(&app.config.engine.model)?;
+    app.obtain(&app.config.engine.model)?;
     let sources = gather(app, &arguments.files)?;
     tell_skipped(app.output, &sources.skipped);
     let found = of_files(app, question, &sources.documents)?;

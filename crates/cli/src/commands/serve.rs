@@ -36,13 +36,14 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
     if arguments.new_key {
         return new_key(app);
     }
+    let app = &app.with_model_of_fleet()?;
     let inherited = inherited()?;
     let mut settings = app.config.server.clone();
     if let Some(listener) = &inherited {
         settings.listen = listener.local_addr().context("the service manager's socket has no address")?;
     }
     settings.check().map_err(|invalid| usage(invalid.to_string()))?;
-    app.installed(&app.config.engine.model)?;
+    app.obtain(&app.config.engine.model)?;
     let (stack, engine) = app.stack_with_engine(StackOptions {
         grades: app.config.chat.grade && !arguments.no_grade,
         respondent_b: Some(respondent_b(app, &settings)?),
@@ -59,7 +60,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         bus: stack.bus().clone(),
         // A second answer is asked for with the question.
         expected: Expected { respondent_b: false, ..stack.expected() },
-        models: Arc::new(ServedModels::new(app, Arc::clone(&engine))),
+        models: Arc::new(ServedModels::new(app, Arc::clone(&engine))?),
         generator: Arc::clone(stack.generator()),
         responses: app.data_folder().join("responses"),
         memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
@@ -110,7 +111,7 @@ fn open_page(app: &Invocation, address: SocketAddr) {
 fn respondent_b(app: &Invocation, settings: &ServerSettings) -> anyhow::Result<(Option<String>, f32)> {
     let model = Some(settings.model_b.clone()).filter(|model| !model.is_empty());
     if let Some(model) = &model {
-        app.installed(model)?;
+        app.obtain(model)?;
     }
     Ok((model, settings.temperature_b))
 }

@@ -1,24 +1,27 @@
 //! `hone worker`: does work that other machines ask for over a bus.
 
-use std::collections::VecDeque;
+mod tally;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
-use hone_app::fleet::{Fleet, FleetJudge, GRADE, Job, Work, WorkerState, machine_name};
-use hone_protocol::{Envelope, Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
+use hone_app::fleet::{
+    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, Route, Settled, Work, WorkerModels, WorkerState,
+    machine_name,
+};
+use hone_protocol::{Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
 
+use self::tally::Tally;
 use super::serve::signal;
-use crate::arguments::WorkerArguments;
-use crate::failure::{Outcome, usage};
+use crate::arguments::{WorkerArguments, WorkerRole};
+use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// The work of the last minute is counted.
-const MINUTE: Duration = Duration::from_secs(60);
 /// How long a judge that failed is left alone, at first; twice as long after every further failure.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -28,24 +31,28 @@ const INTERRUPTED: i32 = 130;
 /// Works until SIGTERM or Ctrl-C, and gives back what it has not finished then.
 ///
 /// # Errors
-/// When the bus cannot be used, or the judge may not grade.
+/// When the bus cannot be used, the judge may not grade, or a model cannot be had.
 pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Result<Outcome> {
-    if let Some(role) = arguments.roles.iter().find(|role| *role != GRADE) {
-        return Err(usage(format!("there is no role {role}: {GRADE} is the only one")));
-    }
     let fleet = app.reached_fleet()?;
-    let judge = FleetJudge::new(app, app.generator()?)?;
-    let state = first_state(app, arguments, &judge);
-    let work = Work::begin(&fleet, GRADE, state.slots)?;
-    app.output.note(&format!("{} grades, {} at a time, with {}; Ctrl-C ends it", state.name, state.slots, state.model));
+    let roles: Vec<&str> = arguments.roles.iter().copied().map(WorkerRole::as_str).collect();
+    let generator = app.generator_here()?;
+    let judge = roles.contains(&GRADE).then(|| FleetJudge::new(app, Arc::clone(&generator))).transpose()?;
+    let models = WorkerModels::new(app, generator, &roles)?;
+    let slots = arguments.slots.get();
+    let answers = judge.as_ref().map(|_| Work::begin(&fleet, Route::of_role(GRADE), slots)).transpose()?;
+    let FleetWork { questions, texts } = models.begin(&fleet, slots)?;
+    let worker = Worker { judge, models, is_stopping: AtomicBool::new(false), tally: Tally::default() };
+    let state = first_state(app, &worker, &roles, slots);
+    let does = worker.in_words();
+    app.output.note(&format!("{} {does}, {slots} at a time; Ctrl-C ends it", state.name));
     let signals = signals()?;
-    let worker = Worker { judge, work, is_stopping: AtomicBool::new(false), tally: Tally::default() };
     thread::scope(|scope| {
-        let (buttons, pressed): (Vec<Sender<()>>, Vec<Receiver<()>>) = (0..state.slots).map(|_| bounded(1)).unzip();
-        for pressed in pressed {
-            let worker = &worker;
-            scope.spawn(move || worker.run(&pressed));
-        }
+        let mut buttons = Vec::new();
+        worker.spawn(scope, slots, answers.as_ref(), &mut buttons, |job, pressed| worker.grade(job, pressed));
+        worker.spawn(scope, slots, questions.as_ref(), &mut buttons, |job, pressed| {
+            worker.settle(worker.models.answer(job, pressed))
+        });
+        worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.settle(worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
         for button in buttons {
@@ -53,16 +60,17 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
             let _ = button.try_send(());
         }
     });
-    let Worker { work, tally, .. } = worker;
-    work.end();
+    answers.into_iter().for_each(Work::end);
+    questions.into_iter().for_each(Work::end);
+    texts.into_iter().for_each(Work::end);
     if let Err(error) = fleet.tell_end(&state.name) {
         tracing::debug!("the others are not told that this worker has ended: {error}");
     }
-    app.output.note(&format!("finished: {}, failed: {}", tally.finished(), tally.failed()));
+    app.output.note(&format!("finished: {}, failed: {}", worker.tally.finished(), worker.tally.failed()));
     Ok(Outcome::Done)
 }
 
-fn first_state(app: &Invocation, arguments: &WorkerArguments, judge: &FleetJudge) -> WorkerState {
+fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> WorkerState {
     let (machine, process) = (machine_name(), std::process::id());
     let device = app.config.entries().get("engine.device").and_then(|entry| entry.value.as_str());
     WorkerState {
@@ -70,10 +78,10 @@ fn first_state(app: &Invocation, arguments: &WorkerArguments, judge: &FleetJudge
         name: format!("{machine}-{process}-{:04x}", Timestamp::now().0 & 0xffff),
         machine,
         process,
-        roles: vec![GRADE.to_owned()],
-        model: judge.name().to_owned(),
+        roles: roles.iter().copied().map(str::to_owned).collect(),
+        models: worker.models.offered().to_vec(),
         device: device.unwrap_or_default().to_owned(),
-        slots: arguments.slots.get(),
+        slots: slots * roles.len(),
         since: Timestamp::now(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..WorkerState::default()
@@ -99,45 +107,6 @@ fn signals() -> anyhow::Result<Receiver<()>> {
     Ok(signals)
 }
 
-/// The work that has been done.
-#[derive(Default)]
-struct Tally {
-    busy: AtomicUsize,
-    finished: AtomicU64,
-    failed: AtomicU64,
-    /// When the work of the last minute was finished.
-    latest: Mutex<VecDeque<Instant>>,
-    /// The judge that gave the last grade; the likelihood judge may stand in for the configured one.
-    judge: Mutex<Option<String>>,
-}
-
-impl Tally {
-    fn finished(&self) -> u64 {
-        self.finished.load(Ordering::Relaxed)
-    }
-
-    fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    fn note_finished(&self, result: &Envelope) {
-        if let Payload::CritiqueResult(GradedAnswer { grade, .. }) = &result.payload {
-            *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = Some(judge_of(grade));
-        }
-        self.finished.fetch_add(1, Ordering::Relaxed);
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).push_back(Instant::now());
-    }
-
-    /// How many were finished in the last minute.
-    fn per_minute(&self) -> f64 {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        while latest.front().is_some_and(|finished| finished.elapsed() > MINUTE) {
-            latest.pop_front();
-        }
-        latest.len() as f64
-    }
-}
-
 /// Who gave a grade.
 fn judge_of(grade: &Grade) -> String {
     match grade.judging.method {
@@ -147,29 +116,45 @@ fn judge_of(grade: &Grade) -> String {
 }
 
 struct Worker {
-    judge: FleetJudge,
-    work: Work,
+    judge: Option<FleetJudge>,
+    models: WorkerModels,
     is_stopping: AtomicBool,
     tally: Tally,
 }
 
 impl Worker {
-    /// Does one piece of work after the other, until the button is pressed.
-    fn run(&self, pressed: &Receiver<()>) {
+    /// Starts a thread for each slot of a kind of work, if there is such work; each gets a button that ends it.
+    fn spawn<'scope, T: Send>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        n_slots: usize,
+        work: Option<&'scope Work<T>>,
+        buttons: &mut Vec<Sender<()>>,
+        do_one: impl Fn(Job<T>, &Receiver<()>) -> bool + Send + Sync + Copy + 'scope,
+    ) {
+        for work in work.into_iter().flat_map(|work| std::iter::repeat_n(work, n_slots)) {
+            let (button, pressed) = bounded(1);
+            buttons.push(button);
+            scope.spawn(move || self.run(work.jobs(), &pressed, do_one));
+        }
+    }
+
+    /// Does one piece of work after the other, until the button is pressed. `do_one` returns whether it was able to.
+    fn run<T>(&self, jobs: &Receiver<Job<T>>, pressed: &Receiver<()>, do_one: impl Fn(Job<T>, &Receiver<()>) -> bool) {
         let mut pause = SHORTEST_PAUSE;
         while !self.is_stopping.load(Ordering::SeqCst) {
             let job = select! {
                 recv(pressed) -> _ => return,
-                recv(self.work.jobs()) -> job => job,
+                recv(jobs) -> job => job,
             };
             let Ok(job) = job else { return };
             // A press that came with it would be forgotten.
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
-            self.tally.busy.fetch_add(1, Ordering::Relaxed);
-            let is_able = self.do_one(job, pressed);
-            self.tally.busy.fetch_sub(1, Ordering::Relaxed);
+            self.tally.begin();
+            let is_able = do_one(job, pressed);
+            self.tally.end();
             if is_able {
                 pause = SHORTEST_PAUSE;
             } else if pressed.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
@@ -180,39 +165,56 @@ impl Worker {
         }
     }
 
-    /// Does a piece of work; returns whether the judge was able to.
-    fn do_one(&self, job: Job, pressed: &Receiver<()>) -> bool {
-        let answer = || self.judge.answer(&job.envelope, pressed);
+    /// Grades an answer; returns whether the judge was able to.
+    fn grade(&self, job: Job, pressed: &Receiver<()>) -> bool {
+        let answer = || match &self.judge {
+            Some(judge) => judge.answer(&job.content, pressed),
+            None => Ok(None),
+        };
         let answered = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| bail!("the judge panicked"));
         match answered {
             Ok(Some(result)) => {
-                self.tally.note_finished(&result);
-                job.finish(result);
+                if let Payload::CritiqueResult(GradedAnswer { grade, .. }) = &result.payload {
+                    self.tally.note_judge(judge_of(grade));
+                }
+                self.tally.note_finished(0);
+                job.finish(&result);
                 true
             }
             // It is given back.
             Ok(None) => true,
             Err(error) => {
                 tracing::warn!("an answer is not graded: {error:#}");
-                self.tally.failed.fetch_add(1, Ordering::Relaxed);
+                self.tally.note_failed();
                 job.fail(format!("{error:#}"));
                 false
             }
         }
     }
 
+    fn settle(&self, settled: Settled) -> bool {
+        if let Settled::Done(n_tokens) = settled {
+            self.tally.note_finished(n_tokens);
+        }
+        true
+    }
+
+    /// What it does, with which models.
+    fn in_words(&self) -> String {
+        let judge = self.tally.judge().clone().or_else(|| Some(self.judge.as_ref()?.name().to_owned()));
+        let grades = judge.map(|judge| format!("grades with {judge}"));
+        let others = self.models.offered().iter().map(|model| match &*model.role {
+            GENERATE => format!("answers with {}", model.name),
+            EMBED => format!("embeds with {}", model.name),
+            other => format!("does {other} with {}", model.name),
+        });
+        grades.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    }
+
     /// Says again and again how this worker is, until a signal comes.
-    fn report(&self, fleet: &Fleet, state: &WorkerState, signals: &Receiver<()>) {
+    fn report(&self, fleet: &Fleet, first: &WorkerState, signals: &Receiver<()>) {
         loop {
-            let judge = self.tally.judge.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let state = WorkerState {
-                model: judge.unwrap_or_else(|| state.model.clone()),
-                busy: self.tally.busy.load(Ordering::Relaxed),
-                finished: self.tally.finished(),
-                failed: self.tally.failed(),
-                per_minute: self.tally.per_minute(),
-                ..state.clone()
-            };
+            let state = WorkerState { model: self.in_words(), ..self.tally.state(first) };
             if let Err(error) = fleet.tell(&state) {
                 tracing::debug!("the others do not hear of this worker: {error}");
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hone_fleet::{Job, Requests, Unsent, Urgency, Work};
 
 use crate::nats::NatsServer;
-use crate::{ROLE, ask, connect, finish, message, next};
+use crate::{ask, connect, finish, message, next, route};
 
 /// Messages of a measurement.
 const MESSAGES: u64 = 5_000;
@@ -23,8 +23,8 @@ const PIECE: Duration = Duration::from_millis(40);
 fn messages() {
     let server = NatsServer::start();
     let (asking, working) = (connect(&server), connect(&server));
-    let requests = Requests::begin(&asking, ROLE);
-    let work = Work::begin(&working, ROLE, 8).unwrap();
+    let requests = Requests::begin(&asking, route());
+    let work = Work::begin(&working, route(), 8).unwrap();
     let (mut there, mut back) = (Vec::new(), Vec::new());
     for number in 1..=MESSAGES {
         let begun = Instant::now();
@@ -57,8 +57,8 @@ fn throughput() {
 /// Work that one worker after the other takes, one piece at a time.
 fn pieces_per_second(n_workers: usize, n_pieces: u64) -> f64 {
     let server = NatsServer::start();
-    let requests = Requests::begin(&connect(&server), ROLE);
-    let workers: Vec<Work> = (0..n_workers).map(|_| Work::begin(&connect(&server), ROLE, 1).unwrap()).collect();
+    let requests = Requests::begin(&connect(&server), route());
+    let workers: Vec<Work> = (0..n_workers).map(|_| Work::begin(&connect(&server), route(), 1).unwrap()).collect();
     let of_worker = |worker: &Work| {
         let jobs = worker.jobs().clone();
         std::thread::spawn(move || jobs.iter().for_each(work_on))

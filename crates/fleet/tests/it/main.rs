@@ -11,12 +11,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use hone_fleet::{BusSettings, Fleet, FleetError, Job, LONGEST, Requests, Unsent, Urgency, Work, WorkerState};
+use hone_fleet::{BusSettings, Fleet, FleetError, Job, LONGEST, Requests, Route, Unsent, Urgency, Work, WorkerState};
 use hone_protocol::{Envelope, Payload, SessionId, Stored, WorkResult};
 
 use crate::nats::NatsServer;
 
 const ROLE: &str = "grade";
+
+fn route() -> Route {
+    Route::of_role(ROLE)
+}
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -70,22 +74,22 @@ fn results(requests: &Requests, n: usize) -> Vec<u64> {
 }
 
 fn finish(job: Job) {
-    let result = message(number_of(&job.envelope) + 100);
-    job.finish(result);
+    let result = message(number_of(&job.content) + 100);
+    job.finish(&result);
 }
 
 #[test]
 fn work_is_done_once_and_every_process_hears_of_its_own() {
     let server = NatsServer::start();
     let asking = connect(&server);
-    let (one, other) = (Requests::begin(&asking, ROLE), Requests::begin(&asking, ROLE));
+    let (one, other) = (Requests::begin(&asking, route()), Requests::begin(&asking, route()));
     ask(&one, [1, 2, 3]);
     let last = message(4);
     other.ask(&last, Urgency::Now).unwrap();
     // The same message again is the same work.
     other.ask(&last, Urgency::Now).unwrap();
     let workers = [connect(&server), connect(&server)];
-    let work = workers.each_ref().map(|fleet| Work::begin(fleet, ROLE, 2).unwrap());
+    let work = workers.each_ref().map(|fleet| Work::begin(fleet, route(), 2).unwrap());
     std::thread::scope(|scope| {
         for work in &work {
             scope.spawn(|| work.jobs().iter().take(2).for_each(finish));
@@ -102,7 +106,7 @@ fn work_is_done_once_and_every_process_hears_of_its_own() {
 #[test]
 fn what_is_too_long_for_the_server_is_not_sent() {
     let server = NatsServer::start();
-    let requests = Requests::begin(&connect(&server), ROLE);
+    let requests = Requests::begin(&connect(&server), route());
     let long = Envelope { sender: "x".repeat(LONGEST), ..message(1) };
     assert_eq!(requests.ask(&long, Urgency::Now), Err(Unsent::TooLong));
 }
@@ -111,14 +115,14 @@ fn what_is_too_long_for_the_server_is_not_sent() {
 fn urgent_work_comes_first() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE);
+    let requests = Requests::begin(&fleet, route());
     for number in 1..=3 {
         requests.ask(&message(number), Urgency::Later).unwrap();
     }
     ask(&requests, [9]);
     wait_until(|| fleet.queues().unwrap().open == 4);
-    let work = Work::begin(&fleet, ROLE, 1).unwrap();
-    let order: Vec<u64> = work.jobs().iter().take(4).map(|job| (number_of(&job.envelope), finish(job)).0).collect();
+    let work = Work::begin(&fleet, route(), 1).unwrap();
+    let order: Vec<u64> = work.jobs().iter().take(4).map(|job| (number_of(&job.content), finish(job)).0).collect();
     assert_eq!(order, [9, 1, 2, 3]);
 }
 
@@ -126,18 +130,18 @@ fn urgent_work_comes_first() {
 fn the_work_of_a_lost_worker_is_done_by_another() {
     let server = NatsServer::start();
     let asking = connect(&server);
-    let requests = Requests::begin(&asking, ROLE);
+    let requests = Requests::begin(&asking, route());
     ask(&requests, [1]);
     let lost = connect(&server);
-    let work = Work::begin(&lost, ROLE, 1).unwrap();
+    let work = Work::<Envelope>::begin(&lost, route(), 1).unwrap();
     let held = next(work.jobs());
     // It says nothing any more, as a process that was killed.
     std::mem::forget(held);
     drop((work, lost));
     let other = connect(&server);
-    let work = Work::begin(&other, ROLE, 1).unwrap();
+    let work = Work::begin(&other, route(), 1).unwrap();
     let job = next(work.jobs());
-    assert_eq!((number_of(&job.envelope), job.attempt), (1, 2));
+    assert_eq!((number_of(&job.content), job.attempt), (1, 2));
     finish(job);
     assert_eq!(results(&requests, 1), [101]);
 }
@@ -146,9 +150,9 @@ fn the_work_of_a_lost_worker_is_done_by_another() {
 fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE);
+    let requests = Requests::begin(&fleet, route());
     ask(&requests, [1]);
-    let (one, other) = (Work::begin(&fleet, ROLE, 1).unwrap(), Work::begin(&connect(&server), ROLE, 1).unwrap());
+    let (one, other) = (Work::begin(&fleet, route(), 1).unwrap(), Work::begin(&connect(&server), route(), 1).unwrap());
     let (job, rest) = crossbeam_channel::select! {
         recv(one.jobs()) -> job => (job.unwrap(), other),
         recv(other.jobs()) -> job => (job.unwrap(), one),
@@ -167,11 +171,11 @@ fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
 fn the_lease_is_that_of_who_came_first() {
     let server = NatsServer::start();
     let first = connect(&server);
-    Work::begin(&first, ROLE, 1).unwrap().end();
+    Work::<Envelope>::begin(&first, route(), 1).unwrap().end();
     // Three times in a lease of its own would be too seldom for the one that counts.
     let patient = Fleet::connect(&BusSettings { lease: 600.0, ..settings(server.url()) }, "test").unwrap();
-    let requests = Requests::begin(&patient, ROLE);
-    let (one, other) = (Work::begin(&patient, ROLE, 1).unwrap(), Work::begin(&patient, ROLE, 1).unwrap());
+    let requests = Requests::begin(&patient, route());
+    let (one, other) = (Work::begin(&patient, route(), 1).unwrap(), Work::begin(&patient, route(), 1).unwrap());
     ask(&requests, [1]);
     let (job, rest) = crossbeam_channel::select! {
         recv(one.jobs()) -> job => (job.unwrap(), other),
@@ -187,9 +191,9 @@ fn what_fails_too_often_is_given_up_and_can_be_asked_for_again() {
     let server = NatsServer::start();
     let settings = BusSettings { attempts: 1, ..settings(server.url()) };
     let fleet = Fleet::connect(&settings, "test").unwrap();
-    let requests = Requests::begin(&fleet, ROLE);
+    let requests = Requests::begin(&fleet, route());
     ask(&requests, [1]);
-    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    let work = Work::begin(&fleet, route(), 1).unwrap();
     next(work.jobs()).fail("no\njudge");
     wait_until(|| fleet.queues().unwrap().dead == 1);
     let dead = fleet.dead().unwrap();
@@ -211,12 +215,12 @@ fn nothing_is_lost_while_the_server_is_away() {
     let unreachable = Fleet::connect(&settings(url.clone()), "test");
     assert!(matches!(unreachable, Err(FleetError::Connection { .. })));
     let fleet = Fleet::begin(&settings(url), "test").unwrap();
-    let requests = Requests::begin(&fleet, ROLE);
+    let requests = Requests::begin(&fleet, route());
     ask(&requests, 1..=3);
     assert!(!requests.is_connected());
     server.resume();
     let working = connect(&server);
-    let work = Work::begin(&working, ROLE, 3).unwrap();
+    let work = Work::begin(&working, route(), 3).unwrap();
     let jobs: Vec<Job> = (0..3).map(|_| next(work.jobs())).collect();
     server.stop();
     jobs.into_iter().for_each(finish);
@@ -234,8 +238,8 @@ fn nothing_is_lost_while_the_server_is_away() {
 fn a_server_that_has_lost_everything_is_used_again() {
     let mut server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE);
-    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    let requests = Requests::begin(&fleet, route());
+    let work = Work::begin(&fleet, route(), 1).unwrap();
     ask(&requests, [1, 2, 3]);
     (0..3).for_each(|_| finish(next(work.jobs())));
     assert_eq!(results(&requests, 3), [101, 102, 103]);
@@ -252,8 +256,8 @@ fn a_server_that_has_lost_everything_is_used_again() {
 fn a_worker_takes_work_again_after_the_server_hung() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    let requests = Requests::begin(&fleet, ROLE);
-    let work = Work::begin(&fleet, ROLE, 1).unwrap();
+    let requests = Requests::begin(&fleet, route());
+    let work = Work::begin(&fleet, route(), 1).unwrap();
     server.signal("STOP");
     // Longer than a request of the worker waits.
     assert!(work.jobs().recv_timeout(Duration::from_secs(8)).is_err());

@@ -1,0 +1,119 @@
+//! Pieces of a result on their way to the process that waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::client::{Request, RequestErrorKind};
+use async_nats::jetstream::Message;
+use async_nats::{Client, HeaderMap};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::Server;
+use crate::requests::{GIVEN_UP, LONGEST, Unsent};
+
+/// The header of work with the subject on which somebody waits for the pieces of its result.
+pub(crate) const INBOX: &str = "Hone-Inbox";
+/// The header of a piece that says at which attempt it was made.
+pub(crate) const ATTEMPT: &str = "Hone-Attempt";
+/// The header of a piece with its number within its attempt, from 0.
+pub(crate) const NUMBER: &str = "Hone-Number";
+
+/// How often the process that waits is asked whether it still does.
+pub(crate) const ASK: Duration = Duration::from_secs(1);
+/// How long a piece waits to be sent while the server cannot be reached.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The process that waits for the pieces of a result.
+pub struct Caller {
+    client: Client,
+    handle: Handle,
+    inbox: String,
+    attempt: u32,
+    n_sent: AtomicU64,
+    is_gone: Arc<AtomicBool>,
+    watch: AbortHandle,
+}
+
+impl Caller {
+    /// The process that a piece of work names, if it still waits: an answer to nobody is not given.
+    pub(crate) async fn of(server: &Server, message: &Message, attempt: u32) -> Option<Result<Caller, Gone>> {
+        let inbox = inbox_of(message)?;
+        let client = server.jetstream.client();
+        if !is_there(&client, &inbox).await {
+            return Some(Err(Gone));
+        }
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let watch = tokio::spawn(watch(client.clone(), inbox.clone(), Arc::clone(&is_gone))).abort_handle();
+        let handle = Handle::current();
+        Some(Ok(Caller { client, handle, inbox, attempt, n_sent: AtomicU64::new(0), is_gone, watch }))
+    }
+
+    /// Sends the next piece. It is lost if the connection breaks now; the caller notices that and asks again.
+    ///
+    /// # Errors
+    /// When it is longer than [`LONGEST`].
+    pub fn send(&self, content: Vec<u8>) -> Result<(), Unsent> {
+        if content.len() > LONGEST {
+            return Err(Unsent::TooLong);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(ATTEMPT, self.attempt.to_string());
+        headers.insert(NUMBER, self.n_sent.fetch_add(1, Ordering::Relaxed).to_string());
+        let sending = self.client.publish_with_headers(self.inbox.clone(), headers, content.into());
+        let sent = self.handle.block_on(async { timeout(PATIENCE, sending).await });
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::debug!("a piece of a result is not sent");
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody waits any more.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// Nobody waits any more.
+pub(crate) struct Gone;
+
+/// The subject on which somebody waits for the pieces of a result.
+pub(crate) fn inbox_of(message: &Message) -> Option<String> {
+    Some(message.headers.as_ref()?.get(INBOX)?.to_string())
+}
+
+/// Tells the process that waits why nothing more comes.
+pub(crate) async fn give_up(server: &Server, inbox: String, reason: &str) {
+    let mut headers = HeaderMap::new();
+    headers.insert(GIVEN_UP, reason);
+    let client = server.jetstream.client();
+    if let Err(error) = client.publish_with_headers(inbox, headers, Vec::new().into()).await {
+        tracing::debug!("nobody is told that work was given up: {error}");
+    }
+}
+
+/// Asks again and again whether somebody waits. Somebody who is not heard of once may have lost the connection.
+async fn watch(client: Client, inbox: String, is_gone: Arc<AtomicBool>) {
+    let mut n_missed = 0;
+    while n_missed < 2 {
+        sleep(ASK).await;
+        n_missed = if is_there(&client, &inbox).await { 0 } else { n_missed + 1 };
+    }
+    is_gone.store(true, Ordering::Relaxed);
+}
+
+/// Whether somebody listens. Of a server that does not say so, nobody knows.
+async fn is_there(client: &Client, inbox: &str) -> bool {
+    let request = Request::new().timeout(Some(2 * ASK));
+    let reply = client.send_request(inbox.to_owned(), request).await;
+    !matches!(reply, Err(error) if error.kind() == RequestErrorKind::NoResponders)
+}

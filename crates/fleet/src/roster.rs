@@ -1,0 +1,143 @@
+//! The workers that are there, as they say themselves, always at hand.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::kv::Operation;
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::{Fleet, Server, WORKER_LIFETIME, WORKERS, unusable};
+use crate::error::FleetError;
+use crate::requests::PAUSE;
+use crate::workers::{OfferedModel, WorkerState};
+
+/// How long news is waited for before what is known is looked through for workers that have gone.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The workers that are there. They are followed until it is dropped.
+pub struct Roster {
+    known: watch::Receiver<Known>,
+    task: AbortHandle,
+    fleet: Fleet,
+}
+
+/// What is known of the workers.
+#[derive(Clone, Default)]
+struct Known {
+    /// Whether the server has said who is there.
+    is_complete: bool,
+    /// Each with the time when it was heard of.
+    workers: Vec<(Instant, Arc<WorkerState>)>,
+}
+
+impl Known {
+    fn hear(&mut self, worker: WorkerState) {
+        self.forget(&worker.name);
+        self.workers.push((Instant::now(), Arc::new(worker)));
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.workers.retain(|(_, known)| known.name != name);
+    }
+}
+
+impl Roster {
+    /// Begins to follow the workers of a fleet.
+    pub fn begin(fleet: &Fleet) -> Roster {
+        let (told, known) = watch::channel(Known::default());
+        let task = fleet.handle().spawn(follow(fleet.server.clone(), told)).abort_handle();
+        Roster { known, task, fleet: fleet.clone() }
+    }
+
+    /// Waits until it is known who is there, but not longer than `patience`; returns whether it is. Not to be called from an
+    /// async runtime.
+    pub fn wait(&self, patience: Duration) -> bool {
+        let mut known = self.known.clone();
+        let complete = async { timeout(patience, known.wait_for(|known| known.is_complete)).await.is_ok() };
+        self.fleet.block_on(complete)
+    }
+
+    /// Those that are there, in alphabetical order.
+    pub fn workers(&self) -> Vec<Arc<WorkerState>> {
+        let known = self.known.borrow();
+        let alive = known.workers.iter().filter(|(heard, _)| heard.elapsed() < WORKER_LIFETIME);
+        let mut workers: Vec<Arc<WorkerState>> = alive.map(|(_, worker)| Arc::clone(worker)).collect();
+        workers.sort_by(|one, other| one.name.cmp(&other.name));
+        workers
+    }
+
+    /// Whether a worker of this role has this model.
+    pub fn has(&self, role: &str, model: &str) -> bool {
+        self.workers()
+            .iter()
+            .any(|worker| worker.models.iter().any(|offered| offered.role == role && offered.name == model))
+    }
+
+    /// The models that workers of this role have, each once, in alphabetical order.
+    pub fn models(&self, role: &str) -> Vec<OfferedModel> {
+        let workers = self.workers();
+        let offered = workers.iter().flat_map(|worker| &worker.models).filter(|offered| offered.role == role);
+        let mut models: Vec<OfferedModel> = offered.cloned().collect();
+        models.sort_by(|one, other| one.name.cmp(&other.name));
+        models.dedup_by(|one, other| one.name == other.name);
+        models
+    }
+}
+
+impl Drop for Roster {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Follows the workers until the task is aborted.
+async fn follow(server: Server, told: watch::Sender<Known>) {
+    loop {
+        server.connected().await;
+        if let Err(error) = read(&server, &told).await {
+            tracing::debug!("the workers are not heard of: {error}");
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Reads what workers say, until the server is lost.
+async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetError> {
+    server.prepare().await?;
+    let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
+    let bucket = server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
+    // Those that follow begin before those that are there are counted, so that none is missed.
+    let mut news = bucket.watch_all().await.map_err(|error| failed(&error))?;
+    let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
+    let mut there = Known { is_complete: true, workers: Vec::new() };
+    while let Some(name) = names.next().await {
+        let name = name.map_err(|error| failed(&error))?;
+        let content = bucket.get(name).await.map_err(|error| failed(&error))?;
+        content.and_then(|content| state_in(&content)).into_iter().for_each(|worker| there.hear(worker));
+    }
+    told.send_replace(there);
+    loop {
+        let entry = tokio::select! {
+            entry = timeout(LOOK, news.next()) => entry,
+            () = server.disconnected() => return Ok(()),
+        };
+        match entry {
+            Ok(Some(entry)) => {
+                let entry = entry.map_err(|error| failed(&error))?;
+                told.send_modify(|known| match (entry.operation, state_in(&entry.value)) {
+                    (Operation::Put, Some(worker)) => known.hear(worker),
+                    _ => known.forget(&entry.key),
+                });
+            }
+            Ok(None) => return Ok(()),
+            Err(_) => told.send_modify(|known| known.workers.retain(|(heard, _)| heard.elapsed() < WORKER_LIFETIME)),
+        }
+    }
+}
+
+fn state_in(content: &[u8]) -> Option<WorkerState> {
+    serde_json::from_slice(content).ok()
+}
