@@ -1,7 +1,7 @@
 //! Answers that are graded on another machine: two homes, and a NATS server between them.
 
 use std::io::{BufRead, BufReader};
-use std::process::Child;
+use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,11 @@ impl Worker {
 
     /// Starts one that says this once it works.
     fn start_saying(home: &Home, arguments: &[&str], expected: &str) -> Worker {
-        let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), arguments).spawn().unwrap();
+        Worker::of(home.command(env!("CARGO_BIN_EXE_hone").as_ref(), arguments), expected)
+    }
+
+    fn of(mut command: Command, expected: &str) -> Worker {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.contains("at a time; Ctrl-C ends it"));
         assert!(said.as_ref().is_some_and(|line| line.contains(expected)), "{said:?}");
@@ -204,4 +208,25 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
         let fleet = fleet(&served.home, &server);
         fleet["queues"]["open"] == 0 && fleet["workers"].as_array().unwrap().iter().all(|worker| worker["busy"] == 0)
     });
+}
+
+#[test]
+fn texts_become_vectors_where_the_model_for_them_is() {
+    let server = NatsServer::start();
+    let url = server.url();
+    // A name that means a model in the folder of the worker only.
+    let home = || Home::new().variable("HONE_MEMORY_EMBEDDER", "embedder").variable("HONE_BUS_URL", &url);
+    let (other, asking) = (home(), home());
+    std::os::unix::fs::symlink(crate::support::embedder(), other.path("embedder")).unwrap();
+    let mut command = other.command(env!("CARGO_BIN_EXE_hone").as_ref(), &["worker", "--roles", "embed"]);
+    command.current_dir(other.path(""));
+    let _worker = Worker::of(command, " embeds with embedder, ");
+    wait_until("the worker is heard of", || !fleet(&asking, &server)["workers"].as_array().unwrap().is_empty());
+    let texts = ["embed", "A king", "A queen", "A spoon"];
+    let there = asking.run(&texts);
+    assert_eq!(there.code, 0, "{}", there.stderr);
+    let mut command = other.command(env!("CARGO_BIN_EXE_hone").as_ref(), &texts);
+    let here = command.current_dir(other.path("")).output().unwrap();
+    assert_eq!(there.stdout.into_bytes(), here.stdout);
+    assert!(here.stdout.len() > 3 * 384);
 }

@@ -526,7 +526,23 @@ impl App {
     /// # Errors
     /// When it is not known, or cannot be downloaded.
     pub fn obtain(&self, name: &str) -> anyhow::Result<()> {
-        if self.is_elsewhere(name) { Ok(()) } else { self.installed(name).map(drop) }
+        if self.is_elsewhere(name) {
+            return Ok(());
+        }
+        let installed = self.installed(name).map(drop);
+        if self.config.bus.is_used() { installed.context("no worker on the bus has the model") } else { installed }
+    }
+
+    /// Makes sure that the configured embedder is there; downloads it first if it is in the catalog, not installed, and no
+    /// worker has it.
+    ///
+    /// # Errors
+    /// When it is not known, or cannot be downloaded.
+    pub fn obtain_embedder(&self) -> anyhow::Result<()> {
+        match self.embedder() {
+            Ok(_) => Ok(()),
+            Err(_) => self.installed(self.embedder.name()).map(drop),
+        }
     }
 
     /// The same as [`App::provide`] on this machine.

@@ -213,7 +213,7 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Show running hone processes, their models and queues
     Ps(PsArguments),
-    /// Grade what other machines ask for, over NATS
+    /// Work for other machines over NATS: grade, answer, embed
     Worker(WorkerArguments),
     /// Build an executable with models inside
     Bundle(BundleArguments),

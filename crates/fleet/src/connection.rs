@@ -34,9 +34,9 @@ const READ_AHEAD: usize = 1024;
 /// A connection to a fleet. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub struct Fleet {
-    pub(crate) server: Server,
-    /// Dropped last: what runs on it ends then.
+    /// Dropped first: what runs on them ends before the connection does, which would be told as a loss.
     threads: Arc<Threads>,
+    pub(crate) server: Server,
 }
 
 /// The server, for what runs on the connection's own threads.

@@ -56,8 +56,10 @@ impl WorkerModels {
             models.push(offered(app, GENERATE, model)?);
         }
         if roles.contains(&EMBED) {
-            app.installed(embedder.name())?;
-            embedder.open()?;
+            if embedder.open().is_err() {
+                app.installed(embedder.name())?;
+                embedder.open()?;
+            }
             models.push(offered(app, EMBED, embedder.name())?);
         }
         let offered = models

@@ -221,10 +221,10 @@ fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
 fn provide_embedder(app: &Invocation) {
     let memory = &app.config.memory;
     let recalls = memory.recalls() && (memory.remember || app.has_memory());
-    if !recalls || app.embedder().is_ok() {
+    if !recalls {
         return;
     }
-    if let Err(error) = app.installed(&memory.embedder) {
+    if let Err(error) = app.obtain_embedder() {
         tracing::info!("the embedding model is unavailable: {error:#}");
     }
 }

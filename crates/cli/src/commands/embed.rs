@@ -1,7 +1,6 @@
 //! `hone embed`: texts as vectors, a line each, in the order of the texts.
 
 use std::io::BufRead;
-use std::path::Path;
 
 use anyhow::Context;
 use hone_protocol::Embed;
@@ -20,10 +19,7 @@ const BATCH: usize = 32;
 /// # Errors
 /// When stdin cannot be read, a line is not as it should be, or the model is unavailable.
 pub(crate) fn run(app: &Invocation, arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
-    let name = &app.config.memory.embedder;
-    if !Path::new(name).is_dir() {
-        app.installed(name)?;
-    }
+    app.obtain_embedder()?;
     let embedder = app.embedder()?;
     let mut batch = Vec::with_capacity(BATCH);
     let mut add = |text: Text| -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 #[path = "../../../../tests/support/nats.rs"]
 mod nats;
 
+mod calls;
 mod latency;
 
 use std::path::PathBuf;
