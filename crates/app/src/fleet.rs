@@ -4,6 +4,7 @@ mod embedding;
 mod generating;
 mod grading;
 mod models;
+mod overview;
 mod working;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use hone_protocol::Generate;
 use self::generating::RoutedGenerator;
 pub use self::grading::FleetJudge;
 pub(crate) use self::models::{FleetModels, KnownFleet};
+pub use self::overview::FleetOverview;
 pub use self::working::{FleetWork, Settled, WorkerModels};
 use crate::app::App;
 use crate::config::Source;

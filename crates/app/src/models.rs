@@ -156,6 +156,8 @@ pub struct ModelInfo {
     pub details: ModelDetails,
     /// The most tokens of a prompt and its answer together, if known.
     pub context: Option<usize>,
+    /// Whether it is not on this machine but on a worker's.
+    pub is_elsewhere: bool,
 }
 
 /// The form and the size of a model; texts are empty where they are unknown.

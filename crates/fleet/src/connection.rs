@@ -8,6 +8,7 @@ use async_nats::jetstream::context::Context;
 use async_nats::jetstream::kv;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use async_nats::{ConnectOptions, Event};
+use hone_protocol::with_causes;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
@@ -45,11 +46,7 @@ pub(crate) struct Server {
     pub(crate) settings: Arc<BusSettings>,
     pub(crate) jetstream: Context,
     connection: Arc<watch::Sender<bool>>,
-    trouble: Trouble,
 }
-
-/// The error that was heard of last.
-type Trouble = Arc<Mutex<Option<String>>>;
 
 /// The threads of a connection, which may be dropped anywhere.
 struct Threads {
@@ -82,14 +79,13 @@ impl Fleet {
             .build()
             .map_err(|error| FleetError::Threads(error.to_string()))?;
         let connection = Arc::new(watch::Sender::new(false));
-        let trouble = Trouble::default();
         let connecting = async {
-            let client = connect(settings, name, Arc::clone(&connection), Arc::clone(&trouble)).await?;
+            let client = connect(settings, name, Arc::clone(&connection)).await?;
             Ok(async_nats::jetstream::ContextBuilder::new().timeout(PATIENCE).ack_timeout(PATIENCE).build(client))
         };
         let jetstream = runtime.block_on(connecting)?;
         let threads = Threads { runtime: Some(runtime), connection: Arc::clone(&connection) };
-        let server = Server { settings: Arc::new(settings.clone()), jetstream, connection, trouble };
+        let server = Server { settings: Arc::new(settings.clone()), jetstream, connection };
         Ok(Fleet { server, threads: Arc::new(threads) })
     }
 
@@ -101,8 +97,7 @@ impl Fleet {
         let fleet = Fleet::begin(settings, name)?;
         let reached = async { tokio::time::timeout(PATIENCE, fleet.server.connected()).await };
         if fleet.block_on(reached).is_err() {
-            let trouble = fleet.server.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let reason = trouble.unwrap_or_else(|| "nobody answers".to_owned());
+            let reason = fleet.block_on(why_not(settings, name))?;
             return Err(FleetError::Connection { url: settings.url.clone(), reason });
         }
         fleet.block_on(fleet.server.prepare())?;
@@ -187,22 +182,39 @@ async fn connect(
     settings: &BusSettings,
     name: &str,
     connection: Arc<watch::Sender<bool>>,
-    trouble: Trouble,
 ) -> Result<async_nats::Client, FleetError> {
+    // The error that was heard of last.
+    let trouble = Mutex::new(None);
+    let options = options(settings, name).await?.retry_on_initial_connect().event_callback(move |event| {
+        hear(&connection, &trouble, &event);
+        async {}
+    });
+    let servers: Vec<&str> = settings.servers().collect();
+    let failed = |reason: String| FleetError::Connection { url: settings.url.clone(), reason };
+    options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
+}
+
+/// Why the server cannot be reached, as far as one more attempt shows; the background attempts tell no causes.
+async fn why_not(settings: &BusSettings, name: &str) -> Result<String, FleetError> {
+    let servers: Vec<&str> = settings.servers().collect();
+    let attempt = options(settings, name).await?.connect(&servers[..]);
+    Ok(match tokio::time::timeout(PATIENCE, attempt).await {
+        Ok(Err(error)) => with_causes(&error),
+        Ok(Ok(_)) | Err(_) => "nobody answers".to_owned(),
+    })
+}
+
+/// How this process connects.
+async fn options(settings: &BusSettings, name: &str) -> Result<ConnectOptions, FleetError> {
     let mut options = ConnectOptions::new()
         .name(name)
-        .retry_on_initial_connect()
         .subscription_capacity(READ_AHEAD)
         .connection_timeout(PATIENCE)
         .request_timeout(Some(PATIENCE))
         .reconnect_delay_callback(|attempts| {
             LONGEST_DELAY.min(SHORTEST_DELAY * u32::try_from(attempts).unwrap_or(u32::MAX))
         })
-        .require_tls(settings.needs_tls())
-        .event_callback(move |event| {
-            hear(&connection, &trouble, &event);
-            async {}
-        });
+        .require_tls(settings.needs_tls());
     if !settings.credentials.as_os_str().is_empty() {
         let unreadable = |error: std::io::Error| FleetError::Credentials {
             path: settings.credentials.display().to_string(),
@@ -213,13 +225,11 @@ async fn connect(
     if !settings.authority.as_os_str().is_empty() {
         options = options.add_root_certificates(settings.authority.clone());
     }
-    let servers: Vec<&str> = settings.servers().collect();
-    let failed = |reason: String| FleetError::Connection { url: settings.url.clone(), reason };
-    options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
+    Ok(options)
 }
 
 /// Takes note of what happens to the connection. The person hears of it when it is lost and when it is there again.
-fn hear(connection: &watch::Sender<bool>, trouble: &Trouble, event: &Event) {
+fn hear(connection: &watch::Sender<bool>, trouble: &Mutex<Option<String>>, event: &Event) {
     match event {
         Event::Connected if !connection.send_replace(true) => tracing::info!("the NATS server is connected"),
         Event::Disconnected | Event::Closed if connection.send_replace(false) => {

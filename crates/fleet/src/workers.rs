@@ -38,7 +38,9 @@ pub struct WorkerState {
     pub failed: u64,
     /// How many it finished in the last minute.
     pub per_minute: f64,
-    /// How many tokens it generated in the last minute for those who asked.
+    /// How many tokens it has generated for those who asked.
+    pub tokens: u64,
+    /// How many of them in the last minute.
     pub tokens_per_minute: f64,
     /// When it started.
     pub since: Timestamp,

@@ -229,6 +229,7 @@ const pulls = new Map();
 async function models() {
   const [installed, running] = await Promise.all([call("/hone/v1/models"), call("/hone/v1/ps")]);
   const parts = running.processes.flatMap(processOf);
+  if (running.fleet) parts.push(...workersOf(running.fleet));
   if (running.grades_due > 0) {
     parts.push(element("p", { text: `Grades due: ${running.grades_due}. They come while nobody asks.` }));
   }
@@ -243,7 +244,25 @@ async function models() {
   if (!place.contains(document.activeElement)) place.replaceChildren(...[...pulls].map(pullOf), ...parts);
 }
 
-function modelOf({ name, bytes: size }) {
+/** The workers on the bus, and how much they have to do. */
+function workersOf({ is_connected: isConnected, workers, queues, seconds_to_drain: drain }) {
+  const heading = element("h3", { text: "Workers" });
+  if (!isConnected) return [heading, element("p", { class: "quiet", text: "The bus cannot be reached." })];
+  if (workers.length === 0) return [heading, element("p", { class: "quiet", text: "No worker is on the bus." })];
+  const rows = workers.map(({ name, model, busy, slots, per_minute: pieces, tokens_per_minute: tokens }) => [
+    name,
+    `${model}; ${busy} of ${slots} busy, in the last minute ${pieces} finished, ${tokens} tokens`,
+  ]);
+  const left = drain === null || queues.open === 0 ? "" : `, done in about ${Math.ceil(drain)} s`;
+  rows.push(["Left to do", `${queues.open}${left}; given up: ${queues.dead}`]);
+  return [heading, list(rows)];
+}
+
+function modelOf({ name, bytes: size, elsewhere }) {
+  if (elsewhere) {
+    const place = element("span", { class: "quiet", text: `${bytes(size)}, on a worker` });
+    return element("li", {}, element("span", { class: "name", text: name }), place);
+  }
   const act = (text, work) =>
     element("button", { type: "button", text, "aria-label": `${text} ${name}`, onclick: () => tried(work) });
   const load = act("Load", () => call("/api/generate", { method: "POST", body: { model: name, stream: false } }));

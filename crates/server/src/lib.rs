@@ -42,6 +42,7 @@ mod systemone;
 mod text;
 mod threads;
 mod tool_choice;
+mod worker_metrics;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -82,6 +83,7 @@ use openai::{KeptResponses, RunningResponses};
 pub use openapi::openapi_document;
 use pulls::Pulls;
 use threads::apart;
+pub use worker_metrics::serve_worker_metrics;
 
 /// When a client may try again that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);

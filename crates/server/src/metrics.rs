@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response as HttpResponse;
+use hone_app::fleet::FleetOverview;
 use hone_bus::{Mailbox, Overload, Subscription};
 use hone_protocol::{GradedAnswer, Lane, Likely, Payload, Response, Subject, Timings};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -46,6 +47,8 @@ pub(crate) struct Metrics {
     first_token: Durations,
     total: Durations,
     in_progress: Gauge,
+    /// Workers on the bus, pieces of work that are open, and those that were given up.
+    fleet: [Gauge; 3],
 }
 
 /// Times of one kind, by lane and model.
@@ -101,6 +104,7 @@ impl Metrics {
             first_token: durations(),
             total: durations(),
             in_progress: Gauge::default(),
+            fleet: Default::default(),
         };
         metrics.register();
         metrics
@@ -122,14 +126,24 @@ impl Metrics {
         registry.register("first_token_seconds", "Seconds to the first token", self.first_token.clone());
         registry.register("duration_seconds", "Seconds to the end of an answer or a grade", self.total.clone());
         registry.register("questions_in_progress", "Questions in progress", self.in_progress.clone());
+        let [workers, open, dead] = self.fleet.clone();
+        registry.register("fleet_workers", "Workers on the bus", workers);
+        registry.register("fleet_open", "Pieces of work on the bus that wait or are worked on", open);
+        registry.register("fleet_dead", "Pieces of work that were given up", dead);
     }
 
     /// The figures as Prometheus reads them.
     ///
     /// # Errors
     /// When one cannot be written.
-    pub(crate) fn text(&self, n_questions: usize) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, n_questions: usize, fleet: Option<&FleetOverview>) -> Result<String, fmt::Error> {
         self.in_progress.set(i64::try_from(n_questions).unwrap_or(i64::MAX));
+        if let Some(FleetOverview { workers, queues, .. }) = fleet {
+            let counts = [workers.len() as u64, queues.open, queues.dead];
+            for (gauge, count) in self.fleet.iter().zip(counts) {
+                gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
@@ -254,7 +268,7 @@ mod tests {
         metrics.take(&answer(None, Timings::default()));
         metrics.take(&Payload::ResponseFailed(GenerateError::Stopped));
         [Some(4), Some(4), Some(2), None].map(grade).iter().for_each(|grade| metrics.take(grade));
-        let text = metrics.text(3).unwrap();
+        let text = metrics.text(3, None).unwrap();
         let expected = [
             "hone_answers_total{model=\"m\",outcome=\"stop\"} 1",
             "hone_answers_total{model=\"m\",outcome=\"length\"} 1",

@@ -12,11 +12,12 @@ use utoipa_axum::routes;
 
 use crate::Shared;
 use crate::error::ApiError;
+use crate::threads::apart;
 
 /// What clients of Ollama look for to see that it runs.
 const OLLAMA_RUNS: &str = "Ollama is running";
 /// The type of the metrics' text.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Their paths.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
@@ -61,7 +62,9 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, ApiErr
     responses((status = OK, body = String, content_type = "application/openmetrics-text"))
 )]
 async fn metrics(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
-    let text = shared.metrics.text(shared.n_questions());
+    let asked = Arc::clone(&shared);
+    let fleet = apart(move || asked.parts.app.fleet_overview()).await?;
+    let text = shared.metrics.text(shared.n_questions(), fleet.as_ref());
     let text = text.map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text))
 }

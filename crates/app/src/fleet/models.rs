@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency};
+use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency, WorkerState};
 use hone_models::Store;
 use hone_protocol::Embed;
 
@@ -34,6 +34,15 @@ impl FleetModels {
 
     pub(super) fn fleet(&self) -> &Fleet {
         &self.fleet
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.fleet.is_connected()
+    }
+
+    /// The workers that are there.
+    pub(super) fn workers(&self) -> Vec<Arc<WorkerState>> {
+        self.roster.workers()
     }
 
     /// Whether a worker does this with the model of this name.

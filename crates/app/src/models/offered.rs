@@ -34,7 +34,7 @@ impl From<OfferedModel> for ModelInfo {
     fn from(offered: OfferedModel) -> ModelInfo {
         let OfferedModel { name, bytes, digest, format, family, parameters, quantization, context, .. } = offered;
         let details = ModelDetails { format, family, parameters, quantization };
-        ModelInfo { name, bytes, installed: 0, digest, details, context }
+        ModelInfo { name, bytes, installed: 0, digest, details, context, is_elsewhere: true }
     }
 }
 

@@ -163,6 +163,7 @@ impl ServedModels {
             digest: None,
             details: ModelDetails::default(),
             context: None,
+            is_elsewhere: false,
         });
         let idle = status.idle_seconds.unwrap_or_default();
         let stays = self.pinned.contains(&status.name);
@@ -459,6 +460,7 @@ pub(super) fn info(model: &InstalledModel, known: Option<&CatalogModel>, limit: 
         digest: model.files.first().and_then(|file| file.sha256.clone()),
         details: details(gguf.as_ref(), known),
         context: context(gguf.as_ref(), limit),
+        is_elsewhere: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Flags of `hone worker`, and the one that names a bus.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use clap::{Args, ValueEnum};
@@ -55,6 +56,9 @@ pub(crate) struct WorkerArguments {
     /// Pieces of work of each kind to do at a time
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) slots: NonZeroUsize,
+    /// Address at which Prometheus reads what this worker has done (/metrics), such as 127.0.0.1:9465
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) judge: JudgeFlag,
     #[command(flatten)]

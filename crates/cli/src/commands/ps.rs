@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hone_app::describe::bytes;
-use hone_app::fleet::{Queues, WorkerState};
+use hone_app::fleet::{FleetOverview, WorkerState};
 use hone_app::running::{RunningProcess, processes};
 use hone_engine::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 use hone_memory::MemoryStore;
@@ -64,25 +64,20 @@ fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
 #[derive(Serialize)]
 struct JsonFleet<'a> {
     processes: &'a [RunningProcess],
-    workers: &'a [WorkerState],
-    queues: Queues,
-    /// How long the workers take for what is open at the speed of the last minute; null if they did nothing.
-    seconds_to_drain: Option<f64>,
+    #[serde(flatten)]
+    fleet: FleetOverview,
 }
 
 /// Prints the processes of this machine, the workers of the bus, and how much work there is.
 fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProcess]) -> anyhow::Result<()> {
-    let fleet = app.reached_fleet()?;
-    let (workers, queues) = (fleet.workers()?, fleet.queues()?);
-    let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();
-    let seconds_to_drain = (per_minute > 0.0).then(|| queues.open as f64 * 60.0 / per_minute);
+    let fleet = app.reached_overview()?;
     if arguments.json.json {
-        let fleet = JsonFleet { processes: running, workers: &workers, queues, seconds_to_drain };
-        return app.output.print_json(&fleet);
+        return app.output.print_json(&JsonFleet { processes: running, fleet });
     }
+    let FleetOverview { workers, queues, seconds_to_drain, .. } = fleet;
     running.iter().try_for_each(|process| print(app, process))?;
     let header = ["WORKER", "WHAT IT DOES", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE", "TOKENS"];
-    print_table(app, &header, workers.iter().map(worker_row))?;
+    print_table(app, &header, workers.iter().map(|worker| worker_row(worker)))?;
     if workers.is_empty() {
         app.output.note("no worker is on the bus: `hone worker --bus URL` starts one");
     }

@@ -15,6 +15,7 @@ use hone_app::fleet::{
     machine_name,
 };
 use hone_protocol::{Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
+use hone_server::serve_worker_metrics;
 
 use self::tally::Tally;
 use super::serve::signal;
@@ -41,8 +42,14 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
     let slots = arguments.slots.get();
     let answers = judge.as_ref().map(|_| Work::begin(&fleet, Route::of_role(GRADE), slots)).transpose()?;
     let FleetWork { questions, texts } = models.begin(&fleet, slots)?;
-    let worker = Worker { judge, models, is_stopping: AtomicBool::new(false), tally: Tally::default() };
+    let worker = Worker { judge, models, is_stopping: AtomicBool::new(false), tally: Arc::default() };
     let state = first_state(app, &worker, &roles, slots);
+    if let Some(address) = arguments.metrics {
+        let (tally, state) = (Arc::clone(&worker.tally), state.clone());
+        let address = serve_worker_metrics(address, move || tally.state(&state))
+            .with_context(|| format!("figures cannot be served at {address}"))?;
+        app.output.note(&format!("figures for Prometheus are at http://{address}/metrics"));
+    }
     let does = worker.in_words();
     app.output.note(&format!("{} {does}, {slots} at a time; Ctrl-C ends it", state.name));
     let signals = signals()?;
@@ -119,7 +126,7 @@ struct Worker {
     judge: Option<FleetJudge>,
     models: WorkerModels,
     is_stopping: AtomicBool,
-    tally: Tally,
+    tally: Arc<Tally>,
 }
 
 impl Worker {

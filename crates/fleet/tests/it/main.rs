@@ -5,6 +5,7 @@
 #[path = "../../../../tests/support/nats.rs"]
 mod nats;
 
+mod accounts;
 mod calls;
 mod latency;
 

@@ -71,7 +71,13 @@ documented! {
     );
     /// The running hone processes.
     HoneProcesses = object(
-        [("version", text()), ("grades", flag()), ("grades_due", whole()), ("processes", list(map(anything())))],
+        [
+            ("version", text()),
+            ("grades", flag()),
+            ("grades_due", whole()),
+            ("processes", list(map(anything()))),
+            ("fleet", nullable(map(anything()))),
+        ],
         [],
     );
     /// Markdown as HTML.
@@ -229,6 +235,7 @@ fn model() -> Value {
             ("installed", whole()),
             ("answers", flag()),
             ("context", nullable(whole())),
+            ("elsewhere", flag()),
         ],
         [],
     )

@@ -39,6 +39,7 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Val
             "installed": model.installed,
             "answers": answers,
             "context": model.context,
+            "elsewhere": model.is_elsewhere,
         })
     };
     let models: Vec<Value> = listed.await?.into_iter().map(model).collect();
@@ -68,7 +69,7 @@ pub(super) async fn presets(State(shared): State<Arc<Shared>>, client: Client) -
     .await
 }
 
-/// The running hone processes with their models and queues, and the answers whose grades are due.
+/// The running hone processes with their models and queues, the answers whose grades are due, and the workers on the bus.
 #[utoipa::path(get, path = "/hone/v1/ps", tag = "hone", responses((status = OK, body = HoneProcesses)))]
 pub(super) async fn processes(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
     reported(shared, move |shared| {
@@ -80,6 +81,7 @@ pub(super) async fn processes(State(shared): State<Arc<Shared>>, client: Client)
             "grades": grades,
             "grades_due": grades_due,
             "processes": processes,
+            "fleet": shared.parts.app.fleet_overview(),
         }))
     })
     .await

@@ -64,6 +64,7 @@ fn info(name: &str) -> ModelInfo {
         digest: Some("ab".repeat(32)),
         details,
         context: Some(512),
+        is_elsewhere: false,
     }
 }
 

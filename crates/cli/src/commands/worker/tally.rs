@@ -16,6 +16,7 @@ pub(super) struct Tally {
     busy: AtomicUsize,
     finished: AtomicU64,
     failed: AtomicU64,
+    tokens: AtomicU64,
     latest: Mutex<Latest>,
     /// The judge that gave the last grade; the likelihood judge may stand in for the configured one.
     judge: Mutex<Option<String>>,
@@ -49,6 +50,7 @@ impl Tally {
 
     pub(super) fn note_finished(&self, n_tokens: u64) {
         self.finished.fetch_add(1, Ordering::Relaxed);
+        self.tokens.fetch_add(n_tokens, Ordering::Relaxed);
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.pieces.push_back((Instant::now(), n_tokens));
         latest.n_tokens += n_tokens;
@@ -75,6 +77,7 @@ impl Tally {
             finished: self.finished(),
             failed: self.failed(),
             per_minute: n_pieces as f64,
+            tokens: self.tokens.load(Ordering::Relaxed),
             tokens_per_minute: n_tokens as f64,
             ..first.clone()
         }

@@ -1,0 +1,57 @@
+//! The fleet at a glance: who works, and how much is left to do.
+
+use std::sync::Arc;
+
+use hone_fleet::{Fleet, FleetError, Queues, WorkerState};
+use serde::Serialize;
+
+use crate::app::App;
+
+/// The workers of a fleet, and its work.
+#[derive(Clone, Debug, Serialize)]
+pub struct FleetOverview {
+    /// Whether the server is connected now; if not, nothing else is known.
+    pub is_connected: bool,
+    /// The workers by name.
+    pub workers: Vec<Arc<WorkerState>>,
+    /// How much work there is.
+    pub queues: Queues,
+    /// How long the workers take for what is open at the speed of the last minute; null if they did nothing.
+    pub seconds_to_drain: Option<f64>,
+}
+
+impl FleetOverview {
+    /// Of these workers of a fleet that is connected.
+    ///
+    /// # Errors
+    /// When the server does not say how much work there is.
+    pub(super) fn new(fleet: &Fleet, workers: Vec<Arc<WorkerState>>) -> Result<FleetOverview, FleetError> {
+        let queues = fleet.queues()?;
+        let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();
+        let seconds_to_drain = (per_minute > 0.0).then(|| queues.open as f64 * 60.0 / per_minute);
+        Ok(FleetOverview { is_connected: true, workers, queues, seconds_to_drain })
+    }
+
+    fn disconnected() -> FleetOverview {
+        FleetOverview { is_connected: false, workers: Vec::new(), queues: Queues::default(), seconds_to_drain: None }
+    }
+}
+
+impl App {
+    /// The fleet at a glance, if the configuration names a bus. Not to be called from an async runtime.
+    pub fn fleet_overview(&self) -> Option<FleetOverview> {
+        let models = self.fleet_models().ok()??;
+        let seen = models.is_connected().then(|| FleetOverview::new(models.fleet(), models.workers()));
+        Some(seen.and_then(Result::ok).unwrap_or_else(FleetOverview::disconnected))
+    }
+
+    /// The same of a bus that must be reached.
+    ///
+    /// # Errors
+    /// When the configuration names none, or it cannot be used.
+    pub fn reached_overview(&self) -> anyhow::Result<FleetOverview> {
+        let fleet = self.reached_fleet()?;
+        let workers = fleet.workers()?.into_iter().map(Arc::new).collect();
+        Ok(FleetOverview::new(&fleet, workers)?)
+    }
+}
