@@ -1,5 +1,7 @@
 //! The parts that every front end works with: the effective configuration, the models, and the engine if needed.
 
+mod elsewhere;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,8 +20,8 @@ use sysinfo::System;
 
 use crate::config::{Config, PHASES, Places, Source};
 use crate::conversations::{ConversationStore, OwnedConversations};
+use crate::elsewhere::{GENERATE, KnownFleet, embedder_of};
 use crate::embedder::{SharedEmbedder, reranker};
-use crate::fleet::{FleetModels, GENERATE, KnownFleet};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
@@ -459,7 +461,7 @@ impl App {
         let own = match self.embedder.open() {
             Ok(own) => own,
             Err(error) => {
-                let elsewhere = self.fleet_models()?.and_then(|models| models.embedder(&self.embedder));
+                let elsewhere = self.fleet_models()?.and_then(|models| embedder_of(&models, &self.embedder));
                 return elsewhere.ok_or(error);
             }
         };
@@ -506,43 +508,12 @@ impl App {
 }
 
 impl App {
-    /// The models of workers, if the configuration names a bus. If that cannot be reached, it is tried again and again.
-    pub(crate) fn fleet_models(&self) -> anyhow::Result<Option<Arc<FleetModels>>> {
-        let settings = &self.config.bus;
-        settings.is_used().then(|| self.fleet.get(settings, &self.store)).transpose()
-    }
-
     /// Makes sure that a model can chat; downloads it first if it is in the catalog, not installed, and no worker has it.
     ///
     /// # Errors
     /// When it is not known, cannot be downloaded, or cannot chat.
     pub fn provide(&self, name: &str) -> anyhow::Result<()> {
         if self.is_elsewhere(name) { Ok(()) } else { self.provide_here(name) }
-    }
-
-    /// Makes sure that a model is there, whatever it can do; downloads it first if it is in the catalog, not installed, and
-    /// no worker has it.
-    ///
-    /// # Errors
-    /// When it is not known, or cannot be downloaded.
-    pub fn obtain(&self, name: &str) -> anyhow::Result<()> {
-        if self.is_elsewhere(name) {
-            return Ok(());
-        }
-        let installed = self.installed(name).map(drop);
-        if self.config.bus.is_used() { installed.context("no worker on the bus has the model") } else { installed }
-    }
-
-    /// Makes sure that the configured embedder is there; downloads it first if it is in the catalog, not installed, and no
-    /// worker has it.
-    ///
-    /// # Errors
-    /// When it is not known, or cannot be downloaded.
-    pub fn obtain_embedder(&self) -> anyhow::Result<()> {
-        match self.embedder() {
-            Ok(_) => Ok(()),
-            Err(_) => self.installed(self.embedder.name()).map(drop),
-        }
     }
 
     /// The same as [`App::provide`] on this machine.

@@ -11,6 +11,7 @@ pub mod config;
 pub mod conversations;
 pub mod decisions;
 pub mod describe;
+mod elsewhere;
 mod embedder;
 pub mod evaluation;
 pub mod fleet;

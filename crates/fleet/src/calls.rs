@@ -14,9 +14,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::caller::{ASK, ATTEMPT, INBOX, NUMBER};
 use crate::connection::{Fleet, Server, WORK, unusable};
 use crate::error::FleetError;
-use crate::requests::{GIVEN_UP, LONGEST, PAUSE, Unsent, Urgency};
+use crate::requests::{GIVEN_UP, LONGEST, PAUSE, Unsent};
 use crate::roster::Roster;
-use crate::route::Route;
+use crate::route::{Route, Urgency};
 
 /// How long after the last words of a worker it counts as lost: it asks every second whether somebody waits.
 const SILENCE: Duration = Duration::from_secs(8);

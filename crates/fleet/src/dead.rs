@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::connection::{DEAD, Fleet, Server, WORK, unusable};
 use crate::error::FleetError;
-use crate::requests::{ASKER, Asker, REQUEST, Urgency, content_of};
+use crate::requests::{ASKER, Asker, REQUEST, content_of};
+use crate::route::Urgency;
 
 /// The header that says why work was given up.
 const REASON: &str = "Hone-Reason";

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::error::FleetError;
-use crate::route::Route;
+use crate::route::{Route, Urgency};
 
 /// The header that names the process that asked.
 pub(crate) const ASKER: &str = "Hone-Asker";
@@ -37,24 +37,6 @@ const WAITING: usize = 1024;
 /// The most bytes of a message: less than the 1 MiB that a server takes if nobody has told it otherwise, so that a result,
 /// which holds the question and the answer, too, has room for the reasons.
 pub const LONGEST: usize = 768 << 10;
-
-/// How soon work is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// Somebody waits for it.
-    Now,
-    /// Whenever there is time.
-    Later,
-}
-
-impl Urgency {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Urgency::Now => "now",
-            Urgency::Later => "later",
-        }
-    }
-}
 
 /// A process that asks, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

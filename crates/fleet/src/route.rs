@@ -2,7 +2,23 @@
 
 use std::fmt::Write;
 
-use crate::requests::Urgency;
+/// How soon work is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits for it.
+    Now,
+    /// Whenever there is time.
+    Later,
+}
+
+impl Urgency {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Urgency::Now => "now",
+            Urgency::Later => "later",
+        }
+    }
+}
 
 /// A kind of work, with the model that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

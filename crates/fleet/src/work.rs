@@ -18,8 +18,8 @@ use crate::caller::{Caller, Gone, give_up, inbox_of};
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::dead;
 use crate::error::FleetError;
-use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, Urgency, content_of};
-use crate::route::Route;
+use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, content_of};
+use crate::route::{Route, Urgency};
 
 /// How long the server is asked for urgent work before it is asked for other work, too.
 const LOOK: Duration = Duration::from_millis(500);

@@ -1,54 +1,16 @@
-//! Answers that others grade, and the judge that grades theirs.
+//! The judge of a worker.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::bail;
 use crossbeam_channel::Receiver;
-use hone_agents::Graders;
-use hone_fleet::{Fleet, Requests, Route, Unsent, Urgency};
 use hone_judging::{GradeTask, Jury};
-use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect, WorkResult, prospect};
+use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect};
 
-use super::GRADE;
 use crate::app::App;
+use crate::elsewhere::GRADE;
 use crate::interrupt::Interrupt;
 use crate::judging::{grade_of, permit, who_grades};
-
-/// Graders on other machines.
-pub(super) struct FleetGraders {
-    requests: Requests,
-    patience: Duration,
-}
-
-impl FleetGraders {
-    /// Those of a fleet, for whose grades somebody waits this long.
-    pub(super) fn new(fleet: &Fleet, patience: Duration) -> FleetGraders {
-        FleetGraders { requests: Requests::begin(fleet, Route::of_role(GRADE)), patience }
-    }
-}
-
-impl Graders for FleetGraders {
-    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
-        let asked = self.requests.ask(answer, if is_urgent { Urgency::Now } else { Urgency::Later });
-        asked.map_err(|unsent| match unsent {
-            Unsent::TooLong => prospect::TOO_LONG,
-            Unsent::NoRoom => prospect::LATE,
-        })
-    }
-
-    fn grades(&self) -> &Receiver<WorkResult> {
-        self.requests.results()
-    }
-
-    fn can_be_reached(&self) -> bool {
-        self.requests.is_connected()
-    }
-
-    fn patience(&self) -> Duration {
-        self.patience
-    }
-}
 
 /// A judge that grades what comes from elsewhere.
 #[derive(Clone)]

@@ -25,7 +25,7 @@ impl FleetOverview {
     ///
     /// # Errors
     /// When the server does not say how much work there is.
-    pub(super) fn new(fleet: &Fleet, workers: Vec<Arc<WorkerState>>) -> Result<FleetOverview, FleetError> {
+    fn new(fleet: &Fleet, workers: Vec<Arc<WorkerState>>) -> Result<FleetOverview, FleetError> {
         let queues = fleet.queues()?;
         let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();
         let seconds_to_drain = (per_minute > 0.0).then(|| queues.open as f64 * 60.0 / per_minute);

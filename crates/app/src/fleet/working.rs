@@ -7,9 +7,8 @@ use crossbeam_channel::{Receiver, select};
 use hone_fleet::{Caller, Fleet, Job, OfferedModel, Route, Work};
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
 
-use super::models::full_name;
-use super::{EMBED, GENERATE};
 use crate::app::App;
+use crate::elsewhere::{EMBED, GENERATE, full_name};
 use crate::embedder::SharedEmbedder;
 use crate::models::offered;
 use crate::running::embed_request::EmbedRequest;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use hone_fleet::OfferedModel;
 use serde_json::Map;
 
 use super::served::{capabilities, info, open};
 use super::{ModelDescription, ModelDetails, ModelInfo};
 use crate::app::App;
-use crate::fleet::OfferedModel;
 
 /// What clients may hear that a model can do.
 const CAPABILITIES: [&str; 4] = ["completion", "tools", "thinking", "embedding"];

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hone_engine::gguf::{Gguf, Value as GgufValue};
 use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus, Reranker};
+use hone_fleet::OfferedModel;
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
 use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, Rerank, with_causes};
 use serde_json::{Map, Value, json};
@@ -18,8 +19,8 @@ use super::{
 };
 use crate::app::App;
 use crate::describe::remark;
+use crate::elsewhere::{EMBED, FleetModels, GENERATE, embedder_of};
 use crate::embedder::{SharedEmbedder, reranker};
-use crate::fleet::{EMBED, FleetModels, GENERATE, OfferedModel};
 use crate::running::{VisibleEngine, processes};
 
 /// The models whose tokenizers and templates are kept for those who ask for tokens and prompts.
@@ -368,7 +369,7 @@ impl Models for ServedModels {
 
     fn embedder(&self) -> Result<Arc<dyn Embed>, ModelError> {
         self.embedder.open().or_else(|error| {
-            let elsewhere = self.fleet.as_ref().and_then(|fleet| fleet.embedder(&self.embedder));
+            let elsewhere = self.fleet.as_ref().and_then(|fleet| embedder_of(fleet, &self.embedder));
             elsewhere.ok_or_else(|| ModelError::Missing(format!("{error:#}")))
         })
     }

@@ -28,7 +28,7 @@ pub(crate) struct RoutedGenerator {
 }
 
 impl RoutedGenerator {
-    pub(super) fn new(own: Arc<dyn Generate>, store: Arc<Store>, models: Arc<FleetModels>) -> RoutedGenerator {
+    pub(crate) fn new(own: Arc<dyn Generate>, store: Arc<Store>, models: Arc<FleetModels>) -> RoutedGenerator {
         RoutedGenerator { own, store, models }
     }
 

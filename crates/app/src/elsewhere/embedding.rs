@@ -16,8 +16,16 @@ const MOST_TEXTS: usize = 16;
 /// How long vectors are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The embedding model of workers that has the name of this one, if they have it.
+pub(crate) fn embedder_of(models: &Arc<FleetModels>, own: &SharedEmbedder) -> Option<Arc<dyn Embed>> {
+    models.has(EMBED, own.name()).then(|| -> Arc<dyn Embed> {
+        let (models, name, settings) = (Arc::clone(models), own.name().to_owned(), own.settings_elsewhere());
+        Arc::new(FleetEmbedder { models, name, settings })
+    })
+}
+
 /// An embedding model of workers.
-pub(super) struct FleetEmbedder {
+struct FleetEmbedder {
     models: Arc<FleetModels>,
     name: String,
     /// What its vectors depend on.
@@ -25,11 +33,6 @@ pub(super) struct FleetEmbedder {
 }
 
 impl FleetEmbedder {
-    /// The one that stands in for this one, which is not installed.
-    pub(super) fn new(models: Arc<FleetModels>, own: &SharedEmbedder) -> FleetEmbedder {
-        FleetEmbedder { models, name: own.name().to_owned(), settings: own.settings_elsewhere() }
-    }
-
     fn ask(&self, texts: &[&str], wanted: Wanted) -> Result<Embedded, EmbedError> {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         let request = EmbedRequest { settings: self.settings.clone(), texts, wanted };

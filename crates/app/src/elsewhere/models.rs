@@ -5,11 +5,6 @@ use std::time::Duration;
 
 use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency, WorkerState};
 use hone_models::Store;
-use hone_protocol::Embed;
-
-use super::EMBED;
-use super::embedding::FleetEmbedder;
-use crate::embedder::SharedEmbedder;
 
 /// How long it is waited at the start for what the server knows of its workers.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -32,16 +27,16 @@ impl FleetModels {
         Ok(FleetModels { fleet, roster, store: Arc::clone(store) })
     }
 
-    pub(super) fn fleet(&self) -> &Fleet {
+    pub(crate) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.fleet.is_connected()
     }
 
     /// The workers that are there.
-    pub(super) fn workers(&self) -> Vec<Arc<WorkerState>> {
+    pub(crate) fn workers(&self) -> Vec<Arc<WorkerState>> {
         self.roster.workers()
     }
 
@@ -71,15 +66,10 @@ impl FleetModels {
     ) -> Result<Call, Unsent> {
         self.fleet.call(&self.roster, (role, &full_name(&self.store, model)), urgency, content)
     }
-
-    /// The embedding model of workers that has the name of this one, if they have it.
-    pub(crate) fn embedder(self: &Arc<Self>, own: &Arc<SharedEmbedder>) -> Option<Arc<dyn Embed>> {
-        self.has(EMBED, own.name()).then(|| -> Arc<dyn Embed> { Arc::new(FleetEmbedder::new(Arc::clone(self), own)) })
-    }
 }
 
 /// The name of a model that has no other: that of the catalog, where it is known there.
-pub(super) fn full_name(store: &Store, name: &str) -> String {
+pub(crate) fn full_name(store: &Store, name: &str) -> String {
     store.catalog().about(name).map_or_else(|| name.to_owned(), |known| known.name.clone())
 }
 
