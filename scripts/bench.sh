@@ -13,6 +13,7 @@
 #   memory                    what memory does to answers: impersonal and personal questions with it and without
 #   bus                       messages to workers over NATS, and how many workers are worth their number
 #   remembering               what remembering every answer costs: a short answer, and many clients
+#   elsewhere                 what it costs that a worker answers: a short answer, and many clients
 set -euo pipefail
 
 here=$(dirname "$0")

@@ -40,16 +40,23 @@ def server(arguments, remembers):
         command = [arguments.hone, "serve", "--listen", "127.0.0.1:0", "--model", arguments.model]
         if remembers and arguments.store:
             command += ["--store", arguments.store]
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            addresses = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stdout)
-            address = next(found[0] for found in addresses if found)
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            try:
-                yield address
-            finally:
-                process.terminate()
+        with listening(command, environment) as address:
+            yield address
+
+
+@contextlib.contextmanager
+def listening(command, environment):
+    """The address of a server that this command starts."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        addresses = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stdout)
+        address = next(found[0] for found in addresses if found)
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        try:
+            yield address
+        finally:
+            process.terminate()
 
 
 def ask(address, question, tokens):
@@ -64,20 +71,25 @@ def ask(address, question, tokens):
     return time.perf_counter() - begin, answer["usage"]["completion_tokens"]
 
 
+def speeds(address):
+    """Milliseconds of a short answer of a server, and the tokens per second of many clients."""
+    ask(address, "Hello.", 8)
+    short = [ask(address, f"Say one word about the number {number}.", 8)[0] for number in range(60)]
+
+    def client(number):
+        stories = (f"Tell client {number} a story, number {turn}." for turn in range(QUESTIONS_EACH))
+        return sum(ask(address, story, 96)[1] for story in stories)
+
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
+        tokens = sum(clients.map(client, range(CLIENTS)))
+    return 1000 * statistics.median(short), tokens / (time.perf_counter() - begin)
+
+
 def measure(arguments, remembers):
-    """Milliseconds of a short answer, and the tokens per second of many clients."""
+    """The speeds of a server that remembers, or does not."""
     with server(arguments, remembers) as address:
-        ask(address, "Hello.", 8)
-        short = [ask(address, f"Say one word about the number {number}.", 8)[0] for number in range(60)]
-
-        def client(number):
-            stories = (f"Tell client {number} a story, number {turn}." for turn in range(QUESTIONS_EACH))
-            return sum(ask(address, story, 96)[1] for story in stories)
-
-        begin = time.perf_counter()
-        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-            tokens = sum(clients.map(client, range(CLIENTS)))
-        return 1000 * statistics.median(short), tokens / (time.perf_counter() - begin)
+        return speeds(address)
 
 
 def main():
