@@ -14,6 +14,7 @@
 #   bus                       messages to workers over NATS, and how many workers are worth their number
 #   remembering               what remembering every answer costs: a short answer, and many clients
 #   elsewhere                 what it costs that a worker answers: a short answer, and many clients
+#   scale                     where a thousand workers and a million answers a day meet their first limit
 set -euo pipefail
 
 here=$(dirname "$0")

@@ -136,7 +136,7 @@ fn a_chat_without_a_model_is_answered_by_a_worker_as_it_would_be_by_its_own() {
     let url = server.url();
     let asked = ["chat", QUESTION, "--temperature", "0", "--json"];
     let there = chat.run(&[&asked[..], &["--bus", &url]].concat());
-    assert!(there.stderr.contains("smollm2:135m answers, on a worker"), "{}", there.stderr);
+    assert!(there.stderr.contains("answering with smollm2:135m on a worker"), "{}", there.stderr);
     let there: Value = serde_json::from_str(&there.stdout).unwrap();
     let here = other.json(&[&asked[..], &["--model", MODEL]].concat());
     assert_eq!(there["answer"], here["answer"]);
@@ -148,13 +148,19 @@ fn a_chat_without_a_model_is_answered_by_a_worker_as_it_would_be_by_its_own() {
     assert!(run.code == 1 && run.stderr.contains("nobody/has:it"), "{}", run.stderr);
 }
 
+/// A server without a model of its own, which does not grade.
+fn bare_server(server: &NatsServer) -> Served {
+    let home = Home::new();
+    let (process, address) = serve_graded(&home, &["--bus", &server.url(), "--no-grade"]);
+    Served { process, address, home }
+}
+
 #[test]
 fn a_server_without_a_model_serves_those_of_workers() {
     let server = NatsServer::start();
     let other = home();
     let _worker = answering(&other, &server);
-    let (process, address) = serve_graded(&Home::new(), &["--bus", &server.url(), "--no-grade"]);
-    let served = Served { process, address, home: Home::new() };
+    let served = bare_server(&server);
     let listed = body_of(&served.request("GET", "/v1/models", &json!(null)));
     assert_eq!(listed["data"][0]["id"], MODEL, "{listed}");
     let shown = body_of(&served.post("/api/show", &json!({"model": MODEL})));
@@ -178,18 +184,21 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
     let server = NatsServer::start();
     let other = home();
     let worker = answering(&other, &server);
-    let (process, address) = serve_graded(&Home::new(), &["--bus", &server.url(), "--no-grade"]);
-    let served = Served { process, address, home: Home::new() };
+    let served = bare_server(&server);
     let long = |n_tokens: usize| {
         let messages = json!([{"role": "user", "content": "Count from 1 to 1000."}]);
         json!({"messages": messages, "max_tokens": n_tokens, "stream": true, "seed": 7, "ignore_eos": true})
     };
-    let whole = served.post("/v1/chat/completions", &long(150));
+    let whole = served.post("/v1/chat/completions", &long(300));
     let mut lines =
-        BufReader::new(served.connect("POST", "/v1/chat/completions", &long(150))).lines().map(Result::unwrap);
+        BufReader::new(served.connect("POST", "/v1/chat/completions", &long(300))).lines().map(Result::unwrap);
     let mut text: Vec<String> = lines.by_ref().filter(|line| line.contains("content")).take(10).collect();
     drop(worker);
-    let _another = answering(&other, &server);
+    let another = answering(&other, &server);
+    wait_until("the other worker answers", || {
+        let workers = fleet(&served.home, &server)["workers"].clone();
+        workers.as_array().unwrap().iter().any(|worker| worker["process"] == another.0.id() && worker["busy"] == 1)
+    });
     text.extend(lines.filter(|line| line.contains("content")));
     let deltas = |lines: &mut dyn Iterator<Item = &str>| -> String {
         let delta = |line: &str| {
@@ -245,8 +254,9 @@ fn every_figure_on_the_dashboard_is_one_that_a_server_or_a_worker_gives() {
     let (_, address) = said.split_once("http://").unwrap();
     assert!(lines.any(|line| line.contains("Ctrl-C ends it")));
     let _worker = Worker(worker);
-    let (process, served) = serve_graded(&Home::new(), &["--bus", &url]);
-    let served = Served { process, address: served, home: Home::new() };
+    let asking = Home::new();
+    let (process, address_of_server) = serve_graded(&asking, &["--bus", &url]);
+    let served = Served { process, address: address_of_server, home: asking };
     let messages = json!([{"role": "user", "content": QUESTION}]);
     let answer = served.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 5}));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

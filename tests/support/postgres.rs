@@ -23,19 +23,31 @@ const NOBODY: u32 = 65534;
 pub(crate) struct PostgresServer {
     folder: TempDir,
     programs: PathBuf,
+    /// Whether it waits for the disk, as a server that people use does.
+    is_durable: bool,
     process: Option<Child>,
 }
 
 impl PostgresServer {
     /// Starts one that holds nothing.
     pub(crate) fn start() -> PostgresServer {
+        PostgresServer::start_as(false)
+    }
+
+    /// Starts one that writes as one does that people use.
+    #[allow(dead_code)]
+    pub(crate) fn start_durable() -> PostgresServer {
+        PostgresServer::start_as(true)
+    }
+
+    fn start_as(is_durable: bool) -> PostgresServer {
         let folder = TempDir::new().unwrap();
         let programs = programs();
         if is_root() {
             chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let mut server = PostgresServer { folder, programs, process: None };
+        let mut server = PostgresServer { folder, programs, is_durable, process: None };
         server.make_data();
         server.resume();
         server
@@ -79,8 +91,8 @@ impl PostgresServer {
     pub(crate) fn resume(&mut self) {
         let _ = fs::remove_file(self.data().join("postmaster.pid"));
         let mut command = self.command("postgres");
-        let settings = ["listen_addresses=", "fsync=off", "shared_buffers=16MB", "max_connections=50"];
-        for setting in settings {
+        let durability = if self.is_durable { "fsync=on" } else { "fsync=off" };
+        for setting in ["listen_addresses=", durability, "shared_buffers=16MB", "max_connections=50"] {
             command.args(["-c", setting]);
         }
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());

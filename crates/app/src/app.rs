@@ -197,7 +197,7 @@ impl App {
     /// # Errors
     /// When the device or the backend is unavailable.
     pub fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        self.routed(self.generator_here()?)
+        Ok(self.routed(self.generator_here()?))
     }
 
     /// The same without the models of workers.
@@ -259,7 +259,7 @@ impl App {
     /// When the engine or the judge is unavailable.
     pub fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
         let generator = self.generator_with(self.options_of(&options)?)?;
-        self.stack_on(self.routed(generator)?, options)
+        self.stack_on(self.routed(generator), options)
     }
 
     fn options_of(&self, options: &StackOptions) -> anyhow::Result<EngineOptions> {
@@ -273,7 +273,7 @@ impl App {
     /// See [`App::stack`].
     pub fn stack_with_engine(&self, options: StackOptions) -> anyhow::Result<(Stack, Arc<VisibleEngine>)> {
         let engine = self.start_engine(self.options_of(&options)?)?;
-        Ok((self.stack_on(self.routed(engine.clone())?, options)?, engine))
+        Ok((self.stack_on(self.routed(engine.clone()), options)?, engine))
     }
 
     fn stack_on(&self, generator: Arc<dyn Generate>, options: StackOptions) -> anyhow::Result<Stack> {
@@ -461,8 +461,9 @@ impl App {
         let own = match self.embedder.open() {
             Ok(own) => own,
             Err(error) => {
-                let elsewhere = self.fleet_models()?.and_then(|models| embedder_of(&models, &self.embedder));
-                return elsewhere.ok_or(error);
+                let Some(models) = self.fleet_models()? else { return Err(error) };
+                models.wait();
+                return embedder_of(&models, &self.embedder).ok_or(error);
             }
         };
         if !self.config.engine.shared {

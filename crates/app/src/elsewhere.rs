@@ -8,7 +8,7 @@ mod models;
 pub(crate) use self::embedding::embedder_of;
 pub(crate) use self::generating::RoutedGenerator;
 pub(crate) use self::graders::FleetGraders;
-pub(crate) use self::models::{FleetModels, KnownFleet, full_name};
+pub(crate) use self::models::{FleetModels, KnownFleet};
 
 /// The work of a grader.
 pub const GRADE: &str = "grade";

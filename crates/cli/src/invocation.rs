@@ -37,7 +37,7 @@ impl Invocation {
     pub(crate) fn with_model_of_fleet(&self) -> anyhow::Result<Invocation> {
         let mut config = self.config.clone();
         if let Some(model) = self.model_of_fleet()? {
-            self.output.note(&format!("{model} answers, on a worker"));
+            self.output.note(&format!("answering with {model} on a worker"));
             config.set_text("engine.model", &model, Source::Worker)?;
         }
         Ok(self.with_config(config))

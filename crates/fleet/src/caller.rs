@@ -88,7 +88,15 @@ pub(crate) struct Gone;
 
 /// The subject on which somebody waits for the pieces of a result.
 pub(crate) fn inbox_of(message: &Message) -> Option<String> {
-    Some(message.headers.as_ref()?.get(INBOX)?.to_string())
+    let named = message.headers.as_ref()?.get(INBOX)?.to_string();
+    is_inbox(&named).then_some(named)
+}
+
+/// Whether a name, which may come from anybody, is that of an inbox: what is sent to other subjects may have effects there.
+fn is_inbox(name: &str) -> bool {
+    let is_plain =
+        |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    name.strip_prefix("_INBOX.").is_some_and(is_plain)
 }
 
 /// Tells the process that waits why nothing more comes.
@@ -111,9 +119,24 @@ async fn watch(client: Client, inbox: String, is_gone: Arc<AtomicBool>) {
     is_gone.store(true, Ordering::Relaxed);
 }
 
-/// Whether somebody listens. Of a server that does not say so, nobody knows.
+/// Whether somebody listens; also if the server does not say.
 async fn is_there(client: &Client, inbox: &str) -> bool {
     let request = Request::new().timeout(Some(2 * ASK));
     let reply = client.send_request(inbox.to_owned(), request).await;
     !matches!(reply, Err(error) if error.kind() == RequestErrorKind::NoResponders)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_inboxes_are_answered() {
+        let check = |name: &str, expected| assert_eq!(is_inbox(name), expected, "{name}");
+        check("_INBOX.aZ09.x", true);
+        check("_INBOX.", false);
+        check("_INBOX.>", false);
+        check("$JS.API.STREAM.DELETE.HONE_WORK", false);
+        check("hone.results._INBOX.x", false);
+    }
 }

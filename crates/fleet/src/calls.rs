@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::{Client, Message, Subscriber};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use futures_util::StreamExt;
 use hone_protocol::EnvelopeId;
-use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::caller::{ASK, ATTEMPT, INBOX, NUMBER};
 use crate::connection::{Fleet, Server, WORK, unusable};
@@ -24,6 +25,9 @@ const SILENCE: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(3);
 /// How long the server may be away before a call is given up that nobody has begun.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why a call ends with its connection.
+const ENDED: &str = "the connection to the NATS server has ended";
 
 /// A piece of what comes of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,22 +47,17 @@ pub enum Piece {
     GivenUp(String),
 }
 
-/// Work that somebody waits for. Dropping it ends it: its worker hears that nobody listens.
+/// Work that somebody waits for. Dropping it ends it: its worker hears that nobody listens, and what no worker has begun is taken
+/// back.
 pub struct Call {
     pieces: Receiver<Piece>,
-    task: AbortHandle,
+    _wanted: oneshot::Sender<()>,
 }
 
 impl Call {
     /// Its pieces.
     pub fn pieces(&self) -> &Receiver<Piece> {
         &self.pieces
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -78,6 +77,7 @@ impl Fleet {
             return Err(Unsent::TooLong);
         }
         let (sender, pieces) = unbounded();
+        let (wanted, unwanted) = oneshot::channel();
         let (role, model) = offer;
         let asked = Asked {
             server: self.server.clone(),
@@ -85,11 +85,13 @@ impl Fleet {
             role,
             model: model.to_owned(),
             subject: Route::to_model(role, model).subject(urgency),
+            id: EnvelopeId::fresh().to_string(),
             content,
             sender,
+            is_begun: false,
         };
-        let task = self.handle().spawn(asked.run()).abort_handle();
-        Ok(Call { pieces, task })
+        self.handle().spawn(asked.run(unwanted));
+        Ok(Call { pieces, _wanted: wanted })
     }
 }
 
@@ -100,104 +102,164 @@ struct Asked {
     role: &'static str,
     model: String,
     subject: String,
+    id: String,
     content: Vec<u8>,
     sender: Sender<Piece>,
+    /// Whether a worker was heard of.
+    is_begun: bool,
 }
 
 impl Asked {
-    async fn run(mut self) {
-        let last = self.follow().await.unwrap_or_else(|error| Piece::GivenUp(error.to_string()));
-        // Whoever waited may have gone.
-        let _ = self.sender.send(last);
-    }
-
-    /// Sends the request and passes the pieces on; returns why no more come.
-    async fn follow(&mut self) -> Result<Piece, FleetError> {
+    /// Sends the request and passes the pieces on, until no more come or nobody wants them.
+    async fn run(mut self, unwanted: oneshot::Receiver<()>) {
         let client = self.server.jetstream.client();
         let inbox = client.new_inbox();
-        let mut coming = client.subscribe(inbox.clone()).await.map_err(|error| unusable(WORK, &error))?;
-        let Some(place) = self.send(&inbox).await? else {
-            return Ok(Piece::GivenUp("the NATS server cannot be reached".to_owned()));
+        let last = match client.subscribe(inbox.clone()).await {
+            Ok(coming) => self.ask(&client, &inbox, coming, unwanted).await,
+            Err(error) => Some(Piece::GivenUp(unusable(WORK, &error).to_string())),
         };
-        if let Some(last) = self.wait_for_worker(&client, &mut coming, place).await {
-            return Ok(last);
+        // Whoever waited may have gone.
+        last.into_iter().for_each(|last| drop(self.sender.send(last)));
+    }
+
+    async fn ask(
+        &mut self,
+        client: &Client,
+        inbox: &str,
+        mut coming: Subscriber,
+        unwanted: oneshot::Receiver<()>,
+    ) -> Option<Piece> {
+        if self.nobody_can() {
+            return Some(self.given_up());
+        }
+        let place = match self.send(inbox).await {
+            Ok(place) => place,
+            Err(reason) => return Some(Piece::GivenUp(reason)),
+        };
+        let last = tokio::select! {
+            last = self.follow(client, &mut coming, place) => Some(last),
+            _ = unwanted => None,
+        };
+        if !self.is_begun {
+            self.take_back(place).await;
+        }
+        last
+    }
+
+    /// Passes the pieces on; returns why no more come.
+    async fn follow(&mut self, client: &Client, coming: &mut Subscriber, place: u64) -> Piece {
+        if let Some(last) = self.wait_for_worker(client, coming, place).await {
+            return last;
         }
         loop {
-            match tokio::time::timeout(SILENCE, coming.next()).await {
+            match timeout(SILENCE, coming.next()).await {
                 Ok(Some(message)) => {
-                    if let Some(last) = self.pass_on(&client, message).await {
-                        return Ok(last);
+                    if let Some(last) = self.pass_on(client, message).await {
+                        return last;
                     }
                 }
-                Ok(None) => return Ok(Piece::Lost("the connection to the NATS server has ended".to_owned())),
-                Err(_) => return Ok(Piece::Lost("the worker that answered is not heard of any more".to_owned())),
+                Ok(None) => return Piece::Lost(ENDED.to_owned()),
+                Err(_) => return Piece::Lost("the worker that answered is not heard of any more".to_owned()),
             }
         }
     }
 
-    /// Puts the request into the stream; returns its number there, or `None` if the server is away.
-    async fn send(&self, inbox: &str) -> Result<Option<u64>, FleetError> {
-        let id = EnvelopeId::fresh().to_string();
+    /// Puts the request into the stream; returns its number there.
+    ///
+    /// # Errors
+    /// The reason why that takes too long.
+    async fn send(&self, inbox: &str) -> Result<u64, String> {
+        let mut reason = "the NATS server cannot be reached".to_owned();
         let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            let sending = async {
-                self.server.connected().await;
-                let message =
-                    PublishMessage::build().payload(self.content.clone().into()).message_id(&id).header(INBOX, inbox);
-                let sent = self.server.jetstream.send_publish(self.subject.clone(), message).await;
-                let failed = |error: &dyn std::error::Error| unusable(WORK, error);
-                sent.map_err(|error| failed(&error))?.await.map_err(|error| failed(&error))
-            };
-            match tokio::time::timeout(PATIENCE, sending).await {
-                Ok(Ok(place)) => return Ok(Some(place.sequence)),
-                Ok(Err(error)) if self.server.is_connected() => {
-                    // The server may be a new one.
-                    self.server.prepare().await?;
-                    tracing::debug!("a call is not sent yet: {error}");
-                    sleep(PAUSE).await;
-                }
-                Ok(Err(_)) | Err(_) => {}
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            match timeout(left, self.publish(inbox)).await {
+                Ok(Ok(place)) => return Ok(place),
+                Ok(Err(error)) => reason = error.to_string(),
+                Err(_) => break,
             }
+            // The server may be a new one.
+            if self.server.is_connected()
+                && let Err(error) = self.server.prepare().await
+            {
+                reason = error.to_string();
+            }
+            sleep(PAUSE).await;
         }
-        Ok(None)
+        Err(reason)
+    }
+
+    async fn publish(&self, inbox: &str) -> Result<u64, FleetError> {
+        self.server.connected().await;
+        let message =
+            PublishMessage::build().payload(self.content.clone().into()).message_id(&self.id).header(INBOX, inbox);
+        let failed = |error: &dyn std::error::Error| unusable(WORK, error);
+        let sent = self.server.jetstream.send_publish(self.subject.clone(), message).await;
+        Ok(sent.map_err(|error| failed(&error))?.await.map_err(|error| failed(&error))?.sequence)
     }
 
     /// Waits until a worker is heard of; returns why none will be.
-    async fn wait_for_worker(&self, client: &Client, coming: &mut Subscriber, place: u64) -> Option<Piece> {
+    async fn wait_for_worker(&mut self, client: &Client, coming: &mut Subscriber, place: u64) -> Option<Piece> {
         let mut looking = interval(LOOK);
         looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looking.tick().await;
         let mut away_since = None;
         loop {
             tokio::select! {
-                message = coming.next() => match message {
-                    Some(message) => return self.pass_on(client, message).await,
-                    None => return Some(Piece::Lost("the connection to the NATS server has ended".to_owned())),
-                },
-                _ = looking.tick() => {
-                    if self.server.is_connected() {
-                        away_since = None;
-                    } else if away_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                        return Some(Piece::GivenUp("the NATS server cannot be reached".to_owned()));
-                    } else {
-                        continue;
-                    }
-                    if !self.roster.has(self.role, &self.model) {
-                        return Some(Piece::GivenUp(format!("no worker has the model {:?} any more", self.model)));
-                    }
-                    if self.is_forgotten(place).await {
-                        return Some(Piece::Lost("the NATS server has lost the question".to_owned()));
-                    }
+                message = coming.next() => {
+                    let Some(message) = message else { return Some(Piece::Lost(ENDED.to_owned())) };
+                    self.is_begun = true;
+                    return self.pass_on(client, message).await;
                 }
+                _ = looking.tick() => {}
+            }
+            if !self.server.is_connected() {
+                if away_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                    return Some(Piece::GivenUp("the NATS server cannot be reached".to_owned()));
+                }
+                continue;
+            }
+            away_since = None;
+            if self.nobody_can() {
+                return Some(self.given_up());
+            }
+            if self.is_forgotten(place).await {
+                return Some(Piece::Lost("the NATS server has lost the question".to_owned()));
             }
         }
     }
 
-    /// Whether the stream has no such message any more, though no worker was heard of.
+    fn nobody_can(&self) -> bool {
+        self.server.is_connected() && !self.roster.has(self.role, &self.model)
+    }
+
+    fn given_up(&self) -> Piece {
+        Piece::GivenUp(format!("no worker has the model {:?} any more", self.model))
+    }
+
+    /// Whether the request is not in the stream any more, though no worker was heard of.
     async fn is_forgotten(&self, place: u64) -> bool {
-        let Ok(stream) = self.server.jetstream.get_stream(WORK).await else { return false };
-        let found = stream.get_raw_message(place).await;
-        matches!(found, Err(error) if error.kind() == async_nats::jetstream::stream::RawMessageErrorKind::NoMessageFound)
+        let Ok(stream) = self.server.jetstream.get_stream(WORK).await else {
+            // A new server has no streams yet.
+            let _ = self.server.prepare().await;
+            return false;
+        };
+        match stream.get_raw_message(place).await {
+            // A new server may have another message with this number.
+            Ok(found) => found.headers.get("Nats-Msg-Id").is_none_or(|id| id.as_str() != self.id),
+            Err(error) => error.kind() == RawMessageErrorKind::NoMessageFound,
+        }
+    }
+
+    /// Takes a request out of the stream that no worker has begun, and nobody wants done.
+    async fn take_back(&self, place: u64) {
+        if self.is_forgotten(place).await {
+            return;
+        }
+        if let Ok(stream) = self.server.jetstream.get_stream(WORK).await
+            && let Err(error) = stream.delete_message(place).await
+        {
+            tracing::debug!("a question that nobody waits for stays with the NATS server: {error}");
+        }
     }
 
     /// Passes a piece on, or answers a worker who asks whether somebody waits; returns why no more come.

@@ -233,7 +233,7 @@ fn hear(connection: &watch::Sender<bool>, trouble: &Mutex<Option<String>>, event
     match event {
         Event::Connected if !connection.send_replace(true) => tracing::info!("the NATS server is connected"),
         Event::Disconnected | Event::Closed if connection.send_replace(false) => {
-            tracing::warn!("the NATS server is away; grades come when it is back");
+            tracing::warn!("the NATS server is away: what other machines do for this one waits until it is back");
         }
         Event::ServerError(_) | Event::ClientError(_) => {
             let text = event.to_string();

@@ -55,9 +55,7 @@ impl Roster {
     /// Waits until it is known who is there, but not longer than `patience`; returns whether it is. Not to be called from an
     /// async runtime.
     pub fn wait(&self, patience: Duration) -> bool {
-        let mut known = self.known.clone();
-        let complete = async { timeout(patience, known.wait_for(|known| known.is_complete)).await.is_ok() };
-        self.fleet.block_on(complete)
+        self.wait_until(patience, |roster| roster.known.borrow().is_complete)
     }
 
     /// Those that are there, in alphabetical order.
@@ -67,6 +65,14 @@ impl Roster {
         let mut workers: Vec<Arc<WorkerState>> = alive.map(|(_, worker)| Arc::clone(worker)).collect();
         workers.sort_by(|one, other| one.name.cmp(&other.name));
         workers
+    }
+
+    /// Waits until something is so of the workers, but not longer than `patience`; returns whether it is. Not to be called
+    /// from an async runtime.
+    pub fn wait_until(&self, patience: Duration, is_so: impl Fn(&Roster) -> bool) -> bool {
+        let mut known = self.known.clone();
+        let waiting = async { while !is_so(self) && known.changed().await.is_ok() {} };
+        self.fleet.block_on(async { timeout(patience, waiting).await.is_ok() })
     }
 
     /// Whether a worker of this role has this model.
@@ -112,7 +118,10 @@ async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetE
     // Those that follow begin before those that are there are counted, so that none is missed.
     let mut news = bucket.watch_all().await.map_err(|error| failed(&error))?;
     let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
-    let mut there = Known { is_complete: true, workers: Vec::new() };
+    // Those that were there may only not have been heard of while the connection was lost, and a new server knows nobody yet.
+    let mut there = told.borrow().clone();
+    there.workers.iter_mut().for_each(|(heard, _)| *heard = Instant::now());
+    there.is_complete = true;
     while let Some(name) = names.next().await {
         let name = name.map_err(|error| failed(&error))?;
         let content = bucket.get(name).await.map_err(|error| failed(&error))?;

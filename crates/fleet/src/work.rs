@@ -127,6 +127,11 @@ impl<T> Work<T> {
         &self.jobs
     }
 
+    /// Takes no more.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Takes no more, gives back what nobody has begun, and waits until the server knows of all that was finished or given
     /// back, or cannot be reached for a few seconds.
     pub fn end(self) {

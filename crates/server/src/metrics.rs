@@ -47,7 +47,9 @@ pub(crate) struct Metrics {
     first_token: Durations,
     total: Durations,
     in_progress: Gauge,
-    /// Workers on the bus, pieces of work that are open, and those that were given up.
+    /// Whether the bus is connected.
+    connected: Gauge,
+    /// Workers on the bus, pieces of work that are open, and those that were given up, when it was connected last.
     fleet: [Gauge; 3],
 }
 
@@ -104,6 +106,7 @@ impl Metrics {
             first_token: durations(),
             total: durations(),
             in_progress: Gauge::default(),
+            connected: Gauge::default(),
             fleet: Default::default(),
         };
         metrics.register();
@@ -127,6 +130,7 @@ impl Metrics {
         registry.register("duration_seconds", "Seconds to the end of an answer or a grade", self.total.clone());
         registry.register("questions_in_progress", "Questions in progress", self.in_progress.clone());
         let [workers, open, dead] = self.fleet.clone();
+        registry.register("fleet_connected", "Whether the bus is connected (1) or not", self.connected.clone());
         registry.register("fleet_workers", "Workers on the bus", workers);
         registry.register("fleet_open", "Pieces of work on the bus that wait or are worked on", open);
         registry.register("fleet_dead", "Pieces of work that were given up", dead);
@@ -138,7 +142,8 @@ impl Metrics {
     /// When one cannot be written.
     pub(crate) fn text(&self, n_questions: usize, fleet: Option<&FleetOverview>) -> Result<String, fmt::Error> {
         self.in_progress.set(i64::try_from(n_questions).unwrap_or(i64::MAX));
-        if let Some(FleetOverview { workers, queues, .. }) = fleet {
+        self.connected.set(fleet.is_some_and(|fleet| fleet.is_connected).into());
+        if let Some(FleetOverview { workers, queues, is_connected: true, .. }) = fleet {
             let counts = [workers.len() as u64, queues.open, queues.dead];
             for (gauge, count) in self.fleet.iter().zip(counts) {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

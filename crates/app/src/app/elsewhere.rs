@@ -1,5 +1,6 @@
 //! What an app has on other machines.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,17 +27,22 @@ impl App {
     }
 
     /// The engine, and beside it the models that only workers have.
-    pub(super) fn routed(&self, own: Arc<dyn Generate>) -> anyhow::Result<Arc<dyn Generate>> {
-        Ok(match self.fleet_models()? {
-            Some(models) => Arc::new(RoutedGenerator::new(own, Arc::clone(&self.store), models)),
-            None => own,
-        })
+    pub(super) fn routed(&self, own: Arc<dyn Generate>) -> Arc<dyn Generate> {
+        let (store, fleet, settings) = (Arc::clone(&self.store), Arc::clone(&self.fleet), self.config.bus.clone());
+        if !settings.is_used() {
+            return own;
+        }
+        Arc::new(RoutedGenerator { own, store, fleet, settings })
     }
 
     /// Whether the model of this name is not here, and a worker has it.
     pub fn is_elsewhere(&self, name: &str) -> bool {
-        !self.store.has(name)
-            && self.fleet_models().is_ok_and(|models| models.is_some_and(|models| models.has(GENERATE, name)))
+        if self.store.has(name) {
+            return false;
+        }
+        let Ok(Some(models)) = self.fleet_models() else { return false };
+        models.wait();
+        models.has(GENERATE, name)
     }
 
     /// The model of a worker that answers here, where the configuration chooses none and the usual one is not installed.
@@ -49,23 +55,30 @@ impl App {
         if is_chosen || self.store.has(usual) {
             return Ok(None);
         }
-        let models = self.fleet_models()?.map(|models| models.of_role(GENERATE)).unwrap_or_default();
+        let Some(fleet) = self.fleet_models()? else { return Ok(None) };
+        let Some(some) = fleet.wait_for(GENERATE, |_| true)? else { return Ok(None) };
+        let models = fleet.of_role(GENERATE);
         let same = models.iter().find(|model| model.name == *usual);
         // Of several the largest answers best, as far as anybody knows here.
-        Ok(same.or_else(|| models.iter().max_by_key(|model| model.bytes)).map(|model| model.name.clone()))
+        let chosen = same.or_else(|| models.iter().max_by_key(|model| model.bytes));
+        Ok(Some(chosen.unwrap_or(&some).name.clone()))
     }
 
     /// Makes sure that a model is there, whatever it can do; downloads it first if it is in the catalog, not installed, and
     /// no worker has it.
     ///
     /// # Errors
-    /// When it is not known, or cannot be downloaded.
+    /// When it is not known, cannot be downloaded, or nobody knows whether a worker has it.
     pub fn obtain(&self, name: &str) -> anyhow::Result<()> {
-        if self.is_elsewhere(name) {
+        if self.store.has(name) || self.store.show(name).is_ok() {
             return Ok(());
         }
-        let installed = self.installed(name).map(drop);
-        if self.config.bus.is_used() { installed.context("no worker on the bus has the model") } else { installed }
+        let Some(fleet) = self.fleet_models()? else { return self.installed(name).map(drop) };
+        let asked = self.store.installed_name(name);
+        match fleet.wait_for(GENERATE, |model| model.name == asked)? {
+            Some(_) => Ok(()),
+            None => self.installed(name).map(drop).with_context(|| format!("no worker on the bus has {name}")),
+        }
     }
 
     /// Makes sure that the configured embedder is there; downloads it first if it is in the catalog, not installed, and no
@@ -74,9 +87,11 @@ impl App {
     /// # Errors
     /// When it is not known, or cannot be downloaded.
     pub fn obtain_embedder(&self) -> anyhow::Result<()> {
+        let name = self.embedder.name();
         match self.embedder() {
             Ok(_) => Ok(()),
-            Err(_) => self.installed(self.embedder.name()).map(drop),
+            Err(error) if Path::new(name).is_dir() || self.store.has(name) => Err(error),
+            Err(_) => self.installed(name).map(drop),
         }
     }
 }

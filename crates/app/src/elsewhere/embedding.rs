@@ -1,7 +1,7 @@
 //! Vectors of an embedding model that only workers have.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hone_fleet::{Piece, Urgency};
 use hone_protocol::{Embed, EmbedError, TextLength};
@@ -11,18 +11,27 @@ use super::models::FleetModels;
 use crate::embedder::SharedEmbedder;
 use crate::running::embed_request::{EmbedRequest, Embedded, Wanted};
 
-/// The most texts of a request: their vectors fit into a message.
-const MOST_TEXTS: usize = 16;
-/// How long vectors are waited for.
+/// The most texts of a request, and their bytes: they and their vectors fit into a message.
+const MOST_TEXTS: usize = 8;
+const MOST_BYTES: usize = 256 << 10;
+/// How long the vectors of passages are waited for, and that of a question, for which an answer waits.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_FOR_QUESTIONS: Duration = Duration::from_secs(4);
+/// How many workers may be lost over a request.
+const MOST_CALLS: usize = 3;
+/// The longest time for which workers that failed are left alone: twice as long as the failure took.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// The embedding model of workers that has the name of this one, if they have it.
 pub(crate) fn embedder_of(models: &Arc<FleetModels>, own: &SharedEmbedder) -> Option<Arc<dyn Embed>> {
     models.has(EMBED, own.name()).then(|| -> Arc<dyn Embed> {
         let (models, name, settings) = (Arc::clone(models), own.name().to_owned(), own.settings_elsewhere());
-        Arc::new(FleetEmbedder { models, name, settings })
+        Arc::new(FleetEmbedder { models, name, settings, rests_until: Mutex::default() })
     })
 }
+
+/// What a worker with a fault gives.
+const SOMETHING_ELSE: &str = "the worker gave something else";
 
 /// An embedding model of workers.
 struct FleetEmbedder {
@@ -30,23 +39,59 @@ struct FleetEmbedder {
     name: String,
     /// What its vectors depend on.
     settings: String,
+    /// Until when nobody is asked, after a failure.
+    rests_until: Mutex<Option<Instant>>,
 }
 
 impl FleetEmbedder {
+    /// Asks a worker, unless that has just failed: an answer must not wait for what does not come.
     fn ask(&self, texts: &[&str], wanted: Wanted) -> Result<Embedded, EmbedError> {
+        let rests_until = || self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if rests_until().is_some_and(|until| Instant::now() < until) {
+            return Err(self.failed("workers have just failed to".to_owned()));
+        }
+        let begun = Instant::now();
+        let answered = self.ask_workers(texts, wanted);
+        *rests_until() = match &answered {
+            Ok(_) => None,
+            Err(_) => Some(Instant::now() + (2 * begun.elapsed()).min(LONGEST_REST)),
+        };
+        answered
+    }
+
+    fn ask_workers(&self, texts: &[&str], wanted: Wanted) -> Result<Embedded, EmbedError> {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        let patience = match wanted {
+            Wanted::Questions => PATIENCE_FOR_QUESTIONS,
+            Wanted::Passages | Wanted::Lengths => PATIENCE,
+        };
         let request = EmbedRequest { settings: self.settings.clone(), texts, wanted };
         let content = serde_json::to_vec(&request).unwrap_or_default();
-        let call = self.models.call(EMBED, &self.name, Urgency::Now, content);
-        let call = call.map_err(|unsent| self.failed(unsent.to_string()))?;
-        match call.pieces().recv_timeout(PATIENCE) {
-            Ok(Piece::Part { content, .. }) => match serde_json::from_slice(&content) {
-                Ok(Embedded::Failed(error)) => Err(error),
-                Ok(Embedded::Differs) => Err(self.failed("the worker's model has other prefixes".to_owned())),
-                Ok(embedded) => Ok(embedded),
-                Err(error) => Err(self.failed(error.to_string())),
-            },
-            Ok(Piece::Lost(reason) | Piece::GivenUp(reason)) => Err(self.failed(reason)),
+        let until = Instant::now() + patience;
+        let mut reason = String::new();
+        for _ in 0..MOST_CALLS {
+            if !self.models.can(EMBED, &self.name) {
+                return Err(self.failed("no worker that has it can be reached".to_owned()));
+            }
+            let call = self.models.call(EMBED, &self.name, Urgency::Now, content.clone());
+            let call = call.map_err(|unsent| self.failed(unsent.to_string()))?;
+            match call.pieces().recv_deadline(until) {
+                Ok(Piece::Part { content, .. }) => return self.read(&content),
+                Ok(Piece::Lost(why)) => reason = why,
+                Ok(Piece::GivenUp(why)) => return Err(self.failed(why)),
+                Err(_) => return Err(self.failed(format!("no worker answers within {} s", patience.as_secs()))),
+            }
+        }
+        Err(self.failed(reason))
+    }
+
+    fn read(&self, content: &[u8]) -> Result<Embedded, EmbedError> {
+        match serde_json::from_slice(content) {
+            Ok(Embedded::Failed(error)) => Err(error),
+            Ok(Embedded::Differs) => {
+                Err(self.failed("the worker's model has another name or other prefixes".to_owned()))
+            }
+            Ok(embedded) => Ok(embedded),
             Err(error) => Err(self.failed(error.to_string())),
         }
     }
@@ -54,7 +99,7 @@ impl FleetEmbedder {
     fn vectors(&self, texts: &[&str], wanted: Wanted) -> Result<Vec<Vec<f32>>, EmbedError> {
         match self.ask(texts, wanted)? {
             Embedded::Vectors(vectors) if vectors.len() == texts.len() => Ok(vectors),
-            _ => Err(self.failed("the worker gave something else".to_owned())),
+            _ => Err(self.failed(SOMETHING_ELSE.to_owned())),
         }
     }
 
@@ -69,18 +114,48 @@ impl Embed for FleetEmbedder {
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let vectors = texts.chunks(MOST_TEXTS).map(|some| self.vectors(some, Wanted::Passages));
+        let vectors = portions(texts).map(|some| self.vectors(some, Wanted::Passages));
         Ok(vectors.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {
-        match self.ask(texts, Wanted::Lengths)? {
-            Embedded::Lengths(lengths) if lengths.len() == texts.len() => Ok(lengths),
-            _ => Err(self.failed("the worker gave something else".to_owned())),
-        }
+        let lengths = portions(texts).map(|some| match self.ask(some, Wanted::Lengths)? {
+            Embedded::Lengths(lengths) if lengths.len() == some.len() => Ok(lengths),
+            _ => Err(self.failed(SOMETHING_ELSE.to_owned())),
+        });
+        Ok(lengths.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {
         Ok(self.vectors(&[question], Wanted::Questions)?.concat())
+    }
+}
+
+/// Texts in portions that fit into a message.
+fn portions<'a, 'b>(mut texts: &'a [&'b str]) -> impl Iterator<Item = &'a [&'b str]> {
+    std::iter::from_fn(move || {
+        let mut n_bytes = 0;
+        let fits = |text: &&&str| {
+            n_bytes += text.len();
+            n_bytes <= MOST_BYTES
+        };
+        let n_texts = texts.iter().take(MOST_TEXTS).take_while(fits).count().max(1);
+        let (portion, rest) = texts.split_at_checked(n_texts)?;
+        texts = rest;
+        Some(portion)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_are_neither_too_many_texts_nor_too_long() {
+        let long = "x".repeat(MOST_BYTES);
+        let texts: Vec<&str> = [["a"; 10].as_slice(), &[&long, "b"]].concat();
+        let sizes: Vec<usize> = portions(&texts).map(<[&str]>::len).collect();
+        assert_eq!(sizes, [8, 2, 1, 1]);
+        assert_eq!(portions(&[]).count(), 0);
     }
 }

@@ -8,34 +8,31 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
-use hone_fleet::{Piece, Urgency};
+use hone_fleet::{BusSettings, Piece, Urgency};
 use hone_models::Store;
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, GenerationSender, Lane};
 
 use super::GENERATE;
-use super::models::FleetModels;
+use super::models::{FleetModels, KnownFleet};
 
 /// How often it is looked whether an answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 /// How many workers may be lost over an answer.
 const MOST_CALLS: usize = 5;
 
-/// The engine, and beside it the models that only workers have.
+/// The engine, and beside it the models that only workers have. The bus is of no concern to those that are here.
 pub(crate) struct RoutedGenerator {
-    own: Arc<dyn Generate>,
-    store: Arc<Store>,
-    models: Arc<FleetModels>,
+    pub(crate) own: Arc<dyn Generate>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) fleet: Arc<KnownFleet>,
+    pub(crate) settings: BusSettings,
 }
 
 impl RoutedGenerator {
-    pub(crate) fn new(own: Arc<dyn Generate>, store: Arc<Store>, models: Arc<FleetModels>) -> RoutedGenerator {
-        RoutedGenerator { own, store, models }
-    }
-
-    fn elsewhere(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
+    fn elsewhere(&self, models: &Arc<FleetModels>, request: GenerateRequest) -> Result<Generation, GenerateError> {
         let failed = |reason: String| GenerateError::Failed(reason);
         let (sender, generation) = Generation::channel();
-        let relay = Relay { models: Arc::clone(&self.models), request: seeded(request)?, passed: Passed::new(sender) };
+        let relay = Relay { models: Arc::clone(models), request: seeded(request)?, passed: Passed::new(sender) };
         thread::Builder::new()
             .name("hone-call".to_owned())
             .spawn(move || relay.run())
@@ -43,22 +40,32 @@ impl RoutedGenerator {
         Ok(generation)
     }
 
-    /// The error of a model that nobody has.
-    fn missing(&self, model: &str) -> GenerateError {
-        let there: Vec<String> = self.models.of_role(GENERATE).into_iter().map(|model| model.name).collect();
-        let there = if there.is_empty() { "no model".to_owned() } else { there.join(", ") };
-        let reason = format!("it is not installed here, and the workers on the bus have {there}");
-        GenerateError::Model { model: model.to_owned(), reason }
+    fn models(&self) -> Result<Arc<FleetModels>, GenerateError> {
+        let models = self.fleet.get(&self.settings, &self.store);
+        let models = models.map_err(|error| GenerateError::Failed(format!("{error:#}")))?;
+        models.wait();
+        Ok(models)
     }
+}
+
+/// The error of a model that nobody has.
+fn missing(models: &FleetModels, model: &str) -> GenerateError {
+    let there: Vec<String> = models.of_role(GENERATE).into_iter().map(|model| model.name).collect();
+    let there = if there.is_empty() { "no model".to_owned() } else { there.join(", ") };
+    let reason =
+        format!("it is not installed here (`hone pull {model}` installs it), and the workers on the bus have {there}");
+    GenerateError::Model { model: model.to_owned(), reason }
 }
 
 impl Generate for RoutedGenerator {
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
-        let is_here = self.store.has(&request.model) || self.store.show(&request.model).is_ok();
-        match is_here {
-            true => self.own.generate(request),
-            false if self.models.has(GENERATE, &request.model) => self.elsewhere(request),
-            false => Err(self.missing(&request.model)),
+        if self.store.has(&request.model) || self.store.show(&request.model).is_ok() {
+            return self.own.generate(request);
+        }
+        let models = self.models()?;
+        match models.has(GENERATE, &request.model) {
+            true => self.elsewhere(&models, request),
+            false => Err(missing(&models, &request.model)),
         }
     }
 }
@@ -105,7 +112,11 @@ impl Relay {
         let urgency = if self.request.lane == Lane::Interactive { Urgency::Now } else { Urgency::Later };
         let call = match self.models.call(GENERATE, &self.request.model, urgency, content) {
             Ok(call) => call,
-            Err(unsent) => return Ended::GivenUp(format!("the question is not sent to a worker: {unsent}")),
+            Err(unsent) => {
+                return Ended::GivenUp(format!(
+                    "the question is not sent to a worker: {unsent}; shorten it, or install the model here"
+                ));
+            }
         };
         let mut source = Source::default();
         self.passed.begin_anew();
@@ -119,7 +130,9 @@ impl Relay {
                         Follows::Next => {}
                     }
                     let Ok(events) = serde_json::from_slice::<Vec<GenerationEvent>>(&content) else {
-                        return Ended::GivenUp("the worker has another version of hone".to_owned());
+                        return Ended::GivenUp(
+                            "the worker has another version of hone: both must have the same".to_owned(),
+                        );
                     };
                     for event in events {
                         if self.passed.pass(event) {

@@ -1,19 +1,24 @@
 //! The models that workers have.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
+use anyhow::ensure;
 use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency, WorkerState};
 use hone_models::Store;
 
-/// How long it is waited at the start for what the server knows of its workers.
+/// How long it is waited once for what the server knows of its workers.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it is waited for a worker that may just have started: it says so again and again.
+const NEWS: Duration = Duration::from_secs(Fleet::BEAT.as_secs() + 1);
 
 /// The models of the workers of a fleet.
 pub(crate) struct FleetModels {
     fleet: Fleet,
     roster: Arc<Roster>,
     store: Arc<Store>,
+    url: String,
+    was_waited_for: Once,
 }
 
 impl FleetModels {
@@ -21,10 +26,42 @@ impl FleetModels {
     fn begin(settings: &BusSettings, store: &Arc<Store>) -> anyhow::Result<FleetModels> {
         let fleet = Fleet::begin(settings, "hone")?;
         let roster = Arc::new(Roster::begin(&fleet));
-        if !roster.wait(PATIENCE) {
-            tracing::warn!("the NATS server at {} does not answer yet", settings.url);
-        }
-        Ok(FleetModels { fleet, roster, store: Arc::clone(store) })
+        let (url, was_waited_for) = (settings.url.clone(), Once::new());
+        Ok(FleetModels { fleet, roster, store: Arc::clone(store), url, was_waited_for })
+    }
+
+    /// Waits until it is known who works, the first time that this is asked for. Not to be called from an async runtime.
+    pub(crate) fn wait(&self) {
+        self.was_waited_for.call_once(|| {
+            if !self.roster.wait(PATIENCE) {
+                tracing::warn!("the NATS server at {} does not answer yet", self.url);
+            }
+        });
+    }
+
+    /// Waits until a worker has a model with which something is so, but not longer than it takes to hear of all workers.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub(crate) fn wait_for(
+        &self,
+        role: &str,
+        is_so: impl Fn(&OfferedModel) -> bool,
+    ) -> anyhow::Result<Option<OfferedModel>> {
+        self.wait();
+        ensure!(
+            self.is_connected(),
+            "the NATS server at {} cannot be reached, so nobody knows what workers have",
+            self.url
+        );
+        let find = |roster: &Roster| roster.models(role).into_iter().find(&is_so);
+        self.roster.wait_until(NEWS, |roster| find(roster).is_some());
+        Ok(find(&self.roster))
+    }
+
+    /// Whether the server is connected and a worker does this with the model of this name.
+    pub(super) fn can(&self, role: &str, name: &str) -> bool {
+        self.is_connected() && self.has(role, name)
     }
 
     pub(crate) fn fleet(&self) -> &Fleet {
@@ -42,12 +79,12 @@ impl FleetModels {
 
     /// Whether a worker does this with the model of this name.
     pub(crate) fn has(&self, role: &str, name: &str) -> bool {
-        self.roster.has(role, &full_name(&self.store, name))
+        self.roster.has(role, &self.store.installed_name(name))
     }
 
     /// The model of this name that workers do this with.
     pub(crate) fn find(&self, role: &str, name: &str) -> Option<OfferedModel> {
-        let name = full_name(&self.store, name);
+        let name = self.store.installed_name(name);
         self.of_role(role).into_iter().find(|model| model.name == name)
     }
 
@@ -64,13 +101,8 @@ impl FleetModels {
         urgency: Urgency,
         content: Vec<u8>,
     ) -> Result<Call, Unsent> {
-        self.fleet.call(&self.roster, (role, &full_name(&self.store, model)), urgency, content)
+        self.fleet.call(&self.roster, (role, &self.store.installed_name(model)), urgency, content)
     }
-}
-
-/// The name of a model that has no other: that of the catalog, where it is known there.
-pub(crate) fn full_name(store: &Store, name: &str) -> String {
-    store.catalog().about(name).map_or_else(|| name.to_owned(), |known| known.name.clone())
 }
 
 /// The fleet of a process, which is known once it is asked for.

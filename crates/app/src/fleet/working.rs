@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
 use hone_fleet::{Caller, Fleet, Job, OfferedModel, Route, Work};
-use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
+use hone_protocol::{EmbedError, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
 
 use crate::app::App;
-use crate::elsewhere::{EMBED, GENERATE, full_name};
+use crate::elsewhere::{EMBED, GENERATE};
 use crate::embedder::SharedEmbedder;
 use crate::models::offered;
-use crate::running::embed_request::EmbedRequest;
+use crate::running::embed_request::{EmbedRequest, Embedded};
 
 /// How often a worker looks whether somebody still waits for the answer that it generates.
 const LOOK: Duration = Duration::from_millis(100);
@@ -32,6 +32,8 @@ pub enum Settled {
     Done(u64),
     /// It was given back, or nobody waits for it.
     Left,
+    /// It could not be done here; another worker may be able to.
+    Failed,
 }
 
 /// The work that comes for these models.
@@ -61,10 +63,8 @@ impl WorkerModels {
             }
             models.push(offered(app, EMBED, embedder.name())?);
         }
-        let offered = models
-            .into_iter()
-            .map(|model| OfferedModel { name: full_name(&app.store, &model.name), ..model })
-            .collect();
+        let named = |model: OfferedModel| OfferedModel { name: app.store.installed_name(&model.name), ..model };
+        let offered = models.into_iter().map(named).collect();
         Ok(WorkerModels { generator, embedder: Arc::clone(embedder), model: model.clone(), offered })
     }
 
@@ -103,7 +103,15 @@ impl WorkerModels {
                 default(LOOK) => Vec::new(),
             };
             n_tokens += events.iter().filter(|event| matches!(event, GenerationEvent::Token { .. })).count() as u64;
-            let is_over = events.iter().any(is_last);
+            let is_over = match events.last() {
+                Some(GenerationEvent::Failed(error)) if n_tokens == 0 && is_of_worker(error) => {
+                    tracing::warn!("a question is not answered: {error}");
+                    job.fail(error.to_string());
+                    return Settled::Failed;
+                }
+                Some(GenerationEvent::Finished { .. } | GenerationEvent::Failed(_)) => true,
+                _ => false,
+            };
             if is_over | !send(&caller, &events) {
                 job.end();
                 return Settled::Done(n_tokens);
@@ -117,30 +125,48 @@ impl WorkerModels {
 
     /// Gives the vectors of texts.
     pub fn embed(&self, mut job: Job<EmbedRequest>) -> Settled {
-        if let Some(caller) = job.caller.take() {
-            let embedded = job.content.answered_by(&self.embedder);
-            if let Err(unsent) = caller.send(serde_json::to_vec(&embedded).unwrap_or_default()) {
-                tracing::warn!("vectors are not sent: {unsent}");
-            }
+        let Some(caller) = job.caller.take() else {
+            job.end();
+            return Settled::Left;
+        };
+        let embedded = job.content.answered_by(&self.embedder);
+        let as_message = |embedded: &Embedded| serde_json::to_vec(embedded).unwrap_or_default();
+        if let Err(unsent) = caller.send(as_message(&embedded)) {
+            let failed = EmbedError { model: self.embedder.name().to_owned(), reason: unsent.to_string() };
+            let _ = caller.send(as_message(&Embedded::Failed(failed)));
         }
         job.end();
         Settled::Done(0)
     }
 }
 
-fn is_last(event: &GenerationEvent) -> bool {
-    matches!(event, GenerationEvent::Finished { .. } | GenerationEvent::Failed(_))
+/// Whether an error is one of this machine, which another may not have.
+fn is_of_worker(error: &GenerateError) -> bool {
+    match error {
+        GenerateError::Model { .. }
+        | GenerateError::Busy { .. }
+        | GenerateError::Failed(_)
+        | GenerateError::Stopped => true,
+        GenerateError::Request(_)
+        | GenerateError::NoTools { .. }
+        | GenerateError::ContextOverflow { .. }
+        | GenerateError::TimedOut { .. }
+        | GenerateError::TooSlow { .. } => false,
+    }
 }
 
-/// Sends some events as one piece, or if they are too long for a message, one that says so; returns whether more may follow.
+/// Sends some events, in as few pieces as fit into messages; returns whether more may follow, which is not so after one that is
+/// too long by itself.
 fn send(caller: &Caller, events: &[GenerationEvent]) -> bool {
     let as_message = |events: &[GenerationEvent]| serde_json::to_vec(events).unwrap_or_default();
-    let sent = if events.is_empty() { Ok(()) } else { caller.send(as_message(events)) };
-    if let Err(unsent) = sent {
-        let reason = format!("a part of the answer cannot be sent: {unsent}");
-        let last = GenerationEvent::Failed(GenerateError::Failed(reason));
-        let _ = caller.send(as_message(&[last]));
-        return false;
+    if events.is_empty() {
+        return true;
     }
-    true
+    let Err(unsent) = caller.send(as_message(events)) else { return true };
+    if let (first, second @ [_, ..]) = events.split_at(events.len().div_ceil(2)) {
+        return send(caller, first) && send(caller, second);
+    }
+    let reason = format!("a part of the answer cannot be sent: {unsent}");
+    let _ = caller.send(as_message(&[GenerationEvent::Failed(GenerateError::Failed(reason))]));
+    false
 }

@@ -89,6 +89,8 @@ impl ServedModels {
     /// When the bus that is configured cannot be used.
     pub fn new(app: &App, engine: Arc<VisibleEngine>) -> anyhow::Result<ServedModels> {
         let EngineOptions { keep_alive, pinned, model, .. } = app.config.engine.options.clone();
+        let fleet = app.fleet_models()?;
+        fleet.iter().for_each(|fleet| fleet.wait());
         Ok(ServedModels {
             default: app.config.engine.model.clone(),
             store: Arc::clone(&app.store),
@@ -102,7 +104,7 @@ impl ServedModels {
             options: model,
             texts: Mutex::default(),
             rerankers: Mutex::default(),
-            fleet: app.fleet_models()?,
+            fleet,
         })
     }
 
@@ -285,7 +287,8 @@ impl Models for ServedModels {
 
     fn text(&self, name: &str) -> Result<Arc<ModelText>, ModelError> {
         if self.elsewhere(name).is_some() {
-            let reason = "is on other machines, and its tokens cannot be seen from here: pull it to this one";
+            let reason =
+                "is on other machines, and its tokens cannot be seen from here: `hone pull` brings it to this one";
             return Err(ModelError::Invalid(format!("the model {name:?} {reason}")));
         }
         let model = self.installed(name)?;

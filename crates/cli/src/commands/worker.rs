@@ -2,6 +2,7 @@
 
 mod tally;
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,19 +41,16 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
     let judge = roles.contains(&GRADE).then(|| FleetJudge::new(app, Arc::clone(&generator))).transpose()?;
     let models = WorkerModels::new(app, generator, &roles)?;
     let slots = arguments.slots.get();
-    let answers = judge.as_ref().map(|_| Work::begin(&fleet, Route::of_role(GRADE), slots)).transpose()?;
-    let FleetWork { questions, texts } = models.begin(&fleet, slots)?;
     let worker = Worker { judge, models, is_stopping: AtomicBool::new(false), tally: Arc::default() };
     let state = first_state(app, &worker, &roles, slots);
     if let Some(address) = arguments.metrics {
-        let (tally, state) = (Arc::clone(&worker.tally), state.clone());
-        let address = serve_worker_metrics(address, move || tally.state(&state))
-            .with_context(|| format!("figures cannot be served at {address}"))?;
-        app.output.note(&format!("figures for Prometheus are at http://{address}/metrics"));
+        serve_metrics(app, &worker, &state, address)?;
     }
+    let signals = signals()?;
+    let answers = worker.judge.as_ref().map(|_| Work::begin(&fleet, Route::of_role(GRADE), slots)).transpose()?;
+    let FleetWork { questions, texts } = worker.models.begin(&fleet, slots)?;
     let does = worker.in_words();
     app.output.note(&format!("{} {does}, {slots} at a time; Ctrl-C ends it", state.name));
-    let signals = signals()?;
     thread::scope(|scope| {
         let mut buttons = Vec::new();
         worker.spawn(scope, slots, answers.as_ref(), &mut buttons, |job, pressed| worker.grade(job, pressed));
@@ -62,19 +60,32 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
         worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.settle(worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
+        // Nothing more is to come before the last pieces are given back.
+        answers.iter().for_each(Work::stop);
+        questions.iter().for_each(Work::stop);
+        texts.iter().for_each(Work::stop);
         for button in buttons {
             // One that is pressed already stays so.
             let _ = button.try_send(());
+        }
+        if let Err(error) = fleet.tell_end(&state.name) {
+            tracing::debug!("the others are not told that this worker ends: {error}");
         }
     });
     answers.into_iter().for_each(Work::end);
     questions.into_iter().for_each(Work::end);
     texts.into_iter().for_each(Work::end);
-    if let Err(error) = fleet.tell_end(&state.name) {
-        tracing::debug!("the others are not told that this worker has ended: {error}");
-    }
     app.output.note(&format!("finished: {}, failed: {}", worker.tally.finished(), worker.tally.failed()));
     Ok(Outcome::Done)
+}
+
+/// Says at this address what the worker has done.
+fn serve_metrics(app: &Invocation, worker: &Worker, state: &WorkerState, address: SocketAddr) -> anyhow::Result<()> {
+    let (tally, state) = (Arc::clone(&worker.tally), state.clone());
+    let address = serve_worker_metrics(address, move || tally.state(&state))
+        .with_context(|| format!("figures cannot be served at {address}"))?;
+    app.output.note(&format!("figures for Prometheus are at http://{address}/metrics"));
+    Ok(())
 }
 
 fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> WorkerState {
@@ -160,7 +171,11 @@ impl Worker {
                 return;
             }
             self.tally.begin();
-            let is_able = do_one(job, pressed);
+            // What panics is given back, and others do it.
+            let is_able = catch_unwind(AssertUnwindSafe(|| do_one(job, pressed))).unwrap_or_else(|_| {
+                self.tally.note_failed();
+                false
+            });
             self.tally.end();
             if is_able {
                 pause = SHORTEST_PAUSE;
@@ -199,11 +214,14 @@ impl Worker {
         }
     }
 
+    /// Counts a piece of work; returns whether this worker was able to do it.
     fn settle(&self, settled: Settled) -> bool {
-        if let Settled::Done(n_tokens) = settled {
-            self.tally.note_finished(n_tokens);
+        match settled {
+            Settled::Done(n_tokens) => self.tally.note_finished(n_tokens),
+            Settled::Left => {}
+            Settled::Failed => self.tally.note_failed(),
         }
-        true
+        settled != Settled::Failed
     }
 
     /// What it does, with which models.

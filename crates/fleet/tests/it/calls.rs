@@ -1,8 +1,8 @@
 //! Work whose result somebody waits for: its pieces come as they arise, whoever is lost is noticed, and nobody works for nobody.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crossbeam_channel::RecvTimeoutError;
 use hone_fleet::{Call, Fleet, Job, OfferedModel, Piece, Roster, Route, Unsent, Urgency, Work, WorkerState};
 
 use crate::nats::NatsServer;
@@ -71,8 +71,11 @@ fn who_waits_no_more_is_worked_for_no_more() {
     let job = next(pair.work.jobs());
     drop(call);
     wait_until(|| job.caller.as_ref().unwrap().is_gone());
-    // With one slot, this one waits until the first is done, and nobody waits for it then.
-    drop(pair.ask(2));
+    // With one slot, this one waits until the first is done. Nobody waits for it, so it is taken back.
+    let unwanted = pair.ask(2);
+    wait_until(|| pair.asking.queues().unwrap().open == 2);
+    drop(unwanted);
+    wait_until(|| pair.asking.queues().unwrap().open == 1);
     job.end();
     let last = pair.ask(3);
     assert_eq!(next(pair.work.jobs()).content, 3);
@@ -91,7 +94,7 @@ fn a_worker_that_is_lost_is_noticed() {
     std::mem::forget(job);
     drop((work, working));
     assert!(matches!(next(call.pieces()), Piece::Lost(_)));
-    assert!(call.pieces().recv_timeout(Duration::from_secs(1)).is_err(), "nothing follows");
+    assert_eq!(call.pieces().recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "nothing follows");
 }
 
 #[test]
@@ -104,4 +107,24 @@ fn what_nobody_can_do_is_given_up() {
     assert!(matches!(next(call.pieces()), Piece::GivenUp(reason) if reason.contains(MODEL)));
     let long = vec![b' '; 1 << 20];
     assert_eq!(asking.call(&roster, (ROLE, MODEL), Urgency::Now, long).err(), Some(Unsent::TooLong));
+}
+
+#[test]
+fn a_call_outlives_its_server() {
+    let mut server = NatsServer::start();
+    let pair = Pair::new(&server);
+    let _first = pair.ask(1);
+    let held = next(pair.work.jobs());
+    let waiting = pair.ask(2);
+    wait_until(|| pair.asking.queues().unwrap().open == 2);
+    server.stop();
+    server.resume();
+    held.end();
+    let job = next(pair.work.jobs());
+    assert_eq!(job.content, 2);
+    send(&job, "a");
+    assert_eq!(next(waiting.pieces()), part(job.attempt, 0, "a"));
+    // The worker has not been heard of since, and is still known.
+    assert!(pair.roster.has(ROLE, MODEL));
+    job.end();
 }

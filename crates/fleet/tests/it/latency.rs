@@ -54,8 +54,20 @@ fn throughput() {
     println!("pieces of {seconds} s: one worker {one:.1} a second, eight {eight:.1}, {share:.3} of eight times one");
 }
 
-/// Work that one worker after the other takes, one piece at a time.
+#[test]
+#[ignore = "measures"]
+fn rate() {
+    let rate = rate_of(16, 20_000, |job: Job| finish(job));
+    println!("the server passes {rate:.0} pieces of work a second, with their results");
+}
+
+/// Work that takes some time.
 fn pieces_per_second(n_workers: usize, n_pieces: u64) -> f64 {
+    rate_of(n_workers, n_pieces, work_on)
+}
+
+/// Work that workers take, one piece at a time each.
+fn rate_of(n_workers: usize, n_pieces: u64, work_on: impl Fn(Job) + Copy + Send + 'static) -> f64 {
     let server = NatsServer::start();
     let requests = Requests::begin(&connect(&server), route());
     let workers: Vec<Work> = (0..n_workers).map(|_| Work::begin(&connect(&server), route(), 1).unwrap()).collect();

@@ -1,6 +1,7 @@
 //! The suite of memory in a PostgreSQL database, and what only a database has to hold.
 
 mod moving;
+mod rate;
 mod sharing;
 
 // The same tests as of a folder, each with a database of its own.
