@@ -249,13 +249,18 @@ function workersOf({ is_connected: isConnected, workers, queues, seconds_to_drai
   const heading = element("h3", { text: "Workers" });
   if (!isConnected) return [heading, element("p", { class: "quiet", text: "The bus cannot be reached." })];
   if (workers.length === 0) return [heading, element("p", { class: "quiet", text: "No worker is on the bus." })];
-  const rows = workers.map(({ name, model, busy, slots, per_minute: pieces, tokens_per_minute: tokens }) => [
-    name,
-    `${model}; ${busy} of ${slots} busy, in the last minute ${pieces} finished, ${tokens} tokens`,
-  ]);
-  const left = drain === null || queues.open === 0 ? "" : `, done in about ${Math.ceil(drain)} s`;
-  rows.push(["Left to do", `${queues.open}${left}; given up: ${queues.dead}`]);
-  return [heading, list(rows)];
+  const rows = workers.map(({ name, model, busy, slots, per_minute: pieces, tokens_per_minute: tokens }) =>
+    element(
+      "li",
+      {},
+      element("span", { class: "name", text: name }),
+      element("span", { class: "quiet", text: model }),
+      element("span", { class: "quiet", text: `${busy} of ${slots} busy · last minute: ${pieces} done, ${tokens} tokens` }),
+    ),
+  );
+  const time = drain === null || queues.open === 0 ? [] : [["Done in about", `${Math.ceil(drain)} s`]];
+  const left = list([["Left to do", queues.open], ...time, ["Given up", queues.dead]]);
+  return [heading, element("ul", { class: "models workers" }, ...rows), left];
 }
 
 function modelOf({ name, bytes: size, elsewhere }) {
