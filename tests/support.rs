@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Far longer than anything here takes, so that only a missing thing runs into it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A home that holds nothing at first.
 pub(crate) struct Home {
