@@ -47,7 +47,7 @@ impl Worker {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.contains("at a time; Ctrl-C ends it"));
         assert!(said.as_ref().is_some_and(|line| line.contains(expected)), "{said:?}");
-        // What it says later must not fill the pipe.
+        // Later output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)
     }
@@ -281,4 +281,21 @@ fn every_figure_on_the_dashboard_is_one_that_a_server_or_a_worker_gives() {
         }
     }
     assert!(n_names > 10, "{n_names}");
+}
+
+#[test]
+fn a_worker_that_cannot_load_its_model_leaves_the_question_to_another() {
+    let server = NatsServer::start();
+    let (broken, sound) = (home(), home());
+    let _broken = answering(&broken, &server);
+    std::fs::remove_dir_all(broken.path("data/models")).unwrap();
+    let served = bare_server(&server);
+    let body = json!({"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 20});
+    let answer = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| body_of(&served.post("/v1/chat/completions", &body)));
+        wait_until("the first worker has failed", || fleet(&served.home, &server)["workers"][0]["failed"] == 1);
+        let _sound = answering(&sound, &server);
+        asked.join().unwrap()
+    });
+    assert!(answer["choices"][0]["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
 }

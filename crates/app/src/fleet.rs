@@ -8,7 +8,7 @@ pub use hone_fleet::{DeadWork, Fleet, Job, OfferedModel, Queues, Route, Work, Wo
 
 pub use self::grading::FleetJudge;
 pub use self::overview::FleetOverview;
-pub use self::working::{FleetWork, Settled, WorkerModels};
+pub use self::working::{FleetWork, WorkEnd, WorkerModels};
 use crate::app::App;
 pub use crate::elsewhere::{EMBED, GENERATE, GRADE};
 pub use crate::running::embed_request::EmbedRequest;

@@ -27,7 +27,7 @@ pub struct WorkerModels {
 
 /// The end of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
+pub enum WorkEnd {
     /// It is done, with so many tokens.
     Done(u64),
     /// It was given back, or nobody waits for it.
@@ -48,7 +48,7 @@ impl WorkerModels {
     /// The configured models for these roles, on an engine of this process. Models that are missing are downloaded first.
     ///
     /// # Errors
-    /// When a model cannot be had, or does not do what is asked of it.
+    /// When a model cannot be found or downloaded, or cannot do its work.
     pub fn new(app: &App, generator: Arc<dyn Generate>, roles: &[&str]) -> anyhow::Result<WorkerModels> {
         let (model, embedder) = (&app.config.engine.model, app.shared_embedder());
         let mut models = Vec::new();
@@ -68,7 +68,7 @@ impl WorkerModels {
         Ok(WorkerModels { generator, embedder: Arc::clone(embedder), model: model.clone(), offered })
     }
 
-    /// What others should know of them.
+    /// Their descriptions for others.
     pub fn offered(&self) -> &[OfferedModel] {
         &self.offered
     }
@@ -85,17 +85,17 @@ impl WorkerModels {
     }
 
     /// Answers a question, until something comes from `stop`, or nobody waits any more.
-    pub fn answer(&self, mut job: Job<GenerateRequest>, stop: &Receiver<()>) -> Settled {
+    pub fn answer(&self, mut job: Job<GenerateRequest>, stop: &Receiver<()>) -> WorkEnd {
         let Some(caller) = job.caller.take() else {
             job.end();
-            return Settled::Left;
+            return WorkEnd::Left;
         };
         let request = GenerateRequest { model: self.model.clone(), ..job.content.clone() };
         let generation = Generation::start(&*self.generator, request);
         let mut n_tokens = 0;
         loop {
             let events = select! {
-                recv(stop) -> _ => return Settled::Left,
+                recv(stop) -> _ => return WorkEnd::Left,
                 recv(generation.events()) -> event => {
                     let first = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
                     std::iter::once(first).chain(generation.events().try_iter()).collect::<Vec<_>>()
@@ -107,27 +107,27 @@ impl WorkerModels {
                 Some(GenerationEvent::Failed(error)) if n_tokens == 0 && is_of_worker(error) => {
                     tracing::warn!("a question is not answered: {error}");
                     job.fail(error.to_string());
-                    return Settled::Failed;
+                    return WorkEnd::Failed;
                 }
                 Some(GenerationEvent::Finished { .. } | GenerationEvent::Failed(_)) => true,
                 _ => false,
             };
             if is_over | !send(&caller, &events) {
                 job.end();
-                return Settled::Done(n_tokens);
+                return WorkEnd::Done(n_tokens);
             }
             if caller.is_gone() {
                 job.end();
-                return Settled::Left;
+                return WorkEnd::Left;
             }
         }
     }
 
     /// Gives the vectors of texts.
-    pub fn embed(&self, mut job: Job<EmbedRequest>) -> Settled {
+    pub fn embed(&self, mut job: Job<EmbedRequest>) -> WorkEnd {
         let Some(caller) = job.caller.take() else {
             job.end();
-            return Settled::Left;
+            return WorkEnd::Left;
         };
         let embedded = job.content.answered_by(&self.embedder);
         let as_message = |embedded: &Embedded| serde_json::to_vec(embedded).unwrap_or_default();
@@ -136,7 +136,7 @@ impl WorkerModels {
             let _ = caller.send(as_message(&Embedded::Failed(failed)));
         }
         job.end();
-        Settled::Done(0)
+        if matches!(embedded, Embedded::Failed(_)) { WorkEnd::Failed } else { WorkEnd::Done(0) }
     }
 }
 

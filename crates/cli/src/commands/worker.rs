@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use hone_app::fleet::{
-    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, Route, Settled, Work, WorkerModels, WorkerState,
+    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, Route, Work, WorkEnd, WorkerModels, WorkerState,
     machine_name,
 };
 use hone_protocol::{Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
@@ -33,7 +33,7 @@ const INTERRUPTED: i32 = 130;
 /// Works until SIGTERM or Ctrl-C, and gives back what it has not finished then.
 ///
 /// # Errors
-/// When the bus cannot be used, the judge may not grade, or a model cannot be had.
+/// When the bus cannot be used, the judge may not grade, or a model cannot be found or downloaded.
 pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Result<Outcome> {
     let fleet = app.reached_fleet()?;
     let roles: Vec<&str> = arguments.roles.iter().copied().map(WorkerRole::as_str).collect();
@@ -55,9 +55,9 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
         let mut buttons = Vec::new();
         worker.spawn(scope, slots, answers.as_ref(), &mut buttons, |job, pressed| worker.grade(job, pressed));
         worker.spawn(scope, slots, questions.as_ref(), &mut buttons, |job, pressed| {
-            worker.settle(worker.models.answer(job, pressed))
+            worker.count(worker.models.answer(job, pressed))
         });
-        worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.settle(worker.models.embed(job)));
+        worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.count(worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
         // Nothing more is to come before the last pieces are given back.
@@ -171,7 +171,7 @@ impl Worker {
                 return;
             }
             self.tally.begin();
-            // What panics is given back, and others do it.
+            // Work that panics is given back, and others do it.
             let is_able = catch_unwind(AssertUnwindSafe(|| do_one(job, pressed))).unwrap_or_else(|_| {
                 self.tally.note_failed();
                 false
@@ -215,16 +215,16 @@ impl Worker {
     }
 
     /// Counts a piece of work; returns whether this worker was able to do it.
-    fn settle(&self, settled: Settled) -> bool {
-        match settled {
-            Settled::Done(n_tokens) => self.tally.note_finished(n_tokens),
-            Settled::Left => {}
-            Settled::Failed => self.tally.note_failed(),
+    fn count(&self, end: WorkEnd) -> bool {
+        match end {
+            WorkEnd::Done(n_tokens) => self.tally.note_finished(n_tokens),
+            WorkEnd::Left => {}
+            WorkEnd::Failed => self.tally.note_failed(),
         }
-        settled != Settled::Failed
+        end != WorkEnd::Failed
     }
 
-    /// What it does, with which models.
+    /// Its work in words, with the models.
     fn in_words(&self) -> String {
         let judge = self.tally.judge().clone().or_else(|| Some(self.judge.as_ref()?.name().to_owned()));
         let grades = judge.map(|judge| format!("grades with {judge}"));
