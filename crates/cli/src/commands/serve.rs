@@ -9,7 +9,8 @@ use hone_agents::{Expected, Load};
 use hone_app::config::{KeyHash, ServerSettings};
 use hone_app::judging::{ServedJudges, background_critic};
 use hone_app::models::ServedModels;
-use hone_app::{App, ServedMemory, StackOptions};
+use hone_app::running::VisibleEngine;
+use hone_app::{App, ServedMemory, Stack, StackOptions};
 use hone_protocol::hexadecimal;
 use hone_server::{Server, ServerParts};
 use listenfd::ListenFd;
@@ -55,22 +56,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
     })?;
     let lending = engine.lend(app.data_folder(), app.engine_settings(), Arc::clone(app.shared_embedder()));
-    let parts = ServerParts {
-        app: App::with_config(app, app.config.clone()),
-        bus: stack.bus().clone(),
-        // A second answer is asked for with the question.
-        expected: Expected { respondent_b: false, ..stack.expected() },
-        models: Arc::new(ServedModels::new(app, Arc::clone(&engine))?),
-        generator: Arc::clone(stack.generator()),
-        responses: app.data_folder().join("responses"),
-        memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
-        conversations: app.conversations(),
-        judges: Arc::new(ServedJudges::configured(app, Arc::clone(stack.generator()))),
-        sampling: app.config.sampling.options(),
-        max_tokens: app.config.sampling.max_tokens,
-        stop: app.config.sampling.stop.clone(),
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    let parts = parts(app, &stack, &engine)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
     runtime.block_on(async {
         let server = Server::bind(settings, inherited, parts).await?;
@@ -88,10 +74,30 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
     })?;
     // A download, or a batch that is being embedded, does not hold up the end.
     runtime.shutdown_timeout(LAST_CHANCE);
-    // What the agents were doing is cancelled, so that the engine can save what it has computed.
+    // The work of the agents is cancelled, so that the engine can save what it has computed.
     drop((lending, stack));
     engine.close(SAVING);
     Ok(Outcome::Done)
+}
+
+/// The parts of the server.
+fn parts(app: &Invocation, stack: &Stack, engine: &Arc<VisibleEngine>) -> anyhow::Result<ServerParts> {
+    Ok(ServerParts {
+        app: App::with_config(app, app.config.clone()),
+        bus: stack.bus().clone(),
+        // A second answer is asked for with the question.
+        expected: Expected { respondent_b: false, ..stack.expected() },
+        models: Arc::new(ServedModels::new(app, Arc::clone(engine))?),
+        generator: Arc::clone(stack.generator()),
+        responses: app.data_folder().join("responses"),
+        memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
+        conversations: app.conversations(),
+        judges: Arc::new(ServedJudges::configured(app, Arc::clone(stack.generator()))),
+        sampling: app.config.sampling.options(),
+        max_tokens: app.config.sampling.max_tokens,
+        stop: app.config.sampling.stop.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
 }
 
 /// The socket on which a service manager has listened until now and started this process for (systemd's socket
