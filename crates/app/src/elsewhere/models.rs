@@ -22,7 +22,7 @@ pub(crate) struct FleetModels {
 }
 
 impl FleetModels {
-    /// Those of the fleet with these settings.
+    /// Connects to the fleet with these settings, in the background.
     fn begin(settings: &BusSettings, store: &Arc<Store>) -> anyhow::Result<FleetModels> {
         let fleet = Fleet::begin(settings, "hone")?;
         let roster = Arc::new(Roster::begin(&fleet));
@@ -51,7 +51,8 @@ impl FleetModels {
         self.wait();
         ensure!(
             self.is_connected(),
-            "the NATS server at {} cannot be reached, so nobody knows what workers have",
+            "the NATS server at {} cannot be reached, so it is not known which models workers have: start it, or install a \
+             model here (`hone pull`)",
             self.url
         );
         let find = |roster: &Roster| roster.models(role).into_iter().find(&is_so);
