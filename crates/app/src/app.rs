@@ -58,7 +58,7 @@ pub struct StackOptions {
     pub load: Load,
 }
 
-/// Finds the critic of a configuration, on an engine; `None` where there is none whose word counts.
+/// Finds the critic of a configuration, to run on an engine; `None` if no critic may block.
 pub type FindCritic = fn(&App, &Arc<dyn Generate>) -> Option<BackgroundCritic>;
 
 /// The models, settings and folders that a front end works with.
@@ -100,7 +100,7 @@ impl App {
         Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
     }
 
-    /// The same over another data folder, without the models in this executable.
+    /// An app over another data folder, without the models in this executable.
     ///
     /// # Errors
     /// When the models in it cannot be listed.
@@ -125,7 +125,7 @@ impl App {
     pub fn conversation_store(&self) -> ConversationStore {
         match self.config.memory.database() {
             Some(_) => {
-                // What the database cannot take now is kept, and its failure is told with memory's.
+                // Writes that fail now are kept, and the failure is told with memory's.
                 let (store, _) = MemoryStore::keeping(&self.memory_folder(), self.memory_options());
                 ConversationStore::in_database(&store)
             }
@@ -200,7 +200,7 @@ impl App {
         Ok(self.routed(self.generator_here()?))
     }
 
-    /// The same without the models of workers.
+    /// The engine without the models of workers.
     ///
     /// # Errors
     /// See [`App::generator`].
@@ -244,7 +244,7 @@ impl App {
         Ok(EngineOptions { memory, model, ..configured.clone() })
     }
 
-    /// The same with a different configuration.
+    /// This app with a different configuration.
     pub fn with_config(&self, config: Config) -> App {
         let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
         let embedder = Arc::new(embedder(&config, &store));
@@ -267,7 +267,7 @@ impl App {
         Ok(EngineOptions { prefix_folder, ..self.engine_options()? })
     }
 
-    /// The same on an engine of this process, which others may share.
+    /// Starts them on an engine of this process, which others may share.
     ///
     /// # Errors
     /// See [`App::stack`].
@@ -517,7 +517,7 @@ impl App {
         if self.is_elsewhere(name) { Ok(()) } else { self.provide_here(name) }
     }
 
-    /// The same as [`App::provide`] on this machine.
+    /// Does what [`App::provide`] does on this machine only.
     ///
     /// # Errors
     /// See there.

@@ -121,7 +121,7 @@ pub struct Override {
     pub key: &'static str,
     /// The flag, with its dashes.
     pub flag: &'static str,
-    /// What was typed.
+    /// The value as typed.
     pub value: Value,
 }
 
@@ -348,7 +348,7 @@ impl Config {
     }
 }
 
-/// What a key is for: the comment above it, or above the keys that share it; empty if there is none.
+/// The purpose of a key: the comment above it, or above the keys that share it; empty if there is none.
 pub fn description(key: &str) -> String {
     let (section, name) = key.split_once('.').unwrap_or((key, ""));
     let name = name.rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What other machines do for this one: graders, models that answer, and models that turn texts into vectors.
+//! Work that other machines do for this one: graders, models that answer, and models that turn texts into vectors.
 
 mod embedding;
 mod generating;

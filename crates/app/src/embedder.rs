@@ -30,14 +30,14 @@ impl SharedEmbedder {
         &self.name
     }
 
-    /// What its vectors depend on, as processes compare it.
+    /// Everything that its vectors depend on, as processes compare it.
     pub fn settings(&self) -> String {
         // A path means another file in another folder.
         let path = std::fs::canonicalize(&self.name).ok();
         format!("{} {:?}", path.map_or(self.name.clone(), |path| path.display().to_string()), self.prefixes)
     }
 
-    /// The same on another machine, where a path means nothing.
+    /// These settings as another machine compares them, where a path means nothing.
     pub(crate) fn settings_elsewhere(&self) -> String {
         format!("{} {:?}", self.name, self.prefixes)
     }

@@ -25,7 +25,7 @@ pub trait Models: Send + Sync {
     /// The name of the model that answers where a request names none. It takes no time.
     fn default_name(&self) -> String;
 
-    /// What the model of this name is used for; `None` if it is not installed. It takes as long as one look at a folder.
+    /// The use of the model of this name; `None` if it is not installed. It takes as long as one look at a folder.
     fn kind(&self, name: &str) -> Option<ModelKind>;
 
     /// The model of this name.
@@ -40,7 +40,7 @@ pub trait Models: Send + Sync {
     /// When the store cannot be read.
     fn list(&self) -> Result<Vec<ModelInfo>, ModelError>;
 
-    /// What the model of this name says about itself.
+    /// Describes the model of this name from its files.
     ///
     /// # Errors
     /// When it is not installed, or its files are damaged.
@@ -130,7 +130,7 @@ pub enum ModelError {
     Failed(String),
 }
 
-/// What a model is used for.
+/// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelKind {
     /// It continues texts and answers questions.
@@ -173,7 +173,7 @@ pub struct ModelDetails {
     pub quantization: String,
 }
 
-/// What a model says about itself.
+/// A model as its files describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelDescription {
     /// Its name, form and size.
@@ -184,7 +184,7 @@ pub struct ModelDescription {
     pub licence: String,
     /// The metadata of its file. Arrays are left out (null).
     pub metadata: Map<String, Value>,
-    /// What it can do: `completion`, `tools`, `thinking`, `embedding`.
+    /// Its abilities: `completion`, `tools`, `thinking`, `embedding`.
     pub capabilities: Vec<&'static str>,
 }
 

@@ -39,12 +39,12 @@ pub struct RunningProcess {
     pub process: u32,
     /// The command that it was started with, such as `chat`.
     pub command: String,
-    /// What its engine is doing.
+    /// The state of its engine.
     #[serde(flatten)]
     pub status: EngineStatus,
 }
 
-/// What a process lends.
+/// The engine and the embedder that a process lends.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is lent without Unix sockets"))]
 struct Lent {
     engine: EngineHandle,
@@ -79,7 +79,7 @@ impl VisibleEngine {
         lending.inspect_err(|error| tracing::debug!(%error, "other processes cannot use this engine")).ok()
     }
 
-    /// What it is doing.
+    /// Its state.
     ///
     /// # Errors
     /// When it has stopped.

@@ -1,4 +1,4 @@
-//! What a command is given: the app, and the streams of this process.
+//! The context of a command: the app, and the streams of this process.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ impl Invocation {
         Ok(Invocation { app: App::new(config, Arc::new(output))?, output })
     }
 
-    /// The same with a different configuration.
+    /// This app with a different configuration.
     pub(crate) fn with_config(&self, config: Config) -> Invocation {
         Invocation::of(self.app.with_config(config), self.output)
     }
 
-    /// The same with the model of a worker, where the configuration chooses none and the usual one is not installed.
+    /// This app with the model of a worker, where the configuration chooses none and the usual one is not installed.
     ///
     /// # Errors
     /// When the bus that is configured cannot be used.

@@ -38,7 +38,7 @@ pub enum Piece {
         attempt: u32,
         /// Its number within the attempt, from 0.
         number: u64,
-        /// What the worker sent.
+        /// The bytes that the worker sent.
         content: Vec<u8>,
     },
     /// Nothing more comes; asking again may help.

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct DeadWork {
     /// Its number in the stream.
     pub number: u64,
-    /// What kind of work it is.
+    /// The kind of work.
     pub role: String,
     /// When it was given up.
     pub at: Timestamp,

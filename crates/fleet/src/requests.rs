@@ -112,7 +112,7 @@ impl Requests {
         self.unsent.try_send(Request { subject, id: message.id, content }).map_err(|_| Unsent::NoRoom)
     }
 
-    /// What has come of it, each at least once.
+    /// The results, each at least once.
     pub fn results(&self) -> &Receiver<WorkResult> {
         &self.results
     }

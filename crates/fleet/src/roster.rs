@@ -24,7 +24,7 @@ pub struct Roster {
     fleet: Fleet,
 }
 
-/// What is known of the workers.
+/// All that is known of the workers.
 #[derive(Clone, Default)]
 struct Known {
     /// Whether the server has said who is there.
@@ -58,7 +58,7 @@ impl Roster {
         self.wait_until(patience, |roster| roster.known.borrow().is_complete)
     }
 
-    /// Those that are there, in alphabetical order.
+    /// The workers that are there, in alphabetical order.
     pub fn workers(&self) -> Vec<Arc<WorkerState>> {
         let known = self.known.borrow();
         let alive = known.workers.iter().filter(|(heard, _)| heard.elapsed() < WORKER_LIFETIME);
@@ -115,10 +115,10 @@ async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetE
     server.prepare().await?;
     let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
     let bucket = server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
-    // Those that follow begin before those that are there are counted, so that none is missed.
+    // News are followed before the present workers are read, so that none is missed.
     let mut news = bucket.watch_all().await.map_err(|error| failed(&error))?;
     let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
-    // Those that were there may only not have been heard of while the connection was lost, and a new server knows nobody yet.
+    // Known workers may not have been heard only because the connection was lost, and a new server knows nobody yet.
     let mut there = told.borrow().clone();
     there.workers.iter_mut().for_each(|(heard, _)| *heard = Instant::now());
     there.is_complete = true;

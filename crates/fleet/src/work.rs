@@ -320,7 +320,7 @@ impl Taken {
         };
         let mut publish = PublishMessage::build()
             .payload(content.into())
-            // What is done twice is told once.
+            // A result that comes twice is told once.
             .message_id(format!("{id}-done"))
             .header(ASKER, asker.to_string().as_str())
             .header(REQUEST, request.clone());

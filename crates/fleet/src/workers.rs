@@ -20,13 +20,13 @@ pub struct WorkerState {
     pub machine: String,
     /// Its process on that machine.
     pub process: u32,
-    /// What it does.
+    /// The kinds of work that it does.
     pub roles: Vec<String>,
     /// The models that it uses, in words.
     pub model: String,
     /// The models that it has for those who ask for them by name.
     pub models: Vec<OfferedModel>,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device: String,
     /// How many pieces of work it takes at a time.
     pub slots: usize,
@@ -52,7 +52,7 @@ pub struct WorkerState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OfferedModel {
-    /// What the worker does with it.
+    /// The kind of work that the worker does with it.
     pub role: String,
     /// Its name.
     pub name: String,
@@ -70,7 +70,7 @@ pub struct OfferedModel {
     pub quantization: String,
     /// The most tokens of a prompt and its answer together, if known.
     pub context: Option<usize>,
-    /// What it can do, such as `completion` and `tools`.
+    /// Its abilities, such as `completion` and `tools`.
     pub capabilities: Vec<String>,
 }
 

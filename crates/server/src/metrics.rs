@@ -1,6 +1,6 @@
-//! What the server has done, in figures for Prometheus.
+//! The server's figures for Prometheus.
 //!
-//! What concerns answers and grades is folded from the bus, so every API counts alike; only requests are counted where
+//! Figures of answers and grades are folded from the bus, so every API counts alike; only requests are counted where
 //! they pass. Labels have few values: paths are those of the router, models those that are installed.
 
 use std::fmt;

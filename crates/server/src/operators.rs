@@ -1,4 +1,4 @@
-//! What operators and probes ask: whether the server lives, whether it is ready, and what it has done.
+//! Questions of operators and probes: whether the server lives, whether it is ready, and what it has done.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::Shared;
 use crate::error::ApiError;
 use crate::threads::apart;
 
-/// What clients of Ollama look for to see that it runs.
+/// The text by which clients of Ollama see that it runs.
 const OLLAMA_RUNS: &str = "Ollama is running";
 /// The type of the metrics' text.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,4 +1,4 @@
-//! What a worker has done, in figures for Prometheus, on a port of its own.
+//! A worker's figures for Prometheus, on a port of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an app has on other machines.
+//! The part of an app that is on other machines.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -30,14 +30,14 @@ pub(crate) fn embedder_of(models: &Arc<FleetModels>, own: &SharedEmbedder) -> Op
     })
 }
 
-/// What a worker with a fault gives.
+/// Why the answer of a faulty worker is refused.
 const SOMETHING_ELSE: &str = "the worker gave something else";
 
 /// An embedding model of workers.
 struct FleetEmbedder {
     models: Arc<FleetModels>,
     name: String,
-    /// What its vectors depend on.
+    /// Everything that its vectors depend on.
     settings: String,
     /// Until when nobody is asked, after a failure.
     rests_until: Mutex<Option<Instant>>,

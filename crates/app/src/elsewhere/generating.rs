@@ -196,7 +196,7 @@ impl Source {
     }
 }
 
-/// What tells whether two workers answer alike.
+/// Tells whether two workers answer alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Started,

@@ -16,7 +16,7 @@ pub(crate) struct FleetGraders {
 }
 
 impl FleetGraders {
-    /// Those of a fleet, for whose grades somebody waits this long.
+    /// The graders of a fleet; `patience` is how long somebody waits for a grade.
     pub(crate) fn new(fleet: &Fleet, patience: Duration) -> FleetGraders {
         FleetGraders { requests: Requests::begin(fleet, Route::of_role(GRADE)), patience }
     }

@@ -45,7 +45,7 @@ impl App {
         Some(seen.and_then(Result::ok).unwrap_or_else(FleetOverview::disconnected))
     }
 
-    /// The same of a bus that must be reached.
+    /// The fleet at a glance, if its server answers now.
     ///
     /// # Errors
     /// When the configuration names none, or it cannot be used.

@@ -1,4 +1,4 @@
-//! Models between machines: what a worker says of its own, and what a server says of a worker's.
+//! Models between machines: as a worker describes its own, and as a server passes that on.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::served::{capabilities, info, open};
 use super::{ModelDescription, ModelDetails, ModelInfo};
 use crate::app::App;
 
-/// What clients may hear that a model can do.
+/// The abilities that clients may be told of.
 const CAPABILITIES: [&str; 4] = ["completion", "tools", "thinking", "embedding"];
 
-/// What a worker says of its model of this name, with which it does the work of a role.
+/// A worker's description of its model of this name, with which it does the work of a role.
 ///
 /// # Errors
 /// When it is not installed.

@@ -27,7 +27,7 @@ use crate::running::{VisibleEngine, processes};
 const MOST_TEXTS: usize = 4;
 /// The key of a model's chat template.
 const TEMPLATE: &str = "tokenizer.chat_template";
-/// What a template says of a model that reasons.
+/// Names in the template of a model that reasons.
 const MARKS_OF_THINKING: [&str; 2] = ["enable_thinking", "reasoning_effort"];
 
 /// The models of the store.
@@ -453,7 +453,7 @@ fn rounded(weights: usize) -> String {
     }
 }
 
-/// What a model knows and can do, as far as its file and the catalog say. `limit` is the most tokens that the configuration
+/// A model as its file and the catalog describe it. `limit` is the most tokens that the configuration
 /// allows.
 pub(super) fn info(model: &InstalledModel, known: Option<&CatalogModel>, limit: Option<usize>) -> ModelInfo {
     let gguf = open(model);
@@ -475,7 +475,7 @@ fn context(gguf: Option<&Gguf>, limit: Option<usize>) -> Option<usize> {
     Some(trained.min(limit.unwrap_or(trained)))
 }
 
-/// What a model can do, as far as its templates say.
+/// The abilities of a model, as far as its templates say.
 pub(super) fn capabilities(gguf: &Gguf) -> Vec<&'static str> {
     let text = |key: &str| gguf.string(key).ok().flatten().unwrap_or_default();
     capabilities_of(text(TEMPLATE), !text("tokenizer.chat_template.tool_use").is_empty())

@@ -1,11 +1,11 @@
-//! What processes say to each other about the vectors of texts, on one machine or over a bus.
+//! Requests between processes for the vectors of texts, on one machine or over a bus.
 
 use hone_protocol::{EmbedError, TextLength};
 use serde::{Deserialize, Serialize};
 
 use crate::embedder::SharedEmbedder;
 
-/// What another process wants to know of some texts.
+/// A request about some texts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EmbedRequest {
     /// The settings of the model that it would use itself.
@@ -14,7 +14,7 @@ pub struct EmbedRequest {
     pub(crate) wanted: Wanted,
 }
 
-/// What is wanted.
+/// The kind of answer that is wanted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Wanted {
     /// The vectors of passages.

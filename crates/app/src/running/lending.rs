@@ -41,7 +41,7 @@ const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a borrower looks whether its answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What either side says first.
+/// The first message of either side.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     version: String,
@@ -56,7 +56,7 @@ impl Hello {
     }
 }
 
-/// What a borrower asks for.
+/// A borrower's request.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     Generate(Box<GenerateRequest>),
@@ -154,7 +154,7 @@ pub(super) fn lenders(data_folder: &Path) -> Vec<Lender> {
     addresses(data_folder, FOLDER).into_iter().filter_map(greet).collect()
 }
 
-/// What a process answers about texts.
+/// The answer of a process about texts.
 ///
 /// # Errors
 /// When it is gone, or does not answer in time.

@@ -17,7 +17,7 @@ use crate::invocation::Invocation;
 
 /// The command that serves.
 const SERVE: &str = "serve";
-/// What the server prints when it can be used.
+/// The beginning of the line that the server prints when it can be used.
 const READY: &str = "hone serves on ";
 /// How often something is looked at that is waited for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Ou
 /// Starts a server with these flags in the background, and waits until it can be used. Returns what there is to say of it.
 ///
 /// # Errors
-/// When its model cannot be had, or it ends at once.
+/// When its model cannot be found or downloaded, or it ends at once.
 pub(super) fn start(app: &Invocation, flags: Vec<OsString>) -> anyhow::Result<String> {
     // A download shows its progress here, and not in the log.
     let app = &app.with_model_of_fleet()?;

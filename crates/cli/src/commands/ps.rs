@@ -60,7 +60,7 @@ fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `--all --json` prints.
+/// The output of `--all --json`.
 #[derive(Serialize)]
 struct JsonFleet<'a> {
     processes: &'a [RunningProcess],
@@ -112,7 +112,7 @@ fn worker_row(worker: &WorkerState) -> Vec<String> {
     ]
 }
 
-/// What `--json` prints of a process.
+/// A process in the output of `--json`.
 #[derive(Serialize)]
 struct JsonProcess<'a> {
     #[serde(flatten)]

@@ -83,7 +83,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ResearchArguments) -> anyhow::Re
     Ok(if research.is_checked() { kept.outcome } else { Outcome::BelowThreshold })
 }
 
-/// What has become of an answer in memory.
+/// How an answer was kept in memory.
 #[derive(Serialize)]
 struct Kept {
     /// Its engram.
@@ -92,7 +92,7 @@ struct Kept {
     /// Why it is unreviewed, blocked or not remembered.
     reason: Option<String>,
     critique: Option<CritiqueResult>,
-    /// The same for a person.
+    /// The line that tells a person.
     #[serde(skip)]
     said: Option<String>,
     #[serde(skip)]
@@ -131,7 +131,7 @@ impl Kept {
     }
 }
 
-/// What is printed as JSON.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
@@ -169,7 +169,7 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
     Ok(sources)
 }
 
-/// What memory holds about the question.
+/// The engrams about the question.
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
     let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));

@@ -92,7 +92,7 @@ fn no_account_sees_the_work_of_another() {
     let (asking, working, other) =
         (login(&server, &as_red).unwrap(), login(&server, &as_red).unwrap(), login(&server, &as_blue).unwrap());
     let requests = Requests::begin(&asking, route());
-    // Those of another account are there first, and take nothing.
+    // A worker of another account is there first, and takes nothing.
     let work_of_other = Work::<hone_protocol::Envelope>::begin(&other, route(), 4).unwrap();
     let requests_of_other = Requests::begin(&other, route());
     ask(&requests, 1..=3);

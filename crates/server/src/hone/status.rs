@@ -1,4 +1,4 @@
-//! What the program is doing, and small things that the page needs.
+//! The state of the program, and small things that the page needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

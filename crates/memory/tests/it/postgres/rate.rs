@@ -45,7 +45,7 @@ fn open(folder: &TempDir, url: String) -> MemoryStore {
     MemoryStore::open(folder.path(), MemoryOptions { url: Some(url), ..MemoryOptions::default() }).unwrap()
 }
 
-/// What is written of an answer: itself, the events of the question, the answer and the grade, and the grade.
+/// Writes all that is written of an answer: itself, the events of the question, the answer and the grade, and the grade.
 fn remember(store: &MemoryStore, number: u64) {
     store.remember(engram(number), Some(vector(number, DIMENSIONS))).unwrap();
     for _ in 0..3 {
