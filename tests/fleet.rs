@@ -293,7 +293,7 @@ fn a_worker_that_cannot_load_its_model_leaves_the_question_to_another() {
     let body = json!({"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 20});
     let answer = std::thread::scope(|scope| {
         let asked = scope.spawn(|| body_of(&served.post("/v1/chat/completions", &body)));
-        wait_until("the first worker has failed", || fleet(&served.home, &server)["workers"][0]["failed"] == 1);
+        wait_until("the first worker has failed", || fleet(&served.home, &server)["workers"][0]["failed"] != 0);
         let _sound = answering(&sound, &server);
         asked.join().unwrap()
     });

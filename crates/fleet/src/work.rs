@@ -1,6 +1,6 @@
 //! Work that is taken from the streams.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
@@ -12,7 +12,7 @@ use hone_protocol::Envelope;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::caller::{Caller, Gone, give_up, inbox_of};
 use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
@@ -31,8 +31,13 @@ const RENEWALS: u32 = 3;
 const LOST_PER_FAILED: u32 = 10;
 /// How long the end waits for the server.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long work rests that a worker could not do.
+/// How long work rests that a worker could not do: somebody waits for an answer, and another worker may have a place for it now.
 const REST: Duration = Duration::from_secs(5);
+const REST_OF_CALLS: Duration = Duration::from_secs(1);
+/// How long a worker takes nothing after it could not do something; twice as long after each further failure. It begins when
+/// other workers can have the work again.
+const SHORTEST_BREAK: Duration = Duration::from_secs(2);
+const LONGEST_BREAK: Duration = Duration::from_secs(30);
 
 /// The work of one kind, as it comes; `T` is what its messages hold.
 pub struct Work<T = Envelope> {
@@ -100,7 +105,9 @@ impl<T> Job<T> {
 
 impl<T> Drop for Job<T> {
     fn drop(&mut self) {
-        self.settle(Settled::GivenBack);
+        // Work that panics would do so again at once.
+        let panics = std::thread::panicking();
+        self.settle(if panics { Settled::Failed("the worker panicked".to_owned()) } else { Settled::GivenBack });
     }
 }
 
@@ -115,7 +122,8 @@ impl<T: DeserializeOwned + Send + 'static> Work<T> {
         let (stop, stopping) = watch::channel(false);
         let n_slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let slots = Arc::new(Semaphore::new(slots));
-        let taker = Taker { server: fleet.server.clone(), route, slots: Arc::clone(&slots), found, stopping };
+        let (server, slots_of_taker) = (fleet.server.clone(), Arc::clone(&slots));
+        let taker = Taker { server, route, slots: slots_of_taker, found, stopping, pause: Arc::default() };
         let task = fleet.handle().spawn(taker.run(consumers));
         Ok(Work { jobs, stop, task, slots, n_slots, fleet: fleet.clone() })
     }
@@ -214,13 +222,19 @@ struct Taker<T> {
     slots: Arc<Semaphore>,
     found: Sender<Job<T>>,
     stopping: watch::Receiver<bool>,
+    pause: Arc<Pause>,
 }
 
 impl<T: DeserializeOwned + Send + 'static> Taker<T> {
     async fn run(mut self, mut consumers: Consumers) {
         loop {
+            let free = async {
+                let slot = Arc::clone(&self.slots).acquire_owned().await;
+                self.pause.over().await;
+                slot
+            };
             let slot = tokio::select! {
-                slot = Arc::clone(&self.slots).acquire_owned() => slot,
+                slot = free => slot,
                 _ = self.stopping.changed() => return,
             };
             let Ok(slot) = slot else { return };
@@ -228,7 +242,7 @@ impl<T: DeserializeOwned + Send + 'static> Taker<T> {
                 Ok(Some(message)) if *self.stopping.borrow() => note(message.ack_with(AckKind::Nak(None)).await),
                 Ok(Some(message)) => {
                     let (server, found, lease) = (self.server.clone(), self.found.clone(), consumers.lease);
-                    let work = Taken { server, role: self.route.role(), message };
+                    let work = Taken { server, role: self.route.role(), message, pause: Arc::clone(&self.pause) };
                     tokio::spawn(async move {
                         work.follow(lease, found).await;
                         drop(slot);
@@ -251,11 +265,41 @@ impl<T: DeserializeOwned + Send + 'static> Taker<T> {
     }
 }
 
+/// The time for which nothing is taken after a failure: a worker that cannot do its work would otherwise take the most of it.
+#[derive(Default)]
+struct Pause(Mutex<Option<(Duration, Instant)>>);
+
+impl Pause {
+    /// Begins a longer one after each failure.
+    fn begin(&self) {
+        let mut pause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = pause.map_or(SHORTEST_BREAK, |(last, _)| (2 * last).min(LONGEST_BREAK));
+        *pause = Some((length, Instant::now() + length));
+    }
+
+    /// Forgets the failures.
+    fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits until it is over.
+    async fn over(&self) {
+        while let Some(until) = self.until().filter(|until| *until > Instant::now()) {
+            sleep_until(until).await;
+        }
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, until)| until)
+    }
+}
+
 /// A piece of work that this process has taken.
 struct Taken {
     server: Server,
     role: &'static str,
     message: Message,
+    pause: Arc<Pause>,
 }
 
 impl Taken {
@@ -278,10 +322,19 @@ impl Taken {
         // A slot is a place in the channel.
         let _ = found.try_send(Job { content, attempt, caller, settled: Some(settle) });
         match self.renew(lease, settled).await {
-            Settled::Done(result) => self.deliver(&result).await,
+            Settled::Done(result) => {
+                self.pause.end();
+                self.deliver(&result).await;
+            }
             Settled::GivenBack => note(message.ack_with(AckKind::Nak(None)).await),
-            Settled::Failed(reason) if attempt >= server.settings.attempts => self.end(&reason).await,
-            Settled::Failed(_) => note(message.ack_with(AckKind::Nak(Some(REST))).await),
+            Settled::Failed(reason) => {
+                self.pause.begin();
+                if attempt >= server.settings.attempts {
+                    return self.end(&reason).await;
+                }
+                let rest = if inbox_of(message).is_some() { REST_OF_CALLS } else { REST };
+                note(message.ack_with(AckKind::Nak(Some(rest))).await);
+            }
         }
     }
 
@@ -379,5 +432,12 @@ mod tests {
         let (job, mut settled) = Job::for_test(envelope());
         job.fail("no judge");
         assert!(matches!(settled.try_recv(), Ok(Settled::Failed(reason)) if reason == "no judge"));
+        let (job, mut settled) = Job::for_test(envelope());
+        let panicked = std::thread::spawn(move || {
+            let _job = job;
+            panic!("a judge that panics");
+        });
+        assert!(panicked.join().is_err());
+        assert!(matches!(settled.try_recv(), Ok(Settled::Failed(_))));
     }
 }

@@ -130,13 +130,18 @@ impl WorkerModels {
             return WorkEnd::Left;
         };
         let embedded = job.content.answered_by(&self.embedder);
+        if let Embedded::Failed(error) = &embedded {
+            tracing::warn!("texts are not embedded: {error}");
+            job.fail(error.reason.clone());
+            return WorkEnd::Failed;
+        }
         let as_message = |embedded: &Embedded| serde_json::to_vec(embedded).unwrap_or_default();
         if let Err(unsent) = caller.send(as_message(&embedded)) {
             let failed = EmbedError { model: self.embedder.name().to_owned(), reason: unsent.to_string() };
             let _ = caller.send(as_message(&Embedded::Failed(failed)));
         }
         job.end();
-        if matches!(embedded, Embedded::Failed(_)) { WorkEnd::Failed } else { WorkEnd::Done(0) }
+        WorkEnd::Done(0)
     }
 }
 

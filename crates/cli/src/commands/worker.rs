@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
@@ -24,9 +23,6 @@ use crate::arguments::{WorkerArguments, WorkerRole};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// How long a judge that failed is left alone, at first; twice as long after every further failure.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
 
@@ -148,7 +144,7 @@ impl Worker {
         n_slots: usize,
         work: Option<&'scope Work<T>>,
         buttons: &mut Vec<Sender<()>>,
-        do_one: impl Fn(Job<T>, &Receiver<()>) -> bool + Send + Sync + Copy + 'scope,
+        do_one: impl Fn(Job<T>, &Receiver<()>) + Send + Sync + Copy + 'scope,
     ) {
         for work in work.into_iter().flat_map(|work| std::iter::repeat_n(work, n_slots)) {
             let (button, pressed) = bounded(1);
@@ -157,9 +153,8 @@ impl Worker {
         }
     }
 
-    /// Does one piece of work after the other, until the button is pressed. `do_one` returns whether it was able to.
-    fn run<T>(&self, jobs: &Receiver<Job<T>>, pressed: &Receiver<()>, do_one: impl Fn(Job<T>, &Receiver<()>) -> bool) {
-        let mut pause = SHORTEST_PAUSE;
+    /// Does one piece of work after the other, until the button is pressed.
+    fn run<T>(&self, jobs: &Receiver<Job<T>>, pressed: &Receiver<()>, do_one: impl Fn(Job<T>, &Receiver<()>)) {
         while !self.is_stopping.load(Ordering::SeqCst) {
             let job = select! {
                 recv(pressed) -> _ => return,
@@ -171,24 +166,16 @@ impl Worker {
                 return;
             }
             self.tally.begin();
-            // Work that panics is given back, and others do it.
-            let is_able = catch_unwind(AssertUnwindSafe(|| do_one(job, pressed))).unwrap_or_else(|_| {
+            // Others may be able to do what panics here.
+            if catch_unwind(AssertUnwindSafe(|| do_one(job, pressed))).is_err() {
                 self.tally.note_failed();
-                false
-            });
-            self.tally.end();
-            if is_able {
-                pause = SHORTEST_PAUSE;
-            } else if pressed.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                pause = (2 * pause).min(LONGEST_PAUSE);
-            } else {
-                return;
             }
+            self.tally.end();
         }
     }
 
-    /// Grades an answer; returns whether the judge was able to.
-    fn grade(&self, job: Job, pressed: &Receiver<()>) -> bool {
+    /// Grades an answer.
+    fn grade(&self, job: Job, pressed: &Receiver<()>) {
         let answer = || match &self.judge {
             Some(judge) => judge.answer(&job.content, pressed),
             None => Ok(None),
@@ -201,27 +188,24 @@ impl Worker {
                 }
                 self.tally.note_finished(0);
                 job.finish(&result);
-                true
             }
             // It is given back.
-            Ok(None) => true,
+            Ok(None) => {}
             Err(error) => {
                 tracing::warn!("an answer is not graded: {error:#}");
                 self.tally.note_failed();
                 job.fail(format!("{error:#}"));
-                false
             }
         }
     }
 
-    /// Counts a piece of work; returns whether this worker was able to do it.
-    fn count(&self, end: WorkEnd) -> bool {
+    /// Counts a piece of work.
+    fn count(&self, end: WorkEnd) {
         match end {
             WorkEnd::Done(n_tokens) => self.tally.note_finished(n_tokens),
             WorkEnd::Left => {}
             WorkEnd::Failed => self.tally.note_failed(),
         }
-        end != WorkEnd::Failed
     }
 
     /// Its work in words, with the models.

@@ -110,6 +110,27 @@ fn what_nobody_can_do_is_given_up() {
 }
 
 #[test]
+fn a_worker_that_fails_leaves_the_work_to_another() {
+    let server = NatsServer::start();
+    let pair = Pair::new(&server);
+    let broken = pair.work.jobs();
+    let call = pair.ask(1);
+    next(broken).fail("no memory");
+    let sound = Work::<u64>::begin(&connect(&server), Route::to_model(ROLE, MODEL), 1).unwrap();
+    // The broken one has a place for it all the time; on a busy machine it may get it once more.
+    let job = loop {
+        crossbeam_channel::select! {
+            recv(broken) -> job => job.unwrap().fail("no memory"),
+            recv(sound.jobs()) -> job => break job.unwrap(),
+        }
+    };
+    assert!(job.attempt <= 3, "{}", job.attempt);
+    send(&job, "a");
+    assert_eq!(next(call.pieces()), part(job.attempt, 0, "a"));
+    job.end();
+}
+
+#[test]
 fn a_call_outlives_its_server() {
     let mut server = NatsServer::start();
     let pair = Pair::new(&server);
