@@ -18,8 +18,7 @@ use hone_judging::{GradeTask, Jury, Standings};
 use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
-    ComparedAnswer, Comparison, Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Lane, Payload, Preference,
-    Prospect, Subject, with_causes,
+    Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Lane, Payload, Preference, Prospect, Subject, with_causes,
 };
 
 use self::open_questions::OpenQuestions;
@@ -28,7 +27,7 @@ use self::states::{
     StartPairwise, State, Withdraw,
 };
 use crate::judge::FAILED;
-use crate::judge::pairs::{AnswerPair, Graded};
+use crate::judge::pairs::{AnswerPair, Graded, tell_comparison, tell_uncompared};
 use crate::machine::AgentState;
 use crate::topic::Topic;
 
@@ -174,7 +173,7 @@ impl BacklogAgent {
                 State::Comparing(idle.act(StartPairwise), Box::new(EngramPairAtJudge { engram, pair, run }))
             }
             Ok(None) => {
-                self.tell_uncompared(&engram, ALONE);
+                tell_uncompared(&self.parts.bus, NAME, &engram, ALONE);
                 State::Idle(idle)
             }
             Err(error) => {
@@ -224,7 +223,7 @@ impl BacklogAgent {
     fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &AnswerPair, preference: Preference) -> Idle {
         self.note(&preference.judging);
         if self.is_still_due(engram, |due| due.comparison) {
-            self.tell_comparison(engram, pair.comparison(preference));
+            tell_comparison(&self.parts.bus, NAME, engram, pair.comparison(preference));
         }
         self.put_down();
         comparing.act(PublishPairwise)
@@ -263,21 +262,8 @@ impl BacklogAgent {
             self.tell_grade(engram, Grade::unscored(FAILED));
         }
         if due.comparison {
-            self.tell_uncompared(engram, FAILED);
+            tell_uncompared(&self.parts.bus, NAME, engram, FAILED);
         }
-    }
-
-    fn tell_uncompared(&self, b: &Engram, reason: &str) {
-        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
-        let a = ComparedAnswer { query_id: b.correlation_id, model: "", grade: None };
-        let compared_b = ComparedAnswer { query_id: b.query_id, model: &b.model, grade: b.grade.as_ref() };
-        self.tell_comparison(b, Comparison::new(a, compared_b, preference));
-    }
-
-    fn tell_comparison(&self, b: &Engram, comparison: Comparison) {
-        let asked = b.correlation_id;
-        let topic = Topic { query_id: asked, respondent_id: hone_protocol::RespondentId::A, ..Topic::of_engram(b) };
-        topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(comparison));
     }
 
     fn wait_for(&mut self, rest: Duration) {

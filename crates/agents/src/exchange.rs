@@ -180,6 +180,7 @@ impl Exchange {
                 ExchangeChange::Cancelled
             }
             Payload::MemoryStored(_)
+            | Payload::PairwiseAsked(_)
             | Payload::RewardEvent(_)
             | Payload::SessionClosed(_)
             | Payload::EvaluationStarted(_)

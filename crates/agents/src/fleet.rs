@@ -3,8 +3,8 @@
 //!
 //! Memory's due list decides: an answer stays due until it has a grade, whoever was asked for it. A result is taken if
 //! this process has asked for it, once, and only if memory still has the answer as due where nobody waits any more. Answers
-//! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Answers are not
-//! compared: `pairwise.result` says so.
+//! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Two answers to one
+//! question are compared after they have been graded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, never, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
-use hone_memory::{Engram, Holder, MemoryStore};
-use hone_protocol::prospect::{LATE, STOPPED, UNCOMPARED};
+use hone_memory::{Due, Engram, Holder, MemoryStore};
+use hone_protocol::prospect::{ALONE, LATE, STOPPED};
 use hone_protocol::{
-    ComparedAnswer, Comparison, Envelope, EnvelopeId, Grade, GradedAnswer, Judging, Payload, Preference, QueryId,
-    RespondentId, Response, Subject, WorkResult, with_causes,
+    AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, Response,
+    Subject, WorkResult, with_causes,
 };
 
 use crate::judge::FAILED;
-use crate::judge::pairs::{AnswerPair, Graded, NextPair, SharedPairs};
+use crate::judge::pairs::{AnswerPair, Graded, NextPair, SharedPairs, tell_uncompared};
 use crate::topic::{Topic, Withdrawal};
 
 /// The agent's name on the bus: that of the judge agent, in whose place it stands.
@@ -46,19 +46,20 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Graders on other machines.
 pub trait Graders: Send + Sync {
-    /// Asks for the grade of the answer in a message. `is_urgent` if somebody waits.
+    /// Asks for the grade of the answer in a message, or for the comparison of the two answers in it. `is_urgent` if somebody
+    /// waits.
     ///
     /// # Errors
     /// The reason why it is not asked for.
-    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str>;
+    fn ask(&self, answers: &Envelope, is_urgent: bool) -> Result<(), &'static str>;
 
-    /// Their grades, each at least once.
-    fn grades(&self) -> &Receiver<WorkResult>;
+    /// Their verdicts, each at least once.
+    fn verdicts(&self) -> &Receiver<WorkResult>;
 
     /// Whether they can be reached now.
     fn can_be_reached(&self) -> bool;
 
-    /// How long somebody should wait for a grade.
+    /// How long somebody should wait for a verdict.
     fn patience(&self) -> Duration;
 }
 
@@ -85,12 +86,61 @@ impl SharedRequests {
     }
 }
 
-/// An answer that was sent to graders.
+/// Answers that were sent to graders.
 struct Asked {
-    graded: Graded,
+    judged: Judged,
     at: Instant,
     /// Until when somebody waits; `None` if nobody does.
     waits_until: Option<Instant>,
+}
+
+/// What graders judge.
+#[derive(Clone)]
+enum Judged {
+    One(Box<Graded>),
+    Pair(Box<AnswerPair>),
+}
+
+impl Judged {
+    /// The answer for which memory has the verdict as due.
+    fn due_with(&self) -> QueryId {
+        match self {
+            Judged::One(graded) => graded.topic.query_id,
+            Judged::Pair(pair) => pair.b.topic.query_id,
+        }
+    }
+
+    fn is_due(&self, due: &Due) -> bool {
+        match self {
+            Judged::One(_) => due.grade,
+            Judged::Pair(_) => due.comparison,
+        }
+    }
+
+    fn topic(&self) -> &Topic {
+        match self {
+            Judged::One(graded) => &graded.topic,
+            Judged::Pair(pair) => &pair.a.topic,
+        }
+    }
+
+    /// The message with the answers: no more of them than a judge needs.
+    fn message(&self) -> Envelope {
+        let payload = match self {
+            Judged::One(graded) => {
+                Payload::ResponseGeneration(Response::new(&*graded.query, &*graded.answer, &*graded.model))
+            }
+            Judged::Pair(pair) => Payload::PairwiseAsked(AnswersToCompare {
+                query: pair.a.query.clone(),
+                answer_a: pair.a.answer.clone(),
+                answer_b: pair.b.answer.clone(),
+                model_a: pair.a.model.clone(),
+            }),
+        };
+        let topic = self.topic();
+        let envelope = Envelope::new(NAME, topic.session_id, payload);
+        envelope.owned_by(topic.owner).about(topic.query_id, topic.correlation_id, topic.respondent_id)
+    }
 }
 
 /// The agent.
@@ -130,31 +180,48 @@ impl FleetAgent {
         if let Some(reason) = response.why_not_judged() {
             return self.tell(&graded, Grade::unscored(reason));
         }
-        self.pair(graded.clone());
+        self.ask_for_somebody(Judged::One(Box::new(graded)));
+    }
+
+    /// Asks for a verdict for which somebody waits.
+    fn ask_for_somebody(&self, judged: Judged) {
         let until = Instant::now() + self.parts.graders.patience();
         let asked = match self.parts.graders.can_be_reached() {
-            true => self.ask(graded.clone(), Some(until)),
+            true => self.ask(judged.clone(), Some(until)),
             false => Err(LATE),
         };
         if let Err(reason) = asked {
-            self.tell(&graded, Grade::unscored(reason));
+            self.leave(&judged, reason, true);
         }
     }
 
-    /// Asks for a grade.
-    fn ask(&self, graded: Graded, waits_until: Option<Instant>) -> Result<(), &'static str> {
-        let message = message(&graded);
+    /// Asks for a verdict.
+    fn ask(&self, judged: Judged, waits_until: Option<Instant>) -> Result<(), &'static str> {
+        let message = judged.message();
         self.parts.graders.ask(&message, waits_until.is_some())?;
-        self.parts.asked.lock().insert(message.id, Asked { graded, at: Instant::now(), waits_until });
+        self.parts.asked.lock().insert(message.id, Asked { judged, at: Instant::now(), waits_until });
         Ok(())
+    }
+
+    /// Says why there is no verdict. An answer for whose grade somebody has waited is one of a pair all the same.
+    fn leave(&self, judged: &Judged, reason: &str, has_waited: bool) {
+        match judged {
+            Judged::One(graded) => {
+                self.tell(graded, Grade::unscored(reason));
+                if has_waited {
+                    self.pair((**graded).clone());
+                }
+            }
+            Judged::Pair(pair) => self.tell_preference(pair, failed(reason)),
+        }
     }
 
     fn withdraw(&mut self, withdrawal: Withdrawal) {
         let pairs = self.parts.pairs.lock().withdraw(withdrawal);
-        pairs.iter().for_each(|pair| self.leave_uncompared(pair, withdrawal.reason()));
-        for asked in self.take_out(|asked| withdrawal.concerns(&asked.graded.topic)) {
+        pairs.iter().for_each(|pair| self.tell_preference(pair, failed(withdrawal.reason())));
+        for asked in self.take_out(|asked| withdrawal.concerns(asked.judged.topic())) {
             if asked.waits_until.is_some() {
-                self.tell(&asked.graded, Grade::unscored(withdrawal.reason()));
+                self.leave(&asked.judged, withdrawal.reason(), false);
             }
         }
     }
@@ -167,13 +234,10 @@ impl FleetAgent {
     fn take(&mut self, result: WorkResult) {
         match result.outcome {
             Ok(message) => {
-                let Payload::CritiqueResult(GradedAnswer { grade, .. }) = message.payload else { return };
                 let asked = self.parts.asked.lock().remove(&result.request);
-                if let Some(Asked { graded, waits_until, .. }) = asked
-                    && (waits_until.is_some() || self.is_due(graded.topic.query_id))
-                {
+                if let Some(asked) = asked.filter(|asked| asked.waits_until.is_some() || self.is_due(&asked.judged)) {
                     self.pause = SHORTEST_PAUSE;
-                    self.tell(&graded, grade);
+                    self.take_verdict(asked, message.payload);
                 }
             }
             Err(reason) => self.take_failure(result.request, &reason),
@@ -181,61 +245,78 @@ impl FleetAgent {
         self.refill();
     }
 
-    /// Takes note that work was given up. A person may have it done all the same, so that a result still counts.
-    fn take_failure(&mut self, request: EnvelopeId, reason: &str) {
-        let failed = self.parts.asked.lock().get_mut(&request).map(|asked| {
-            asked.waits_until = None;
-            asked.graded.clone()
-        });
-        if let Some(graded) = failed {
-            self.not_before = Instant::now() + self.pause;
-            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-            self.tell(&graded, Grade::unscored(reason));
+    fn take_verdict(&self, asked: Asked, verdict: Payload) {
+        match (asked.judged, verdict) {
+            (Judged::One(graded), Payload::CritiqueResult(GradedAnswer { grade, .. })) => {
+                self.tell(&graded, grade.clone());
+                let graded = Graded { grade: Some(grade), ..*graded };
+                match asked.waits_until {
+                    Some(_) => self.pair(graded),
+                    None => self.go_on_with(graded),
+                }
+            }
+            (Judged::Pair(pair), Payload::PairwiseResult(comparison)) => {
+                self.tell_preference(&pair, comparison.preference);
+            }
+            (judged, _) => self.leave(&judged, "a worker gave something else", asked.waits_until.is_some()),
         }
     }
 
-    /// Whether a grade is still due. While memory cannot be reached, it is: memory keeps the grade for later, and it would
+    /// Takes note that work was given up. A person may have it done all the same, so that a result still counts.
+    fn take_failure(&mut self, request: EnvelopeId, reason: &str) {
+        let failed = self.parts.asked.lock().get_mut(&request).map(|asked| {
+            let has_waited = asked.waits_until.take().is_some();
+            (asked.judged.clone(), has_waited)
+        });
+        if let Some((judged, has_waited)) = failed {
+            self.not_before = Instant::now() + self.pause;
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+            self.leave(&judged, reason, has_waited);
+        }
+    }
+
+    /// Whether a verdict is still due. While memory cannot be reached, it is: memory keeps the verdict for later, and it would
     /// not come again.
-    fn is_due(&self, id: QueryId) -> bool {
+    fn is_due(&self, judged: &Judged) -> bool {
         let Some((store, _)) = &self.parts.due else { return false };
-        match store.get(id) {
-            Ok(engram) => engram.and_then(|engram| engram.due).is_some_and(|due| due.grade),
+        match store.get(judged.due_with()) {
+            Ok(engram) => engram.and_then(|engram| engram.due).is_some_and(|due| judged.is_due(&due)),
             Err(error) => {
-                tracing::info!("a grade is taken while memory cannot be reached: {}", with_causes(&error));
+                tracing::info!("a verdict is taken while memory cannot be reached: {}", with_causes(&error));
                 true
             }
         }
     }
 
-    /// Looks for grades that are late or lost, and for answers that are due.
+    /// Looks for verdicts that are late or lost, and for answers that are due.
     fn look(&mut self) {
         let now = Instant::now();
         self.next_look = now + LOOK;
-        let late: Vec<Graded> = {
+        let late: Vec<Judged> = {
             let mut asked = self.parts.asked.lock();
             let late = asked.values_mut().filter(|asked| asked.waits_until.is_some_and(|until| until < now));
             late.map(|asked| {
                 asked.waits_until = None;
-                asked.graded.clone()
+                asked.judged.clone()
             })
             .collect()
         };
-        late.iter().for_each(|graded| self.tell(graded, Grade::unscored(LATE)));
+        late.iter().for_each(|judged| self.leave(judged, LATE, true));
         // They are free again, and are asked for again.
         for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
-            if self.is_due(lost.graded.topic.query_id) {
-                self.tell(&lost.graded, Grade::unscored(LATE));
+            if self.is_due(&lost.judged) {
+                self.leave(&lost.judged, LATE, false);
             }
         }
         self.refill();
     }
 
-    /// Asks for the grades of answers from earlier that nobody works on, up to a number.
+    /// Asks for the verdicts on answers from earlier that nobody works on, up to a number.
     fn refill(&mut self) {
         let Some((_, holder)) = self.parts.due.clone().filter(|_| self.parts.works_off_backlog) else { return };
         let asked_for: Vec<QueryId> = {
             let asked = self.parts.asked.lock();
-            asked.values().filter(|asked| asked.waits_until.is_none()).map(|it| it.graded.topic.query_id).collect()
+            asked.values().filter(|asked| asked.waits_until.is_none()).map(|asked| asked.judged.due_with()).collect()
         };
         let is_time = Instant::now() >= self.not_before && self.parts.graders.can_be_reached();
         if !is_time || asked_for.len() > MOST_DUE / 2 {
@@ -255,22 +336,46 @@ impl FleetAgent {
     }
 
     fn take_up(&self, engram: &Engram) {
-        if engram.due.as_ref().is_none_or(|due| !due.grade) {
-            return self.leave_alone(engram);
-        }
-        let graded = Graded::of_engram(engram);
-        if let Err(reason) = self.ask(graded.clone(), None) {
-            self.tell(&graded, Grade::unscored(reason));
+        match engram.due.as_ref().is_some_and(|due| due.grade) {
+            true => self.ask_later(Judged::One(Box::new(Graded::of_engram(engram)))),
+            false => self.compare_due(engram),
         }
     }
 
-    /// Says of an answer of respondent B that is graded that it will not be compared.
-    fn leave_alone(&self, b: &Engram) {
-        let side = |query_id, grade| ComparedAnswer { query_id, model: &b.model, grade };
-        let preference = Preference { judging: Judging::failed(UNCOMPARED), ..Preference::default() };
-        let comparison = Comparison::new(side(b.correlation_id, None), side(b.query_id, b.grade.as_ref()), preference);
-        let topic = Topic { query_id: b.correlation_id, respondent_id: RespondentId::A, ..Topic::of_engram(b) };
-        topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(comparison));
+    /// Asks for a verdict for which nobody waits.
+    fn ask_later(&self, judged: Judged) {
+        if let Err(reason) = self.ask(judged.clone(), None) {
+            self.leave(&judged, reason, false);
+        }
+    }
+
+    /// Asks for the comparison of an answer from earlier that has its grade now, if that is due, too.
+    fn go_on_with(&self, graded: Graded) {
+        let Some((store, _)) = &self.parts.due else { return };
+        match store.get(graded.topic.query_id) {
+            Ok(Some(engram)) if engram.due.as_ref().is_some_and(|due| due.comparison) => {
+                self.compare_due(&Engram { grade: graded.grade, ..engram });
+            }
+            Ok(_) => {}
+            Err(error) => tracing::info!("two answers stay uncompared: {}", with_causes(&error)),
+        }
+    }
+
+    /// Asks for the comparison of an answer of respondent B with that of A, where there is one.
+    fn compare_due(&self, b: &Engram) {
+        let Some((store, _)) = &self.parts.due else { return };
+        match store.other_answer(b) {
+            Ok(Some(a)) => {
+                let pair = AnswerPair { a: Graded::of_engram(&a), b: Graded::of_engram(b) };
+                self.ask_later(Judged::Pair(Box::new(pair)));
+            }
+            Ok(None) => tell_uncompared(&self.parts.bus, NAME, b, ALONE),
+            Err(error) => {
+                tracing::info!("two answers stay uncompared: {}", with_causes(&error));
+                // It is free again.
+                tell_uncompared(&self.parts.bus, NAME, b, LATE);
+            }
+        }
     }
 
     fn tell(&self, graded: &Graded, grade: Grade) {
@@ -281,21 +386,35 @@ impl FleetAgent {
         graded.topic.publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
     }
 
-    /// Says of two answers to one question that they are not compared, once both are there.
+    /// Asks for the comparison of two answers to one question, once both have come back. If one has come without a grade, the
+    /// workers are late, or have failed.
     fn pair(&self, graded: Graded) {
         self.parts.pairs.lock().add(graded);
         loop {
             let next = self.parts.pairs.lock().begin();
-            let Some(NextPair::Compare(pair) | NextPair::GiveUp(pair)) = next else { return };
+            match next {
+                Some(NextPair::Compare(pair)) if pair.a.grade.is_some() && pair.b.grade.is_some() => {
+                    self.ask_for_somebody(Judged::Pair(Box::new(pair)));
+                }
+                Some(NextPair::Compare(pair)) => self.tell_preference(&pair, failed(LATE)),
+                Some(NextPair::GiveUp(pair)) => self.tell_preference(&pair, failed(FAILED)),
+                None => return,
+            }
             self.parts.pairs.lock().end();
-            self.leave_uncompared(&pair, UNCOMPARED);
         }
     }
 
-    fn leave_uncompared(&self, pair: &AnswerPair, reason: &str) {
-        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
+    fn tell_preference(&self, pair: &AnswerPair, preference: Preference) {
+        if let Some(failure) = &preference.judging.failure {
+            tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
+        }
         pair.a.topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(pair.comparison(preference)));
     }
+}
+
+/// The preference of a judge that has none.
+fn failed(reason: &str) -> Preference {
+    Preference { judging: Judging::failed(reason), ..Preference::default() }
 }
 
 impl Agent for FleetAgent {
@@ -304,7 +423,7 @@ impl Agent for FleetAgent {
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let look = after(self.next_look.saturating_duration_since(Instant::now()));
         let nothing = never();
-        let results = if self.is_cut_off { &nothing } else { self.parts.graders.grades() };
+        let results = if self.is_cut_off { &nothing } else { self.parts.graders.verdicts() };
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -322,7 +441,7 @@ impl Agent for FleetAgent {
             }
             Event::Result(result) => self.take(result),
             Event::CutOff => {
-                tracing::error!("no grades come from other machines any more");
+                tracing::error!("no verdicts come from other machines any more");
                 self.is_cut_off = true;
             }
             Event::Look => self.look(),
@@ -331,7 +450,7 @@ impl Agent for FleetAgent {
 
     fn stopped(&mut self, _: &mut Inbox) {
         for asked in self.take_out(|asked| asked.waits_until.is_some()) {
-            self.tell(&asked.graded, Grade::unscored(STOPPED));
+            self.leave(&asked.judged, STOPPED, false);
         }
     }
 
@@ -339,15 +458,8 @@ impl Agent for FleetAgent {
         if let (Some(topic), Payload::ResponseGeneration(response)) = (Topic::of(message), &message.payload) {
             let Response { query, answer, model, .. } = response.clone();
             let reason = response.why_not_judged().unwrap_or(FAILED);
-            self.tell(&Graded { topic, query, answer, model, grade: None }, Grade::unscored(reason));
+            let judged = Judged::One(Box::new(Graded { topic, query, answer, model, grade: None }));
+            self.leave(&judged, reason, response.why_not_judged().is_none());
         }
     }
-}
-
-/// The message with an answer: no more of it than a judge needs.
-fn message(graded: &Graded) -> Envelope {
-    let Graded { topic, query, answer, model, .. } = graded;
-    let response = Response::new(query, answer, model);
-    let envelope = Envelope::new(NAME, topic.session_id, Payload::ResponseGeneration(response));
-    envelope.owned_by(topic.owner).about(topic.query_id, topic.correlation_id, topic.respondent_id)
 }

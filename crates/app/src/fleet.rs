@@ -6,7 +6,7 @@ mod working;
 
 pub use hone_fleet::{DeadWork, Fleet, Job, OfferedModel, Queues, Route, Work, WorkerState};
 
-pub use self::grading::FleetJudge;
+pub use self::grading::{FleetJudge, JudgedElsewhere};
 pub use self::overview::FleetOverview;
 pub use self::working::{FleetWork, WorkEnd, WorkerModels};
 use crate::app::App;

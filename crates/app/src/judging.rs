@@ -324,16 +324,16 @@ fn explained_alone(driver: &Driver<'_>, task: GradeTask, grade: Grade) -> anyhow
     written.map(|written| explained(grade, &written).map_err(anyhow::Error::msg)).transpose()
 }
 
-/// The grade of an answer that a model gave; `None` if the interrupt is pressed first.
+/// The verdict on what a model has answered; `None` if the interrupt is pressed first.
 ///
 /// # Errors
 /// When there is no judge that could be asked.
-pub(crate) fn grade_of(
+pub(crate) fn verdict_on<T: BatchTask>(
     judge: &Jury,
-    task: GradeTask,
+    task: T,
     answered_by: &str,
     interrupt: &Interrupt,
-) -> anyhow::Result<Option<Grade>> {
+) -> anyhow::Result<Option<T::Verdict>> {
     judged_alone(&Driver { judge, answered_by, cache: None, interrupt, activity: &Silent }, task)
 }
 

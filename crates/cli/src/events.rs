@@ -34,6 +34,7 @@ fn summary(payload: &Payload) -> String {
                 }
             }
         }
+        Payload::PairwiseAsked(pair) => format!("two answers to: {}", pair.query),
         Payload::PairwiseResult(comparison) => {
             let Preference { winner, reason, judging, .. } = &comparison.preference;
             let mark = badge::mark(Some(judging));

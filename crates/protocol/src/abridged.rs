@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::chat::ToolCall;
 use crate::critique::CriticDecision;
 use crate::envelope::{
-    AnswerOptions, Comparison, Envelope, GradedAnswer, Payload, Query, Recall, RecalledEngram, Response,
+    AnswerOptions, AnswersToCompare, Comparison, Envelope, GradedAnswer, Payload, Query, Recall, RecalledEngram,
+    Response,
 };
 use crate::generate::GenerateError;
 use crate::sampling::SamplingOptions;
@@ -34,6 +35,10 @@ fn abridged(payload: &Payload) -> Payload {
         Payload::CritiqueResult(GradedAnswer { query, answer, grade }) => {
             let grade = Grade { feedback: beginning(&grade.feedback), ..grade.clone() };
             Payload::CritiqueResult(GradedAnswer { query: beginning(query), answer: beginning(answer), grade })
+        }
+        Payload::PairwiseAsked(AnswersToCompare { query, answer_a, answer_b, model_a }) => {
+            let [query, answer_a, answer_b, model_a] = [query, answer_a, answer_b, model_a].map(|text| beginning(text));
+            Payload::PairwiseAsked(AnswersToCompare { query, answer_a, answer_b, model_a })
         }
         Payload::PairwiseResult(comparison) => {
             let preference = &comparison.preference;

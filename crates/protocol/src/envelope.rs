@@ -147,6 +147,8 @@ payloads! {
     MemoryStored(Stored) = "memory.stored",
     /// An answer was graded, or could not be.
     CritiqueResult(GradedAnswer) = "critique.result",
+    /// A process asks another one to compare two answers to one question.
+    PairwiseAsked(AnswersToCompare) = "pairwise.asked",
     /// Two answers to one question were compared, or could not be.
     PairwiseResult(Comparison) = "pairwise.result",
     /// A person rated an answer.
@@ -459,6 +461,19 @@ pub struct GradedAnswer {
     /// The grade.
     #[serde(flatten)]
     pub grade: Grade,
+}
+
+/// Two answers to one question, to be compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AnswersToCompare {
+    /// The question.
+    pub query: String,
+    /// Respondent A's answer.
+    pub answer_a: String,
+    /// Respondent B's answer.
+    pub answer_b: String,
+    /// The model that gave A's answer.
+    pub model_a: String,
 }
 
 /// Two answers to one question, compared.

@@ -45,8 +45,9 @@ pub use decision::{
 };
 pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{
-    AnswerOptions, Chunk, ComparedAnswer, Comparison, Envelope, Feedback, GradedAnswer, Nothing, Payload, Query,
-    Rating, Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject, UnknownSubject,
+    AnswerOptions, AnswersToCompare, Chunk, ComparedAnswer, Comparison, Envelope, Feedback, GradedAnswer, Nothing,
+    Payload, Query, Rating, Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject,
+    UnknownSubject,
 };
 pub use evaluation::{
     Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics,

@@ -31,14 +31,11 @@ pub const SESSION_CLOSED: &str = "the session was closed";
 /// The process was left before the judge had its turn.
 pub const STOPPED: &str = "the judge was stopped";
 
-/// Workers on other machines cannot be reached, or did not grade it in time.
-pub const LATE: &str = "no worker has graded it yet";
+/// Workers on other machines cannot be reached, or did not judge it in time.
+pub const LATE: &str = "no worker has judged it yet";
 
 /// Workers on other machines are not sent what is as long as this.
 pub const TOO_LONG: &str = "question and answer are too long to be sent to a worker";
-
-/// Workers on other machines are asked for grades alone.
-pub const UNCOMPARED: &str = "workers on other machines grade answers and do not compare them";
 
 /// More answers waited than a judge agent keeps in mind.
 pub const TOO_MANY: &str = "too many answers wait for their grades";
@@ -60,7 +57,7 @@ impl Prospect {
     /// What can still come of an answer for which this was the reason of the failure.
     pub fn of(failure: &str) -> Prospect {
         match failure {
-            CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE | TOO_LONG | UNCOMPARED => Prospect::Final,
+            CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE | TOO_LONG => Prospect::Final,
             SESSION_CLOSED | STOPPED | TOO_MANY | LATE => Prospect::Unjudged,
             other if other.ends_with(NO_ROOM) => Prospect::Final,
             other if other.starts_with(NO_VERDICT) => Prospect::Doubtful,

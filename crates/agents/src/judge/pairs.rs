@@ -5,9 +5,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hone_bus::Bus;
 use hone_judging::CompareTask;
 use hone_memory::Engram;
-use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
+use hone_protocol::{ComparedAnswer, Comparison, Grade, Judging, Payload, Preference, RespondentId};
 
 use crate::topic::{Topic, Withdrawal};
 
@@ -59,6 +60,20 @@ impl AnswerPair {
     pub(crate) fn comparison(&self, preference: Preference) -> Comparison {
         Comparison::new(self.a.compared(), self.b.compared(), preference)
     }
+}
+
+/// Says why an answer of respondent B in memory is not compared with that of A.
+pub(crate) fn tell_uncompared(bus: &Bus, sender: &str, b: &Engram, reason: &str) {
+    let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
+    let a = ComparedAnswer { query_id: b.correlation_id, model: "", grade: None };
+    let compared_b = ComparedAnswer { query_id: b.query_id, model: &b.model, grade: b.grade.as_ref() };
+    tell_comparison(bus, sender, b, Comparison::new(a, compared_b, preference));
+}
+
+/// Says how an answer of respondent B in memory compares with that of A.
+pub(crate) fn tell_comparison(bus: &Bus, sender: &str, b: &Engram, comparison: Comparison) {
+    let topic = Topic { query_id: b.correlation_id, respondent_id: RespondentId::A, ..Topic::of_engram(b) };
+    topic.publish(bus, sender, Payload::PairwiseResult(comparison));
 }
 
 /// What every judge agent of a team has in common.
@@ -150,7 +165,7 @@ impl PairBuffer {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{QueryId, RespondentId, SessionId};
+    use hone_protocol::{QueryId, SessionId};
 
     use super::*;
 

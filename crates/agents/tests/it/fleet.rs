@@ -7,9 +7,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hone_agents::Graders;
 use hone_memory::Engram;
-use hone_protocol::prospect::{LATE, TOO_LONG, UNCOMPARED};
+use hone_protocol::prospect::{LATE, TOO_LONG};
 use hone_protocol::scripted::Script;
-use hone_protocol::{Envelope, Grade, GradedAnswer, Payload, QueryId, Subject, WorkResult};
+use hone_protocol::{
+    AnswersToCompare, ComparedAnswer, Comparison, Envelope, Grade, GradedAnswer, Payload, Preference, QueryId,
+    RespondentId, Subject, WorkResult,
+};
 
 use crate::stage::{PATIENCE, Plan, Stage, grades_of, wait_until};
 
@@ -41,22 +44,32 @@ impl Elsewhere {
         let Payload::ResponseGeneration(response) = &request.payload else { panic!("it is an answer") };
         let grade = Grade { score: Some(score), ..Grade::default() };
         let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
-        let outcome = Ok(Box::new(request.reply("grade", Payload::CritiqueResult(graded))));
+        self.answer(request, Payload::CritiqueResult(graded));
+    }
+
+    /// Says that B's answer is the better one.
+    fn prefer_b(&self, request: &Envelope) {
+        let side = ComparedAnswer { query_id: request.query_id.unwrap(), model: "", grade: None };
+        let preference = Preference { winner: Some(RespondentId::B), ..Preference::default() };
+        self.answer(request, Payload::PairwiseResult(Comparison::new(side, side, preference)));
+    }
+
+    fn answer(&self, request: &Envelope, payload: Payload) {
+        let outcome = Ok(Box::new(request.reply("grade", payload)));
         self.results.0.send(WorkResult { request: request.id, outcome }).unwrap();
     }
 }
 
 impl Graders for Elsewhere {
-    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
-        let Payload::ResponseGeneration(response) = &answer.payload else { panic!("it is an answer") };
-        if response.answer.contains("long") {
+    fn ask(&self, answers: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
+        if matches!(&answers.payload, Payload::ResponseGeneration(response) if response.answer.contains("long")) {
             return Err(TOO_LONG);
         }
-        self.asked.lock().unwrap().push((answer.clone(), is_urgent));
+        self.asked.lock().unwrap().push((answers.clone(), is_urgent));
         Ok(())
     }
 
-    fn grades(&self) -> &Receiver<WorkResult> {
+    fn verdicts(&self) -> &Receiver<WorkResult> {
         &self.results.1
     }
 
@@ -187,16 +200,24 @@ fn what_is_too_long_to_be_sent_stays_ungraded() {
 }
 
 #[test]
-fn two_answers_are_graded_and_said_not_to_be_compared_once() {
+fn two_answers_are_graded_and_then_compared_once() {
     let graders = Elsewhere::new(PATIENCE);
     let mut stage = plan(&graders).with_b().start();
     let id = stage.ask("why?");
     let requests = [1, 2].map(|n| graders.asked(n).0);
     requests.iter().for_each(|request| graders.grade(request, 4));
+    let (request, is_urgent) = graders.asked(3);
+    assert!(is_urgent);
+    let Payload::PairwiseAsked(AnswersToCompare { query, answer_a, answer_b, .. }) = &request.payload else {
+        panic!("it is a pair: {request:?}")
+    };
+    assert_eq!([query, answer_a, answer_b], ["why?", "Yes.", "Yes."]);
+    graders.prefer_b(&request);
+    graders.prefer_b(&request);
     let compared = stage.wait(|envelope| envelope.subject() == Subject::PairwiseResult);
     let Payload::PairwiseResult(comparison) = &compared.payload else { panic!("it is a comparison") };
-    assert_eq!(comparison.preference.judging.failure.as_deref(), Some(UNCOMPARED));
-    stage.wait_about(id, Subject::CritiqueResult);
+    assert_eq!(comparison.preference.winner, Some(RespondentId::B));
+    assert_eq!((comparison.score_a, comparison.score_b, comparison.query_id_a), (Some(4), Some(4), id));
     let b = comparison.query_id_b;
     wait_until("nothing is due", || {
         [id, b].iter().all(|id| remembered(&stage, *id).is_some_and(|engram| engram.due.is_none()))
@@ -204,4 +225,29 @@ fn two_answers_are_graded_and_said_not_to_be_compared_once() {
     let heard = stage.stop();
     let n_compared = heard.iter().filter(|envelope| envelope.subject() == Subject::PairwiseResult).count();
     assert_eq!((grades_of(&heard, id), grades_of(&heard, b), n_compared), (vec![Ok(4)], vec![Ok(4)], 1));
+    assert_eq!(graders.n_asked(), 3);
+}
+
+#[test]
+fn answers_that_nobody_could_compare_are_compared_later() {
+    let graders = Elsewhere::new(PATIENCE);
+    graders.is_reachable.store(false, Ordering::Relaxed);
+    let mut stage = plan(&graders).with_b().start();
+    let id = stage.ask("why?");
+    let compared = stage.wait(|envelope| envelope.subject() == Subject::PairwiseResult);
+    let Payload::PairwiseResult(comparison) = &compared.payload else { panic!("it is a comparison") };
+    assert_eq!(comparison.preference.judging.failure.as_deref(), Some(LATE));
+    let b = comparison.query_id_b;
+    graders.is_reachable.store(true, Ordering::Relaxed);
+    let requests = [1, 2].map(|n| graders.asked(n).0);
+    requests.iter().for_each(|request| graders.grade(request, 3));
+    let (request, is_urgent) = graders.asked(3);
+    assert!(!is_urgent && matches!(request.payload, Payload::PairwiseAsked(_)), "{request:?}");
+    graders.prefer_b(&request);
+    wait_until("nothing is due", || {
+        [id, b].iter().all(|id| remembered(&stage, *id).is_some_and(|engram| engram.due.is_none()))
+    });
+    let last = stage.stop().into_iter().rfind(|envelope| envelope.subject() == Subject::PairwiseResult);
+    let Payload::PairwiseResult(comparison) = &last.unwrap().payload else { panic!("it is a comparison") };
+    assert_eq!((comparison.preference.winner, comparison.score_b), (Some(RespondentId::B), Some(3)));
 }

@@ -16,22 +16,22 @@ pub(crate) struct FleetGraders {
 }
 
 impl FleetGraders {
-    /// The graders of a fleet; `patience` is how long somebody waits for a grade.
+    /// The graders of a fleet; `patience` is how long somebody waits for a verdict.
     pub(crate) fn new(fleet: &Fleet, patience: Duration) -> FleetGraders {
         FleetGraders { requests: Requests::begin(fleet, Route::of_role(GRADE)), patience }
     }
 }
 
 impl Graders for FleetGraders {
-    fn ask(&self, answer: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
-        let asked = self.requests.ask(answer, if is_urgent { Urgency::Now } else { Urgency::Later });
+    fn ask(&self, answers: &Envelope, is_urgent: bool) -> Result<(), &'static str> {
+        let asked = self.requests.ask(answers, if is_urgent { Urgency::Now } else { Urgency::Later });
         asked.map_err(|unsent| match unsent {
             Unsent::TooLong => prospect::TOO_LONG,
             Unsent::NoRoom => prospect::LATE,
         })
     }
 
-    fn grades(&self) -> &Receiver<WorkResult> {
+    fn verdicts(&self) -> &Receiver<WorkResult> {
         self.requests.results()
     }
 

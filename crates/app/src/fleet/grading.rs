@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use crossbeam_channel::Receiver;
-use hone_judging::{GradeTask, Jury};
-use hone_protocol::{Envelope, Generate, GradedAnswer, Payload, Prospect};
+use hone_judging::{CompareTask, GradeTask, Jury};
+use hone_protocol::{
+    AnswersToCompare, ComparedAnswer, Comparison, Envelope, Generate, GradedAnswer, Judging, Payload, Prospect,
+    QueryId, Response,
+};
 
 use crate::app::App;
 use crate::elsewhere::GRADE;
 use crate::interrupt::Interrupt;
-use crate::judging::{grade_of, permit, who_grades};
+use crate::judging::{permit, verdict_on, who_grades};
 
 /// A judge that grades what comes from elsewhere.
 #[derive(Clone)]
@@ -36,22 +39,57 @@ impl FleetJudge {
         &self.name
     }
 
-    /// The answer to a message: the grade of the answer in it. `None` if there is no answer in it, or something comes from
-    /// `stop` first.
+    /// The answer to a message: the grade of the answer in it, or the better one of the two in it. `None` if there is none in it,
+    /// or something comes from `stop` first.
     ///
     /// # Errors
-    /// Why the judge cannot grade now.
-    pub fn answer(&self, message: &Envelope, stop: &Receiver<()>) -> anyhow::Result<Option<Envelope>> {
-        let Payload::ResponseGeneration(response) = &message.payload else { return Ok(None) };
-        let task = GradeTask { query: response.query.clone(), answer: response.answer.clone(), reference: None };
+    /// Why the judge cannot judge now.
+    pub fn answer(&self, message: &Envelope, stop: &Receiver<()>) -> anyhow::Result<Option<JudgedElsewhere>> {
         let jury = self.jury.clone().of_owner(message.owner);
-        let Some(grade) = grade_of(&jury, task, &response.model, &Interrupt::from_channel(stop.clone()))? else {
-            return Ok(None);
+        let interrupt = Interrupt::from_channel(stop.clone());
+        let judged = match &message.payload {
+            Payload::ResponseGeneration(response) => grade(&jury, response, &interrupt)?,
+            Payload::PairwiseAsked(pair) => compare(&jury, pair, message.correlation_id, &interrupt)?,
+            _ => None,
         };
-        if let (Some(Prospect::Failed), Some(failure)) = (grade.judging.prospect(), &grade.judging.failure) {
+        let Some((payload, judging)) = judged else { return Ok(None) };
+        if let (Some(Prospect::Failed), Some(failure)) = (judging.prospect(), &judging.failure) {
             bail!("{failure}");
         }
-        let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
-        Ok(Some(message.reply(GRADE, Payload::CritiqueResult(graded))))
+        Ok(Some(JudgedElsewhere { message: message.reply(GRADE, payload), judging }))
     }
+}
+
+/// What a judge says of answers that come from elsewhere.
+pub struct JudgedElsewhere {
+    /// The message for the process that asked.
+    pub message: Envelope,
+    /// Who judged, and how.
+    pub judging: Judging,
+}
+
+fn grade(jury: &Jury, response: &Response, interrupt: &Interrupt) -> anyhow::Result<Option<(Payload, Judging)>> {
+    let Response { query, answer, model, .. } = response.clone();
+    let task = GradeTask { query: query.clone(), answer: answer.clone(), reference: None };
+    let grade = verdict_on(jury, task, &model, interrupt)?;
+    Ok(grade.map(|grade| {
+        let judging = grade.judging.clone();
+        (Payload::CritiqueResult(GradedAnswer { query, answer, grade }), judging)
+    }))
+}
+
+fn compare(
+    jury: &Jury,
+    pair: &AnswersToCompare,
+    asked: Option<QueryId>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<(Payload, Judging)>> {
+    let AnswersToCompare { query, answer_a, answer_b, model_a } = pair.clone();
+    let preference = verdict_on(jury, CompareTask { query, answer_a, answer_b }, &model_a, interrupt)?;
+    // Who asked knows the answers and their grades.
+    let side = ComparedAnswer { query_id: asked.unwrap_or(QueryId::from_bits(0)), model: "", grade: None };
+    Ok(preference.map(|preference| {
+        let judging = preference.judging.clone();
+        (Payload::PairwiseResult(Comparison::new(side, side, preference)), judging)
+    }))
 }

@@ -11,10 +11,10 @@ use std::thread::{self, Scope};
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use hone_app::fleet::{
-    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, Route, Work, WorkEnd, WorkerModels, WorkerState,
-    machine_name,
+    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, JudgedElsewhere, Route, Work, WorkEnd, WorkerModels,
+    WorkerState, machine_name,
 };
-use hone_protocol::{Grade, GradedAnswer, JudgingMethod, Payload, Timestamp};
+use hone_protocol::{Judging, JudgingMethod, Timestamp};
 use hone_server::serve_worker_metrics;
 
 use self::tally::Tally;
@@ -121,11 +121,11 @@ fn signals() -> anyhow::Result<Receiver<()>> {
     Ok(signals)
 }
 
-/// Who gave a grade.
-fn judge_of(grade: &Grade) -> String {
-    match grade.judging.method {
-        JudgingMethod::Likelihood => format!("likelihood ({})", grade.judging.judge),
-        JudgingMethod::Prompted => grade.judging.judge.clone(),
+/// Who has judged.
+fn judge_of(judging: &Judging) -> String {
+    match judging.method {
+        JudgingMethod::Likelihood => format!("likelihood ({})", judging.judge),
+        JudgingMethod::Prompted => judging.judge.clone(),
     }
 }
 
@@ -174,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// Grades an answer.
+    /// Grades an answer, or compares two.
     fn grade(&self, job: Job, pressed: &Receiver<()>) {
         let answer = || match &self.judge {
             Some(judge) => judge.answer(&job.content, pressed),
@@ -182,17 +182,15 @@ impl Worker {
         };
         let answered = catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| bail!("the judge panicked"));
         match answered {
-            Ok(Some(result)) => {
-                if let Payload::CritiqueResult(GradedAnswer { grade, .. }) = &result.payload {
-                    self.tally.note_judge(judge_of(grade));
-                }
+            Ok(Some(JudgedElsewhere { message, judging })) => {
+                self.tally.note_judge(judge_of(&judging));
                 self.tally.note_finished(0);
-                job.finish(&result);
+                job.finish(&message);
             }
             // It is given back.
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!("an answer is not graded: {error:#}");
+                tracing::warn!("answers are not judged: {error:#}");
                 self.tally.note_failed();
                 job.fail(format!("{error:#}"));
             }

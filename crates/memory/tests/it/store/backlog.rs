@@ -241,7 +241,7 @@ fn child() {
 }
 
 fn short_lease() -> MemoryOptions {
-    MemoryOptions { lease: Duration::from_secs(1), ..MemoryOptions::default() }
+    MemoryOptions { lease: Duration::from_secs(3), ..MemoryOptions::default() }
 }
 
 #[test]
