@@ -56,19 +56,20 @@ fn a_jury_grades_with_the_mean_of_its_scores() {
     assert!(shown.contains(&format!("mean {mean:.2} · spread ")), "{shown}");
 }
 
-/// Nobody knows beforehand over which answer two judges of this size disagree, so one is looked for.
+/// Over which answer two judges of this size disagree depends on the processor, so one is looked for. It depends on the key
+/// of the home, too, by which answers are fenced in; with this one they disagree about the first by two levels.
 #[test]
 fn a_stronger_judge_decides_where_the_jurors_disagree() {
     let copy = home();
+    copy.write("data/judge.key", &[2; 32]);
     let stronger = copy.path("stronger.gguf");
     fs::copy(smollm2(), &stronger).unwrap();
     let stronger = stronger.to_str().unwrap().to_owned();
     let home = copy.variable("HONE_JUDGE_DISAGREEMENT", "1").variable("HONE_JUDGE_STRONGER", &stronger);
     let answers = [
-        "Bananas sing loudly under purple Tuesdays.",
-        "17 times 23 is 391.",
         "391",
         "I do not know.",
+        "17 times 23 is 391.",
         "To multiply 17 by 23, take 17 times 20, which is 340, and 17 times 3, which is 51; together that is 391.",
         "It is 12.",
         "Sure! Multiplication is repeated addition, which is a wonderful idea that people have used for a long time.",
