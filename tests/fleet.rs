@@ -84,6 +84,21 @@ fn a_chat_shows_the_grade_that_a_worker_elsewhere_gives() {
 }
 
 #[test]
+fn a_worker_compares_two_answers_as_its_judge_does_at_home() {
+    let server = NatsServer::start();
+    let (chat, other) = (home(), home());
+    let _worker = Worker::start(&other, &server);
+    let url = server.url();
+    let ask = ["chat", QUESTION, "--model", MODEL, "--temperature", "0", "--respondent-b", "--temperature-b", "1"];
+    let answer = chat.json(&[&ask[..], &["--seed", "7", "--grade", "--json", "--bus", &url]].concat());
+    let alone = other.json(&[&ask[..], &["--seed", "7", "--grade", "--json"]].concat());
+    let preference =
+        |answer: &Value| [&answer["comparison"]["winner"], &answer["comparison"]["log_odds"]].map(Value::clone);
+    assert_eq!(preference(&answer), preference(&alone), "{answer:#} {alone:#}");
+    assert!(answer["comparison"]["log_odds"].is_number(), "{answer:#}");
+}
+
+#[test]
 fn what_was_answered_while_the_bus_was_away_is_graded_once_when_it_is_back() {
     let mut server = NatsServer::start();
     let (asking, other) = (home(), home());
