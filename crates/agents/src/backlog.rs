@@ -173,7 +173,7 @@ impl BacklogAgent {
                 State::Comparing(idle.act(StartPairwise), Box::new(EngramPairAtJudge { engram, pair, run }))
             }
             Ok(None) => {
-                tell_uncompared(&self.parts.bus, NAME, &engram, ALONE);
+                tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(&engram), ALONE);
                 State::Idle(idle)
             }
             Err(error) => {
@@ -223,7 +223,7 @@ impl BacklogAgent {
     fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &AnswerPair, preference: Preference) -> Idle {
         self.note(&preference.judging);
         if self.is_still_due(engram, |due| due.comparison) {
-            tell_comparison(&self.parts.bus, NAME, engram, pair.comparison(preference));
+            tell_comparison(&self.parts.bus, NAME, &pair.b.topic, pair.comparison(preference));
         }
         self.put_down();
         comparing.act(PublishPairwise)
@@ -262,7 +262,7 @@ impl BacklogAgent {
             self.tell_grade(engram, Grade::unscored(FAILED));
         }
         if due.comparison {
-            tell_uncompared(&self.parts.bus, NAME, engram, FAILED);
+            tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(engram), FAILED);
         }
     }
 

@@ -15,8 +15,8 @@ use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, Holder, MemoryStore};
 use hone_protocol::prospect::{ALONE, LATE, STOPPED};
 use hone_protocol::{
-    AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, Response,
-    Subject, WorkResult, with_causes,
+    AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RespondentId,
+    Response, Subject, WorkResult, with_causes,
 };
 
 use crate::judge::FAILED;
@@ -219,10 +219,10 @@ impl FleetAgent {
     fn withdraw(&mut self, withdrawal: Withdrawal) {
         let pairs = self.parts.pairs.lock().withdraw(withdrawal);
         pairs.iter().for_each(|pair| self.tell_preference(pair, failed(withdrawal.reason())));
-        for asked in self.take_out(|asked| withdrawal.concerns(asked.judged.topic())) {
-            if asked.waits_until.is_some() {
-                self.leave(&asked.judged, withdrawal.reason(), false);
-            }
+        // For what nobody waits, memory has it as due, and a verdict counts.
+        let is_unwanted = |asked: &Asked| asked.waits_until.is_some() && withdrawal.concerns(asked.judged.topic());
+        for asked in self.take_out(is_unwanted) {
+            self.leave(&asked.judged, withdrawal.reason(), false);
         }
     }
 
@@ -258,7 +258,7 @@ impl FleetAgent {
             (Judged::Pair(pair), Payload::PairwiseResult(comparison)) => {
                 self.tell_preference(&pair, comparison.preference);
             }
-            (judged, _) => self.leave(&judged, "a worker gave something else", asked.waits_until.is_some()),
+            (judged, _) => self.leave_for_now(&judged, "a worker gave something else", asked.waits_until.is_some()),
         }
     }
 
@@ -271,7 +271,19 @@ impl FleetAgent {
         if let Some((judged, has_waited)) = failed {
             self.not_before = Instant::now() + self.pause;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-            self.leave(&judged, reason, has_waited);
+            self.leave_for_now(&judged, reason, has_waited);
+        }
+    }
+
+    /// Says why there is no verdict. An answer for whose grade nobody has waited is compared all the same, if that is due.
+    fn leave_for_now(&self, judged: &Judged, reason: &str, has_waited: bool) {
+        self.leave(judged, reason, has_waited);
+        // What is late is free again, and taken up later.
+        if let Judged::One(graded) = judged
+            && !has_waited
+            && reason != LATE
+        {
+            self.go_on_with((**graded).clone());
         }
     }
 
@@ -345,11 +357,11 @@ impl FleetAgent {
     /// Asks for a verdict for which nobody waits.
     fn ask_later(&self, judged: Judged) {
         if let Err(reason) = self.ask(judged.clone(), None) {
-            self.leave(&judged, reason, false);
+            self.leave_for_now(&judged, reason, false);
         }
     }
 
-    /// Asks for the comparison of an answer from earlier that has its grade now, if that is due, too.
+    /// Asks for the comparison of an answer from earlier that is graded now, or cannot be, if that is due, too.
     fn go_on_with(&self, graded: Graded) {
         let Some((store, _)) = &self.parts.due else { return };
         match store.get(graded.topic.query_id) {
@@ -357,7 +369,12 @@ impl FleetAgent {
                 self.compare_due(&Engram { grade: graded.grade, ..engram });
             }
             Ok(_) => {}
-            Err(error) => tracing::info!("two answers stay uncompared: {}", with_causes(&error)),
+            Err(error) if graded.topic.respondent_id == RespondentId::B => {
+                tracing::info!("two answers stay uncompared: {}", with_causes(&error));
+                // It is free again.
+                tell_uncompared(&self.parts.bus, NAME, &graded, LATE);
+            }
+            Err(_) => {}
         }
     }
 
@@ -369,11 +386,11 @@ impl FleetAgent {
                 let pair = AnswerPair { a: Graded::of_engram(&a), b: Graded::of_engram(b) };
                 self.ask_later(Judged::Pair(Box::new(pair)));
             }
-            Ok(None) => tell_uncompared(&self.parts.bus, NAME, b, ALONE),
+            Ok(None) => tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(b), ALONE),
             Err(error) => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 // It is free again.
-                tell_uncompared(&self.parts.bus, NAME, b, LATE);
+                tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(b), LATE);
             }
         }
     }
@@ -392,6 +409,8 @@ impl FleetAgent {
         self.parts.pairs.lock().add(graded);
         loop {
             let next = self.parts.pairs.lock().begin();
+            // What is asked for outlives an agent that panics.
+            self.parts.pairs.lock().end();
             match next {
                 Some(NextPair::Compare(pair)) if pair.a.grade.is_some() && pair.b.grade.is_some() => {
                     self.ask_for_somebody(Judged::Pair(Box::new(pair)));
@@ -400,7 +419,6 @@ impl FleetAgent {
                 Some(NextPair::GiveUp(pair)) => self.tell_preference(&pair, failed(FAILED)),
                 None => return,
             }
-            self.parts.pairs.lock().end();
         }
     }
 

@@ -20,7 +20,7 @@ use crate::roster::Roster;
 use crate::route::{Route, Urgency};
 
 /// How long after the last words of a worker it counts as lost: it asks every second whether somebody waits.
-const SILENCE: Duration = Duration::from_secs(8);
+pub(crate) const SILENCE: Duration = Duration::from_secs(8);
 /// How often it is looked whether work that nobody has begun is still there, and somebody to do it.
 const LOOK: Duration = Duration::from_secs(3);
 /// How long the server may be away before a call is given up that nobody has begun.

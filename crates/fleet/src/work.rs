@@ -34,10 +34,10 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long work rests that a worker could not do: somebody waits for an answer, and another worker may have a place for it now.
 const REST: Duration = Duration::from_secs(5);
 const REST_OF_CALLS: Duration = Duration::from_secs(1);
-/// How long a worker takes nothing after it could not do something; twice as long after each further failure. It begins when
-/// other workers can have the work again.
-const SHORTEST_BREAK: Duration = Duration::from_secs(2);
+/// For how long others alone can have the work then; twice as long after each further failure, up to the longest.
+const SHORTEST_BREAK: Duration = Duration::from_secs(1);
 const LONGEST_BREAK: Duration = Duration::from_secs(30);
+const LONGEST_BREAK_OF_CALLS: Duration = Duration::from_secs(4);
 
 /// The work of one kind, as it comes; `T` is what its messages hold.
 pub struct Work<T = Envelope> {
@@ -270,11 +270,15 @@ impl<T: DeserializeOwned + Send + 'static> Taker<T> {
 struct Pause(Mutex<Option<(Duration, Instant)>>);
 
 impl Pause {
-    /// Begins a longer one after each failure.
-    fn begin(&self) {
-        let mut pause = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let length = pause.map_or(SHORTEST_BREAK, |(last, _)| (2 * last).min(LONGEST_BREAK));
-        *pause = Some((length, Instant::now() + length));
+    /// Begins one that is longer after each failure. What has failed at the same time is one failure.
+    fn begin(&self, rest: Duration, longest: Duration) {
+        let (mut pause, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let length = match *pause {
+            Some((_, until)) if until > now => return,
+            Some((last, _)) => (2 * last).min(longest),
+            None => SHORTEST_BREAK,
+        };
+        *pause = Some((length, now + rest + length));
     }
 
     /// Forgets the failures.
@@ -282,10 +286,10 @@ impl Pause {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until it is over.
+    /// Waits until it is over, which may be sooner than it was when it began.
     async fn over(&self) {
         while let Some(until) = self.until().filter(|until| *until > Instant::now()) {
-            sleep_until(until).await;
+            sleep_until(until.min(Instant::now() + LOOK)).await;
         }
     }
 
@@ -328,11 +332,14 @@ impl Taken {
             }
             Settled::GivenBack => note(message.ack_with(AckKind::Nak(None)).await),
             Settled::Failed(reason) => {
-                self.pause.begin();
+                let (rest, longest) = match inbox_of(message) {
+                    Some(_) => (REST_OF_CALLS, LONGEST_BREAK_OF_CALLS),
+                    None => (REST, LONGEST_BREAK),
+                };
+                self.pause.begin(rest, longest);
                 if attempt >= server.settings.attempts {
                     return self.end(&reason).await;
                 }
-                let rest = if inbox_of(message).is_some() { REST_OF_CALLS } else { REST };
                 note(message.ack_with(AckKind::Nak(Some(rest))).await);
             }
         }
@@ -416,9 +423,29 @@ mod tests {
     use hone_protocol::{Nothing, Payload, SessionId};
 
     use super::*;
+    use crate::calls::SILENCE;
 
     fn envelope() -> Envelope {
         Envelope::new("tester", SessionId::fresh(), Payload::SessionClosed(Nothing {}))
+    }
+
+    /// Whoever waits hears of the next attempt before it takes the worker for lost.
+    const _: () = assert!(
+        REST_OF_CALLS.as_millis() + LONGEST_BREAK_OF_CALLS.as_millis() + 2 * LOOK.as_millis() < SILENCE.as_millis()
+    );
+
+    #[test]
+    fn failures_at_the_same_time_are_one_and_a_success_ends_the_pause() {
+        let pause = Pause::default();
+        let length = |pause: &Pause| pause.0.lock().unwrap().map(|(length, _)| length);
+        [(); 5].iter().for_each(|()| pause.begin(REST, LONGEST_BREAK));
+        assert_eq!(length(&pause), Some(SHORTEST_BREAK));
+        assert!(pause.until().unwrap() > Instant::now() + REST);
+        *pause.0.lock().unwrap() = Some((LONGEST_BREAK, Instant::now()));
+        pause.begin(REST, LONGEST_BREAK);
+        assert_eq!(length(&pause), Some(LONGEST_BREAK));
+        pause.end();
+        assert_eq!(pause.until(), None);
     }
 
     #[test]

@@ -63,16 +63,15 @@ impl AnswerPair {
 }
 
 /// Says why an answer of respondent B in memory is not compared with that of A.
-pub(crate) fn tell_uncompared(bus: &Bus, sender: &str, b: &Engram, reason: &str) {
+pub(crate) fn tell_uncompared(bus: &Bus, sender: &str, b: &Graded, reason: &str) {
     let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
-    let a = ComparedAnswer { query_id: b.correlation_id, model: "", grade: None };
-    let compared_b = ComparedAnswer { query_id: b.query_id, model: &b.model, grade: b.grade.as_ref() };
-    tell_comparison(bus, sender, b, Comparison::new(a, compared_b, preference));
+    let a = ComparedAnswer { query_id: b.topic.correlation_id, model: "", grade: None };
+    tell_comparison(bus, sender, &b.topic, Comparison::new(a, b.compared(), preference));
 }
 
 /// Says how an answer of respondent B in memory compares with that of A.
-pub(crate) fn tell_comparison(bus: &Bus, sender: &str, b: &Engram, comparison: Comparison) {
-    let topic = Topic { query_id: b.correlation_id, respondent_id: RespondentId::A, ..Topic::of_engram(b) };
+pub(crate) fn tell_comparison(bus: &Bus, sender: &str, of_b: &Topic, comparison: Comparison) {
+    let topic = Topic { query_id: of_b.correlation_id, respondent_id: RespondentId::A, ..*of_b };
     topic.publish(bus, sender, Payload::PairwiseResult(comparison));
 }
 

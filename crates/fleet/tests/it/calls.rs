@@ -131,6 +131,20 @@ fn a_worker_that_fails_leaves_the_work_to_another() {
 }
 
 #[test]
+fn what_no_worker_can_do_ends_with_the_reason() {
+    let server = NatsServer::start();
+    let pair = Pair::new(&server);
+    let call = pair.ask(1);
+    let failing = std::thread::spawn({
+        let jobs = pair.work.jobs().clone();
+        move || jobs.iter().for_each(|job| job.fail("no memory"))
+    });
+    assert_eq!(next(call.pieces()), Piece::GivenUp("no memory".to_owned()));
+    drop(pair);
+    failing.join().unwrap();
+}
+
+#[test]
 fn a_call_outlives_its_server() {
     let mut server = NatsServer::start();
     let pair = Pair::new(&server);
