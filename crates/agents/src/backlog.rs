@@ -1,9 +1,8 @@
 //! The backlog agent: grades, while nobody waits for anything, the answers whose grades are due from earlier.
 //!
-//! It claims one answer after the other in memory, so that no other process grades the same, and puts the judge to it
-//! in the batch lane. As soon as somebody asks something it drops what the judge is doing; the answer keeps its place.
-//! What it says of an answer is what the judge agent would have said: `critique.result`, and `pairwise.result` where a
-//! comparison is due.
+//! It claims one answer after the other in memory, so that no other process grades the same one, and has it judged in the
+//! batch lane. As soon as somebody asks something, it drops the judge's work; the answer keeps its place. Like the judge
+//! agent, it publishes `critique.result`, and `pairwise.result` where a comparison is due.
 
 pub(crate) mod open_questions;
 pub(crate) mod states;
@@ -17,9 +16,7 @@ use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_judging::{GradeTask, Jury, Standings};
 use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::ALONE;
-use hone_protocol::{
-    Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Lane, Payload, Preference, Prospect, Subject, with_causes,
-};
+use hone_protocol::{Envelope, GenerationEvent, Grade, Judging, Lane, Preference, Prospect, Subject, with_causes};
 
 use self::open_questions::OpenQuestions;
 use self::states::{
@@ -27,9 +24,8 @@ use self::states::{
     StartPairwise, State, Withdraw,
 };
 use crate::judge::FAILED;
-use crate::judge::pairs::{AnswerPair, Graded, tell_comparison, tell_uncompared};
+use crate::judge::pairs::{AnswerPair, Graded};
 use crate::machine::AgentState;
-use crate::topic::Topic;
 
 /// The agent's name.
 pub(crate) const NAME: &str = "backlog";
@@ -173,7 +169,7 @@ impl BacklogAgent {
                 State::Comparing(idle.act(StartPairwise), Box::new(EngramPairAtJudge { engram, pair, run }))
             }
             Ok(None) => {
-                tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(&engram), ALONE);
+                Graded::of_engram(&engram).tell_uncompared(&self.parts.bus, NAME, ALONE);
                 State::Idle(idle)
             }
             Err(error) => {
@@ -210,7 +206,7 @@ impl BacklogAgent {
         self.note(&grade.judging);
         let publishing = grading.act(Publish);
         if self.is_still_due(&engram, |due| due.grade) {
-            self.tell_grade(&engram, grade.clone());
+            Graded::of_engram(&engram).tell(&self.parts.bus, NAME, grade.clone());
         }
         let idle = publishing.act(Reset);
         if engram.due.as_ref().is_some_and(|due| due.comparison) {
@@ -223,7 +219,7 @@ impl BacklogAgent {
     fn prefer(&mut self, comparing: Comparing, engram: &Engram, pair: &AnswerPair, preference: Preference) -> Idle {
         self.note(&preference.judging);
         if self.is_still_due(engram, |due| due.comparison) {
-            tell_comparison(&self.parts.bus, NAME, &pair.b.topic, pair.comparison(preference));
+            pair.tell(&self.parts.bus, NAME, preference);
         }
         self.put_down();
         comparing.act(PublishPairwise)
@@ -247,22 +243,14 @@ impl BacklogAgent {
         }
     }
 
-    fn tell_grade(&self, engram: &Engram, grade: Grade) {
-        if let Some(failure) = &grade.judging.failure {
-            tracing::info!(query_id = %engram.query_id, "a due answer is not graded: {failure}");
-        }
-        let critique = GradedAnswer { query: engram.query.clone(), answer: engram.answer.clone(), grade };
-        Topic::of_engram(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
-    }
-
     /// Says that the agent has panicked, so that the answer is free again.
     fn tell_failure(&self, engram: &Engram) {
-        let due = engram.due.clone().unwrap_or_default();
+        let (due, graded) = (engram.due.clone().unwrap_or_default(), Graded::of_engram(engram));
         if due.grade {
-            self.tell_grade(engram, Grade::unscored(FAILED));
+            graded.tell(&self.parts.bus, NAME, Grade::unscored(FAILED));
         }
         if due.comparison {
-            tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(engram), FAILED);
+            graded.tell_uncompared(&self.parts.bus, NAME, FAILED);
         }
     }
 

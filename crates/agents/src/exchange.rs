@@ -179,24 +179,7 @@ impl Exchange {
                 self.is_cancelled = true;
                 ExchangeChange::Cancelled
             }
-            Payload::MemoryStored(_)
-            | Payload::PairwiseAsked(_)
-            | Payload::RewardEvent(_)
-            | Payload::SessionClosed(_)
-            | Payload::EvaluationStarted(_)
-            | Payload::EvaluationCompleted(_)
-            | Payload::EvaluationFailed(_)
-            | Payload::OptimizationStarted(_)
-            | Payload::EscalationRequired(_)
-            | Payload::TaskAccepted(_)
-            | Payload::TaskRetried(_)
-            | Payload::TaskReassigned(_)
-            | Payload::TaskEscalated(_)
-            | Payload::CriticPassed(_)
-            | Payload::CriticBlocked(_)
-            | Payload::CriticAbstained(_)
-            | Payload::CriticReviewed(_)
-            | Payload::CriticOverridden(_) => ExchangeChange::Nothing,
+            _ => ExchangeChange::Nothing,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The fleet agent: has answers graded by workers on other machines, many at a time. It takes the place of the judge agent and
 //! the backlog agent.
 //!
-//! Memory's due list decides: an answer stays due until it has a grade, whoever was asked for it. A result is taken if
-//! this process has asked for it, once, and only if memory still has the answer as due where nobody waits any more. Answers
-//! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Two answers to one
-//! question are compared after they have been graded.
+//! Memory's due list decides: an answer stays due until it has a grade, whoever was asked for it. A result is taken once,
+//! and only if this process has asked for it; where nobody waits any more, memory must still have the answer as due. Answers
+//! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Two answers to
+//! one question are compared after they have been graded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, Holder, MemoryStore};
 use hone_protocol::prospect::{ALONE, LATE, STOPPED};
 use hone_protocol::{
-    AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RespondentId,
-    Response, Subject, WorkResult, with_causes,
+    AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Payload, QueryId, RespondentId, Response, Subject,
+    WorkResult, with_causes,
 };
 
 use crate::judge::FAILED;
-use crate::judge::pairs::{AnswerPair, Graded, NextPair, SharedPairs, tell_uncompared};
+use crate::judge::pairs::{AnswerPair, Graded, SharedPairs};
 use crate::topic::{Topic, Withdrawal};
 
 /// The agent's name on the bus: that of the judge agent, in whose place it stands.
@@ -63,7 +63,7 @@ pub trait Graders: Send + Sync {
     fn patience(&self) -> Duration;
 }
 
-/// What the agent needs from outside.
+/// The agent's surroundings.
 #[derive(Clone)]
 pub(crate) struct FleetParts {
     pub(crate) bus: Bus,
@@ -94,7 +94,7 @@ struct Asked {
     waits_until: Option<Instant>,
 }
 
-/// What graders judge.
+/// An answer to grade, or two to compare.
 #[derive(Clone)]
 enum Judged {
     One(Box<Graded>),
@@ -178,7 +178,7 @@ impl FleetAgent {
         let Response { query, answer, model, .. } = response.clone();
         let graded = Graded { topic, query, answer, model, grade: None };
         if let Some(reason) = response.why_not_judged() {
-            return self.tell(&graded, Grade::unscored(reason));
+            return graded.tell(&self.parts.bus, NAME, Grade::unscored(reason));
         }
         self.ask_for_somebody(Judged::One(Box::new(graded)));
     }
@@ -191,7 +191,7 @@ impl FleetAgent {
             false => Err(LATE),
         };
         if let Err(reason) = asked {
-            self.leave(&judged, reason, true);
+            self.leave_waiting(&judged, reason);
         }
     }
 
@@ -203,26 +203,46 @@ impl FleetAgent {
         Ok(())
     }
 
-    /// Says why there is no verdict. An answer for whose grade somebody has waited is one of a pair all the same.
-    fn leave(&self, judged: &Judged, reason: &str, has_waited: bool) {
+    /// Says why there is no verdict.
+    fn leave(&self, judged: &Judged, reason: &str) {
         match judged {
-            Judged::One(graded) => {
-                self.tell(graded, Grade::unscored(reason));
-                if has_waited {
-                    self.pair((**graded).clone());
-                }
-            }
-            Judged::Pair(pair) => self.tell_preference(pair, failed(reason)),
+            Judged::One(graded) => graded.tell(&self.parts.bus, NAME, Grade::unscored(reason)),
+            Judged::Pair(pair) => pair.tell_uncompared(&self.parts.bus, NAME, reason),
+        }
+    }
+
+    /// Leaves a verdict for which somebody waits. An answer without a grade is one of a pair all the same.
+    fn leave_waiting(&self, judged: &Judged, reason: &str) {
+        self.leave(judged, reason);
+        if let Judged::One(graded) = judged {
+            self.pair((**graded).clone());
+        }
+    }
+
+    /// Leaves a verdict for which nobody waits. An answer without a grade is compared all the same, if that is due.
+    fn leave_due(&self, judged: &Judged, reason: &str) {
+        self.leave(judged, reason);
+        // An answer that is late is free again, and taken up later.
+        if let Judged::One(graded) = judged
+            && reason != LATE
+        {
+            self.go_on_with((**graded).clone());
+        }
+    }
+
+    fn leave_asked(&self, judged: &Judged, reason: &str, has_waited: bool) {
+        match has_waited {
+            true => self.leave_waiting(judged, reason),
+            false => self.leave_due(judged, reason),
         }
     }
 
     fn withdraw(&mut self, withdrawal: Withdrawal) {
-        let pairs = self.parts.pairs.lock().withdraw(withdrawal);
-        pairs.iter().for_each(|pair| self.tell_preference(pair, failed(withdrawal.reason())));
+        self.parts.pairs.withdraw(withdrawal, &self.parts.bus, NAME);
         // For what nobody waits, memory has it as due, and a verdict counts.
         let is_unwanted = |asked: &Asked| asked.waits_until.is_some() && withdrawal.concerns(asked.judged.topic());
         for asked in self.take_out(is_unwanted) {
-            self.leave(&asked.judged, withdrawal.reason(), false);
+            self.leave(&asked.judged, withdrawal.reason());
         }
     }
 
@@ -230,7 +250,7 @@ impl FleetAgent {
         self.parts.asked.lock().extract_if(|_, asked| is_meant(asked)).map(|(_, asked)| asked).collect()
     }
 
-    /// Takes what has come of a request.
+    /// Takes the outcome of a request.
     fn take(&mut self, result: WorkResult) {
         match result.outcome {
             Ok(message) => {
@@ -248,7 +268,7 @@ impl FleetAgent {
     fn take_verdict(&self, asked: Asked, verdict: Payload) {
         match (asked.judged, verdict) {
             (Judged::One(graded), Payload::CritiqueResult(GradedAnswer { grade, .. })) => {
-                self.tell(&graded, grade.clone());
+                graded.tell(&self.parts.bus, NAME, grade.clone());
                 let graded = Graded { grade: Some(grade), ..*graded };
                 match asked.waits_until {
                     Some(_) => self.pair(graded),
@@ -256,9 +276,9 @@ impl FleetAgent {
                 }
             }
             (Judged::Pair(pair), Payload::PairwiseResult(comparison)) => {
-                self.tell_preference(&pair, comparison.preference);
+                pair.tell(&self.parts.bus, NAME, comparison.preference);
             }
-            (judged, _) => self.leave_for_now(&judged, "a worker gave something else", asked.waits_until.is_some()),
+            (judged, _) => self.leave_asked(&judged, "a worker gave something else", asked.waits_until.is_some()),
         }
     }
 
@@ -271,19 +291,7 @@ impl FleetAgent {
         if let Some((judged, has_waited)) = failed {
             self.not_before = Instant::now() + self.pause;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-            self.leave_for_now(&judged, reason, has_waited);
-        }
-    }
-
-    /// Says why there is no verdict. An answer for whose grade nobody has waited is compared all the same, if that is due.
-    fn leave_for_now(&self, judged: &Judged, reason: &str, has_waited: bool) {
-        self.leave(judged, reason, has_waited);
-        // What is late is free again, and taken up later.
-        if let Judged::One(graded) = judged
-            && !has_waited
-            && reason != LATE
-        {
-            self.go_on_with((**graded).clone());
+            self.leave_asked(&judged, reason, has_waited);
         }
     }
 
@@ -313,11 +321,11 @@ impl FleetAgent {
             })
             .collect()
         };
-        late.iter().for_each(|judged| self.leave(judged, LATE, true));
-        // They are free again, and are asked for again.
+        late.iter().for_each(|judged| self.leave_waiting(judged, LATE));
+        // Lost ones are free again, and are asked for again.
         for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
             if self.is_due(&lost.judged) {
-                self.leave(&lost.judged, LATE, false);
+                self.leave(&lost.judged, LATE);
             }
         }
         self.refill();
@@ -357,7 +365,7 @@ impl FleetAgent {
     /// Asks for a verdict for which nobody waits.
     fn ask_later(&self, judged: Judged) {
         if let Err(reason) = self.ask(judged.clone(), None) {
-            self.leave_for_now(&judged, reason, false);
+            self.leave_due(&judged, reason);
         }
     }
 
@@ -372,7 +380,7 @@ impl FleetAgent {
             Err(error) if graded.topic.respondent_id == RespondentId::B => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 // It is free again.
-                tell_uncompared(&self.parts.bus, NAME, &graded, LATE);
+                graded.tell_uncompared(&self.parts.bus, NAME, LATE);
             }
             Err(_) => {}
         }
@@ -386,53 +394,30 @@ impl FleetAgent {
                 let pair = AnswerPair { a: Graded::of_engram(&a), b: Graded::of_engram(b) };
                 self.ask_later(Judged::Pair(Box::new(pair)));
             }
-            Ok(None) => tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(b), ALONE),
+            Ok(None) => Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, ALONE),
             Err(error) => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 // It is free again.
-                tell_uncompared(&self.parts.bus, NAME, &Graded::of_engram(b), LATE);
+                Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, LATE);
             }
         }
-    }
-
-    fn tell(&self, graded: &Graded, grade: Grade) {
-        if let Some(failure) = &grade.judging.failure {
-            tracing::info!(query_id = %graded.topic.query_id, "an answer stays unscored: {failure}");
-        }
-        let critique = GradedAnswer { query: graded.query.clone(), answer: graded.answer.clone(), grade };
-        graded.topic.publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
     }
 
     /// Asks for the comparison of two answers to one question, once both have come back. If one has come without a grade, the
     /// workers are late, or have failed.
     fn pair(&self, graded: Graded) {
-        self.parts.pairs.lock().add(graded);
-        loop {
-            let next = self.parts.pairs.lock().begin();
-            // What is asked for outlives an agent that panics.
-            self.parts.pairs.lock().end();
-            match next {
-                Some(NextPair::Compare(pair)) if pair.a.grade.is_some() && pair.b.grade.is_some() => {
-                    self.ask_for_somebody(Judged::Pair(Box::new(pair)));
-                }
-                Some(NextPair::Compare(pair)) => self.tell_preference(&pair, failed(LATE)),
-                Some(NextPair::GiveUp(pair)) => self.tell_preference(&pair, failed(FAILED)),
-                None => return,
+        let complete = {
+            let mut pairs = self.parts.pairs.lock();
+            pairs.add(graded);
+            pairs.take_complete()
+        };
+        for pair in complete {
+            match pair.a.grade.is_some() && pair.b.grade.is_some() {
+                true => self.ask_for_somebody(Judged::Pair(Box::new(pair))),
+                false => pair.tell_uncompared(&self.parts.bus, NAME, LATE),
             }
         }
     }
-
-    fn tell_preference(&self, pair: &AnswerPair, preference: Preference) {
-        if let Some(failure) = &preference.judging.failure {
-            tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
-        }
-        pair.a.topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(pair.comparison(preference)));
-    }
-}
-
-/// The preference of a judge that has none.
-fn failed(reason: &str) -> Preference {
-    Preference { judging: Judging::failed(reason), ..Preference::default() }
 }
 
 impl Agent for FleetAgent {
@@ -468,7 +453,7 @@ impl Agent for FleetAgent {
 
     fn stopped(&mut self, _: &mut Inbox) {
         for asked in self.take_out(|asked| asked.waits_until.is_some()) {
-            self.leave(&asked.judged, STOPPED, false);
+            self.leave(&asked.judged, STOPPED);
         }
     }
 
@@ -477,7 +462,10 @@ impl Agent for FleetAgent {
             let Response { query, answer, model, .. } = response.clone();
             let reason = response.why_not_judged().unwrap_or(FAILED);
             let judged = Judged::One(Box::new(Graded { topic, query, answer, model, grade: None }));
-            self.leave(&judged, reason, response.why_not_judged().is_none());
+            match response.why_not_judged() {
+                Some(_) => self.leave(&judged, reason),
+                None => self.leave_waiting(&judged, reason),
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_judging::{GradeTask, Jury, JuryRun};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
-use hone_protocol::{Envelope, GenerationEvent, Grade, GradedAnswer, Judging, Payload, Preference, Response, Subject};
+use hone_protocol::{Envelope, GenerationEvent, Grade, Payload, Preference, Response, Subject};
 
 use self::pairs::{AnswerPair, Graded, NextPair, SharedPairs};
 use self::states::{
@@ -70,7 +70,7 @@ impl JudgeAgent {
         match response.why_not_judged() {
             Some(reason) => {
                 let publishing = receiving.act(Publish);
-                self.tell(graded, Grade::unscored(reason));
+                graded.tell(&self.bus, NAME, Grade::unscored(reason));
                 let idle = publishing.act(Reset);
                 inbox.release(|_| true);
                 self.next_comparison(idle)
@@ -110,7 +110,7 @@ impl JudgeAgent {
             Some(_) => grading.act(Fail).act(Reset),
             None => grading.act(Publish).act(Reset),
         };
-        self.tell(graded.clone(), grade.clone());
+        graded.tell(&self.bus, NAME, grade.clone());
         inbox.release(|_| true);
         self.pairs.lock().add(Graded { grade: Some(grade), ..graded });
         self.next_comparison(idle)
@@ -134,23 +134,10 @@ impl JudgeAgent {
                     let run = judge.start(pair.task(), &pair.a.model);
                     return State::Comparing(idle.act(StartPairwise), Box::new(PairAtJudge { pair, run }));
                 }
-                Some(NextPair::GiveUp(pair)) => self.leave_uncompared(&pair, FAILED),
+                Some(NextPair::GiveUp(pair)) => pair.tell_uncompared(&self.bus, NAME, FAILED),
                 None => return State::Idle(idle),
             }
         }
-    }
-
-    fn leave_uncompared(&self, pair: &AnswerPair, reason: &str) {
-        let judging = Judging::failed(reason);
-        self.tell_preference(pair, Preference { judging, ..Preference::default() });
-    }
-
-    fn tell(&self, graded: Graded, grade: Grade) {
-        if let Some(failure) = &grade.judging.failure {
-            tracing::info!(query_id = %graded.topic.query_id, "an answer stays unscored: {failure}");
-        }
-        let critique = GradedAnswer { query: graded.query, answer: graded.answer, grade };
-        graded.topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
     }
 
     /// Publishes the judge's preference.
@@ -160,15 +147,8 @@ impl JudgeAgent {
             None => comparing.act(PublishPairwise),
             Some(_) => comparing.act(Fail).act(Reset),
         };
-        self.tell_preference(pair, preference);
+        pair.tell(&self.bus, NAME, preference);
         idle
-    }
-
-    fn tell_preference(&self, pair: &AnswerPair, preference: Preference) {
-        if let Some(failure) = &preference.judging.failure {
-            tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
-        }
-        pair.a.topic.publish(&self.bus, NAME, Payload::PairwiseResult(pair.comparison(preference)));
     }
 
     /// Ends the judge's current work, for a reason that is not the judge's failure.
@@ -177,14 +157,14 @@ impl JudgeAgent {
             State::Idle(idle) => idle,
             State::Grading(grading, work) => {
                 let publishing = grading.act(Publish);
-                self.tell(work.graded, work.run.give_up(reason));
+                work.graded.tell(&self.bus, NAME, work.run.give_up(reason));
                 inbox.release(|_| true);
                 publishing.act(Reset)
             }
             State::Comparing(comparing, work) => {
                 self.pairs.lock().end();
                 let failed = comparing.act(Fail);
-                self.tell_preference(&work.pair, work.run.give_up(reason));
+                work.pair.tell(&self.bus, NAME, work.run.give_up(reason));
                 failed.act(Reset)
             }
         };
@@ -201,8 +181,7 @@ impl JudgeAgent {
     }
 
     fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) {
-        let withdrawn = self.pairs.lock().withdraw(withdrawal);
-        withdrawn.iter().for_each(|pair| self.leave_uncompared(pair, withdrawal.reason()));
+        self.pairs.withdraw(withdrawal, &self.bus, NAME);
         let is_concerned = |message: &Envelope| Topic::of(message).is_some_and(|topic| withdrawal.concerns(&topic));
         for message in inbox.take_deferred(is_concerned) {
             self.leave_ungraded(&message, withdrawal.reason(), Pairing::Leave);
@@ -216,13 +195,12 @@ impl JudgeAgent {
     /// Says why an answer has no grade.
     fn leave_ungraded(&self, message: &Envelope, reason: &str, pairing: Pairing) {
         let Some((topic, response)) = answer_in(message) else { return };
-        let (query, answer) = (response.query.clone(), response.answer.clone());
-        // What can never be graded says so, whatever else keeps it from its grade.
+        let graded = unscored(topic, response);
+        // An answer that can never be graded says so, whatever else keeps it from its grade.
         let why_not = response.why_not_judged();
-        let critique = GradedAnswer { query, answer, grade: Grade::unscored(why_not.unwrap_or(reason)) };
-        topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
+        graded.tell(&self.bus, NAME, Grade::unscored(why_not.unwrap_or(reason)));
         if pairing == Pairing::Compare && why_not.is_none() {
-            self.pairs.lock().add(unscored(topic, response));
+            self.pairs.lock().add(graded);
         }
     }
 }
@@ -254,7 +232,7 @@ impl Agent for JudgeAgent {
         left.extend(inbox.messages().try_iter());
         left.iter().for_each(|message| self.leave_ungraded(message, STOPPED, Pairing::Leave));
         let left = self.pairs.lock().take_complete();
-        left.iter().for_each(|pair| self.leave_uncompared(pair, STOPPED));
+        left.iter().for_each(|pair| pair.tell_uncompared(&self.bus, NAME, STOPPED));
     }
 
     fn recover(&mut self, message: &Envelope) {

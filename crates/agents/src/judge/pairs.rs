@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hone_bus::Bus;
 use hone_judging::CompareTask;
 use hone_memory::Engram;
-use hone_protocol::{ComparedAnswer, Comparison, Grade, Judging, Payload, Preference, RespondentId};
+use hone_protocol::{ComparedAnswer, Comparison, Grade, GradedAnswer, Judging, Payload, Preference, RespondentId};
 
 use crate::topic::{Topic, Withdrawal};
 
@@ -36,6 +36,23 @@ impl Graded {
         Graded { topic: Topic::of_engram(engram), query, answer, model, grade }
     }
 
+    /// Says which grade the answer has, or why it has none.
+    pub(crate) fn tell(&self, bus: &Bus, sender: &str, grade: Grade) {
+        if let Some(failure) = &grade.judging.failure {
+            tracing::info!(query_id = %self.topic.query_id, "an answer stays unscored: {failure}");
+        }
+        let graded = GradedAnswer { query: self.query.clone(), answer: self.answer.clone(), grade };
+        self.topic.publish(bus, sender, Payload::CritiqueResult(graded));
+    }
+
+    /// Says why an answer of respondent B is not compared with that of A, which nobody has at hand.
+    pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
+        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
+        let topic = Topic { query_id: self.topic.correlation_id, respondent_id: RespondentId::A, ..self.topic };
+        let a = ComparedAnswer { query_id: topic.query_id, model: "", grade: None };
+        topic.publish(bus, sender, Payload::PairwiseResult(Comparison::new(a, self.compared(), preference)));
+    }
+
     fn compared(&self) -> ComparedAnswer<'_> {
         ComparedAnswer { query_id: self.topic.query_id, model: &self.model, grade: self.grade.as_ref() }
     }
@@ -49,30 +66,26 @@ pub(crate) struct AnswerPair {
 }
 
 impl AnswerPair {
-    /// What the judge is asked about it.
+    /// The judge's task.
     pub(crate) fn task(&self) -> CompareTask {
         let (query, [answer_a, answer_b]) =
             (self.a.query.clone(), [&self.a, &self.b].map(|graded| graded.answer.clone()));
         CompareTask { query, answer_a, answer_b }
     }
 
-    /// What the judge said of it.
-    pub(crate) fn comparison(&self, preference: Preference) -> Comparison {
-        Comparison::new(self.a.compared(), self.b.compared(), preference)
+    /// Says which of the two is better, or why that is not known.
+    pub(crate) fn tell(&self, bus: &Bus, sender: &str, preference: Preference) {
+        if let Some(failure) = &preference.judging.failure {
+            tracing::info!(query_id = %self.a.topic.correlation_id, "two answers stay uncompared: {failure}");
+        }
+        let comparison = Comparison::new(self.a.compared(), self.b.compared(), preference);
+        self.a.topic.publish(bus, sender, Payload::PairwiseResult(comparison));
     }
-}
 
-/// Says why an answer of respondent B in memory is not compared with that of A.
-pub(crate) fn tell_uncompared(bus: &Bus, sender: &str, b: &Graded, reason: &str) {
-    let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
-    let a = ComparedAnswer { query_id: b.topic.correlation_id, model: "", grade: None };
-    tell_comparison(bus, sender, &b.topic, Comparison::new(a, b.compared(), preference));
-}
-
-/// Says how an answer of respondent B in memory compares with that of A.
-pub(crate) fn tell_comparison(bus: &Bus, sender: &str, of_b: &Topic, comparison: Comparison) {
-    let topic = Topic { query_id: of_b.correlation_id, respondent_id: RespondentId::A, ..*of_b };
-    topic.publish(bus, sender, Payload::PairwiseResult(comparison));
+    /// Says why that is not known.
+    pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
+        self.tell(bus, sender, Preference { judging: Judging::failed(reason), ..Preference::default() });
+    }
 }
 
 /// What every judge agent of a team has in common.
@@ -80,6 +93,14 @@ pub(crate) fn tell_comparison(bus: &Bus, sender: &str, of_b: &Topic, comparison:
 pub(crate) struct SharedPairs(Arc<Mutex<PairBuffer>>);
 
 impl SharedPairs {
+    /// Forgets what nobody waits for any more, and says that it is not compared. Memory may have the comparison as due.
+    pub(crate) fn withdraw(&self, withdrawal: Withdrawal, bus: &Bus, sender: &str) {
+        let (alone, pairs) = self.lock().take_withdrawn(withdrawal);
+        pairs.iter().for_each(|pair| pair.tell_uncompared(bus, sender, withdrawal.reason()));
+        let of_b = alone.iter().filter(|graded| graded.topic.respondent_id == RespondentId::B);
+        of_b.for_each(|b| b.tell_uncompared(bus, sender, withdrawal.reason()));
+    }
+
     /// An agent that panicked has left it consistent.
     pub(crate) fn lock(&self) -> MutexGuard<'_, PairBuffer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,13 +174,18 @@ impl PairBuffer {
         }
     }
 
-    /// Forgets what nobody waits for any more, and returns the complete pairs of it.
-    pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) -> Vec<AnswerPair> {
-        self.waiting.retain(|graded| !withdrawal.concerns(&graded.topic));
-        let (withdrawn, kept) = self.complete.drain(..).partition(|pair| withdrawal.concerns(&pair.a.topic));
-        self.complete = kept;
-        withdrawn.into_iter().collect()
+    /// Takes out the answers and the pairs for which nobody waits any more.
+    fn take_withdrawn(&mut self, withdrawal: Withdrawal) -> (Vec<Graded>, Vec<AnswerPair>) {
+        let alone = take_out(&mut self.waiting, |graded| withdrawal.concerns(&graded.topic));
+        let pairs = take_out(&mut self.complete, |pair| withdrawal.concerns(&pair.a.topic));
+        (alone, pairs)
     }
+}
+
+fn take_out<T>(queue: &mut VecDeque<T>, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
+    let (taken, kept) = queue.drain(..).partition(is_meant);
+    *queue = kept;
+    Vec::from(taken)
 }
 
 #[cfg(test)]
@@ -247,11 +273,11 @@ mod tests {
         let mut buffer = PairBuffer::default();
         buffer.pair(graded(RespondentId::A, 1));
         buffer.pair(graded(RespondentId::A, 2));
-        buffer.withdraw(Withdrawal::Query(QueryId::from_bits(1)));
+        buffer.take_withdrawn(Withdrawal::Query(QueryId::from_bits(1)));
         assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 1))), None);
         assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 2))), Some(QueryId::from_bits(2)));
         buffer.pair(graded(RespondentId::A, 3));
-        buffer.withdraw(Withdrawal::Session(SessionId::from_bits(1)));
+        buffer.take_withdrawn(Withdrawal::Session(SessionId::from_bits(1)));
         assert!(buffer.waiting.is_empty());
     }
 }

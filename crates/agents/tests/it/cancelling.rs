@@ -188,6 +188,25 @@ fn a_closed_session_leaves_nothing_unaccounted() {
     assert_eq!(grades_of(&heard, others), [Ok(4)]);
 }
 
+#[test]
+fn an_answer_whose_other_one_never_comes_is_told_uncompared_when_the_session_closes() {
+    let respond = |request: &GenerateRequest| match request.model == MODEL {
+        true => Script::never_ending(&["It"]),
+        false => Script::saying(&["Yes"]),
+    };
+    let mut stage = Plan::answering(respond).judged_by(judge).with_b().start();
+    stage.ask("why?");
+    let graded = stage.wait(|envelope| envelope.subject() == Subject::CritiqueResult);
+    assert_eq!(graded.respondent_id, Some(RespondentId::B));
+    stage.close();
+    let pairwise = stage.wait(|envelope| envelope.subject() == Subject::PairwiseResult);
+    let Payload::PairwiseResult(comparison) = &pairwise.payload else { panic!("it is a comparison") };
+    assert_eq!(comparison.preference.judging.failure.as_deref(), Some("the session was closed"));
+    let b = stage.engram(graded.query_id.unwrap());
+    assert!(b.due.is_some_and(|due| due.comparison), "it is compared later");
+    assert_eq!(count(&stage.stop(), Subject::PairwiseResult), 1);
+}
+
 fn another_session(stage: &mut Stage, ask: impl FnOnce(&Stage) -> QueryId) -> QueryId {
     let session = std::mem::replace(&mut stage.session, hone_protocol::SessionId::fresh());
     let id = ask(stage);
