@@ -12,6 +12,7 @@
 #   scripts/test.sh engine [ARGUMENT...]        those of the engine and the kernels
 #   scripts/test.sh arm [ARGUMENT...]           as programs for 64-bit ARM, under an emulator
 #   scripts/test.sh torture                     the ordeals, for an hour
+#   scripts/test.sh hosts [ARGUMENT...]         a fleet on twelve hosts that are killed and cut off, for 20 minutes
 #   scripts/test.sh under-load [ARGUMENT...]    again and again beside busy loops
 #
 #   HONE_TEST_RUNNER   nextest or cargo, instead of what is installed
@@ -24,7 +25,7 @@ here=$(dirname "$0")
 # shellcheck source=scripts/lib/subcommands.sh
 . "$here/lib/subcommands.sh"
 case ${1:-} in
-arm | engine | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
+arm | engine | hosts | torture | under-load | -h | --help) run_subcommand "$here/tests" "$@" ;;
 esac
 
 cd "$here/.."

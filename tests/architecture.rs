@@ -1,5 +1,4 @@
-//! The rules of ARCHITECTURE.md about who may depend on whom, checked against what cargo knows and what the sources
-//! say.
+//! The dependency rules of ARCHITECTURE.md, checked against cargo's metadata and the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -89,7 +88,7 @@ const UNSAFE_ALLOWED: [&str; 4] = [
     "crates/engine/tests/it/support/counting.rs",
 ];
 
-/// Sources that read what lies in the folders of strangers, where a name may stand for a pipe, a device or a link outside.
+/// Sources that read untrusted folders, where a name may stand for a pipe, a device or a link outside.
 const OF_STRANGERS: [&str; 5] = [
     "crates/agents/src/research",
     "crates/models/src/elsewhere",
@@ -117,7 +116,7 @@ const SLOW: [&str; 12] = [
     "fs::metadata",
 ];
 
-/// What cargo knows about the packages of the workspace.
+/// cargo's metadata of the workspace's packages.
 fn packages() -> Vec<Value> {
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -129,7 +128,7 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Dependencies of every package of the workspace, those of tests and builds left out.
+/// Dependencies of every package of the workspace, without those for tests and builds.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     packages()
         .iter()
@@ -193,7 +192,7 @@ fn unsafe_stands_only_where_it_is_allowed() {
     }
 }
 
-/// `hone_files` opens regular files only, and reads no more than it is told.
+/// `hone_files` opens regular files only, and reads no more than the given limit.
 #[test]
 fn files_of_strangers_are_opened_as_such() {
     let mut sources = Vec::new();
@@ -208,8 +207,8 @@ fn files_of_strangers_are_opened_as_such() {
     }
 }
 
-/// A thread that answers requests is held up by nothing that takes long: `threads.rs` has others. Only calls that stand in an
-/// async function itself are seen.
+/// Threads that answer requests never block for long: `threads.rs` has others for slow work. Only calls directly in an
+/// async function are seen.
 #[test]
 fn async_functions_of_the_server_call_nothing_slow() {
     let mut sources = Vec::new();
@@ -223,7 +222,7 @@ fn async_functions_of_the_server_call_nothing_slow() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The tests do not run examples in the documentation, so there are none that a reader would take for tested.
+/// The tests do not run examples in the documentation, so there must be none that look tested.
 #[test]
 fn blocks_in_documentation_are_no_code() {
     let mut sources = Vec::new();

@@ -1,5 +1,5 @@
-//! Answers whose grades are due, as a person meets them: left by a question or a chat, graded by `hone grade --due` or
-//! by the next chat, whatever is killed meanwhile. `HONE_TORTURE=1` asks 300 questions where it otherwise asks a few.
+//! Answers whose grades are due, from a person's view: left by a question or a chat, graded by `hone grade --due` or by
+//! the next chat, even if processes are killed meanwhile. `HONE_TORTURE=1` asks 300 questions instead of a few.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-/// A home in which a judge has all the time that it takes on a busy machine.
+/// A home in which a judge has enough time even on a busy machine.
 fn unhurried() -> Home {
     Home::graded_by_the_generator().variable("HONE_JUDGE_GRADE_TIMEOUT", "3600")
 }
@@ -123,7 +123,7 @@ fn a_judge_that_is_missing_leaves_all_due_and_fails() {
 fn part_of_the_backlog_is_graded_and_nulls_where_somebody_asks() {
     let home = unhurried();
     remember_due(&home, 3);
-    // The answers are of the 31st of January 2026 and the days that follow.
+    // The answers date from 31 January 2026 and the days after.
     assert_eq!(home.json(&["grade", "--due", "--since", "2026-02-02", "--json"])["graded"], 1);
     let store = MemoryStore::open(&home.path("data/memory"), MemoryOptions::default()).unwrap();
     let left = store.backlog().unwrap();
@@ -218,12 +218,12 @@ fn a_chat_waits_for_its_grades_where_it_is_asked_to() {
     assert!(engrams(&home).iter().all(|engram| engram["critic_score"].is_u64()), "{:#?}", engrams(&home));
 }
 
-/// How many questions are asked while processes are killed.
+/// The number of questions asked while processes are killed.
 fn n_questions() -> u64 {
     if std::env::var_os("HONE_TORTURE").is_some() { 300 } else { 12 }
 }
 
-/// Kills a process at a random moment, whatever it does then; whether it had ended by itself, and well.
+/// Kills a process at a random moment. Returns whether it had already ended successfully.
 fn kill_within(child: &mut Child, random: &mut ChaCha8Rng, milliseconds: u64) -> bool {
     drop(child.stdin.take());
     sleep(Duration::from_millis(random.next_u64() % milliseconds));

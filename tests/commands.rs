@@ -75,7 +75,7 @@ fn logs_are_filtered_as_asked() {
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
 }
 
-/// What was computed of conversations took up to 2 GB that no command showed or freed.
+/// The kept KV cache once took up to 2 GB that no command showed or freed.
 #[test]
 fn the_kept_kv_cache_is_listed_and_removed() {
     let home = Home::new();
@@ -94,7 +94,7 @@ fn the_kept_kv_cache_is_listed_and_removed() {
     check_failure(&home, &["rm"], 2, "MODEL");
 }
 
-/// A directory was said to be missing, and reading a pipe would have waited for a writer.
+/// Once, a directory was reported as missing, and reading a pipe would have waited for a writer.
 #[test]
 fn what_is_no_file_is_called_what_it_is() {
     let home = Home::new();
@@ -390,7 +390,7 @@ fn a_damaged_model_or_bundle_never_answers() {
     let generate = ["generate", "--raw", "--max-tokens", "2", "--model", "tiny:1"];
     let run = program(&generate);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    // The last weights of the file, which lie before the index.
+    // The last weights of the file, before the index.
     flip(&bundle, usize::try_from(bundle.metadata().unwrap().len()).unwrap() - 20_000);
     let damaged = |run: crate::support::Run, next: &str| {
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
@@ -438,7 +438,7 @@ fn a_model_in_use_is_not_removed_without_force() {
 fn what_is_installed_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
     let (home, file) = (Home::new(), smollm2());
-    // A umask that takes nothing away.
+    // A umask that removes no permissions.
     let script = format!("umask 000; exec '{}' pull '{file}' --name tiny:1", env!("CARGO_BIN_EXE_hone"));
     assert_eq!(home.run_program(Path::new("/bin/sh"), &["-c", &script], b"").code, 0);
     let mut folders = vec![home.path("data")];

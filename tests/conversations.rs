@@ -9,7 +9,7 @@ use hone_memory::{Engram, EngramKind, Fact, MemoryOptions, MemoryStore};
 use hone_protocol::{QueryId, Response, SessionId};
 use serde_json::json;
 
-/// A home with these conversations of one exchange, which no memory knows.
+/// A home with these conversations of one exchange, which are in no memory.
 fn home_with(conversations: &[(&str, &str, &str)]) -> Home {
     let home = Home::new();
     for (number, (name, question, answer)) in conversations.iter().enumerate() {
@@ -146,7 +146,7 @@ fn a_choice_that_is_left_continues_nothing() {
     assert_eq!(terminal.exit_status().exit_code(), 1);
 }
 
-/// An answer with most of what models write.
+/// An answer with most of the Markdown that models write.
 const MARKDOWN: &str = "## Result\n\nThe **quick** brown fox jumps over the lazy dog and then it `runs` away.\n\n\
     1. one\n2. two\n   - nested\n\n| name | size |\n|---|--:|\n| a | 10 |\n| bcd | 2 |\n\n```rust\nlet x = 1;\n```";
 
@@ -316,7 +316,7 @@ fn a_first_start_offers_a_judge_that_fits() {
     terminal.end_chat();
 }
 
-/// The address of a hub that sends the first part of every file, and then nothing more.
+/// The address of a hub that sends the first part of every file and then stalls.
 fn stalling_hub(n_bytes: usize, n_sent: usize) -> String {
     use std::io::{Read, Write};
     use std::net::TcpListener;

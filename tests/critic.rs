@@ -36,14 +36,14 @@ fn succeed(home: &Home, arguments: &[&str]) -> String {
     run.stdout
 }
 
-/// The built-in model under another name, so that it does not criticize what it wrote itself.
+/// The built-in model under another name, so that it does not criticize its own texts.
 fn critic(home: &Home) -> String {
     let path = home.path("critic.gguf");
     fs::hard_link(smollm2(), &path).or_else(|_| fs::copy(smollm2(), &path).map(drop)).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// Stores a block of a hard gate, and returns the id of what was blocked.
+/// Stores a note blocked by a hard gate, and returns its id.
 fn block(home: &Home) -> QueryId {
     let store = memory(home);
     let response = Response::new("What is remembered of eggs?", "Eggs are boiled for six hours.", "m");

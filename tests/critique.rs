@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 const TEXT: &str = "The Eiffel Tower is in Berlin, and it is 3 metres high.";
 
-/// Checks that a result is in its form, or says that the model did not come to its end: the built-in one may ramble until
-/// its tokens are used up, and what it says differs with the secret of each home. Returns whether there is a verdict.
+/// Checks that a result is well-formed, or reports that the model did not finish: the built-in one may ramble until its
+/// tokens are used up, and its output differs with the secret of each home. Returns whether there is a verdict.
 #[track_caller]
 fn has_verdict(result: &Value) -> bool {
     if result["level"].is_null() {

@@ -68,7 +68,7 @@ fn every_line_of_a_file_is_answered_and_a_stopped_run_resumed() {
     assert!(answered.iter().all(|line| line["answers"]["happy"]["noul"].is_f64()), "{whole}");
     assert_eq!(answered[0]["id"], 1);
 
-    // As a kill in the middle of the last line leaves it.
+    // The state after a kill in the middle of the last line.
     std::fs::write(&output, &whole[..whole.len() - 20]).unwrap();
     let resumed = home.json(&[&question[..], &files, &["--json"]].concat());
     assert_eq!(resumed, json!({"lines": 3, "answered": 3, "resumed": 2, "interrupted": false}));
@@ -109,7 +109,7 @@ fn wrong_questions_are_told_before_a_model_is_loaded() {
     check(&["--choice", "a=x:y,z", "--at-least", "a:w=0.5"], "there is no option \"w\": there are y, z");
 }
 
-/// Requests that want to be a difficulty: each gets probabilities that sum to 1, or an error that names what is wrong.
+/// Hostile requests: each gets probabilities that sum to 1, or an error that names the problem.
 #[test]
 fn hostile_requests_get_an_answer_or_a_clear_error() {
     let served = Served::start(&[]);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::support::{Home, smollm2, wait_for};
 use serde_json::{Value, json};
 
-/// Runs a command over the built-in model and returns what it printed.
+/// Runs a command over the built-in model and returns its output.
 #[track_caller]
 fn run(arguments: &[&str], stdin: &str) -> String {
     let model = smollm2();
@@ -71,7 +71,7 @@ fn a_text_that_is_cut_before_it_meets_its_constraint_is_a_failure() {
     assert_eq!(whole.trim_end().len(), 4, "{whole}");
 }
 
-/// What the model was asked, as `chat --json` tells it.
+/// The question to the model, from the output of `chat --json`.
 fn asked(home: &Home, arguments: &[&str], stdin: &[u8]) -> String {
     let options = ["chat", "--model", &smollm2(), "--temperature", "0", "--max-tokens", "2", "--json"];
     let run = home.run_with_stdin(&[&options[..], arguments].concat(), stdin);
@@ -88,7 +88,7 @@ fn piped_text_and_files_go_with_a_question() {
     let folder = folder.to_str().unwrap();
     let piped = asked(&home, &["Summarise."], b"Water is wet.\n");
     assert_eq!(piped, "File: stdin\n```\nWater is wet.\n```\n\nSummarise.");
-    // Where the home is, stands as ~ in what was printed.
+    // The path of the home is printed as ~.
     let file = "File: ~/notes.txt\n```\nTides follow the moon.\n```\n\n";
     assert_eq!(asked(&home, &["Why?", "-f", notes], b""), format!("{file}Why?"));
     assert_eq!(asked(&home, &["-f", &format!("{folder}/n*.txt")], b"Why?"), format!("{file}Why?"));
@@ -127,7 +127,7 @@ fn generate_prints_the_text_as_it_comes() {
     child.stdin.take().unwrap().write_all(b"Is fire hot?").unwrap();
     let (mut first, mut stdout) = ([0], child.stdout.take().unwrap());
     stdout.read_exact(&mut first).unwrap();
-    // Thousands of tokens are left to compute. A process that had waited for them would now only print, and be gone.
+    // Thousands of tokens remain to be computed. A process that had waited for them would no longer be running.
     let running = home.json(&["ps", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -27,17 +27,17 @@ impl Worker {
         Worker::start_at(home, &server.url())
     }
 
-    /// Starts one for a bus at this address.
+    /// Starts a worker for a bus at this address.
     pub(crate) fn start_at(home: &Home, url: &str) -> Worker {
         Worker::start_as(home, &["worker", "--bus", url, "--slots", "2", "--threads", "1"])
     }
 
-    /// Starts one with this command line.
+    /// Starts a worker with this command line.
     pub(crate) fn start_as(home: &Home, arguments: &[&str]) -> Worker {
         Worker::start_saying(home, arguments, " grades with smollm2:135m for prometheus:7b, ")
     }
 
-    /// Starts one that says this once it works.
+    /// Starts a worker that prints this when it is ready.
     fn start_saying(home: &Home, arguments: &[&str], expected: &str) -> Worker {
         Worker::of(home.command(env!("CARGO_BIN_EXE_hone").as_ref(), arguments), expected)
     }
@@ -77,7 +77,7 @@ fn a_chat_shows_the_grade_that_a_worker_elsewhere_gives() {
     wait_until("the worker says what it has done", || fleet(&chat, &server)["workers"][0]["finished"] == 1);
     let seen = fleet(&chat, &server);
     assert_eq!(seen["queues"]["open"], 0, "{seen}");
-    // The grade is that of the same model on the same machine.
+    // On the same machine, the same model gives the same grade.
     let alone = other.json(&["chat", QUESTION, "--model", MODEL, "--temperature", "0", "--grade", "--json"]);
     assert_eq!(alone["grade"]["probability"], grade["probability"], "{alone}");
     drop(worker);
@@ -223,7 +223,7 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
         lines.filter_map(delta).collect()
     };
     assert_eq!(deltas(&mut text.iter().map(String::as_str)), deltas(&mut whole.lines()));
-    // A client that goes away ends the work of its worker.
+    // A client that disconnects ends the work of its worker.
     let mut lines =
         BufReader::new(served.connect("POST", "/v1/chat/completions", &long(4000))).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("content")));
@@ -238,7 +238,7 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
 fn texts_become_vectors_where_the_model_for_them_is() {
     let server = NatsServer::start();
     let url = server.url();
-    // A name that means a model in the folder of the worker only.
+    // A name that stands for a model only in the worker's folder.
     let home = || Home::new().variable("HONE_MEMORY_EMBEDDER", "embedder").variable("HONE_BUS_URL", &url);
     let (other, asking) = (home(), home());
     std::os::unix::fs::symlink(crate::support::embedder(), other.path("embedder")).unwrap();

@@ -1,4 +1,4 @@
-//! Several judges give one verdict: the mean of their scores, with what each of them said.
+//! Several judges give one verdict: the mean of their scores, with each one's own verdict.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::support::{Home, smollm2};
 use serde_json::{Value, json};
 
 const MODEL: &str = "smollm2:135m";
-/// The same model under a name for which the prompts of Prometheus are used, so that it gives other scores.
+/// The built-in model under a name for which the prompts of Prometheus are used, so that it gives other scores.
 const OTHER: &str = "prometheus:135m";
 const JURY: [&str; 4] = ["--judge", OTHER, "--judge", MODEL];
 const ANSWER: [&str; 4] = ["--query", "What is the capital of France?", "--answer", "The capital of France is Paris."];
@@ -28,7 +28,7 @@ fn joined<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
     parts.concat()
 }
 
-/// What a juror's own verdict says.
+/// The score of a juror's own verdict.
 fn value_of(juror: &Value) -> f64 {
     juror["expected_score"].as_f64().unwrap_or_else(|| juror["score"].as_f64().unwrap())
 }
@@ -56,8 +56,8 @@ fn a_jury_grades_with_the_mean_of_its_scores() {
     assert!(shown.contains(&format!("mean {mean:.2} · spread ")), "{shown}");
 }
 
-/// Over which answer two judges of this size disagree depends on the processor, so one is looked for. It depends on the key
-/// of the home, too, by which answers are fenced in; with this one they disagree about the first by two levels.
+/// The answer that two judges of this size disagree about depends on the processor, so the test searches for one. It
+/// also depends on the home's key, which fences in answers; with this one they disagree about the first by two levels.
 #[test]
 fn a_stronger_judge_decides_where_the_jurors_disagree() {
     let copy = home();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const HONE: &str = env!("CARGO_BIN_EXE_hone");
 
-/// A home in which the built-in model stands in for the judge, and judges in few words.
+/// A home in which the built-in model stands in for the judge, and judges briefly.
 fn home() -> Home {
     Home::graded_by_the_generator()
         .variable("HONE_ENGINE_MODEL", &smollm2())
@@ -64,7 +64,7 @@ impl Session {
         self.ask("tools/call", &json!({"name": tool, "arguments": arguments}))
     }
 
-    /// Ends it as programs do, and returns its exit code and the rest of what it wrote to stdout.
+    /// Ends it as programs do, and returns its exit code and the rest of its stdout.
     fn end(mut self) -> (Option<i32>, String) {
         drop(self.process.stdin.take());
         let mut rest = String::new();
@@ -112,7 +112,7 @@ fn a_program_that_does_not_speak_the_protocol_is_told_so() {
     assert!(run.stderr.contains("error: the client does not speak the Model Context Protocol: "), "{}", run.stderr);
 }
 
-/// Writes the built-in model with a template under which it calls what the question says, and says how that went.
+/// Writes the built-in model with a template that makes it call the tool in the question and report the outcome.
 fn calling_model(home: &Home) -> PathBuf {
     let turn = |role: &str, text: &str| format!("<|im_start|>{role}\n{text}<|im_end|>\n");
     let examples = |asked: &str, said: &str| (turn("user", asked) + &turn("assistant", said)).repeat(4);
@@ -141,7 +141,7 @@ fn calling_model(home: &Home) -> PathBuf {
     home.write("calling.gguf", &written.finish().unwrap())
 }
 
-/// The text of the answer after a call of a tool, and what was noted.
+/// The text of the answer after a call of a tool, and the notes on stderr.
 fn chat(home: &Home, model: &Path, servers: &Value, tool: &str, flags: &[&str]) -> (String, String) {
     let file = home.write("mcp.json", json!({"mcpServers": servers}).to_string().as_bytes());
     let call = json!({"name": tool, "arguments": {}}).to_string();
@@ -201,7 +201,7 @@ fn without_a_terminal_nothing_is_called_that_is_not_allowed() {
     assert_eq!(answer, "It went wrong.", "{noted}");
 }
 
-/// A server with one tool, which does this when it is called.
+/// A server with one tool, which acts this way when it is called.
 fn server_that(acts: &str) -> Value {
     let script = format!(
         r#"answer() {{ read -r line; id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/'); printf '{{"jsonrpc":"2.0","id":%s,"result":%s}}\n' "$id" "$1"; }}

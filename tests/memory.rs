@@ -11,7 +11,7 @@ use hone_protocol::{
 };
 use serde_json::{Value, json};
 
-/// Ids of answers of the same moment.
+/// Ids of answers given at the same moment.
 fn id(number: u64) -> QueryId {
     QueryId::from_bits((0x0199_0000_0000_7000_8000_u128 << 48) | u128::from(number))
 }
@@ -68,7 +68,7 @@ fn home_with_memory() -> Home {
     home
 }
 
-/// What a command prints.
+/// Checks the output of a command.
 #[track_caller]
 fn check(home: &Home, arguments: &[&str], expected: &str) {
     let run = home.run(arguments);
@@ -151,7 +151,7 @@ fn answers_are_forgotten() {
     assert!(events.contains(&one) && !events.contains("That."), "{events}");
     let removed = home.json(&["memory", "rm", &two, "--json"]);
     assert_eq!(removed, json!([{ "query_id": two, "removed": true }]));
-    // What is left is told from nothing, and six digits do.
+    // The remaining answer needs no telling apart, so six digits are enough.
     check(&home, &["memory", "list"], "       019900  2026-01-31 18:30:03  A  smollm2:135m  What is 3?\n");
     check(&home, &["memory", "rm", "019900"], &format!("{} is forgotten\n", id(3)));
     check(&home, &["memory", "list"], "");
@@ -187,7 +187,7 @@ fn an_import_says_which_lines_are_wrong_and_writes_none() {
     check_failure(&home, &["memory", "export", "/no/such/folder/file"], 1, "/no/such/folder/file");
 }
 
-/// A grade from log-probabilities, a grade of one's own answer, and a comparison of one's own.
+/// A grade from log-probabilities, a grade of the model's own answer, and a comparison of its own answer.
 #[test]
 fn grades_and_comparisons_are_marked_wherever_they_are_shown() {
     let home = home_with_memory();
@@ -280,7 +280,7 @@ fn events_are_shown_by_conversation() {
     check_failure(&home, &["events", "--type", "critique"], 2, "critique.result");
 }
 
-/// Other commands that only read could do with a copy; this one insisted on writing.
+/// Other read-only commands worked on a copy; this one required write access.
 #[test]
 fn events_are_read_where_nothing_can_be_written() {
     let home = Home::new();
@@ -289,7 +289,7 @@ fn events_are_read_where_nothing_can_be_written() {
     drop(store);
     let lock = home.path("data/memory/owner.lock");
     std::fs::remove_file(&lock).unwrap();
-    // Nobody can write to a folder as to a file, not even root.
+    // A folder cannot be written to like a file, not even by root.
     std::fs::create_dir(&lock).unwrap();
     let run = home.run(&["events"]);
     assert!(run.stdout.contains("session.closed"), "{}", run.stderr);
@@ -315,7 +315,7 @@ fn events_are_followed_and_memory_is_read_while_somebody_else_has_it_open() {
     assert_eq!(next(), 2);
     store.remember(engram(1, None), None).unwrap();
     assert_eq!(home.json(&["memory", "list", "--json"])[0]["query_id"], id(1).to_string());
-    // Whoever follows goes on when the owner leaves, and is asked by the next who comes.
+    // The follower continues when the owner leaves, and serves the next process.
     drop(store);
     let store = memory(&home);
     store.append_event(&said(3)).unwrap();
@@ -343,7 +343,7 @@ fn doctor_counts_what_is_remembered_and_says_what_is_wrong_with_it() {
     check_failure(&home, &["memory", "list"], 1, "run `hone memory repair`");
 }
 
-/// Flips a bit wherever the log of storage says what the second question was.
+/// Flips a bit wherever the log of storage contains the second question.
 fn damage(home: &Home) {
     let log = home.path("data/memory/store/db");
     let mut bytes = std::fs::read(&log).unwrap();
@@ -363,8 +363,7 @@ fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
     damage(&home);
     let run = home.run(&["memory", "repair"]);
     assert_eq!(run.code, 1, "{}", run.stderr);
-    // sled writes the changes of a batch in any order: the third answer may stand in no other place than beside the
-    // second.
+    // sled writes the changes of a batch in any order: the third answer may be stored only next to the second.
     let n_left = home.json(&["memory", "list", "--json"]).as_array().unwrap().len();
     assert!((1..=2).contains(&n_left), "{}", run.stdout);
     let expected = [
@@ -380,7 +379,7 @@ fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
 fn what_the_store_has_lost_is_taken_from_saved_conversations() {
     let home = home_with_memory();
     damage(&home);
-    // The third answer may stand in no other place than beside the second.
+    // The third answer may be stored only next to the second.
     let exchanges = [2, 3].map(|number| {
         json!({
             "question": format!("What is\n{number}?"), "answer": format!("It is {number}."), "model": "smollm2:135m",
@@ -395,7 +394,7 @@ fn what_the_store_has_lost_is_taken_from_saved_conversations() {
     assert_eq!(home.json(&["memory", "show", &id(2).to_string(), "--json"])["answer"], "It is 2.");
 }
 
-/// Asks the built-in model something.
+/// Asks the built-in model a question.
 fn ask(home: &Home) -> crate::support::Run {
     home.run(&["chat", "Is fire hot?", "--model", &smollm2(), "--temperature", "0", "-N", "4"])
 }

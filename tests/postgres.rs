@@ -60,7 +60,7 @@ fn fifty_clients_of_three_servers_have_whole_conversations_and_every_answer_its_
                 let (servers, all_begin) = (&servers, &all_begin);
                 scope.spawn(move || {
                     all_begin.wait();
-                    // Every second client asks the same, at the same time as others.
+                    // Every two clients ask the same question, at the same time as others.
                     let question = format!("Is {} an even number?", number / 2);
                     let name = ask(&servers[number % 3], &question, None);
                     ask(&servers[(number + 1) % 3], &format!("And {number}, in conversation {number}?"), Some(&name));
@@ -81,7 +81,7 @@ fn fifty_clients_of_three_servers_have_whole_conversations_and_every_answer_its_
         let stats = home.json(&["memory", "stats", "--json", "--store", &url]);
         stats["all"]["engrams"] == 2 * CLIENTS && stats["grades_due"] == 0
     });
-    // Whichever process has graded it, each answer was graded once, as the answer that it is.
+    // Whichever process graded it, each answer was graded exactly once.
     let events = home.run(&["events", "--type", "critique.result", "--json", "--store", &url]).stdout;
     let graded = events.lines().filter(|line| !line.contains("\"failure\"")).count();
     assert_eq!(graded, 2 * CLIENTS, "{events}");
@@ -151,7 +151,7 @@ fn conversations_of_a_server_go_on_while_the_database_is_away() {
     let first = ask(&server, "Is snow white?", None);
     database.stop();
     ask(&server, "And coal?", Some(&first));
-    // Nobody knows now whether its name is taken, and it is.
+    // The server cannot tell now whether the name is taken, and it is.
     let second = ask(&server, "Is snow white?", None);
     ask(&server, "And ice?", Some(&second));
     assert_ne!(first, second);
@@ -175,7 +175,7 @@ fn a_database_recalls_what_a_folder_recalls() {
     let set = home.write("set.jsonl", lines.join("\n").as_bytes());
     let set = set.to_str().unwrap();
     let in_folder = home.json(&["memory", "eval", set, "--json"]);
-    // Whoever comes first creates the tables.
+    // The first process to connect creates the tables.
     assert_eq!(home.run(&["memory", "stats", "--store", &server.own_url()]).code, 0);
     server.sql("CREATE ROLE person0 LOGIN");
     let in_database = home.json(&["memory", "eval", set, "--json", "--in", &server.url("person{}", "postgres")]);
@@ -196,7 +196,7 @@ fn composed(service: &str, addresses: &[(&str, &str)]) -> Vec<String> {
     command.into_iter().map(replaced).collect()
 }
 
-/// What `packaging/compose.yaml` runs in containers, without them.
+/// Runs the services of `packaging/compose.yaml` without containers.
 #[test]
 fn the_services_of_the_compose_file_work_together() {
     let (nats, database) = (NatsServer::start(), PostgresServer::start());

@@ -1,4 +1,4 @@
-//! Nobody else can read what a person types: the permissions of everything that the real binary writes.
+//! Other users cannot read a person's input: the permissions of everything that the real binary writes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Home, smollm2};
 
-/// Everything below `folder`, with what others than the owner may do.
+/// All paths from `folder` down that others than the owner can access.
 fn wide(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let inside = entries.flat_map(|path| if path.is_dir() { wide(&path) } else { vec![path] });
@@ -14,7 +14,7 @@ fn wide(folder: &Path) -> Vec<PathBuf> {
     all.filter(|path| path.symlink_metadata().unwrap().permissions().mode() & 0o077 != 0).collect()
 }
 
-/// Runs the binary as a shell does whose owner lets everybody read and write.
+/// Runs the binary with a umask that lets everybody read and write.
 fn run_with_wide_umask(home: &Home, arguments: &[&str]) {
     let script = r#"umask 0; exec "$0" "$@""#;
     let arguments = [&["-c", script, env!("CARGO_BIN_EXE_hone")], arguments].concat();

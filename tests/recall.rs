@@ -1,5 +1,5 @@
-//! What a chat recalls, measured with the real embedder on the half of the set that no setting was fitted on; and what
-//! leaves no trace.
+//! Recall in a chat, measured with the real embedder on the half of the set that no setting was fitted on; and
+//! questions that leave no trace.
 
 use crate::support::{Home, embedder, smollm2};
 use serde_json::{Value, json};
@@ -8,9 +8,8 @@ fn home() -> Home {
     Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder())
 }
 
-/// The floors are far enough below what was measured (benches/results/recall.txt) that another processor's rounding
-/// does not matter, and far enough above what the recall of whole exchanges by meaning alone reaches that its loss
-/// shows.
+/// The floors are far enough below the measured values (benches/results/recall.txt) that another processor's rounding
+/// does not matter, and far enough above the recall of whole exchanges by meaning alone to show a regression to it.
 #[test]
 fn what_was_said_is_recalled_and_junk_is_not() {
     let report = home().json(&["memory", "eval", "--split", "held-out", "--json"]);
@@ -109,7 +108,7 @@ fn remembering_and_recalling_are_two_settings() {
     assert_eq!(kinds(&home), remembered);
 }
 
-/// Asks the built-in model something; returns stderr.
+/// Asks the built-in model a question; returns stderr.
 #[track_caller]
 fn ask(home: &Home, question: &str, flags: &[&str]) -> String {
     let model = smollm2();

@@ -161,10 +161,10 @@ fn the_page_and_the_table_say_the_same() {
     assert_eq!(home.run(&["report", "--fail-under", "6"]).code, 2);
 }
 
-/// The model under another name than its likelihood judge has.
+/// The model under a different name from its likelihood judge.
 const PAST: &str = "past:1b";
 
-/// A home in which the likelihood judge compares, with questions of the past that the model `PAST` has answered.
+/// A home in which the likelihood judge compares, with past questions that the model `PAST` has answered.
 fn home_with_past(n_questions: u128) -> Home {
     let home = Home::new().variable("HONE_SAMPLING_MAX_TOKENS", "12").variable("HONE_JUDGE_GRADE_TIMEOUT", "600");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
@@ -235,7 +235,7 @@ fn a_judge_that_compares_answers_of_its_own_is_marked() {
     assert_eq!(report["judge"], "likelihood with smollm2:135m (self-graded)");
 }
 
-/// What a model alone could not have answered as it was, or what says nothing about another one.
+/// Exchanges that a model alone could not have repeated, or that say nothing about another model, are left out.
 #[test]
 fn only_questions_are_asked_that_a_model_can_answer_alone() {
     let home = home_with_past(2);
@@ -273,7 +273,8 @@ fn only_questions_are_asked_that_a_model_can_answer_alone() {
     assert_eq!(pairs(&["--task-type", "chat", "--since", "2020-01-01"]), 2);
 }
 
-/// The real way of a question: what memory gave to an answer, and what a saved conversation had before, is known.
+/// The full path of a question: memory's contribution to an answer and earlier exchanges of a saved conversation are
+/// known.
 #[test]
 fn a_history_of_real_chats_is_asked_again() {
     let home = home_with_past(0);
@@ -329,7 +330,7 @@ fn a_judge_that_has_not_passed_is_refused_unless_somebody_names_it() {
     assert_eq!(serde_json::from_str::<Value>(&run.stdout).unwrap()["judge"], "smollm2:135m");
 }
 
-/// When each of the kept files was written.
+/// When each kept file was written.
 #[cfg(unix)]
 fn kept(home: &Home, folder: &str) -> BTreeMap<String, SystemTime> {
     let entries = fs::read_dir(home.path(&format!("data/cache/{folder}"))).into_iter().flatten().flatten();

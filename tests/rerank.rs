@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::served::{Served, body_of, status_of};
 use crate::support::{Home, smollm2};
 
-/// A small decoder in whose file a head follows, as in a reward model.
+/// A small decoder with a head at the end of its file, as in a reward model.
 fn reward_model(home: &Home) -> PathBuf {
     let plain = home.path("plain.gguf");
     let shape = ["synth", "--shape", "tiny-qwen3", "--quant", "q8_0", "--tokenizer", &smollm2(), "--output"];

@@ -6,10 +6,10 @@ use hone_protocol::{GateAction, GateDecision, Timestamp};
 use hone_work::{Assignment, TaskState, TaskStore, WorkAttempt};
 use serde_json::{Value, json};
 
-/// The same weights under two names.
+/// The two names of the same weights.
 const BETTER: &str = "better:1b";
 const WORSE: &str = "worse:1b";
-/// Scores of each of them.
+/// Scores of each model.
 const SCORES: usize = 20;
 const PHASES: &str = "[[phases]]\nname = \"coding\"\nprompt = \"Write a file.\"\nfiles = []\nchecks_task = true\n\
                       evaluates_first = false\ndelivers = true\nmax_tokens = 8\ncandidates = 1\n";
@@ -40,7 +40,7 @@ fn remember_grades(home: &Home) {
     assert_eq!(home.run(&["memory", "import", file.to_str().unwrap()]).code, 0);
 }
 
-/// Tasks of the type python: of one model's all were accepted at once, of the other's none.
+/// Tasks of the type python: one model's were all accepted at once, the other's never.
 fn remember_tasks(home: &Home) {
     let store = TaskStore::new(home.path("data/tasks"));
     for (agent, state) in [(BETTER, TaskState::Accepted), (WORSE, TaskState::Rejected)].repeat(SCORES) {
@@ -84,7 +84,7 @@ fn seeds() -> [u64; 2] {
     [by_history, explores.unwrap()]
 }
 
-/// What hone says of its choice, with this seed.
+/// Checks the message about the choice, with these seeds.
 #[track_caller]
 fn check_choice(home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
     let [by_history, explores] = seeds();

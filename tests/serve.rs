@@ -72,7 +72,7 @@ fn texts_become_tokens_and_conversations_prompts() {
     assert_eq!(tokenizer["chat_template"], properties["chat_template"], "{tokenizer}");
 }
 
-/// As lm-evaluation-harness asks.
+/// The requests of lm-evaluation-harness.
 #[test]
 fn texts_are_scored_over_http() {
     let served = Served::start(&[]);
@@ -131,7 +131,7 @@ fn the_judge_of_a_server_judges_for_its_clients() {
     let verdict =
         body_of(&served.post("/hone/v1/compare", &json!({"query": query, "a": "Paris.", "b": "Rome, I think."})));
     assert!(verdict["log_odds"].is_number() && verdict.get("failure").is_none(), "{verdict}");
-    // The judge that hone ships with is not installed here, and nobody stands in for it.
+    // The judge that hone ships with is not installed here, and there is no fallback.
     let strict = Home::new().variable("HONE_JUDGE_FALLBACK", "none");
     let strict = Served::start_in(strict, &[]);
     let grade = body_of(&strict.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
@@ -211,7 +211,7 @@ fn a_download_without_clients_ends_and_is_resumed() {
     assert_ne!(resumed, "bytes=0-");
 }
 
-/// Names that look for a way out of the store, to `target`, which is below `folder`.
+/// Names that try to leave the store, for `target`, which is below `folder`.
 fn spellings(folder: &str, target: &str) -> Vec<String> {
     let ups =
         ["..", "../..", "../../..", "./..", "x/../..", "mine/../..", ".incoming/../..", "linked/..", "linked/../.."];
@@ -232,7 +232,7 @@ fn spellings(folder: &str, target: &str) -> Vec<String> {
     spellings
 }
 
-/// Names that mean something else to some system, or are too long for it.
+/// Names with a special meaning on some system, or too long for it.
 fn odd_names() -> Vec<String> {
     let devices = [
         "con",
@@ -281,7 +281,7 @@ fn odd_names() -> Vec<String> {
     odd.map(|name| (*name).to_owned()).chain(long).chain(of_file).collect()
 }
 
-/// The same with other ways to write what separates the parts of a path, or hides them.
+/// Variants with other ways to write, or to hide, the separators of a path.
 fn variants(spelling: &str) -> Vec<String> {
     let slashes = ["\\", "%2f", "%252F", "%5c", "%c0%af", "\u{2215}", "\u{2044}", "\u{ff0f}", "@", ":"];
     let dots = ["%2e%2e", "\u{ff0e}\u{ff0e}", "\u{2024}\u{2024}", "\u{2025}", ".\u{200b}."];
@@ -292,7 +292,7 @@ fn variants(spelling: &str) -> Vec<String> {
     variants
 }
 
-/// Every file below a folder with its content's length, without what the server itself writes.
+/// Every file below a folder with the length of its content, without the server's own files.
 fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, metadata) = (entry.path(), entry.metadata().unwrap());
@@ -321,7 +321,8 @@ fn home_with_canaries() -> Home {
     home
 }
 
-/// Whatever a client calls a model, an answer or a conversation, nothing outside of the store is read, written or removed.
+/// No name that a client gives to a model, an answer or a conversation makes hone read, write or remove anything
+/// outside of the store.
 #[test]
 fn names_of_models_lead_nowhere_else() {
     let home = home_with_canaries();
@@ -333,7 +334,7 @@ fn names_of_models_lead_nowhere_else() {
     let varied: Vec<String> = plain.iter().flat_map(|spelling| variants(spelling)).collect();
     plain.extend(odd_names());
     assert!(plain.len() > 100 && varied.len() > 1000, "{} {}", plain.len(), varied.len());
-    // The plain ones get every place, and every varied one gets one of them.
+    // Plain names are tried in every place, and varied ones in one place each.
     let everywhere = plain.iter().flat_map(|name| (0..N_PLACES).map(move |place| (name, place)));
     let links = ["linked", "filed"].map(str::to_owned);
     let of_links =
@@ -365,16 +366,16 @@ const PATHS: [(&str, &str, &str); 9] = [
     ("GET", "/page/", ""),
 ];
 
-/// The places where a client names something in a body.
+/// The number of places where a client names something in a body.
 const N_BODIES: usize = 18;
 
-/// Those where the page does: what is wrong with an installed model is an event of its stream.
+/// The places used by the page: an error of an installed model is an event of its stream.
 const PAGE: Range<usize> = N_BODIES - 2..N_BODIES;
 
-/// The places where a client names something.
+/// The number of places where a client names something.
 const N_PLACES: usize = PATHS.len() + N_BODIES;
 
-/// What a client is told that writes this name in one of the places.
+/// The response to a client that writes this name in one of the places.
 fn answer(served: &Served, name: &str, place: usize) -> (String, String) {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let bodies: [(&str, &str, Value); N_BODIES] = [
@@ -407,7 +408,7 @@ fn answer(served: &Served, name: &str, place: usize) -> (String, String) {
     (path, answer)
 }
 
-/// The browser is a script that writes down what it is to open.
+/// The browser is a script that records the address that it is to open.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_page_opens_in_the_browser() {
@@ -434,7 +435,7 @@ fn other_machines_need_a_key() {
     assert!(key.code == 0 && key.stdout.starts_with("hone-") && key.stderr.contains("key_hashes = [\""), "{key:?}");
 }
 
-/// Arguments of a question that the built-in model answers rightly.
+/// Arguments of a question that the built-in model answers correctly.
 fn asking<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let asking =
         ["chat", "In which city is the Eiffel Tower?", "--model", model, "--temperature", "0", "--max-tokens", "16"];
@@ -466,7 +467,7 @@ fn other_commands_use_the_engine_of_a_running_server() {
     assert!(!String::from_utf8(own.stderr).unwrap().contains("a server is used"));
 }
 
-/// A script stands for the agent; `scripts/check.sh agents` runs real ones.
+/// A script stands in for the agent; `scripts/check.sh agents` runs real ones.
 #[cfg(unix)]
 #[test]
 fn an_agent_is_started_with_the_address_of_the_server() {

@@ -1,5 +1,5 @@
-//! What happens to `hone serve` and its clients when something goes wrong: it is told to stop, clients go away, and the disk
-//! is full or read-only.
+//! `hone serve` and its clients in trouble: the server must stop, clients disconnect, and the disk is full or
+//! read-only.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::support::small_disk::SmallDisk;
 use crate::support::{Home, wait_for, wait_until};
 use serde_json::{Value, json};
 
-/// A question with an answer of this many tokens: the model may not end it.
+/// A question with an answer of exactly this many tokens: the model may not end it early.
 fn question(max_tokens: usize) -> Value {
     let messages = json!([{"role": "user", "content": "Count as far as you can."}]);
     let bias = json!({"0": -100, "2": -100});
@@ -82,7 +82,7 @@ fn a_second_sigterm_stops_at_once() {
     assert!(!rest_of_what_was_cut(answer).contains("[DONE]"));
 }
 
-/// What came before a connection broke off.
+/// The data received before a connection broke off.
 fn rest_of_what_was_cut(mut reader: BufReader<TcpStream>) -> String {
     let mut rest = Vec::new();
     let _ = reader.read_to_end(&mut rest);
@@ -104,7 +104,7 @@ fn prefill(reader: &mut impl BufRead) -> (u64, u64) {
     }
 }
 
-/// What was computed of the prompt when its client went away is in the cache, and nothing more.
+/// The part of the prompt computed before its client disconnected is in the cache, and nothing more.
 #[test]
 fn a_client_that_goes_away_stops_its_prompt() {
     let served = Served::start(&[]);
@@ -127,7 +127,7 @@ fn a_client_that_goes_away_stops_its_prompt() {
     assert!(total > 4000 && cached < total - total / 4, "{cached} of {total} tokens were computed");
 }
 
-/// What the page is told of a question.
+/// The events that the page receives for a question.
 #[cfg(target_os = "linux")]
 fn page_is_told(served: &Served, question: &Value) -> String {
     let mut asked = json!({"question": "In which city is the Eiffel Tower?"});
@@ -135,7 +135,7 @@ fn page_is_told(served: &Served, question: &Value) -> String {
     served.post("/hone/v1/chat", &asked)
 }
 
-/// Checks that questions are answered although nothing can be written, and that their clients are told.
+/// Checks that questions are answered although nothing can be written, and that their clients are informed.
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn check_answers_that_are_not_kept(served: &Served) {
@@ -194,7 +194,7 @@ fn a_full_disk_keeps_nobody_from_an_answer_and_loses_nothing() {
     assert_eq!(n_exchanges, 2, "{exchanges}");
     let remembered = || served.request("GET", "/hone/v1/memory?limit=100", &json!({}));
     let n_remembered = || body_of(&remembered())["engrams"].as_array().unwrap().len();
-    // The answers before and after, and what was kept of those in between.
+    // The answers before and after, and the kept ones in between.
     wait_until("the answers are remembered", || n_remembered() >= 4);
     assert_eq!(served.process.try_wait().unwrap(), None);
 }

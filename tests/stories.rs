@@ -8,7 +8,7 @@ fn file(name: &str) -> PathBuf {
     root().join(format!("tests/stories/{name}.toml"))
 }
 
-/// A fresh installation: the built-in model has its name, and everything is as hone ships it.
+/// A fresh installation: the built-in model is installed under its name, and everything is as hone ships it.
 fn home() -> Home {
     let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
     assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
@@ -22,7 +22,7 @@ fn check(name: &str) {
     assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
 }
 
-/// Plays a story of the folder with other lines in it, which does not hold then, and says why.
+/// Plays a story of the folder with some lines changed, and checks that it fails with these complaints.
 #[track_caller]
 fn check_broken(name: &str, changes: &[(&str, &str)], complaints: &[&str]) {
     let home = home();
@@ -86,7 +86,7 @@ fn a_story_may_choose_the_second_model() {
     assert!(run.code != 0 && run.stderr.contains("no-model/"), "{}", run.stderr);
 }
 
-/// The comparison comes long after the only event that is waited for.
+/// The comparison comes long after the only event that the story waits for.
 #[test]
 fn what_is_absent_is_absent_until_the_end() {
     check_broken(

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Far longer than anything here takes, so that only a missing thing runs into it.
+/// Far longer than anything here takes, so that only a missing event reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A home that holds nothing at first.
@@ -37,7 +37,8 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Starts a program. One that was just written is busy while a process that another test starts still has its file open.
+/// Starts a program. A program that was just written is busy while a process started by another test still has its file
+/// open.
 fn started(mut command: Command) -> Child {
     wait_for("the program can be started", || match command.spawn() {
         Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
@@ -57,13 +58,13 @@ pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_for_long(what, PATIENCE, look)
 }
 
-/// The same for what takes longer than [`PATIENCE`] on a slow machine.
+/// Like `wait_for`, for waits that take longer than [`PATIENCE`] on a slow machine.
 #[track_caller]
 pub(crate) fn wait_for_long<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
     patiently(limit, look).unwrap_or_else(|| panic!("within {limit:?} it has not come about that {what}"))
 }
 
-/// Looks until there is something to return; `None` when that has taken far too long. Looking takes half of the time at most.
+/// Polls until `look` finds something; `None` after the time limit. Polling takes half of the time at most.
 pub(crate) fn patiently<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + limit;
     loop {
@@ -77,15 +78,15 @@ pub(crate) fn patiently<T>(limit: Duration, mut look: impl FnMut() -> Option<T>)
 }
 
 impl Home {
-    /// A folder in which everything is as hone ships it. `HONE_TEST_INSTRUCTION_SET` names the instruction set that hone is limited
-    /// to.
+    /// A home in which everything is as hone ships it. `HONE_TEST_INSTRUCTION_SET` names the instruction set that hone
+    /// is limited to.
     pub(crate) fn new() -> Home {
         let limit = std::env::var("HONE_TEST_INSTRUCTION_SET").ok();
         let variables = limit.map(|limit| ("HONE_ENGINE_INSTRUCTION_SET", limit)).into_iter().collect();
         Home { folder: tempfile::tempdir().unwrap(), variables }
     }
 
-    /// A folder in which a model that is asked grades: the generator, unexamined, where there is no judge.
+    /// A home in which the generator grades, unexamined, because there is no judge.
     pub(crate) fn graded_by_the_generator() -> Home {
         Home::new().variable("HONE_JUDGE_EXAMINATION", "false").variable("HONE_JUDGE_FALLBACK", "generator")
     }
@@ -147,7 +148,7 @@ impl Home {
         self.json_with_code(arguments, 0)
     }
 
-    /// What a command prints that ends with that exit code.
+    /// The JSON printed by a command that ends with this exit code.
     #[track_caller]
     pub(crate) fn json_with_code(&self, arguments: &[&str], code: i32) -> Value {
         let run = self.run(arguments);

@@ -35,7 +35,7 @@ fn result<'a>(checked: &'a Value, evaluator: &str) -> &'a Value {
     results.iter().find(|result| result["evaluator"] == evaluator).unwrap()
 }
 
-/// Whether commands are contained here; a system that cannot is named loudly.
+/// Whether commands are contained here; a system without containment is reported loudly.
 fn is_contained(checked: &Value) -> bool {
     let missing = &result(checked, "node-test")["not_contained"];
     if !missing.is_null() {
@@ -153,7 +153,7 @@ fn what_tests_do_is_contained() {
     assert_eq!(code, 3);
 }
 
-/// What hostile code tries from inside a workspace, and what came of it outside.
+/// An attack by hostile code in a workspace, and its effects outside.
 struct Attack {
     secret: PathBuf,
     outside: PathBuf,
@@ -252,7 +252,7 @@ fn what_pytest_and_vitest_load_by_themselves_is_contained() {
     attack.check_contained(&checked, "vitest");
 }
 
-/// A home whose evaluators find cargo and its toolchain where the gate's own are; the tests' own home is empty.
+/// A home whose evaluators find the gate's own cargo and toolchain; the tests' own home is empty.
 fn with_cargo(home: Home) -> Home {
     home.write("task.toml", b"goal = \"it holds\"\n");
     let of = |variable: &str, folder: &str| {

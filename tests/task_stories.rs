@@ -1,5 +1,5 @@
-//! Tasks from the first prompt to the workspace: a scripted model writes the text, and real tools, contained, say what it is
-//! worth. One story has the built-in model write, one kills the process again and again.
+//! Tasks from the first prompt to the workspace: a scripted model writes the text, and real tools, contained, evaluate
+//! it. One story has the built-in model write, one kills the process again and again.
 
 mod built_in;
 #[cfg(unix)]

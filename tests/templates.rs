@@ -11,14 +11,14 @@ use hone_protocol::{
     Generate, GenerateRequest, Generation, LocateError, LocateModel, Message, ModelFile, Prompt, Role,
 };
 
-/// A template that does what any does.
+/// An ordinary template.
 const GOOD: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
 
-/// A template that computes for hours in a few thousand steps, where it is asked to.
+/// A template that computes for hours in a few thousand steps, when asked to.
 const SLOW: &str = "{% if messages[0].content == 'slow' %}{% for a in range(9999) %}{% for b in range(99) %}\
                     {% set text = range(99999) | join %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}";
 
-/// What it is, the template, and a part of what is said of it.
+/// The name of a case, its template, and a part of the expected message.
 static HOSTILE: LazyLock<Vec<(&'static str, String, &'static str)>> = LazyLock::new(|| {
     let doubling = |start: &str, twice: &str| {
         format!(
@@ -43,7 +43,7 @@ static HOSTILE: LazyLock<Vec<(&'static str, String, &'static str)>> = LazyLock::
         ("lists in lists", nested("[]", "[ns.a]"), "the prompt has"),
         ("maps in maps", nested("1", "{'a': ns.a}"), "the prompt has"),
         ("doubling strings", doubling("'x'", "ns.a ~ ns.a"), "256 MiB of memory"),
-        // A fast machine meets the limit on memory first, a slow one that on time.
+        // A fast machine meets the memory limit first, a slow one the time limit.
         ("doubling lists", doubling("[1]", "ns.a + ns.a"), "takes more than"),
         ("repeated strings", "{{ ('x' * 99999999999) | length }}".into(), "too large"),
         ("a huge range", "{{ range(99999999999) | list | length }}".into(), "too many"),
@@ -138,7 +138,7 @@ fn a_template_that_takes_long_holds_up_nobody_and_is_stopped_with_its_request() 
     drop(slow);
     start(&engine, &model, chat("quick")).complete().unwrap();
     drop(start(&engine, &model, chat("slow")));
-    // The engine waits for nothing that nobody waits for.
+    // The engine does not wait for work that no caller waits for.
     drop(engine);
 }
 

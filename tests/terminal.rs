@@ -155,7 +155,7 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     terminal.wait_for("second answer", |lines| is_told(lines, "frog"));
     terminal.type_text("\u{3}");
     terminal.wait_for("stop", |lines| lines.iter().any(|line| line == "stopped"));
-    // It is not asked, and waits in the line for the person to send or delete it.
+    // The line is not sent, and waits for the person to send or delete it.
     let last = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).cloned().unwrap_or_default();
     terminal.wait_for("line that was typed ahead", |lines| last(lines) == "> Say no.");
     terminal.type_text("\u{3}");
@@ -177,7 +177,7 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
     terminal.end_chat();
 }
 
-/// What was asked on the command line is monitored, too, and the lines of it stand behind the answer.
+/// A question on the command line is monitored, too, and its monitor lines follow the answer.
 #[test]
 fn one_question_is_monitored_behind_its_answer() {
     let home = Home::new();
@@ -205,7 +205,7 @@ fn a_chat_that_is_terminated_gives_the_terminal_back() {
     }
 }
 
-/// Text as a terminal passes it on that marks what is pasted.
+/// Text as sent by a terminal that marks pasted text.
 fn pasted(text: &str) -> String {
     format!("\u{1b}[200~{}\u{1b}[201~", text.replace('\n', "\r"))
 }
@@ -220,7 +220,7 @@ fn pasted_lines_are_one_input_that_is_folded_when_it_is_long() {
     terminal.wait_for("both lines", |lines| lines.iter().any(|line| line.ends_with("… Is ice cold?")));
     terminal.type_text("\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("the answer was cut")));
-    // What is typed before that is folded together with what is pasted.
+    // Text typed before a paste is folded together with it.
     terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
     let long = "All work and no play makes Jack a dull boy.\n".repeat(60);
     terminal.type_text("Who is dull? ");
@@ -254,7 +254,7 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     let (_, status) = wait_for("Ctrl-Z stops the chat", stopped);
     assert!(status.stopped(), "{status:?}");
     kill_process(process, Signal::CONT).unwrap();
-    // Until then the terminal would edit the line itself, and keep the keys that follow from the chat.
+    // Until then the terminal would edit the line itself, and withhold the following keys from the chat.
     wait_until("the chat goes on", || !terminal.is_set("ICANON"));
     terminal.type_text("re hot?");
     terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
@@ -262,7 +262,7 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     terminal.end_chat();
 }
 
-/// What one asks, sees and pastes in a terminal of this many columns. Ends with the screen.
+/// Asks a question and pastes a text in a terminal of this many columns. Returns the last screen.
 fn lines_of_a_chat(home: &Home, columns: u16) -> Vec<String> {
     let arguments = ["--model", &smollm2(), "--temperature", "0", "--max-tokens", "40", "--no-grade"];
     let mut terminal = Terminal::chat_in(home, &arguments, columns);
@@ -273,7 +273,7 @@ fn lines_of_a_chat(home: &Home, columns: u16) -> Vec<String> {
     terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
     terminal.type_text(&pasted(&"It is a long way to Tipperary. ".repeat(160)));
     let lines = terminal.wait_for("folded text", |lines| lines.iter().any(|line| line == "> [pasted 4.96 kB, 1 line]"));
-    // What is pasted costs kilobytes at most.
+    // Pasted text costs kilobytes at most.
     assert!(terminal.written().len() < 20_000, "{}", terminal.written().len());
     terminal.check_colours();
     terminal.type_text("\u{15}");

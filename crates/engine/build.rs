@@ -1,5 +1,5 @@
-//! With the feature `cuda`, on x86-64 Linux: what the program is linked to in place of CUDA's libraries, so that it starts without
-//! them. Elsewhere it is linked to the toolkit's own.
+//! With the feature `cuda`, on x86-64 Linux: links the program to stand-ins for CUDA's libraries, so that it starts
+//! without them. Elsewhere it is linked to the toolkit's own.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

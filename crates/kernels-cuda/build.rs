@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-/// The kinds of cards (compute capabilities without the point) that a binary for all has code for. Newer ones compile the last
-/// one's PTX when they load it.
+/// The compute capabilities (without the point) covered by a portable binary. Newer cards compile the last one's PTX
+/// when they load it.
 const CAPABILITIES: [u32; 4] = [80, 86, 89, 90];
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Whatever an executable ends with: a bundle's payload is read or refused, never a panic. The bytes stand behind a
-//! program of one page in half of the runs, as payloads do.
+//! Reads any bytes as the end of an executable: a bundle's payload is read or refused, never a panic. In half of the
+//! runs the bytes follow a program of one page, as payloads do.
 
 #![no_main]
 

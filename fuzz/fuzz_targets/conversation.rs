@@ -1,5 +1,5 @@
-//! Says anything in a conversation whose template rewrites it: the prompt has the control tokens of a harmless one, or
-//! the conversation is refused. `cargo +nightly fuzz run conversation`.
+//! Passes any texts to a conversation whose template rewrites them: the prompt has the control tokens of a harmless
+//! one, or the conversation is refused. `cargo +nightly fuzz run conversation`.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use hone_engine::{Chat, ChatTemplate, TemplateHost, Tokenizer};
 use hone_protocol::{Message, Role};
 use libfuzzer_sys::fuzz_target;
 
-/// What the templates do to a text.
+/// Filters that the templates apply to a text.
 const FILTERS: [&str; 7] = [
     "m.content",
     "m.content | lower",

@@ -1,5 +1,5 @@
-//! What describes models and comes from elsewhere: a catalog, the manifest of an installed model, the pages of a
-//! package index. The first byte says which; each is read or refused.
+//! Descriptions of models from outside: a catalog, the manifest of an installed model, the pages of a package index.
+//! The first byte chooses the kind; each is read or refused.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Lists a store that holds one model of that manifest, whose files must stay in its folder.
+/// Lists a store that holds one model with that manifest, whose files must stay in its folder.
 fn read_manifest(bytes: &[u8]) {
     let home = tempfile::tempdir().expect("a temporary folder");
     let folder = home.path().join("models").join("a@1");

@@ -1,4 +1,4 @@
-//! Opens any bytes as a GGUF file and reads all that it gives access to: `cargo +nightly fuzz run gguf`.
+//! Opens any bytes as a GGUF file and reads everything in it: `cargo +nightly fuzz run gguf`.
 #![no_main]
 
 use hone_engine::gguf::Gguf;

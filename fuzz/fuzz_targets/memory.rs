@@ -1,4 +1,4 @@
-//! Looks for bytes that make a reader of memory panic: what comes over its socket, what is due, and backups:
+//! Looks for bytes that make a reader of memory panic: socket frames, due work, and backups:
 //! `cargo +nightly fuzz run memory`.
 #![no_main]
 

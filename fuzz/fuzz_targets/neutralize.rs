@@ -1,5 +1,5 @@
-//! Puts any two texts into a judge's prompt as question and answer: nothing of them may look like a part of the prompt,
-//! and neither may hold the fence: `cargo +nightly fuzz run neutralize`.
+//! Puts any two texts into a judge's prompt as question and answer: they may not add parts to the prompt, and neither
+//! may contain the fence: `cargo +nightly fuzz run neutralize`.
 #![no_main]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fuzz_target!(|texts: (&str, &str)| {
     assert_eq!(prompt.matches("###Feedback:").count(), 1);
 });
 
-/// What a judge is asked about them.
+/// The judge's prompt for them.
 fn prompt(query: &str, answer: &str) -> String {
     let model = Arc::new(Scripted::always(Script::saying(&["[RESULT] 1"])));
     let rubric = Rubric::shipped("default").expect("it is shipped").expect("it is sound");

@@ -1,7 +1,7 @@
-//! Gives any template and any conversation to what runs in a template's process:
+//! Gives any template and any conversation to the code that runs in a template's process:
 //! `cargo +nightly fuzz run template -- -rss_limit_mb=512 -timeout=5`.
 //!
-//! Memory, time and stack are limited from outside that process, here by libFuzzer. What it finds beyond those is a
+//! Memory, time and stack are limited from outside that process, here by libFuzzer. Findings beyond those limits are a
 //! panic, or an answer that is not a line of JSON. Sources are short, so that deep nesting is left to the limits' own
 //! tests.
 #![no_main]

@@ -1,4 +1,4 @@
-//! Builds a tokenizer from any lists, and takes a text there and back: `cargo +nightly fuzz run tokenizer`.
+//! Builds a tokenizer from any lists, and encodes and decodes a text: `cargo +nightly fuzz run tokenizer`.
 #![no_main]
 
 use hone_engine::gguf::{Gguf, WriteError, WriteValue, Writer};

@@ -1,4 +1,4 @@
-//! What a linter or a test runner writes is read or refused, in every format and never with a panic. The first byte
+//! The output of a linter or a test runner is read or refused, in every format and never with a panic. The first byte
 //! chooses the format, the second one where stdout ends and stderr begins.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What an agent writes is read or refused; no path leads out of the workspace, and a quoted file is read as it was.
+//! An agent's output is read or refused; no path leads out of the workspace, and a quoted file is read back unchanged.
 #![no_main]
 
 use hone_work::{FileChange, changed_text, is_inside, parse_work, quoted_file};

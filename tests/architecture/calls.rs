@@ -7,7 +7,7 @@ use syn::visit::{self, Visit};
 
 use crate::architecture::source_reader::{attributes, is_for_tests};
 
-/// Functions that take the work which is given to them to another thread.
+/// Functions that run the work passed to them on another thread.
 const ELSEWHERE: [&str; 8] =
     ["apart", "blocking", "computed", "computed_now", "generated", "judged", "on_models", "spawn_blocking"];
 
@@ -46,7 +46,7 @@ impl CallFinder {
         self.is_async = before;
     }
 
-    /// Visits what a function is called with; work for another thread does not run on this one.
+    /// Visits the arguments of a call; work for another thread does not run on this one.
     fn visit_arguments<'ast>(&mut self, called: &str, arguments: impl Iterator<Item = &'ast syn::Expr>) {
         let goes_elsewhere = ELSEWHERE.contains(&called);
         for argument in arguments {
@@ -79,7 +79,7 @@ impl<'ast> Visit<'ast> for CallFinder {
         self.within(true, |finder| visit::visit_expr_async(finder, block));
     }
 
-    /// A closure that is kept under a name is given to another thread later, or called by what is.
+    /// A named closure is passed to another thread later, or called by code that is.
     fn visit_local(&mut self, local: &'ast syn::Local) {
         let is_closure = local.init.as_ref().is_some_and(|init| matches!(&*init.expr, syn::Expr::Closure(_)));
         self.within(self.is_async && !is_closure, |finder| visit::visit_local(finder, local));

@@ -1,8 +1,8 @@
 //! Modules of the same parent use each other in one direction only.
 //!
-//! A module uses another when a path in it, or in a module below it, leads to that other or to a module below that.
-//! What the parent defines itself is free to both; what the parent re-exports belongs to the module that defines it.
-//! Code under `cfg(test)` does not count.
+//! A module uses another when a path in it, or in a module below it, leads to that other module or to one below it.
+//! Items that the parent defines itself are free to both; items that the parent re-exports belong to the module that
+//! defines them. Code under `cfg(test)` does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::architecture::source_reader::read_file;
 /// A module's place: the names from the crate's root down to it.
 pub(crate) type ModulePath = Vec<String>;
 
-/// What a module can name, and where its code names something.
+/// The names that a module defines or imports, and the places where its code uses names.
 #[derive(Default)]
 pub(crate) struct Module {
     pub(crate) items: BTreeSet<String>,
@@ -21,16 +21,17 @@ pub(crate) struct Module {
     pub(crate) uses: Vec<Use>,
 }
 
-/// A name that a `use` brings in; without a name, all that the path holds.
+/// A name brought in by a `use`; without a name, everything that the path holds.
 pub(crate) struct Import {
     pub(crate) name: Option<String>,
     pub(crate) path: Vec<String>,
 }
 
-/// A path as it stands in the code.
+/// A path as written in the code.
 pub(crate) struct Use {
     pub(crate) path: Vec<String>,
-    /// Of a `use`, whose path may end at a module; any other path that ends there means an item of the same name.
+    /// Whether the path is of a `use`, which may end at a module; any other path that ends there means an item of the
+    /// same name.
     pub(crate) imports: bool,
     pub(crate) place: String,
 }
@@ -59,8 +60,7 @@ impl Modules {
         modules
     }
 
-    /// The modules through which a path leads, the one it ends in among them. None where the crate defines no such
-    /// name.
+    /// The modules through which a path leads, including the last one. `None` where the crate defines no such name.
     fn resolve(&self, at: &[String], path: &[String], imports: bool, depth: usize) -> Option<BTreeSet<ModulePath>> {
         let Some((name, rest)) = path.split_first() else {
             return Some(BTreeSet::from([at.to_vec()]));
@@ -76,7 +76,7 @@ impl Modules {
         Some(passed)
     }
 
-    /// The same for a path that begins with a name that `at` defines or imports.
+    /// Like `resolve`, for a path that begins with a name that `at` defines or imports.
     fn resolve_name(
         &self,
         at: &[String],

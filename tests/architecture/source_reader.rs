@@ -1,4 +1,4 @@
-//! Reads the modules of a crate: what each defines, imports and names.
+//! Reads the modules of a crate: their definitions, imports and names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ pub(crate) fn read_file(modules: &mut Modules, file: &Path, folder: &Path, path:
     }
 }
 
-/// Collects what a module names from its syntax, and reads the modules that it declares.
+/// Collects the names that a module uses from its syntax, and reads the modules that it declares.
 struct SourceReader<'a> {
     modules: &'a mut Modules,
     path: ModulePath,
     file: &'a Path,
-    /// Where the files of the modules below lie.
+    /// The folder of the files of the modules below.
     folder: PathBuf,
 }
 
@@ -40,7 +40,7 @@ impl SourceReader<'_> {
         self.module().uses.push(Use { path, imports, place });
     }
 
-    /// What a `use` brings in, with the path that leads to the tree already in `path`.
+    /// Adds the imports of a `use`, with the path that leads to the tree already in `path`.
     fn add_import(&mut self, mut path: Vec<String>, tree: &syn::UseTree, at: &Ident) {
         let (name, ident) = match tree {
             syn::UseTree::Path(step) => {
@@ -62,7 +62,8 @@ impl SourceReader<'_> {
         self.module().imports.push(Import { name, path });
     }
 
-    /// The paths in what a macro or an attribute is given, which syn leaves unread; serde's stand in string literals.
+    /// Adds the paths in the tokens of a macro or an attribute, which syn leaves unparsed; serde's are in string
+    /// literals.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<Ident> = Vec::new();
         let mut colons = 0;
@@ -115,7 +116,7 @@ impl SourceReader<'_> {
     }
 }
 
-/// The file that a `#[path = "…"]` names, beside the file that holds it.
+/// The file that a `#[path = "…"]` names, next to the file that contains it.
 fn named_file(attribute: &syn::Attribute) -> Option<String> {
     let value = attribute.meta.require_name_value().ok().filter(|value| value.path.is_ident("path"))?;
     match &value.value {
@@ -217,7 +218,7 @@ pub(crate) fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// The name that an item gives to what it defines, modules left out.
+/// The name that an item defines, except for modules.
 fn item_name(item: &syn::Item) -> Option<&Ident> {
     match item {
         syn::Item::Const(item) => Some(&item.ident),

@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 const QUERY: &str = "What is the boiling point of water at sea level?";
 const ANSWER: &str = "100 degrees Celsius";
 
-/// A home in which the built-in model answers, and judges briefly and with patience.
+/// A home in which the built-in model answers, and judges briefly with a generous timeout.
 fn home() -> Home {
     quick(Home::graded_by_the_generator())
 }
 
-/// The built-in model answers, and judges in few words and without haste.
+/// Makes the built-in model answer, and judge briefly with a generous timeout.
 fn quick(home: Home) -> Home {
     home.variable("HONE_ENGINE_MODEL", &smollm2())
         .variable("HONE_JUDGE_FEEDBACK_TOKENS", "24")
         .variable("HONE_JUDGE_GRADE_TIMEOUT", "600")
 }
 
-/// The same home, in which the judge writes its reasons before every verdict.
+/// Like `home`, with a judge that writes its reasons before every verdict.
 fn writing_reasons() -> Home {
     home().variable("HONE_JUDGE_FEEDBACK", "always")
 }
@@ -147,7 +147,7 @@ fn two_answers_are_compared_in_both_orders() {
     assert_eq!(preference["winner"], winner, "{preference}");
     assert_eq!((&preference["reason"], &preference["tokens"]), (&json!(""), &json!(2)), "{preference}");
     assert!(preference["consistent"].is_boolean() && preference["self_graded"] == true, "{preference}");
-    // The same two, the other way round.
+    // The two answers swapped.
     let swapped = home.json(&["compare", "--query", QUERY, "--a", "Paris", "--b", ANSWER, "--json"]);
     assert!((swapped["log_odds"].as_f64().unwrap() + log_odds).abs() < 0.05, "{preference} {swapped}");
     let shown = home.run(&arguments);
@@ -211,14 +211,14 @@ fn a_file_is_graded_once_and_goes_on_where_it_stopped() {
     }
     let mean = graded.iter().map(|line| line["score"].as_f64().unwrap()).sum::<f64>() / 3.0;
     assert!((summary["mean_score"].as_f64().unwrap() - mean).abs() < 1e-9);
-    // A run that was cut off in the middle of its second line.
+    // A run that was interrupted in the middle of its second line.
     let whole = fs::read_to_string(&output).unwrap();
     let second = whole.find('\n').unwrap() + 20;
     fs::write(&output, &whole[..second]).unwrap();
     let resumed = home.json(&arguments);
     assert_eq!((&resumed["resumed"], &resumed["cached"], &resumed["judged"]), (&json!(1), &json!(2), &json!(3)));
     for (before, after) in graded.iter().zip(lines(&home, "out.jsonl")) {
-        // What is cached is what was said before.
+        // Cached verdicts repeat the earlier ones.
         for field in ["id", "source", "score", "feedback", "tokens"] {
             assert_eq!(before[field], after[field], "{field} of {before} and {after}");
         }
@@ -246,7 +246,7 @@ fn answers_are_graded_in_a_pipe() {
     assert!(broken.stderr.contains("line 1 of stdin is not a JSON object"), "{}", broken.stderr);
 }
 
-/// A line as a run writes it that the judge gave no verdict.
+/// A line of a run for which the judge gave no verdict.
 fn without_verdict(line: &Value) -> Value {
     let mut line = line.clone();
     line["score"] = Value::Null;
@@ -289,11 +289,11 @@ fn a_line_without_a_verdict_is_judged_again_in_its_place() {
     write(&[&graded[0], &unjudged]);
     assert_eq!(counts(), [3, 1, 0]);
     check_file();
-    // A run that was killed when it had judged a line again, and not put it in its place yet.
+    // A run killed after it had judged a line again, before it put it in its place.
     write(&[&without_verdict(&graded[0]), &unjudged, &graded[2], &graded[0]]);
     assert_eq!(counts(), [3, 2, 0]);
     check_file();
-    // The last line has all but its end.
+    // The last line lacks only its newline.
     fs::write(&output, fs::read_to_string(&output).unwrap().trim_end()).unwrap();
     assert_eq!(counts(), [3, 3, 0]);
     check_file();
@@ -330,7 +330,7 @@ fn what_was_judged_otherwise_is_no_part_of_this_run() {
     assert!(again.stdout.starts_with("1 of 1 graded, 1 from an earlier run"), "{}{}", again.stdout, again.stderr);
 }
 
-/// A judge that was named on the command line and is not to be had.
+/// Checks a judge that is named on the command line and unavailable.
 #[track_caller]
 fn check_no_judge(judge: &str, complaint: &str) {
     let home = quick(Home::new());
@@ -415,7 +415,7 @@ fn a_file_of_pairs_is_compared() {
     assert!(compared["log_odds"].is_number() && compared["consistent"].is_boolean(), "{compared}");
 }
 
-/// A file that is refused before anything is judged.
+/// Checks a file that is refused before anything is judged.
 #[track_caller]
 fn check_refused(input: &str, output: &str, complaint: &str) {
     let home = home();
@@ -486,7 +486,7 @@ fn config_shows_the_judge() {
     assert!(prompt.contains("###Task Description: An instruction") && prompt.ends_with("…  default"), "{prompt}");
 }
 
-/// What the real model says as a judge of this profile, which thinks and explains itself briefly.
+/// Checks the real model as a judge of this profile, which thinks and explains itself briefly.
 fn check_profile(profile: &str) {
     let home = home().variable("HONE_JUDGE_PROFILE", profile);
     home.write("config/judges.toml", b"[mr3]\nthinking_tokens = 24");
@@ -534,7 +534,8 @@ fn a_judge_of_ones_own_is_a_table_in_a_file() {
     assert!(run.code == 2 && run.stderr.contains(told), "{}", run.stderr);
 }
 
-/// The built-in model is asked as any model that was not trained to judge: it reads the answer, and writes when asked to.
+/// The built-in model is used like any model that was not trained to judge: it reads the answer, and writes when asked
+/// to.
 #[test]
 fn a_score_is_read_from_probabilities_and_reasons_are_written_on_request() {
     let home = home();

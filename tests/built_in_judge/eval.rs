@@ -1,4 +1,4 @@
-//! How good a judge is: measured on judged data sets, and calibrated by ratings.
+//! Judge quality: measured on judged data sets, and calibrated by ratings.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ const MODEL: &str = "smollm2:135m";
 /// Answers with scores; a figure takes ten of them.
 const QUESTIONS: usize = 12;
 
-/// The built-in model is installed, and gives its grades without many words.
+/// The built-in model is installed, and grades in few words.
 fn home() -> Home {
     let home = Home::new().variable("HONE_JUDGE_FEEDBACK_TOKENS", "1");
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }
 
-/// Sums, right ones with a 5 and wrong ones with a 1.
+/// Sums: correct ones with a 5 and wrong ones with a 1.
 fn answers() -> Vec<Value> {
     let answer = |n: usize| {
         let is_right = n.is_multiple_of(2);
@@ -70,7 +70,7 @@ fn a_judge_is_measured_on_answers_and_pairs() {
         let figure = &judge["figures"][key];
         assert!(figure["value"].is_f64() != figure["reason"].is_string(), "{key}: {figure}");
     }
-    // Resumed: what is judged is not judged again, so even the seconds are the same.
+    // Resumed: judged answers are not judged again, so even the seconds are the same.
     let again = home.json(&["judge", "eval", &set, "--judge", MODEL, "--json"]);
     let value = |report: &Value, key: &str| report["judges"][0]["figures"][key]["value"].as_f64().unwrap();
     for key in ["exact", "pairwise_accuracy", "seconds_per_grade", "seconds_per_comparison"] {
@@ -93,7 +93,7 @@ fn several_judges_stand_side_by_side_with_their_agreement() {
     let report = home.json(&[&judges[..], &["--json"]].concat());
     let names: Vec<&Value> = report["judges"].as_array().unwrap().iter().map(|judge| &judge["judge"]).collect();
     assert_eq!(names, [MODEL, "likelihood"]);
-    // The built-in model judges in both ways, and a verdict of one is none of the other.
+    // The built-in model judges in both ways, and a verdict of one does not count for the other.
     let seconds = |judge: usize| &report["judges"][judge]["figures"]["seconds_per_grade"];
     assert_ne!(seconds(0), seconds(1), "{report}");
     let agreement = report["agreement"].as_array().unwrap();
@@ -109,7 +109,7 @@ fn several_judges_stand_side_by_side_with_their_agreement() {
     assert!(csv.contains("\nlikelihood,exact,") && csv.contains("smollm2:135m & likelihood,alpha_scores,"), "{csv}");
 }
 
-/// Small samples of every format, made up for this.
+/// Small samples of every format, made up for this test.
 #[test]
 fn the_formats_of_others_are_read() {
     let home = home();
@@ -151,7 +151,7 @@ fn what_cannot_be_evaluated_is_refused_with_the_reason() {
     check(&answers(), &["--judge", MODEL, "--csv", "--json"], 2, "--csv");
 }
 
-/// A person who finds the answers good that the judge gives the higher scores.
+/// A person who rates as good the answers to which the judge gives the higher scores.
 fn rated_like_the_judge(home: &Home) -> Vec<Value> {
     let line = |n: usize| json!({"query": format!("Say {n} words."), "answer": "word ".repeat(n % 9) + &n.to_string()});
     let tasks: Vec<Value> = (0..40).map(line).collect();

@@ -86,7 +86,7 @@ fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
     assert!(home.run(&grade).stderr.contains("do not rely on these grades"));
 }
 
-/// Neither a download of gigabytes nor another judge's marks under its name.
+/// Without a download of gigabytes, and without another judge's marks under its name.
 #[test]
 fn only_an_installed_judge_is_examined() {
     let home = home_with_the_built_in_model();
@@ -95,7 +95,7 @@ fn only_an_installed_judge_is_examined() {
     assert!(run.stderr.contains("hone pull prometheus:7b"), "{}", run.stderr);
 }
 
-/// The chat finds out by itself, while nobody waits, and the next one continues where the first was left.
+/// The chat examines its judge while it is idle, and the next one resumes the examination.
 #[cfg(unix)]
 #[test]
 fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Far longer than it takes to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server with JetStream, at an address of its own. It ends with this.
+/// A server with JetStream, at an address of its own. It is stopped when dropped.
 pub(crate) struct NatsServer {
     folder: TempDir,
     port: String,
@@ -20,12 +20,12 @@ pub(crate) struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts one that holds nothing.
+    /// Starts an empty server.
     pub(crate) fn start() -> NatsServer {
         NatsServer::start_with(&[])
     }
 
-    /// Starts one with more options.
+    /// Starts an empty server with more options.
     pub(crate) fn start_with(options: &[&str]) -> NatsServer {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let mut server = NatsServer { folder: TempDir::new().unwrap(), port: "-1".to_owned(), options, process: None };
@@ -38,7 +38,7 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it again, with all that it held.
+    /// Restarts it with its data.
     pub(crate) fn resume(&mut self) {
         let ports = self.folder.path().join("ports");
         let _ = fs::remove_dir_all(&ports);
@@ -58,7 +58,7 @@ impl NatsServer {
         };
     }
 
-    /// Removes all that it holds, while it is stopped.
+    /// Removes its data, while it is stopped.
     #[allow(dead_code)]
     pub(crate) fn forget(&self) {
         fs::remove_dir_all(self.folder.path().join("data")).unwrap();
@@ -71,7 +71,7 @@ impl NatsServer {
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
-    /// Kills it; what it had acknowledged is there when it starts again.
+    /// Kills it; acknowledged data is there when it starts again.
     pub(crate) fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();

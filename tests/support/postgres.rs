@@ -16,25 +16,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The version of pgserver, whose files are kept between tests.
 const VERSION: &str = "0.1.4";
 
-/// Whom the server runs as if the tests run as root, which PostgreSQL refuses.
+/// The user that runs the server if the tests run as root, which PostgreSQL refuses.
 const NOBODY: u32 = 65534;
 
-/// A server that is reached through a socket in its folder. It ends with this.
+/// A server that is reached through a socket in its folder. It is stopped when dropped.
 pub(crate) struct PostgresServer {
     folder: TempDir,
     programs: PathBuf,
-    /// Whether it waits for the disk, as a server that people use does.
+    /// Whether it waits for the disk, as production servers do.
     is_durable: bool,
     process: Option<Child>,
 }
 
 impl PostgresServer {
-    /// Starts one that holds nothing.
+    /// Starts an empty server.
     pub(crate) fn start() -> PostgresServer {
         PostgresServer::start_as(false)
     }
 
-    /// Starts one that writes as one does that people use.
+    /// Starts an empty server that waits for the disk, as production servers do.
     #[allow(dead_code)]
     pub(crate) fn start_durable() -> PostgresServer {
         PostgresServer::start_as(true)
@@ -53,7 +53,7 @@ impl PostgresServer {
         server
     }
 
-    /// Makes its folder of data: a copy of one that the first test has made, which takes less time than to make another.
+    /// Creates its data folder: a copy of one created by the first test, which is faster than creating another.
     fn make_data(&self) {
         let user = fs::metadata(self.folder.path()).unwrap().uid();
         let template = env::temp_dir().join(format!("hone-test-postgres-{VERSION}-data-of-{user}"));
@@ -82,12 +82,12 @@ impl PostgresServer {
         self.folder.path().join(".s.PGSQL.5432")
     }
 
-    /// The address of the database that is always there, for the role that may do everything.
+    /// The address of the default database, for the superuser.
     pub(crate) fn own_url(&self) -> String {
         self.url("postgres", "postgres")
     }
 
-    /// Starts it again, with all that it held.
+    /// Restarts it with its data.
     pub(crate) fn resume(&mut self) {
         let _ = fs::remove_file(self.data().join("postmaster.pid"));
         let mut command = self.command("postgres");
@@ -104,7 +104,7 @@ impl PostgresServer {
         }
     }
 
-    /// Carries out SQL as the role that may do everything, and returns what it prints, a row per line.
+    /// Executes SQL as the superuser, and returns the output, a row per line.
     #[allow(dead_code)]
     pub(crate) fn sql(&self, sql: &str) -> String {
         let Output { status, stdout, stderr } = self.psql("postgres", sql);
@@ -112,7 +112,7 @@ impl PostgresServer {
         String::from_utf8(stdout).unwrap().trim_end().to_owned()
     }
 
-    /// Carries out SQL as a role.
+    /// Executes SQL as a role.
     #[allow(dead_code)]
     pub(crate) fn psql(&self, role: &str, sql: &str) -> Output {
         let mut command = self.command("psql");
@@ -131,10 +131,10 @@ impl PostgresServer {
         assert!(killed.unwrap().success());
     }
 
-    /// Ends it at once, as a crash would; what it had acknowledged is there when it starts again.
+    /// Ends it at once, as a crash would; acknowledged data is there when it starts again.
     pub(crate) fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // An immediate shutdown, which takes its other processes along; one that was stopped goes on for it.
+            // An immediate shutdown, which also ends its other processes; a suspended server is resumed for it.
             for signal in ["-CONT", "-QUIT"] {
                 assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
             }
@@ -146,7 +146,7 @@ impl PostgresServer {
         self.folder.path().join("data")
     }
 
-    /// The server's file says so in its eighth line.
+    /// Reads the state from the eighth line of the server's file.
     fn is_ready(&self) -> bool {
         let file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         file.lines().nth(7).is_some_and(|state| state.trim() == "ready")
@@ -176,7 +176,7 @@ fn as_nobody_if_root(command: &mut Command) {
     }
 }
 
-/// The folder of PostgreSQL's programs; a copy of it if whoever runs the server cannot read the tests' own.
+/// The folder of PostgreSQL's programs; a copy of it if the server's user cannot read the tests' own.
 fn programs() -> PathBuf {
     let root = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join("target/test-tools");
     let packages = env::var_os("HONE_TEST_TOOLS").map_or_else(root, PathBuf::from).join("python/lib");

@@ -1,4 +1,4 @@
-//! A network that can be cut: a port of this machine behind which a server is.
+//! A network that can be cut: a port of this machine in front of a server.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Clone)]
 pub(crate) enum Target {
     Port(String),
     Socket(PathBuf),
 }
 
-/// Connections to a server. While the network is cut, those that are open say nothing any more, and new ones are not answered.
+/// Connections to a server. While the network is cut, open connections are silent, and new ones are not answered.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -51,7 +51,7 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Cuts the network, or mends it: what was open is closed then, as after a long silence.
+    /// Cuts the network, or restores it: open connections are closed then, as after a long silence.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.shared.is_cut.store(is_cut, Ordering::Release);
         if !is_cut {
@@ -108,14 +108,14 @@ impl Shared {
         client.into_iter().for_each(|client| drop(client.shutdown(Shutdown::Both)));
     }
 
-    /// What comes while the network is cut gets lost.
+    /// Data that arrives while the network is cut is lost.
     fn copy(&self, mut from: impl Read, mut to: impl Write) {
         let (mut buffer, mut is_dead) = (vec![0; 64 << 10], false);
         while let Ok(n) = from.read(&mut buffer) {
             if n == 0 || self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            // A stream has no holes: nothing follows what got lost.
+            // A stream has no holes: nothing follows lost data.
             is_dead |= self.is_cut.load(Ordering::Acquire);
             if !is_dead && to.write_all(&buffer[..n]).is_err() {
                 return;

@@ -1,4 +1,4 @@
-//! A running `hone serve`, and what its clients send.
+//! A running `hone serve`, and its clients' requests.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -74,13 +74,13 @@ impl Drop for Served {
     }
 }
 
-/// The JSON of an answer.
+/// The JSON of a response.
 #[track_caller]
 pub(crate) fn body_of(answer: &str) -> Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
 }
 
-/// The status of an answer.
+/// The status of a response.
 #[track_caller]
 pub(crate) fn status_of(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The file that takes up the room.
+/// The file that fills the disk.
 const BALLAST: &str = "fill";
 
 /// A file system of its own, in memory.
@@ -43,12 +43,12 @@ impl SmallDisk {
         }
     }
 
-    /// Frees what [`SmallDisk::fill_up`] took.
+    /// Frees the space taken by [`SmallDisk::fill_up`].
     pub(crate) fn make_room(&self) {
         fs::remove_file(self.path(BALLAST)).unwrap();
     }
 
-    /// Lets nobody write any more. No file may be open for writing.
+    /// Makes the disk read-only. No file may be open for writing.
     pub(crate) fn make_read_only(&self) {
         let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(self.folder.path()).status().unwrap();
         assert!(remounted.success());

@@ -22,17 +22,17 @@ impl Terminal {
         Terminal::chat_with(home, &[&["--model", &smollm2(), "--temperature", "0"], arguments].concat())
     }
 
-    /// The same with these arguments alone.
+    /// A chat with these arguments alone.
     pub(crate) fn chat_with(home: &Home, arguments: &[&str]) -> Terminal {
         Terminal::chat_in(home, arguments, 100)
     }
 
-    /// The same in a terminal of this many columns.
+    /// A chat in a terminal of this many columns.
     pub(crate) fn chat_in(home: &Home, arguments: &[&str], columns: u16) -> Terminal {
         Terminal::hone_in(home, &[&["chat"], arguments].concat(), columns)
     }
 
-    /// A chat in a terminal that is higher than anything a judge writes, which is another text in every run.
+    /// A chat in a terminal that is taller than any text of a judge, which differs in every run.
     pub(crate) fn tall_chat(home: &Home, arguments: &[&str]) -> Terminal {
         let model = smollm2();
         let arguments = [&["chat", "--model", &model, "--temperature", "0"], arguments].concat();
@@ -68,13 +68,13 @@ impl Terminal {
                 all.lock().unwrap().extend_from_slice(&bytes[..count]);
                 let mut screen = shown.lock().unwrap();
                 screen.process(&bytes[..count]);
-                // The line editor asks where the cursor is, as terminals can be asked.
+                // The line editor asks the terminal for the cursor's position.
                 if bytes[..count].windows(4).any(|window| window == b"\x1b[6n") {
                     let (row, column) = screen.screen().cursor_position();
                     write!(answers.lock().unwrap(), "\x1b[{};{}R", row + 1, column + 1).unwrap();
                 }
             }
-            // The master lives as long as somebody reads from it.
+            // The master must live as long as its reader.
             drop(kept);
         });
         Terminal { keyboard, screen, master, child, written }
@@ -89,7 +89,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// Fails if something was written in a colour that is hard to read on a light or on a dark background.
+    /// Fails if a colour was written that is hard to read on a light or on a dark background.
     #[track_caller]
     pub(crate) fn check_colours(&self) {
         let written = self.written();
@@ -117,7 +117,8 @@ impl Terminal {
         wait_for("the chat ends", || self.child.try_wait().unwrap())
     }
 
-    /// Leaves the chat with Ctrl-D. While it has nobody to read a line, the terminal edits the line itself, and swallows that key.
+    /// Leaves the chat with Ctrl-D. While the chat reads no line, the terminal edits the line itself, and swallows that
+    /// key.
     #[track_caller]
     pub(crate) fn end_chat(&mut self) {
         #[cfg(unix)]
@@ -125,7 +126,7 @@ impl Terminal {
         self.end_chat_of_lines();
     }
 
-    /// The same where the terminal edits the lines, because it moves no cursor.
+    /// Like `end_chat`, where the terminal edits the lines because it moves no cursor.
     #[track_caller]
     pub(crate) fn end_chat_of_lines(&mut self) {
         self.type_text("\u{4}");

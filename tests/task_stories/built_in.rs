@@ -1,5 +1,5 @@
-//! A task for the built-in model, with everything real. It may write anything; the task ends in a defined way all the same,
-//! and all of it is recorded.
+//! A task for the built-in model, with everything real. The model may write anything; the task still ends in a defined
+//! way, and everything is recorded.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! A run that is killed at random moments, again and again, until it has ended: what was done is done once, and the
-//! workspace is never changed in part without the next run completing it.
+//! A run that is killed at random moments, again and again, until it has ended: no work is done twice, and the next run
+//! completes a workspace that was changed in part.
 //!
 //! `HONE_TORTURE=1` kills a hundred times, `HONE_TORTURE_SEED` draws other moments.
 
@@ -23,11 +23,11 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::support::wait_until;
 use crate::task_stories::stage::{PLAN, Stage, actions, launcher, prompt_of};
 
-/// The variable by which a process knows that it is the one to be killed: the folder of tasks.
+/// Set only for the process that is to be killed: the folder of tasks.
 const TASKS: &str = "HONE_TEST_KILLED_TASKS";
-/// How many files the work changes, of which every other one exists before.
+/// Number of files that the work changes; every other one exists before.
 const N_FILES: usize = 30;
-/// Microseconds after which it is likely to be done.
+/// Microseconds by which the delivery is likely to be done.
 const LONGEST_DELIVERY: u64 = 15_000;
 const TASK: &str =
     "goal = \"many files\"\n[[requirements]]\ntext = \"they are new\"\nfile = \"file0.txt\"\ncontains = \"new\"\n";
@@ -42,7 +42,7 @@ seconds = 10.0
 missing = \"failed\"
 ";
 
-/// The whole work, in which the first attempt does not meet the requirement.
+/// The files of the work; the first attempt does not meet the requirement.
 fn work(is_good: bool) -> String {
     let text = if is_good { "new" } else { "other" };
     (0..N_FILES).map(|n| format!("=== write file{n}.txt\n{text} {n}\n=== end\n")).collect()
@@ -141,7 +141,7 @@ fn wait_for_delivery(stage: &Stage, child: &mut Child) {
     });
 }
 
-/// What must hold whenever a process was killed.
+/// Checks the invariants after a kill.
 fn check(record: &TaskRecord, files: &BTreeMap<String, String>) {
     let steps: Vec<(&str, usize)> =
         record.attempts.iter().map(|attempt| (attempt.phase.as_str(), attempt.number)).collect();
@@ -151,7 +151,7 @@ fn check(record: &TaskRecord, files: &BTreeMap<String, String>) {
         TaskState::Working => assert_eq!(*files, before(), "the workspace is touched before acceptance"),
         TaskState::Accepted => assert_eq!(*files, after()),
         TaskState::Delivering => {
-            // Some may be written and others not; the next run goes on. None is written in part.
+            // Some may be written and others not; the next run resumes. None is written in part.
             let whole = |path: &String| [before().get(path).cloned(), after().get(path).cloned()];
             let texts = files.iter().filter(|(path, _)| !path.starts_with('.'));
             texts.for_each(|(path, text)| assert!(whole(path).contains(&Some(text.clone())), "{path}: {text:?}"));

@@ -19,9 +19,9 @@ struct Language {
     bad: &'static str,
     /// The tool that tests it.
     tests: &'static str,
-    /// Another tool that has something to say about the work.
+    /// Another tool that checks the work.
     checks: &'static str,
-    /// What the test says about bad work.
+    /// The test's message about bad work.
     failure: &'static str,
     stage: fn() -> Stage,
 }
@@ -168,8 +168,8 @@ impl Language {
         }
     }
 
-    /// Checks `hone events` (how often there are some subjects) and `hone report` (which shares of attempts were
-    /// accepted, retried, reassigned and escalated).
+    /// Checks `hone events` (the counts of some subjects) and `hone report` (the shares of attempts that were accepted,
+    /// retried, reassigned and escalated).
     fn check_log(&self, stage: &Stage, counts: &[(&str, usize)], shares: [f64; 4]) {
         stage.log_events();
         let events = stage.home.run(&["events", "--json"]);

@@ -127,6 +127,18 @@ fn a_model_that_fails_costs_no_attempt() {
 }
 
 #[test]
+fn a_task_whose_phase_is_no_longer_configured_is_not_delivered() {
+    let stage = node_stage();
+    let record = stage.task(&format!("{TASK}phases = [\"coding\"]\n"));
+    let mut runner = stage.runner(&[], answering(vec![code('+')]));
+    runner.phases.retain(|phase| phase.name != "coding");
+    let error = runner.run(record.clone(), &mut |_| {}).unwrap_err();
+    assert!(matches!(&error, TaskError::UnknownPhase { phase, .. } if phase == "coding"), "{error}");
+    assert_eq!(stage.file("add.mjs"), None);
+    assert_eq!(stage.store().find(&record.id.to_string()).unwrap().state, TaskState::Working);
+}
+
+#[test]
 fn what_somebody_else_has_changed_is_never_overwritten() {
     let stage = node_stage();
     let workspace = stage.workspace();
@@ -134,7 +146,7 @@ fn what_somebody_else_has_changed_is_never_overwritten() {
         if prompt_of(request).contains("Write no other file") {
             return Script::saying(&[PLAN]);
         }
-        // While the agent works, somebody writes the same file.
+        // While the agent works, another program writes the same file.
         fs::write(workspace.join("add.mjs"), "somebody's work\n").unwrap();
         Script::saying(&[&code('+')])
     }));
@@ -190,7 +202,7 @@ fn two_processes_do_not_work_on_one_task() {
     assert!(matches!(error, TaskError::InUse(_)), "{error}");
 }
 
-/// Three candidates: wrong, not in the form, right.
+/// Three candidates: wrong, malformed, right.
 fn candidates() -> Arc<Scripted> {
     let answers = [code('-'), "no block".to_owned(), code('+')];
     let next = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! A repository of 300 files and 2 MB: a scripted model that can use tools finds what is wrong, mends and delivers it; and one that
-//! cannot is shown enough to do so.
+//! A repository of 300 files and 2 MB: a scripted model that can use tools finds the bug, fixes it and delivers the
+//! fix; and one that cannot use them is shown enough to do so.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const RIGHT: &str = "  return amount / rate;";
 const EDIT: &str =
     "=== edit lib/rates.mjs\n=== search\n  return amount * rate;\n=== replace\n  return amount / rate;\n=== end\n";
 
-/// 298 modules of 6.6 KB, one of 60 KB with the function in its midst, and its test.
+/// 298 modules of 6.6 KB, one of 60 KB with the function in its middle, and its test.
 fn repository() -> Stage {
     let constants = |prefix: &str, n: usize| -> String {
         (0..n).map(|number| format!("export const {prefix}_{number} = {number};\n")).collect()
@@ -43,7 +43,7 @@ fn calling(name: &str, arguments: &str) -> Script {
     Script::saying(&[&format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")])
 }
 
-/// What the tools told the model so far.
+/// The results of tools that the model has received so far.
 fn told(request: &GenerateRequest) -> Vec<&str> {
     let Prompt::Chat(messages) = &request.prompt else { panic!("not a chat") };
     messages.iter().filter(|message| message.role == Role::Tool).map(|message| message.content.as_str()).collect()

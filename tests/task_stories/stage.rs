@@ -16,7 +16,7 @@ use hone_work::{Assignment, EvaluatorTool, Reviewers, TaskPhase, TaskRecord, Tas
 
 use crate::support::Home;
 
-/// What a model says that plans.
+/// The answer of a model that plans.
 pub(crate) const PLAN: &str =
     "=== write implementation_plan.md\n1. Write the code, such as main.py.\n2. Run the tests.\n=== end\n";
 
@@ -26,7 +26,7 @@ pub(crate) fn prompt_of(request: &GenerateRequest) -> String {
     messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// A model that plans, and then gives these answers, the last one again and again.
+/// A model that plans, and then gives these answers, repeating the last one.
 pub(crate) fn answering(answers: Vec<String>) -> Arc<Scripted> {
     let next = AtomicUsize::new(0);
     Arc::new(Scripted::new(move |request| {
@@ -49,7 +49,7 @@ pub(crate) struct Stage {
     pub(crate) home: Home,
     pub(crate) bus: Bus,
     events: Mailbox,
-    /// Changes of the shipped tools.
+    /// Changes to the shipped tools.
     pub(crate) tools: toml::Table,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) reviewers: Reviewers,
@@ -78,7 +78,7 @@ impl Stage {
         self.home.path("workspace").canonicalize().unwrap()
     }
 
-    /// Where `hone task` finds them, too.
+    /// The store of tasks, where `hone task` finds them, too.
     pub(crate) fn store(&self) -> TaskStore {
         TaskStore::new(self.home.path("data/tasks"))
     }
@@ -128,7 +128,7 @@ impl Stage {
     }
 }
 
-/// Runs commands in the binary that is tested.
+/// Runs commands in the binary under test.
 pub(crate) fn launcher() -> Launcher {
     Launcher {
         program: Path::new(env!("CARGO_BIN_EXE_hone")).to_owned(),

@@ -1,4 +1,4 @@
-//! Many processes at once on one memory, of which some are killed: every answer that one of them acknowledged is there,
+//! Many concurrent processes on one memory, some of which are killed: every acknowledged answer is remembered exactly
 //! once.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{Home, Run};
 use crate::torture::ordeal::{Ordeal, run_sane};
 use crate::torture::remembered::{Acknowledged, ask};
 
-/// Processes at once.
+/// Concurrent processes.
 const CROWD: usize = 16;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_crowd_of_which_some_are_killed_loses_nothing() {
     while ordeal.goes_on() {
         let questions: Vec<String> = (0..CROWD).map(|_| acknowledged.fresh_question()).collect();
         let mut crowd: Vec<(String, Child)> = questions.into_iter().map(|it| (it.clone(), start(&home, &it))).collect();
-        // Whoever owns the memory just now, one of the first is it.
+        // The current owner of the memory is one of the first.
         for _ in 0..2 {
             // The moment is random on purpose.
             sleep(Duration::from_millis(ordeal.below(1_500)));

@@ -51,7 +51,7 @@ fn every_answer_is_graded_once_whoever_is_killed() {
     let store = format!("postgres://postgres@{}/postgres", networks.asking_to_database.address());
     let flags = ["--bus", &bus_of(&networks.asking_to_nats), "--store", &store, "--model", MODEL, "--threads", "1"];
     let (mut process, address) = serve_graded(&asking, &flags);
-    // What it says of all this must not fill the pipe.
+    // The server's messages must not fill the pipe.
     let said = process.stderr.take().unwrap();
     std::thread::spawn(move || BufReader::new(said).lines().for_each(drop));
     let served = Served { process, address, home: asking };
@@ -69,7 +69,7 @@ fn every_answer_is_graded_once_whoever_is_killed() {
             0 => {
                 let victim = ordeal.below(WORKERS as u64) as usize;
                 drop(workers.swap_remove(victim));
-                // A worker that finds no server when it begins says so and ends.
+                // A worker that finds no server at its start reports that and ends.
                 networks.grading_to_nats.cut(false);
                 workers.push(start());
                 ordeal.count("workers killed");
@@ -99,21 +99,21 @@ fn every_answer_is_graded_once_whoever_is_killed() {
     assert!(twice.is_empty(), "graded more than once: {twice:?}");
 }
 
-/// What is in the database.
+/// The content of the database.
 struct Remembered<'a> {
     home: &'a Home,
     store: String,
 }
 
 impl Remembered<'_> {
-    /// How many answers have a grade.
+    /// The number of answers with a grade.
     fn n_graded(&self) -> u64 {
         let list = self.home.json(&["memory", "list", "-n", "1000000", "--json", "--store", &self.store]);
         let is_graded = |engram: &&Value| engram["judging_method"].is_string() && engram["judging_failure"].is_null();
         list.as_array().unwrap().iter().filter(is_graded).count() as u64
     }
 
-    /// How often each answer was given a grade.
+    /// The number of gradings of each answer.
     fn gradings(&self) -> BTreeMap<String, usize> {
         let events = self.home.run(&["events", "--type", "critique.result", "--json", "--store", &self.store]).stdout;
         let mut counts = BTreeMap::new();

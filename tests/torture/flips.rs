@@ -1,5 +1,5 @@
-//! One bit turned in a file of the data folder: hone says what is wrong or goes on, and `hone memory repair` brings
-//! back every answer that was acknowledged.
+//! One flipped bit in a file of the data folder: hone reports the damage or continues, and `hone memory repair`
+//! restores every acknowledged answer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::support::{Home, Run};
 use crate::torture::ordeal::{Ordeal, run_sane};
 use crate::torture::remembered::{Acknowledged, ask, save_conversation};
 
-/// Commands that read what was damaged.
+/// Commands that read the damaged files.
 const READERS: [&[&str]; 6] =
     [&["list"], &["memory", "list"], &["memory", "stats", "--check"], &["events"], &["ps"], &["doctor"]];
 
@@ -39,7 +39,7 @@ fn a_flipped_bit_is_survived_and_repaired() {
         words.push("--resume=long".to_owned());
         let run = run_words(&home, &words);
         if damaged.starts_with(home.path("config")) {
-            // What hone is told there stands in its way until a person has corrected it.
+            // A damaged configuration blocks hone until a person corrects it.
             ordeal.count("bits of the configuration");
             continue;
         }
@@ -53,7 +53,7 @@ fn a_flipped_bit_is_survived_and_repaired() {
     }
 }
 
-/// Turns one bit of one file, chosen among all.
+/// Flips one bit of one file, chosen among all.
 fn flip(ordeal: &mut Ordeal, home: &Home) -> PathBuf {
     let files = [files(&home.path("data")), files(&home.path("config"))].concat();
     let path = ordeal.one_of(&files).clone();

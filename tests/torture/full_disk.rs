@@ -1,5 +1,5 @@
-//! A disk that is full at every step: no file may grow beyond a bound, which is what a full disk is to a program that
-//! writes. The bound moves from nothing to more than enough.
+//! A disk that is full at every step: no file may grow beyond a bound, which looks like a full disk to a program that
+//! writes. The bound ranges from nothing to more than enough.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::torture::ordeal::{Ordeal, assert_sane, run_sane};
 use crate::torture::remembered::{Acknowledged, ask};
 use crate::torture::writers::{prepared, writers};
 
-/// Bounds in blocks of 512 bytes; between them lies the size of every file that a question touches.
+/// The largest bound, in blocks of 512 bytes: more than the size of any file that a question touches.
 const LARGEST_BOUND: u64 = 12_000;
 
 #[test]
@@ -20,7 +20,7 @@ fn on_a_full_disk_nothing_acknowledged_is_lost() {
     let mut acknowledged = Acknowledged::default();
     while ordeal.goes_on() {
         let question = acknowledged.fresh_question();
-        // Most files are small, so small bounds come more often.
+        // Most files are small, so small bounds are more frequent.
         let largest = *ordeal.one_of(&[4, 16, 64, 512, LARGEST_BOUND]);
         let bound = ordeal.below(largest);
         let run = run_bounded(&home, &ask(&question), bound);
@@ -45,7 +45,7 @@ fn on_a_full_disk_nothing_acknowledged_is_lost() {
 
 /// Runs a command in an environment where no file may have more than this many blocks.
 fn run_bounded(home: &Home, command: &[String], blocks: u64) -> Run {
-    // A write beyond the bound is an error to a program that ignores the signal.
+    // A write beyond the bound fails in a program that ignores the signal.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let mut arguments = vec!["-c", &script, env!("CARGO_BIN_EXE_hone")];
     arguments.extend(command.iter().map(String::as_str));

@@ -1,4 +1,4 @@
-//! Every command that writes, killed at a random moment, and then carried out to its end.
+//! Every command that writes, killed at a random moment, and then run to its end.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::torture::ordeal::{Ordeal, run_sane};
 use crate::torture::remembered::{Acknowledged, ask};
 use crate::torture::writers::{prepared, writers};
 
-/// How long a command takes that nobody kills, at first.
+/// The initial estimate of how long a command takes that is not killed.
 const FIRST_GUESS: Duration = Duration::from_millis(800);
 
 #[test]
@@ -43,7 +43,7 @@ fn a_command_that_is_killed_loses_nothing_and_can_be_repeated() {
     assert!(acknowledged.len() > 0);
 }
 
-/// Asks a question to the end; how long that took.
+/// Asks a question to the end, and returns the time that it took.
 fn finish_asking(ordeal: &mut Ordeal, home: &Home, acknowledged: &mut Acknowledged) -> Duration {
     let question = acknowledged.fresh_question();
     let begun = Instant::now();
@@ -68,7 +68,7 @@ fn kill_during(ordeal: &mut Ordeal, home: &Home, arguments: &[String], duration:
     ordeal.count(if output.status.success() { "kills too late" } else { "kills" });
 }
 
-/// Makes what a killed command left a minute old: what is younger may be another process's.
+/// Ages the leftovers of a killed command by a minute: younger files may belong to another process.
 fn age_leftovers(home: &Home) {
     for folder in ["export", "bundle", "synth"] {
         for entry in fs::read_dir(home.path(folder)).unwrap() {

@@ -1,4 +1,4 @@
-//! The frame of every ordeal: for how long, from which seed, and what came of it.
+//! The frame of every ordeal: its duration, seed and outcome.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::support::{Home, Run};
 
-/// Seconds that an ordeal takes where nobody says how many.
+/// The default duration of an ordeal, in seconds.
 const SECONDS: u64 = 20;
 
-/// One ordeal, while it goes on.
+/// A running ordeal.
 pub(crate) struct Ordeal {
     name: &'static str,
     seed: u64,
@@ -41,7 +41,7 @@ impl Ordeal {
         *rounds == 1 || Instant::now() < self.until
     }
 
-    /// Notes that something was done, or happened.
+    /// Counts an action or an event.
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -58,7 +58,7 @@ impl Ordeal {
 }
 
 impl Drop for Ordeal {
-    /// Tells what was done, also where it was too much.
+    /// Reports the counts, even after a failure.
     fn drop(&mut self) {
         let seconds = self.begun.elapsed().as_secs();
         let survived = !std::thread::panicking();
@@ -73,7 +73,7 @@ impl Drop for Ordeal {
     }
 }
 
-/// Demands that a command ended by itself, with an exit code that has a meaning and without a panic.
+/// Asserts that a command ended by itself, with a meaningful exit code and without a panic.
 #[track_caller]
 pub(crate) fn assert_sane(run: &Run, what: &str) {
     let is_told = run.code == 0 || !run.stderr.trim().is_empty() || !run.stdout.trim().is_empty();
@@ -81,7 +81,7 @@ pub(crate) fn assert_sane(run: &Run, what: &str) {
     assert!(sane, "{what} ended with {}: {}\n{}", run.code, run.stderr, run.stdout);
 }
 
-/// Runs a command in whatever state its home is.
+/// Runs a command, whatever the state of its home.
 #[track_caller]
 pub(crate) fn run_sane(home: &Home, arguments: &[&str]) -> Run {
     let run = home.run(arguments);

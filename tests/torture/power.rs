@@ -1,5 +1,5 @@
-//! Power lost at any moment: the system calls by which hone writes its memory are recorded, and replayed to a moment in
-//! the middle of them onto a disk that has only what was synced, and of the rest what chance leaves of it.
+//! Power loss at any moment: the system calls by which hone writes its memory are recorded, and replayed up to a random
+//! one onto a disk that keeps the synced data and a random part of the rest.
 
 mod disk;
 mod trace;
@@ -14,10 +14,10 @@ use crate::torture::remembered::{Acknowledged, ask};
 use disk::{Disk, Survival};
 use trace::{CALLS, Step};
 
-/// Questions that are asked while everything is recorded.
+/// Questions asked during the recording.
 const QUESTIONS: usize = 4;
 
-/// A question, and where in the record its answer had been acknowledged.
+/// A question, and the step of the record at which its answer had been acknowledged.
 struct Recorded {
     question: String,
     acknowledged_at: usize,
@@ -58,7 +58,7 @@ fn what_was_acknowledged_survives_the_loss_of_power() {
     }
 }
 
-/// Asks questions, and records what is written to the data folder.
+/// Asks questions, and records the writes to the data folder.
 fn record(home: &Home) -> (Vec<Recorded>, Vec<Step>) {
     let (mut asked, mut steps, mut names) = (Vec::new(), Vec::new(), Acknowledged::default());
     for _ in 0..QUESTIONS {

@@ -1,4 +1,4 @@
-//! What hone has acknowledged, and whether it is there: once.
+//! Checks that every answer that hone has acknowledged is remembered exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Home, Run, smollm2};
 use crate::torture::ordeal::run_sane;
 
-/// How the questions begin that are asked once; others are asked again where a killed command is repeated.
+/// The beginning of questions that are asked once; others are asked again when a killed command is repeated.
 const ASKED_ONCE: &str = "Say the number";
 
 /// Questions whose answers hone has printed with exit code 0.
@@ -18,13 +18,13 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// A question that nobody has asked.
+    /// A question that was never asked before.
     pub(crate) fn fresh_question(&mut self) -> String {
         self.n_asked += 1;
         format!("{ASKED_ONCE} {}.", self.n_asked)
     }
 
-    /// Notes how the question ended.
+    /// Records the outcome of a question. Returns whether its answer was acknowledged.
     pub(crate) fn note(&mut self, question: &str, run: &Run) -> bool {
         let is_acknowledged = run.code == 0;
         if is_acknowledged {
@@ -33,7 +33,7 @@ impl Acknowledged {
         is_acknowledged
     }
 
-    /// Demands that every acknowledged answer is remembered once, and no other twice.
+    /// Asserts that every acknowledged answer is remembered once, and no other twice.
     #[track_caller]
     pub(crate) fn check(&self, home: &Home) {
         let remembered = remembered(home);
@@ -49,7 +49,7 @@ impl Acknowledged {
     }
 }
 
-/// How often each question is remembered, in a memory that finds nothing wrong with itself.
+/// How often each question is remembered, in a memory that passes its own check.
 #[track_caller]
 fn remembered(home: &Home) -> BTreeMap<String, u64> {
     let stats = run_sane(home, &["memory", "stats", "--check", "--json"]);

@@ -1,5 +1,5 @@
-//! Two servers, a chat and a grader on one home, of which one is killed at a random moment, again and again. What a client has
-//! heard of is there, once: answers of the API, answers and conversations of the page, ratings.
+//! Two servers, a chat and a grader on one home, one of which is killed at a random moment, again and again. Everything
+//! reported to a client is remembered exactly once: answers of the API, answers and conversations of the page, ratings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -15,10 +15,10 @@ use crate::support::{Home, Run};
 use crate::torture::ordeal::{Ordeal, assert_sane, run_sane};
 use crate::torture::remembered::{Acknowledged, ask};
 
-/// Requests at once.
+/// Concurrent requests.
 const CLIENTS: usize = 6;
 
-/// How long after the requests somebody is killed, at most, in milliseconds.
+/// The latest moment of a kill after the requests, in milliseconds.
 const LATEST_KILL: u64 = 1_500;
 
 /// A process that may be killed, and for a server its address.
@@ -51,14 +51,14 @@ impl Drop for Victim {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 enum Request {
     Api(String),
     Page(String),
     Rating(String),
 }
 
-/// What a client has heard.
+/// The response that a client received.
 enum Heard {
     Answer { question: String, id: String, conversation: Option<String> },
     Rating(String),
@@ -154,7 +154,7 @@ fn heard_in(request: &Request, answer: &str) -> Option<Heard> {
     })
 }
 
-/// Waits for the chat, unless it was killed. It may have used the engine of a server that was.
+/// Waits for the chat, unless it was killed. It may have used the engine of a killed server.
 fn finish_chat(ordeal: &mut Ordeal, mut chat: Victim, question: &str, acknowledged: &mut Acknowledged) {
     let Some(code) = chat.process.wait().unwrap().code() else { return };
     let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -166,7 +166,7 @@ fn finish_chat(ordeal: &mut Ordeal, mut chat: Victim, question: &str, acknowledg
     ordeal.count(if is_acknowledged { "answers of a chat acknowledged" } else { "chats without an answer" });
 }
 
-/// What clients have heard of, besides the questions that were answered.
+/// Everything reported to clients, besides the answered questions.
 #[derive(Default)]
 struct AllHeard {
     /// The answers' ids, by question.
@@ -192,7 +192,7 @@ impl AllHeard {
         }
     }
 
-    /// Demands that every conversation is there, and every rating at its answer.
+    /// Asserts that every conversation is remembered, and every rating at its answer.
     #[track_caller]
     fn check(&self, home: &Home) {
         let list = run_sane(home, &["memory", "list", "-n", "1000000", "--json"]);

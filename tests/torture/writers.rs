@@ -1,4 +1,4 @@
-//! Every command that writes, except the one that asks, with what has to hold once it was carried out.
+//! Every command that writes, except the one that asks, with its postcondition.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::torture::remembered::{ask, save_conversation};
 /// The conversation that is resumed.
 const CONVERSATION: &str = "long";
 
-/// A command that writes, and what has to hold when it was killed and when it was carried out.
+/// A command that writes, and its postcondition, which must hold even if it was killed before.
 pub(crate) struct Writer {
     pub(crate) name: &'static str,
     pub(crate) arguments: fn(&Home, u64) -> Vec<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Carries the command out, whatever happened to it before, and demands what has to hold then.
+    /// Runs the command, whatever happened to it before, and checks its postcondition.
     pub(crate) fn carry_out(&self, home: &Home, round: u64) {
         let arguments = (self.arguments)(home, round);
         let run = run_sane(home, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -50,7 +50,7 @@ pub(crate) fn writers() -> Vec<Writer> {
     ]
 }
 
-/// A home with a small model of its own, some answers, and what the commands read.
+/// A home with a small model of its own, some answers, and the inputs of the commands.
 pub(crate) fn prepared() -> Home {
     let home = Home::new();
     for folder in ["export", "bundle", "synth"] {
@@ -85,7 +85,7 @@ fn resume(_: &Home, round: u64) -> Vec<String> {
     words
 }
 
-/// The conversation is there, and goes on.
+/// The conversation exists, and was continued.
 fn resumed(home: &Home, round: u64, _: &Run) {
     let text = fs::read_to_string(home.path(&format!("data/conversations/{CONVERSATION}.json"))).unwrap();
     assert!(text.contains(&format!("Say the letter {round}.")), "{text}");
@@ -123,7 +123,7 @@ fn key_is_set(home: &Home, round: u64, _: &Run) {
     assert!(shown.stdout.contains(&(round + 1).to_string()), "{}", shown.stdout);
 }
 
-/// Demands that no leftovers stand in a folder.
+/// Asserts that a folder has no leftovers.
 #[track_caller]
 fn alone(home: &Home, folder: &str, n_files: usize) {
     let names: Vec<_> = fs::read_dir(home.path(folder)).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -1,4 +1,4 @@
-//! The text of an answer from the events of its generation, for those who ask a model outside of a conversation.
+//! The text of an answer from its generation events, for callers that use a model outside a conversation.
 
 use hone_protocol::{FinishReason, GenerateError, GenerationEvent, Tool, ToolCall};
 
@@ -38,7 +38,7 @@ impl AnswerText {
     /// Adds an event; returns whether it was the last.
     ///
     /// # Errors
-    /// What [`GenerationEvent::Failed`] carries.
+    /// The error in [`GenerationEvent::Failed`].
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { reasoning, .. } => self.splitter = Splitter::new(reasoning),
@@ -68,7 +68,7 @@ impl AnswerText {
         &self.calls
     }
 
-    /// The text so far, without white space around it.
+    /// The text so far, without surrounding white space.
     pub fn text(&self) -> &str {
         self.text.trim()
     }

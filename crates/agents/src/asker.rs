@@ -1,4 +1,4 @@
-//! A client's line to the agents: it asks questions, and receives the messages about them.
+//! A client's connection to the agents: it asks questions, and receives the messages about them.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,11 +12,11 @@ use thiserror::Error;
 
 use crate::exchange::{Exchange, Expected};
 
-/// How many messages may wait for a busy client.
+/// The most messages that may wait for a busy client.
 const CAPACITY: usize = 4096;
 
-/// Asks questions for one client, of which there may be many. Its mailbox receives only the conversations that it has
-/// asked in, never those of other clients. Dropping it closes these conversations, which stops work on answers for a
+/// Asks questions for one of possibly many clients. Its mailbox receives only the conversations in which it has asked a
+/// question, never those of other clients. Dropping it closes these conversations, which stops work on answers for a
 /// client that is gone.
 ///
 /// The mailbox is bounded, but no message in it is ever dropped: a client that lets more messages wait than it holds is
@@ -39,25 +39,25 @@ pub struct TooSlow {
 }
 
 impl Asker {
-    /// A client of the agents on `bus`, which produce what `expected` says. It may leave 4096 messages unread.
+    /// A client of the agents on `bus`, which produce the `expected` events. It may leave 4096 messages unread.
     pub fn new(bus: &Bus, name: &str, expected: Expected) -> Asker {
         Asker::with_capacity(bus, name, expected, CAPACITY)
     }
 
-    /// The same, with a different number of messages that it may leave unread.
+    /// Like [`Asker::new`], with a different limit of unread messages.
     pub fn with_capacity(bus: &Bus, name: &str, expected: Expected, capacity: usize) -> Asker {
         let sessions = SessionSet::default();
         let mailbox = subscribe(bus, name, &sessions, Subject::ALL, capacity, Overload::Close);
         Asker { name: name.to_owned(), bus: bus.clone(), mailbox, sessions, expected, owner: None }
     }
 
-    /// The same, asking on behalf of this owner.
+    /// Sets the owner on whose behalf it asks.
     pub fn owned_by(mut self, owner: Option<OwnerId>) -> Asker {
         self.owner = owner;
         self
     }
 
-    /// What follows each question if nothing goes wrong.
+    /// The events that follow each question if nothing goes wrong.
     pub fn expected(&self) -> Expected {
         self.expected
     }
@@ -79,7 +79,8 @@ impl Asker {
         self.mailbox.receiver()
     }
 
-    /// The next message about its questions, for a task that must not hold up its thread; `None` if the client was cut off.
+    /// The next message about its questions, for a task that must not block its thread; `None` if the client was cut
+    /// off.
     pub fn poll_heard(&self, context: &mut Context<'_>) -> Poll<Option<Arc<Envelope>>> {
         self.mailbox.poll_next(context)
     }
@@ -110,7 +111,7 @@ impl Asker {
     }
 
     fn send(&self, envelope: Envelope) {
-        // Its own mailbox is cut off when full; the overload of other mailboxes is not its concern.
+        // Publishing may fail because other mailboxes are full, which is not this client's concern.
         if let Err(overloaded) = self.bus.publish(envelope.owned_by(self.owner)) {
             tracing::warn!(sender = self.name, "{overloaded}");
         }

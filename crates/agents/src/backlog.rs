@@ -1,8 +1,8 @@
-//! The backlog agent: grades, while nobody waits for anything, the answers whose grades are due from earlier.
+//! The backlog agent: grades due answers from earlier while no caller waits.
 //!
-//! It claims one answer after the other in memory, so that no other process grades the same one, and has it judged in the
-//! batch lane. As soon as somebody asks something, it drops the judge's work; the answer keeps its place. Like the judge
-//! agent, it publishes `critique.result`, and `pairwise.result` where a comparison is due.
+//! It claims one answer after the other in memory, so that no other process grades the same one, and has it judged in
+//! the batch lane. As soon as a question is asked, it drops the judge's work; the answer keeps its place. Like the
+//! judge agent, it publishes `critique.result`, and `pairwise.result` if a comparison is due.
 
 pub(crate) mod open_questions;
 pub(crate) mod states;
@@ -30,33 +30,33 @@ use crate::machine::AgentState;
 /// The agent's name.
 pub(crate) const NAME: &str = "backlog";
 
-/// What the agent listens to: whether somebody waits.
+/// The subjects that show whether a caller waits.
 pub(crate) const SUBJECTS: [Subject; 4] =
     [Subject::QueryReceived, Subject::ResponseFailed, Subject::CritiqueResult, Subject::SessionClosed];
 
-/// How long nothing is said before the agent takes up an answer.
+/// Idle time before the agent takes up an answer.
 const REST: Duration = Duration::from_secs(2);
 
-/// How long after it has found nothing to do the agent looks again.
+/// Polling interval after the agent has found nothing to do.
 const LONG_REST: Duration = Duration::from_secs(60);
 
-/// How long the agent leaves a judge alone that cannot work, at first; twice as long after every further failure.
+/// The first pause after a judge fails to work; each further failure doubles it.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often during such a pause it is looked whether the judge may grade now: it may have passed its examination.
+/// Interval during such a pause for checking whether the judge may grade now, since it may have passed its examination.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// What the agent needs from outside.
+/// The agent's dependencies.
 #[derive(Clone)]
 pub(crate) struct BacklogParts {
     pub(crate) bus: Bus,
     pub(crate) store: MemoryStore,
     pub(crate) judge: Jury,
     pub(crate) holder: Arc<Holder>,
-    /// What the agent is working on, which outlives its panics.
+    /// The agent's current engram, which outlives its panics.
     pub(crate) in_hand: Arc<Mutex<Option<Engram>>>,
 }
 
@@ -65,19 +65,19 @@ pub(crate) struct BacklogAgent {
     parts: BacklogParts,
     state: State,
     open: OpenQuestions,
-    /// Answers that were claimed and are not judged.
+    /// Claimed answers that are not judged yet.
     claimed: VecDeque<Engram>,
     /// When the next answer may be taken up.
     not_before: Instant,
     pause: Duration,
-    /// Which judges could grade when one failed last.
+    /// Which judges could grade at the time of the last failure.
     standings: Vec<Standings>,
 }
 
-/// What can happen to the agent.
+/// The agent's events.
 pub(crate) enum Event {
     Heard(Wakeup<GenerationEvent>),
-    /// Nobody has said anything for a while.
+    /// No message has arrived for a while.
     Rest,
 }
 
@@ -103,7 +103,7 @@ impl BacklogAgent {
         }
     }
 
-    /// Drops what the judge is doing. The answer is taken up again later.
+    /// Drops the judge's current work. The answer is taken up again later.
     fn make_room(&mut self) {
         let (idle, engram) = match std::mem::take(&mut self.state) {
             State::Idle(idle) => (idle, None),
@@ -161,7 +161,7 @@ impl BacklogAgent {
         self.parts.judge.clone().of_owner(engram.owner)
     }
 
-    /// Compares an answer of respondent B with that of A, where there is one.
+    /// Compares an answer of respondent B with that of A, if A's exists.
     fn compare_or_not(&mut self, idle: Idle, engram: Engram) -> State {
         match self.pair_of(&engram) {
             Ok(Some(pair)) => {
@@ -181,7 +181,7 @@ impl BacklogAgent {
         }
     }
 
-    /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never
+    /// The answer with respondent A's answer to the same question; `None` if that does not exist, or was never
     /// finished.
     fn pair_of(&self, b: &Engram) -> Result<Option<AnswerPair>, MemoryError> {
         let a = self.parts.store.other_answer(b)?;
@@ -225,7 +225,7 @@ impl BacklogAgent {
         comparing.act(PublishPairwise)
     }
 
-    /// Whether nobody else has judged an answer meanwhile, who took this process for a dead one.
+    /// Whether an answer is still due. Another process that took this one for dead may have judged it in the meantime.
     fn is_still_due(&self, engram: &Engram, is_due: impl Fn(&Due) -> bool) -> bool {
         match self.parts.store.get(engram.query_id) {
             Ok(stored) => stored.and_then(|stored| stored.due).is_some_and(|due| is_due(&due)),
@@ -233,7 +233,7 @@ impl BacklogAgent {
         }
     }
 
-    /// A judge that cannot work is left alone for a while.
+    /// Pauses after a failure of the judge.
     fn note(&mut self, judging: &Judging) {
         if judging.prospect() == Some(Prospect::Failed) {
             self.wait_for(self.pause);
@@ -243,7 +243,7 @@ impl BacklogAgent {
         }
     }
 
-    /// Says that the agent has panicked, so that the answer is free again.
+    /// Reports that the agent has panicked, so that its claim on the answer is released.
     fn tell_failure(&self, engram: &Engram) {
         let (due, graded) = (engram.due.clone().unwrap_or_default(), Graded::of_engram(engram));
         if due.grade {

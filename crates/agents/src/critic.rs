@@ -1,8 +1,9 @@
-//! The critic agent: has what is remembered reviewed while nobody waits for anything.
+//! The critic agent: has memories reviewed while no caller waits.
 //!
-//! Texts that no critic has seen are taken up one after the other, those first that were recalled most often, and of these the
-//! newest. As soon as somebody asks something the agent drops what the critic is doing. Texts of a type for which it has not passed
-//! its examination, those that it wrote itself, and those about which it came to no decision, are left to `hone critic vet`.
+//! Texts that no critic has seen are taken up one after the other, those recalled most often first, then the newest. As
+//! soon as a question is asked, the agent drops the critic's work. `hone critic vet` reviews the rest: texts of a type
+//! for which the critic has not passed its examination, texts that it wrote itself, and texts about which it came to no
+//! decision.
 
 pub(crate) mod states;
 
@@ -28,29 +29,29 @@ use crate::notes::{Vetter, content_type};
 /// The agent's name.
 pub(crate) const NAME: &str = "critic";
 
-/// How long nobody asks anything before the agent takes up a text.
+/// Idle time before the agent takes up a text.
 const REST: Duration = Duration::from_secs(2);
 
-/// How long after it has found nothing to do, or may not go on, the agent looks again.
+/// Polling interval after the agent has found nothing to do, or may not continue.
 const LONG_REST: Duration = Duration::from_secs(60);
 
-/// How long the agent leaves a critic alone that cannot work, at first; twice as long after every further failure.
+/// The first pause after a critic fails to work; each further failure doubles it.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// How many texts without a review are looked at, and how many recollections say which of them matter.
+/// The number of unreviewed texts considered, and of recollections that determine their importance.
 const CANDIDATES: usize = 200;
 
-/// A critic that reviews what is remembered while nobody waits.
+/// A critic that reviews memories while no caller waits.
 #[derive(Clone)]
 pub struct BackgroundCritic {
-    /// Who reviews.
+    /// The reviewing judge.
     pub judge: Judge,
-    /// What it is asked, and how much its word counts.
+    /// Its prompts, and the weight of its opinion.
     pub settings: Arc<CritiqueSettings>,
-    /// Says why its word counts for nothing about texts of a type; see [`Criticize::unproven`].
+    /// Returns why its opinion of texts of a type does not count; see [`Criticize::unproven`].
     pub unproven: Unproven,
 }
 
@@ -68,7 +69,7 @@ impl Criticize for BackgroundCritic {
     }
 }
 
-/// What the agent needs from outside.
+/// The agent's dependencies.
 #[derive(Clone)]
 pub(crate) struct CriticParts {
     pub(crate) store: MemoryStore,
@@ -87,10 +88,10 @@ pub(crate) struct CriticAgent {
     failed: HashSet<QueryId>,
 }
 
-/// What can happen to the agent.
+/// The agent's events.
 pub(crate) enum Event {
     Heard(Wakeup<GenerationEvent>),
-    /// Nobody has said anything for a while.
+    /// No message has arrived for a while.
     Rest,
 }
 
@@ -114,7 +115,7 @@ impl CriticAgent {
         }
     }
 
-    /// Drops what the critic is doing. The text is taken up again later.
+    /// Drops the critic's current work. The text is taken up again later.
     fn make_room(&mut self) {
         self.state = State::Idle(match std::mem::take(&mut self.state) {
             State::Idle(idle) => idle,
@@ -141,7 +142,7 @@ impl CriticAgent {
         };
     }
 
-    /// A text that the critic may be asked about now, and its context.
+    /// A text about which the critic may be asked now, and its context.
     fn next(&self) -> Result<Option<(Engram, String)>, MemoryError> {
         if self.parts.critic.judge.refusal("").is_some() {
             return Ok(None);
@@ -162,14 +163,14 @@ impl CriticAgent {
         }
         pending.retain(|engram| kinds.contains(&content_type(engram.kind)));
         let recalled = self.recalled()?;
-        // The sort is stable: of equally useful ones, the newest comes first.
+        // The sort is stable: among texts recalled equally often, the newest comes first.
         pending.sort_by_key(|engram| std::cmp::Reverse(recalled.get(&engram.query_id).copied().unwrap_or_default()));
         let Some(engram) = pending.into_iter().next() else { return Ok(None) };
         let context = vetter.context(&engram)?;
         Ok(Some((engram, context)))
     }
 
-    /// Whether this critic is the one for a text, did not write it, and has not failed at it.
+    /// Whether this critic is responsible for a text, did not write it, and has not failed at it.
     fn may_review(&self, engram: &Engram) -> bool {
         let BackgroundCritic { judge, settings, .. } = &self.parts.critic;
         let model = judge.settings().model.as_str();

@@ -1,4 +1,4 @@
-//! Figures about what critics have said, and whether they meet what is expected of a critic.
+//! Statistics of critiques, and whether they meet the expectations for a critic.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use hone_memory::{CritiqueRecord, Engram, MemoryError, MemoryStore, Whose};
 use hone_protocol::{CriticMode, CritiqueResult, QueryId, Timestamp, VettingState};
 use serde::Serialize;
 
-/// The share of blocks above which the writer needs mending rather than the critic.
+/// The share of blocks above which the writer needs improvement rather than the critic.
 pub const MOST_BLOCKED: f64 = 0.05;
-/// The least share of reviewed blocks that were right.
+/// The minimum share of reviewed blocks that were right.
 pub const LEAST_RIGHT: f64 = 0.8;
 
-/// Figures about critiques, in the form of the specification of the critic.
+/// Critique statistics, in the form of the critic's specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CriticStatistics {
     /// Critiques that were stored.
     pub total_critiques: usize,
-    /// By level.
+    /// Critiques by level.
     pub by_level: BTreeMap<&'static str, usize>,
-    /// By type of text.
+    /// Critiques by type of text.
     pub by_type: BTreeMap<&'static str, usize>,
     /// The share that blocked, or would have in soft mode; `None` without critiques.
     pub block_rate: Option<f64>,
@@ -46,7 +46,7 @@ pub struct LastBlock {
     pub reason: String,
 }
 
-/// What the critic has blocked, or would have in soft mode.
+/// A text that the critic has blocked, or would have in soft mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CriticBlock {
     /// The engram.
@@ -57,20 +57,20 @@ pub struct CriticBlock {
     pub content_type: &'static str,
     /// How much the critic's word counted.
     pub mode: CriticMode,
-    /// What the engram is now.
+    /// The engram's current state.
     pub state: VettingState,
     /// The text; empty if it was forgotten.
     pub text: String,
     /// The critic's reason; empty if it was forgotten.
     pub reason: String,
-    /// What is wrong with the text.
+    /// The problems found in the text.
     pub challenges: Vec<String>,
-    /// Whether a person says that it was right; `None` until one has.
+    /// Whether a person confirmed the block; `None` until reviewed.
     pub right: Option<bool>,
 }
 
 impl CriticBlock {
-    /// The blocks since then of what belongs to these, the newest first.
+    /// The blocks of these owners since then, newest first.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -105,7 +105,7 @@ impl CriticBlock {
 }
 
 impl CriticStatistics {
-    /// The figures over everything that critics have said.
+    /// The statistics of all critiques in memory.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -117,7 +117,7 @@ impl CriticStatistics {
         Ok(CriticStatistics::of(&store.critiques(None)?, reason_of))
     }
 
-    /// The figures over these critiques, oldest first. `reason_of` finds the reason of a block.
+    /// The statistics of these critiques, oldest first. `reason_of` finds the reason of a block.
     fn of(records: &[CritiqueRecord], reason_of: impl FnOnce(QueryId) -> String) -> CriticStatistics {
         let n = records.len();
         let mut statistics = CriticStatistics { total_critiques: n, ..CriticStatistics::default() };

@@ -1,15 +1,15 @@
 //! The outcome of one question, folded from the messages about it.
 //!
-//! Every observer (a terminal, a script, a story, a server) feeds messages to an [`Exchange`] and shows the [`ExchangeChange`]
-//! that each makes. The fold is pure, and the order of messages from different agents does not matter: a grade may come
-//! before the answer's own message if its reader subscribed late.
+//! Every observer (a terminal, a script, a story, a server) feeds messages to an [`Exchange`] and shows the
+//! [`ExchangeChange`] that each causes. The fold is pure, and the order of messages from different agents does not
+//! matter: a grade may come before the answer's own message if its reader subscribed late.
 
 use hone_protocol::{
     Chunk, Comparison, Envelope, GenerateError, Grade, GradedAnswer, Payload, Query, QueryId, Rating, Recall,
     RespondentId, Response,
 };
 
-/// What follows every question if nothing goes wrong.
+/// The events that follow every question if nothing goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Every answer is graded.
@@ -61,7 +61,7 @@ pub enum ExchangeChange<'a> {
     Nothing,
     /// The question was asked.
     Asked(&'a Query),
-    /// A piece of a respondent's answer, or of what comes before it.
+    /// A piece of a respondent's answer, or progress before it.
     Chunk(RespondentId, &'a Chunk),
     /// A respondent has answered.
     Answered(RespondentId, &'a Response),
@@ -102,7 +102,7 @@ impl Exchange {
         &self.replies[place(respondent)]
     }
 
-    /// What memory gave to respondent A, in the order of the searches.
+    /// Respondent A's recollections from memory, in the order of the searches.
     pub fn recalls(&self) -> &[Recall] {
         &self.recalls
     }
@@ -123,7 +123,7 @@ impl Exchange {
     }
 
     /// Whether everything that can be expected has arrived. An answer that a respondent failed to give or to finish is
-    /// neither graded nor compared. Answers that could not be graded are compared all the same.
+    /// neither graded nor compared. Answers that could not be graded are still compared.
     pub fn is_complete(&self, expected: Expected) -> bool {
         let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
         let have_ended = respondents.iter().all(RespondentReply::has_ended);
@@ -141,7 +141,7 @@ impl Exchange {
         }
         let respondent = envelope.respondent_id.unwrap_or(RespondentId::A);
         if ![RespondentId::A, RespondentId::B].contains(&respondent) {
-            // A conversation has these two; another answer to its question is no part of it.
+            // A conversation has these two respondents; other answers to its question are not part of it.
             return ExchangeChange::Nothing;
         }
         let reply = &mut self.replies[place(respondent)];
@@ -219,7 +219,7 @@ mod tests {
         })
     }
 
-    /// The message for a line of a scenario: who, what, and an optional text.
+    /// The message for a line of a scenario: sender, event, and an optional text.
     fn message(line: &str) -> Envelope {
         let mut words = line.split(' ');
         let (who, what, text) = (words.next().unwrap(), words.next().unwrap(), words.next());

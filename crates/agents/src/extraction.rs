@@ -1,8 +1,9 @@
 //! The extraction agent: determines, in the background, the intent of an exchange and the entities in it.
 //!
-//! The model that answered is asked under a JSON schema once the answer has been graded and nobody has waited for anything for
-//! a moment. A question that comes meanwhile takes the model back. Work that a session leaves undone (say, the user asked one
-//! question and left) is done in the next session with the same model. After a failure, intent and entities stay empty.
+//! The model that answered is asked under a JSON schema, once the answer has been graded and no caller has waited for a
+//! moment. A question that arrives in the meantime takes the model back. Work that a session leaves undone (say, the
+//! user asked one question and left) is done in the next session with the same model. After a failure, intent and
+//! entities stay empty.
 
 mod extract;
 mod jobs;
@@ -41,13 +42,13 @@ pub(crate) const SUBJECTS: [Subject; 5] = [
     Subject::SessionClosed,
 ];
 
-/// How long nobody waits for anything before the model is asked.
+/// Idle time before the model is asked.
 const REST: Duration = Duration::from_secs(1);
 
 /// How many of the latest engrams are checked for undone work.
 const LOOKED_BACK: usize = 200;
 
-/// What the agent needs from outside.
+/// The agent's dependencies.
 #[derive(Clone)]
 pub(crate) struct ExtractionParts {
     pub(crate) store: MemoryStore,
@@ -69,10 +70,10 @@ pub(crate) struct ExtractionAgent {
     has_looked_back: bool,
 }
 
-/// What can happen to the agent.
+/// The agent's events.
 pub(crate) enum Event {
     Heard(Wakeup<GenerationEvent>),
-    /// Nobody has waited for anything for a while.
+    /// No caller has waited for a while.
     Rest,
 }
 
@@ -84,7 +85,7 @@ impl ExtractionAgent {
     }
 
     fn receive(&mut self, message: &Envelope) {
-        // Its answers were stored in an earlier session.
+        // The agent's answers were stored in an earlier session.
         if message.sender == backlog::NAME {
             return;
         }
@@ -106,7 +107,7 @@ impl ExtractionAgent {
         self.not_before = Instant::now() + REST;
     }
 
-    /// Takes the model back from what is being extracted, which is done later.
+    /// Interrupts the extraction to free the model; it is done later.
     fn make_room(&mut self) {
         self.state = match std::mem::take(&mut self.state) {
             State::Idle(idle) => State::Idle(idle),

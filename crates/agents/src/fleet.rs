@@ -1,10 +1,10 @@
-//! The fleet agent: has answers graded by workers on other machines, many at a time. It takes the place of the judge agent and
-//! the backlog agent.
+//! The fleet agent: has workers on other machines grade answers, many at a time. It replaces the judge agent and the
+//! backlog agent.
 //!
-//! Memory's due list decides: an answer stays due until it has a grade, whoever was asked for it. A result is taken once,
-//! and only if this process has asked for it; where nobody waits any more, memory must still have the answer as due. Answers
-//! that are due from earlier are claimed in memory, so that no other process of this home asks for them, too. Two answers to
-//! one question are compared after they have been graded.
+//! Memory's due list is authoritative: an answer stays due until it has a grade, whichever worker was asked. A result
+//! is accepted once, and only if this process requested it; if no caller waits any more, the answer must still be due
+//! in memory. Due answers from earlier are claimed in memory, so that no other process of this home requests them, too.
+//! Two answers to one question are compared after both have been graded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,22 +23,22 @@ use crate::judge::FAILED;
 use crate::judge::pairs::{AnswerPair, Graded, SharedPairs};
 use crate::topic::{Topic, Withdrawal};
 
-/// The agent's name on the bus: that of the judge agent, in whose place it stands.
+/// The agent's name on the bus, which is the name of the judge agent that it replaces.
 pub(crate) const NAME: &str = crate::judge::NAME;
 
 /// The subjects that the agent listens to.
 pub(crate) const SUBJECTS: [Subject; 3] = crate::judge::SUBJECTS;
 
-/// How often the agent looks for results that are late, and for answers that are due.
+/// Interval for checking for late results and due answers.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How many due answers are asked for at a time, at most.
+/// The most due answers that are requested at a time.
 const MOST_DUE: usize = 64;
 
-/// How long after it was asked for a grade may be lost, and is asked for again.
+/// Timeout after which a requested grade is considered lost and requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(15 * 60);
 
-/// How long no due answers are asked for after work was given up, at first; twice as long after every further time.
+/// The first pause in requesting due answers after work was given up; each further failure doubles it.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The longest such pause.
@@ -46,11 +46,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Graders on other machines.
 pub trait Graders: Send + Sync {
-    /// Asks for the grade of the answer in a message, or for the comparison of the two answers in it. `is_urgent` if somebody
-    /// waits.
+    /// Requests the grade of the answer in a message, or the comparison of the two answers in it. `is_urgent` if a
+    /// caller waits.
     ///
     /// # Errors
-    /// The reason why it is not asked for.
+    /// The reason why it was not requested.
     fn ask(&self, answers: &Envelope, is_urgent: bool) -> Result<(), &'static str>;
 
     /// Their verdicts, each at least once.
@@ -59,7 +59,7 @@ pub trait Graders: Send + Sync {
     /// Whether they can be reached now.
     fn can_be_reached(&self) -> bool;
 
-    /// How long somebody should wait for a verdict.
+    /// How long a caller should wait for a verdict.
     fn patience(&self) -> Duration;
 }
 
@@ -68,15 +68,15 @@ pub trait Graders: Send + Sync {
 pub(crate) struct FleetParts {
     pub(crate) bus: Bus,
     pub(crate) graders: Arc<dyn Graders>,
-    /// The memory with what is due, and what of it this process holds.
+    /// The memory with the due answers, and this process's claims on them.
     pub(crate) due: Option<(MemoryStore, Arc<Holder>)>,
-    /// Whether answers from earlier are asked for, too.
+    /// Whether due answers from earlier are requested, too.
     pub(crate) works_off_backlog: bool,
     pub(crate) pairs: SharedPairs,
     pub(crate) asked: SharedRequests,
 }
 
-/// The requests that no result has come for. They outlive an agent that panics.
+/// The requests without a result. They outlive an agent that panics.
 #[derive(Clone, Default)]
 pub(crate) struct SharedRequests(Arc<Mutex<HashMap<EnvelopeId, Asked>>>);
 
@@ -90,7 +90,7 @@ impl SharedRequests {
 struct Asked {
     judged: Judged,
     at: Instant,
-    /// Until when somebody waits; `None` if nobody does.
+    /// When the caller stops waiting; `None` if no caller waits.
     waits_until: Option<Instant>,
 }
 
@@ -102,7 +102,7 @@ enum Judged {
 }
 
 impl Judged {
-    /// The answer for which memory has the verdict as due.
+    /// The answer in memory for which the verdict is due.
     fn due_with(&self) -> QueryId {
         match self {
             Judged::One(graded) => graded.topic.query_id,
@@ -124,7 +124,7 @@ impl Judged {
         }
     }
 
-    /// The message with the answers: no more of them than a judge needs.
+    /// The message with the answers, reduced to the parts that a judge needs.
     fn message(&self) -> Envelope {
         let payload = match self {
             Judged::One(graded) => {
@@ -146,15 +146,15 @@ impl Judged {
 /// The agent.
 pub(crate) struct FleetAgent {
     parts: FleetParts,
-    /// Nothing more comes from the graders.
+    /// Whether the channel from the graders is closed.
     is_cut_off: bool,
     next_look: Instant,
-    /// When due answers may be asked for.
+    /// The earliest time to request due answers.
     not_before: Instant,
     pause: Duration,
 }
 
-/// What can happen to the agent.
+/// The agent's events.
 pub(crate) enum Event {
     Message(Arc<Envelope>),
     Result(WorkResult),
@@ -183,7 +183,7 @@ impl FleetAgent {
         self.ask_for_somebody(Judged::One(Box::new(graded)));
     }
 
-    /// Asks for a verdict for which somebody waits.
+    /// Requests a verdict for a waiting caller.
     fn ask_for_somebody(&self, judged: Judged) {
         let until = Instant::now() + self.parts.graders.patience();
         let asked = match self.parts.graders.can_be_reached() {
@@ -195,7 +195,7 @@ impl FleetAgent {
         }
     }
 
-    /// Asks for a verdict.
+    /// Requests a verdict.
     fn ask(&self, judged: Judged, waits_until: Option<Instant>) -> Result<(), &'static str> {
         let message = judged.message();
         self.parts.graders.ask(&message, waits_until.is_some())?;
@@ -203,7 +203,7 @@ impl FleetAgent {
         Ok(())
     }
 
-    /// Says why there is no verdict.
+    /// Reports why there is no verdict.
     fn leave(&self, judged: &Judged, reason: &str) {
         match judged {
             Judged::One(graded) => graded.tell(&self.parts.bus, NAME, Grade::unscored(reason)),
@@ -211,7 +211,7 @@ impl FleetAgent {
         }
     }
 
-    /// Leaves a verdict for which somebody waits. An answer without a grade is one of a pair all the same.
+    /// Gives up a verdict for which a caller waits. An ungraded answer is still one of a pair.
     fn leave_waiting(&self, judged: &Judged, reason: &str) {
         self.leave(judged, reason);
         if let Judged::One(graded) = judged {
@@ -219,10 +219,10 @@ impl FleetAgent {
         }
     }
 
-    /// Leaves a verdict for which nobody waits. An answer without a grade is compared all the same, if that is due.
+    /// Gives up a verdict for which no caller waits. An ungraded answer is still compared, if that is due.
     fn leave_due(&self, judged: &Judged, reason: &str) {
         self.leave(judged, reason);
-        // An answer that is late is free again, and taken up later.
+        // The claim on a late answer is released, and it is taken up later.
         if let Judged::One(graded) = judged
             && reason != LATE
         {
@@ -239,7 +239,7 @@ impl FleetAgent {
 
     fn withdraw(&mut self, withdrawal: Withdrawal) {
         self.parts.pairs.withdraw(withdrawal, &self.parts.bus, NAME);
-        // For what nobody waits, memory has it as due, and a verdict counts.
+        // If no caller waits, the answer is due in memory, and a verdict counts.
         let is_unwanted = |asked: &Asked| asked.waits_until.is_some() && withdrawal.concerns(asked.judged.topic());
         for asked in self.take_out(is_unwanted) {
             self.leave(&asked.judged, withdrawal.reason());
@@ -250,7 +250,7 @@ impl FleetAgent {
         self.parts.asked.lock().extract_if(|_, asked| is_meant(asked)).map(|(_, asked)| asked).collect()
     }
 
-    /// Takes the outcome of a request.
+    /// Processes the outcome of a request.
     fn take(&mut self, result: WorkResult) {
         match result.outcome {
             Ok(message) => {
@@ -282,7 +282,7 @@ impl FleetAgent {
         }
     }
 
-    /// Takes note that work was given up. A person may have it done all the same, so that a result still counts.
+    /// Records that work was given up. A result still counts, since a person may have the work done anyway.
     fn take_failure(&mut self, request: EnvelopeId, reason: &str) {
         let failed = self.parts.asked.lock().get_mut(&request).map(|asked| {
             let has_waited = asked.waits_until.take().is_some();
@@ -295,8 +295,8 @@ impl FleetAgent {
         }
     }
 
-    /// Whether a verdict is still due. While memory cannot be reached, it is: memory keeps the verdict for later, and it would
-    /// not come again.
+    /// Whether a verdict is still due. While memory cannot be reached, the answer is yes: memory keeps the verdict for
+    /// later, and the worker would not send it again.
     fn is_due(&self, judged: &Judged) -> bool {
         let Some((store, _)) = &self.parts.due else { return false };
         match store.get(judged.due_with()) {
@@ -308,7 +308,7 @@ impl FleetAgent {
         }
     }
 
-    /// Looks for verdicts that are late or lost, and for answers that are due.
+    /// Checks for late or lost verdicts and for due answers.
     fn look(&mut self) {
         let now = Instant::now();
         self.next_look = now + LOOK;
@@ -322,7 +322,7 @@ impl FleetAgent {
             .collect()
         };
         late.iter().for_each(|judged| self.leave_waiting(judged, LATE));
-        // Lost ones are free again, and are asked for again.
+        // Claims on lost ones are released, and they are requested again.
         for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
             if self.is_due(&lost.judged) {
                 self.leave(&lost.judged, LATE);
@@ -331,7 +331,7 @@ impl FleetAgent {
         self.refill();
     }
 
-    /// Asks for the verdicts on answers from earlier that nobody works on, up to a number.
+    /// Requests verdicts on unclaimed answers from earlier, up to a limit.
     fn refill(&mut self) {
         let Some((_, holder)) = self.parts.due.clone().filter(|_| self.parts.works_off_backlog) else { return };
         let asked_for: Vec<QueryId> = {
@@ -347,7 +347,7 @@ impl FleetAgent {
             Vec::new()
         });
         if claimed.is_empty() {
-            // Nothing is due, and looking is not free.
+            // Nothing is due, and the check has a cost.
             self.not_before = Instant::now() + LOOK;
         }
         for engram in claimed.iter().filter(|engram| !asked_for.contains(&engram.query_id)) {
@@ -362,14 +362,14 @@ impl FleetAgent {
         }
     }
 
-    /// Asks for a verdict for which nobody waits.
+    /// Requests a verdict for which no caller waits.
     fn ask_later(&self, judged: Judged) {
         if let Err(reason) = self.ask(judged.clone(), None) {
             self.leave_due(&judged, reason);
         }
     }
 
-    /// Asks for the comparison of an answer from earlier that is graded now, or cannot be, if that is due, too.
+    /// Requests the comparison of an answer from earlier that is now graded, or cannot be, if its comparison is due.
     fn go_on_with(&self, graded: Graded) {
         let Some((store, _)) = &self.parts.due else { return };
         match store.get(graded.topic.query_id) {
@@ -379,14 +379,14 @@ impl FleetAgent {
             Ok(_) => {}
             Err(error) if graded.topic.respondent_id == RespondentId::B => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
-                // It is free again.
+                // The claim on it is released.
                 graded.tell_uncompared(&self.parts.bus, NAME, LATE);
             }
             Err(_) => {}
         }
     }
 
-    /// Asks for the comparison of an answer of respondent B with that of A, where there is one.
+    /// Requests the comparison of respondent B's answer with that of A, if A's exists.
     fn compare_due(&self, b: &Engram) {
         let Some((store, _)) = &self.parts.due else { return };
         match store.other_answer(b) {
@@ -397,14 +397,14 @@ impl FleetAgent {
             Ok(None) => Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, ALONE),
             Err(error) => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
-                // It is free again.
+                // The claim on it is released.
                 Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, LATE);
             }
         }
     }
 
-    /// Asks for the comparison of two answers to one question, once both have come back. If one has come without a grade, the
-    /// workers are late, or have failed.
+    /// Requests the comparison of two answers to one question, once both have come back. If one has come without a
+    /// grade, the workers are late, or have failed.
     fn pair(&self, graded: Graded) {
         let complete = {
             let mut pairs = self.parts.pairs.lock();

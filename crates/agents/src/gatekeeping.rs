@@ -1,7 +1,7 @@
-//! The gate to long-term memory: what is remembered is challenged before it counts.
+//! The gate to long-term memory: memories are challenged before they count.
 //!
-//! An engram is remembered first, unreviewed. The gatekeeper asks the critic, unless a limit or a person keeps it from
-//! that, and stores what comes of it in one write. A critic can block and never changes a text.
+//! An engram is remembered first, unreviewed. The gatekeeper asks the critic, unless a limit or a person prevents it,
+//! and stores the outcome in one write. A critic can block and never changes a text.
 
 use std::time::Duration;
 
@@ -12,60 +12,59 @@ use hone_protocol::{ContentType, CriticDecision, CriticMode, CritiqueResult, Pro
 /// An hour, in milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
 
-/// What criticizes texts.
+/// A critic of texts.
 pub trait Criticize: Sync {
-    /// Criticizes a text that `context` has led to. Failures are part of the result.
+    /// Criticizes a text that was made from `context`. Failures are part of the result.
     fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult;
 
-    /// Why what it says of texts of this type counts for nothing, such as that it has not passed its examination; `None` if
-    /// it counts.
+    /// Why its opinion of texts of this type does not count, such as a failed examination; `None` if it counts.
     fn unproven(&self, kind: ContentType) -> Option<String>;
 }
 
-/// Decides what counts as long-term memory.
+/// Decides which engrams count as long-term memory.
 pub struct Gatekeeper<'a> {
-    /// Where engrams, critiques and overrides are.
+    /// The store of engrams, critiques and overrides.
     pub store: &'a MemoryStore,
-    /// Who is asked.
+    /// The critic.
     pub critic: &'a dyn Criticize,
     /// The modes and limits.
     pub settings: &'a CritiqueSettings,
-    /// Whether nobody waits for what it decides.
+    /// Whether no caller waits for its decisions.
     pub is_batch: bool,
-    /// What time it is.
+    /// The current time.
     pub clock: &'a (dyn Fn() -> Timestamp + Sync),
 }
 
-/// Why the critic is not asked now.
+/// A temporary refusal to ask the critic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CriticRefusal {
     /// The reason, with the limit's setting.
     pub reason: String,
-    /// From when on it is asked again.
+    /// When it is asked again.
     pub until: Timestamp,
 }
 
-/// What was decided about an engram.
+/// The decision about an engram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// What it is now.
+    /// The engram's new state.
     pub state: VettingState,
     /// How much the critic's word counted.
     pub mode: CriticMode,
-    /// What the critic said; `None` if it was not asked.
+    /// The critique; `None` if the critic was not asked.
     pub critique: Option<CritiqueResult>,
     /// Why it is unreviewed or blocked; `None` if it passed.
     pub reason: Option<String>,
 }
 
 impl Decided {
-    /// Whether the critic wanted it blocked, whatever its word counted.
+    /// Whether the critic wanted it blocked, regardless of the mode.
     pub fn was_to_be_blocked(&self) -> bool {
         self.critique.as_ref().is_some_and(|result| result.should_block)
     }
 
-    /// Whether another text would fare no better now: the critic cannot be asked, or its word never counts. A verdict that
-    /// is missing for this text alone says nothing about others.
+    /// Whether other texts would fare no better now, because the critic cannot be asked or its opinion never counts. A
+    /// verdict that is missing for this text alone says nothing about others.
     pub fn is_critics_fault(&self) -> bool {
         let is_of_text = |reason: &String| Prospect::of(reason) == Prospect::Doubtful;
         self.state == VettingState::Unreviewed && !self.reason.as_ref().is_some_and(is_of_text)
@@ -73,8 +72,8 @@ impl Decided {
 }
 
 impl Gatekeeper<'_> {
-    /// How much the critic's word counts now: as a person has set it, or as it is configured; one that has not been proven to
-    /// be any good is at most soft.
+    /// How much the critic's word counts now: as a person has set it, or as configured. A configured critic without a
+    /// passed examination is at most soft.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -122,7 +121,7 @@ impl Gatekeeper<'_> {
             false => (self.settings.per_hour, "critique.per_hour"),
         };
         let of_hour: Vec<&&CritiqueRecord> = recent.iter().filter(|record| record.at.0 + HOUR > now.0).collect();
-        // With the end of this one's hour, one less than the limit is left.
+        // When this critique's hour ends, one fewer than the limit remains.
         let first = of_hour.get(of_hour.len().checked_sub(limit)?)?;
         Some(CriticRefusal {
             reason: format!("{limit} texts of type {kind} were criticized within the last hour ({setting})"),
@@ -130,8 +129,8 @@ impl Gatekeeper<'_> {
         })
     }
 
-    /// Decides about a remembered engram whose text was made from `context`. An engram that has been decided about is
-    /// left as it is.
+    /// Decides about a remembered engram whose text was made from `context`. An engram with an earlier decision is left
+    /// as it is.
     ///
     /// # Errors
     /// When memory cannot be read or written.
@@ -146,7 +145,7 @@ impl Gatekeeper<'_> {
         self.conclude(engram, kind, self.critic.criticize(kind, &engram.answer, context))
     }
 
-    /// Decides about a remembered engram as the critic's result and the mode say.
+    /// Decides about a remembered engram according to the critic's result and the mode.
     ///
     /// # Errors
     /// When memory cannot be read or written.

@@ -1,9 +1,9 @@
-//! The generator agent: answers questions, several at once if it may.
+//! The generator agent: answers questions, several at once if allowed.
 //!
 //! One type serves both respondents; they differ only in their [`Respondent`]. Every answer in progress has a state of
 //! its own. While answers are generated, the agent checks its mailbox first, so that a cancellation ends its answer
-//! within one token. Questions that come while it works on as many answers as it may are deferred. Every question leads
-//! to exactly one `response.generation` or `response.failed`.
+//! within one token. Questions that arrive while the agent is at its limit of answers are deferred. Every question
+//! leads to exactly one `response.generation` or `response.failed`.
 
 mod answer;
 mod clock;
@@ -34,7 +34,7 @@ use crate::settings::MemoryMode;
 use crate::tool_calls::CallScanner;
 use crate::topic::{Topic, Withdrawal};
 
-/// When a client may ask again whose question found no room.
+/// The delay before a client whose question was refused for lack of room may retry.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The subjects that the agent subscribes to.
@@ -67,14 +67,14 @@ pub(crate) struct GeneratorParts {
     pub(crate) respondent: Respondent,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) recaller: Option<Recaller>,
-    /// How many questions it answers at once.
+    /// The most questions answered at once.
     pub(crate) most_answers: usize,
 }
 
 /// The agent.
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
-    /// The answers in progress, each under the number of its channel, in the order of their questions.
+    /// The answers in progress in the order of their questions, keyed by the numbers of their channels.
     answers: BTreeMap<usize, (Generating, Box<AnswerInProgress>)>,
     n_begun: usize,
     /// Models whose chat templates do not support tools.
@@ -105,7 +105,7 @@ impl GeneratorAgent {
         }
     }
 
-    /// The question in a message, if this respondent is asked: A always is, B where a second answer is wanted.
+    /// The question in a message, if this respondent should answer it: A always, B if a second answer is wanted.
     fn question_in<'a>(&self, message: &'a Envelope) -> Option<&'a Query> {
         let Payload::QueryReceived(query) = &message.payload else { return None };
         let is_asked = self.parts.respondent.id == RespondentId::A || query.options.second != SecondAnswer::Unwanted;
@@ -116,7 +116,7 @@ impl GeneratorAgent {
         self.answers.len() < self.parts.most_answers
     }
 
-    /// The answer of this number is in another state.
+    /// Moves the answer of this number to another state.
     fn enter(&mut self, number: usize, state: State) {
         if let State::Generating(generating, work) = state {
             self.answers.insert(number, (generating, work));
@@ -165,7 +165,7 @@ impl GeneratorAgent {
     /// Starts a round of generation.
     fn ask(&self, recalling: Recalling, mut question: QuestionInProgress) -> State {
         let request = self.request(&mut question);
-        // The client's tools come first, and then perhaps the agent's own.
+        // The client's tools come first, followed by the agent's own, if any.
         let (tools, own) = request.tools.split_at(question.query.options.tools.len());
         let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
         let is_raw = question.query.options.is_raw;
@@ -207,7 +207,7 @@ impl GeneratorAgent {
             session: Some(question.topic.session_id),
             owner: question.topic.owner,
             tools,
-            // A search of memory of our own is not worth teaching: what is recalled can stand in the question.
+            // The agent's own memory search is not worth teaching: recollections can be placed in the question.
             teaches_tools: !query.options.tools.is_empty(),
             thinking: query.options.thinking,
             logprobs: LogprobOptions { top: query.options.logprobs, ..LogprobOptions::default() },
@@ -254,7 +254,7 @@ impl GeneratorAgent {
         }
     }
 
-    /// Carries out the model's tool calls, and lets it resume.
+    /// Executes the model's tool calls, and lets it resume.
     fn use_memory(
         &self,
         generating: Generating,
@@ -308,7 +308,7 @@ impl GeneratorAgent {
         publishing.act(Reset)
     }
 
-    /// Retries without what may have caused the error, or gives up the question.
+    /// Retries without the likely cause of the error, or gives up the question.
     fn fail(
         &mut self,
         generating: Generating,
@@ -338,7 +338,7 @@ impl GeneratorAgent {
     fn give_up(&self, generating: Generating, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Idle {
         let failed = generating.act(Fail);
         inbox.release(|message| topic.was_received_in(message));
-        // The client is told, and may retry with a smaller request.
+        // The client gets the error, and may retry with a smaller request.
         tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
         self.tell(topic, Payload::ResponseFailed(error));
         failed.act(Reset)

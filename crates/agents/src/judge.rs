@@ -24,7 +24,7 @@ use self::states::{
 use crate::machine::AgentState;
 use crate::topic::{Topic, Withdrawal};
 
-/// The agent's name on the bus, where messages have called it so from the beginning.
+/// The agent's name on the bus, kept from the first version.
 pub(crate) const NAME: &str = "critic";
 
 /// The subjects that the agent subscribes to.
@@ -40,7 +40,7 @@ pub(crate) struct JudgeAgent {
 }
 
 impl JudgeAgent {
-    /// A judge, which begins with the comparison that the one before has failed at.
+    /// A judge, which begins with the comparison at which the previous one failed.
     pub(crate) fn new(bus: Bus, judge: Jury, pairs: SharedPairs) -> Self {
         let mut agent = JudgeAgent { bus, judge, state: State::default(), pairs };
         agent.resume();
@@ -116,7 +116,7 @@ impl JudgeAgent {
         self.next_comparison(idle)
     }
 
-    /// Compares the next pair, where nothing else is being done.
+    /// Compares the next pair if the agent is idle.
     fn resume(&mut self) {
         self.state = match std::mem::take(&mut self.state) {
             State::Idle(idle) => self.next_comparison(idle),
@@ -124,7 +124,7 @@ impl JudgeAgent {
         };
     }
 
-    /// Compares the next pair that is complete.
+    /// Compares the next complete pair.
     fn next_comparison(&self, idle: Idle) -> State {
         loop {
             let next = self.pairs.lock().begin();
@@ -192,11 +192,11 @@ impl JudgeAgent {
         }
     }
 
-    /// Says why an answer has no grade.
+    /// Publishes why an answer has no grade.
     fn leave_ungraded(&self, message: &Envelope, reason: &str, pairing: Pairing) {
         let Some((topic, response)) = answer_in(message) else { return };
         let graded = unscored(topic, response);
-        // An answer that can never be graded says so, whatever else keeps it from its grade.
+        // If an answer can never be graded, that is the reason published, whatever else prevents its grading.
         let why_not = response.why_not_judged();
         graded.tell(&self.bus, NAME, Grade::unscored(why_not.unwrap_or(reason)));
         if pairing == Pairing::Compare && why_not.is_none() {
@@ -241,14 +241,14 @@ impl Agent for JudgeAgent {
     }
 }
 
-/// Why there is no verdict where the judge agent has panicked.
+/// The reason for a missing verdict after a panic of the judge agent.
 pub(crate) const FAILED: &str = "the judge failed at this answer and was started again";
 
-/// Whether an answer without a grade is compared all the same.
+/// Whether an answer without a grade is still compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pairing {
     Compare,
-    /// Nobody waits for it.
+    /// No caller waits for it.
     Leave,
 }
 

@@ -8,14 +8,13 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
-//! Where graders on other machines are used, the fleet agent takes the place of the judge agent.
+//! If graders on other machines are used, the fleet agent replaces the judge agent.
 //!
-//! While nobody waits, the backlog agent has answers graded that were left without a grade, and the critic agent has what is
-//! remembered reviewed.
+//! While no caller waits, the backlog agent has ungraded answers graded, and the critic agent has memories reviewed.
 //!
 //! Agents communicate only through the [bus](hone_bus). A [`Team`] starts and stops them. Each is in one of a few
 //! states, which carry its work, and may take only the actions in its table ([`tables`]). It sleeps until a message,
-//! its own work or a deadline comes, and reads its mailbox before it resumes its work, so that a cancellation takes
+//! its own work or a deadline arrives, and reads its mailbox before it resumes its work, so that a cancellation takes
 //! effect within one token.
 
 mod answer_text;

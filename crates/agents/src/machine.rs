@@ -1,10 +1,10 @@
 //! State machines as types, and readable tables of them.
 //!
-//! A state is a token that cannot be copied, and [`AgentState::act`] is the only way from one to the next: it takes the
+//! A state is a token that cannot be copied, and [`AgentState::act`] is the only way from one to the next: it consumes
 //! one and returns the other. The actions that a state [`Allows`] are listed once, in [`state_machine!`]: an action
 //! that is not listed does not compile, and the table printed by `hone config --agents` is generated from the same
-//! rows. A step has no effect besides: what an agent does on its way stands beside the step, and its work is data
-//! beside the token.
+//! rows. A step has no other effect: an agent performs its actions next to the step, and its work is data next to the
+//! token.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(crate) trait AgentState: Sized {
     /// The state. Only [`AgentState::act`] may call this.
     fn entered() -> Self;
 
-    /// Leaves this state, by an action that it allows, for the one that follows.
+    /// Leaves this state, by an action that it allows, for the next one.
     fn act<A: AgentAction>(self, _: A) -> <Self as Allows<A>>::Next
     where
         Self: Allows<A>,
@@ -34,20 +34,20 @@ pub(crate) trait AgentAction {
     const NAME: &'static str;
 }
 
-/// Declares that a state allows an action, and which state follows.
+/// Declares that a state allows an action, and the next state.
 pub(crate) trait Allows<A: AgentAction>: AgentState {
-    /// The state that follows.
+    /// The next state.
     type Next: AgentState;
 }
 
-/// The states and transitions of an agent, for people to read.
+/// The states and transitions of an agent, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTable {
     /// The agent's name.
     pub agent: &'static str,
     /// Its states; it begins in the first.
     pub states: Vec<&'static str>,
-    /// State, action, and the state that it leads to.
+    /// State, action, and next state.
     pub transitions: Vec<[&'static str; 3]>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn row<S: Allows<A>, A: AgentAction>() -> [&'static str; 3] {
     [S::NAME, A::NAME, S::Next::NAME]
 }
 
-/// Defines an agent's states, its actions, and which action leads where. The states in `rests` are the variants of
+/// Defines an agent's states and actions, and the resulting transitions. The states in `rests` are the variants of
 /// `State`, in which the agent waits between events, all but the first with its work; it begins in the first. The
 /// states in `passes` are entered and left while one event is handled.
 macro_rules! state_machine {
@@ -127,7 +127,7 @@ macro_rules! state_machine {
     };
     (@state $agent:literal; $($state:ident = $name:literal,)*) => {
         $(
-            // What it holds is private to this module, so that states are entered only through actions.
+            // The field is private to this module, so that states are entered only through actions.
             pub(crate) struct $state(());
 
             impl $crate::machine::AgentState for $state {

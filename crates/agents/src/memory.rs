@@ -1,11 +1,12 @@
-//! The memory agent: writes engrams, and what is learnt about them later.
+//! The memory agent: writes engrams, and later findings about them.
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
-//! can be. An answer is durable before its vector is computed. That follows once nothing is being answered: a vector takes as
-//! long as a short answer, and nobody who asks meanwhile waits for vectors. When idle, it then computes missing vectors, for engrams written without an embedder or with a different one, then searches questions
-//! from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the
-//! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is
-//! written later. Before it stops, it processes everything in its mailbox.
+//! can be. An answer is durable before its vector is computed. Vectors are computed once no question is being answered:
+//! a vector takes as long as a short answer, and no user should wait for it. When idle, the agent computes missing
+//! vectors, for engrams written without an embedder or with a different one, then searches questions from earlier
+//! versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the agent resumes
+//! with the next message. A store that keeps failed writes (see [`MemoryStore::keeping`]) performs them later. Before
+//! the agent stops, it processes everything in its mailbox.
 
 pub(crate) mod states;
 
@@ -40,28 +41,28 @@ pub(crate) const SUBJECTS: [Subject; 5] = [
     Subject::UserFeedback,
 ];
 
-/// How long the agent is idle before it computes a vector.
+/// Idle time before the agent computes a vector.
 const REST: Duration = Duration::from_millis(250);
 
-/// How long it is idle before that while a question is being answered.
+/// Idle time before that while a question is being answered.
 const REST_BESIDE_QUESTIONS: Duration = Duration::from_secs(10);
 
-/// How long engrams wait for their vectors at most, until one of them is completed, however busy the bus is.
+/// The longest wait of engrams for their vectors until one of them is completed, however busy the bus is.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The most questions that are known to be open. Not every question is answered.
+/// The most open questions tracked. Not every question is answered.
 const MOST_OPEN: usize = 4096;
 
-/// How long the agent is idle, with no vector missing, before it checks whether a backup is due.
+/// Idle time, with no vector missing, before the agent checks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
 
-/// How many engrams wait for their vectors in memory. Those before them are looked up later.
+/// The most engrams kept in the agent's memory while they wait for their vectors. Earlier ones are looked up later.
 const MOST_INCOMPLETE: usize = 256;
 
-/// How long vectors are computed before the agent stops; those that are missing then come with the next start.
+/// Time limit for computing vectors when the agent stops; the rest follow after the next start.
 const LAST_WORK: Duration = Duration::from_secs(2);
 
-/// How many engrams without a vector are looked up at once.
+/// The number of engrams without a vector that are looked up at once.
 const LOOKED_UP: usize = 32;
 
 /// The agent's state.
@@ -70,32 +71,32 @@ pub(crate) struct MemoryAgent {
     rememberer: Rememberer,
     judging: WhoGrades,
     state: State,
-    /// Engrams that were just written, and whose vectors come next.
+    /// Engrams that were just written and need their vectors next.
     incomplete: VecDeque<Engram>,
-    /// Since when the first of them waits, or when one was completed last.
+    /// When the first of them began to wait, or when one was last completed.
     waiting_since: Instant,
     /// Questions that are being answered.
     open: HashSet<QueryId>,
-    /// Whether no message has come since the agent was idle for a moment.
+    /// Whether no message has arrived since the agent became idle.
     is_quiet: bool,
-    /// Engrams without a vector; `None` once all have been looked at.
+    /// Engrams without a vector; `None` once all have been processed.
     lacking: Option<Vec<Engram>>,
-    /// Engrams of earlier versions, whose questions were not searched for facts; none once all were.
+    /// Engrams of earlier versions whose questions were not searched for facts; `None` once all were.
     unsearched: Option<Vec<Engram>>,
 }
 
-/// What is to come of the answers that are remembered.
+/// The grader of the answers that are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhoGrades {
-    /// Nobody wants them graded.
+    /// They are not graded.
     Never,
-    /// They are due: who has the time grades them.
+    /// They are due, and graded when a judge has time.
     Later,
-    /// This process grades them, and holds them until it has.
+    /// This process grades them, and holds them until then.
     By(HolderId),
 }
 
-/// The events that it handles.
+/// The agent's events.
 pub(crate) enum Event {
     Message(Arc<Envelope>),
     /// Nothing happened for a while.
@@ -151,7 +152,7 @@ impl MemoryAgent {
         }
     }
 
-    /// Performs an operation on the store, in the corresponding state.
+    /// Performs an operation on the store in the corresponding state.
     fn perform<A, S>(&mut self, action: A, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>)
     where
         A: AgentAction,
@@ -202,8 +203,8 @@ impl MemoryAgent {
         Ok(())
     }
 
-    /// The engram with what is due of it, or with the reason why it will never have a grade. Of the two answers to a
-    /// question, respondent B's says that they are to be compared.
+    /// The engram with its due verdicts, or with the reason why it will never have a grade. Of the two answers to a
+    /// question, respondent B's records that the comparison is due.
     fn with_prospect(&self, engram: Engram, response: &Response) -> Engram {
         match (self.judging, response.why_not_judged()) {
             (WhoGrades::Never, _) => engram,
@@ -254,8 +255,8 @@ impl MemoryAgent {
         });
     }
 
-    /// Records a person's rating, and what it is worth as a reward. An answer that is not remembered gets none: nothing
-    /// could learn from it.
+    /// Records a person's rating, and its value as a reward. An answer that is not remembered gets no reward, since
+    /// nothing could learn from it.
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
         match self.store().annotate_feedback(topic.query_id, feedback.rating)? {
             Update::Merged => {}
@@ -332,7 +333,7 @@ impl Agent for MemoryAgent {
     }
 }
 
-/// Whether a critique says something of an answer that is remembered: a verdict, or why there is none.
+/// Whether a critique of a remembered answer has content: a verdict, or the reason why there is none.
 fn says_something(critique: &GradedAnswer) -> bool {
     let GradedAnswer { answer, grade, .. } = critique;
     grade.is_verdict() || (grade.judging.failure.is_some() && !answer.trim().is_empty())

@@ -1,5 +1,5 @@
-//! Notes that a model writes from memory, and that a critic stands before: the intention of a day, and consolidations.
-//! Also the review of exchanges, which notes are written from.
+//! Notes that a model writes from memory and a critic reviews: the intention of a day, and consolidations. Also the
+//! review of the exchanges that notes are written from.
 
 mod clusters;
 mod consolidation;
@@ -28,7 +28,7 @@ pub(crate) use vetting::content_type;
 
 use crate::gatekeeping::CriticRefusal;
 
-/// How often it is looked whether the work was cancelled.
+/// Polling interval for cancellation.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How notes are written: `notes.toml`.
@@ -47,13 +47,13 @@ pub struct NoteSettings {
     pub cluster_size: usize,
     /// The most characters of each of them.
     pub cluster_characters: usize,
-    /// The least cosine similarity of an exchange to those that it belongs to.
+    /// The minimum cosine similarity of an exchange to the others of its group.
     pub cluster_similarity: f32,
-    /// The most days between exchanges that belong together.
+    /// The most days between exchanges of a group.
     pub cluster_days: f64,
     /// The fewest exchanges that are consolidated.
     pub cluster_least: usize,
-    /// How long nobody has asked anything before work begins that waits for that, in minutes.
+    /// Minutes without a question before idle work begins.
     pub idle_minutes: f64,
     /// The prompt of an intention; holds `{state}` and `{day}`.
     pub intention_prompt: String,
@@ -67,7 +67,7 @@ impl NoteSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first invalid value, with what it must be.
+    /// The first invalid value, and the values that are allowed.
     pub fn check(&self) -> Result<(), String> {
         for (key, value, least) in [
             ("intention_tokens", self.intention_tokens, 1),
@@ -115,7 +115,7 @@ pub enum NoteError {
         /// Why.
         reason: String,
     },
-    /// A hard gate would keep back whatever is written now.
+    /// A hard gate would block any text written now.
     #[error("{}", .0.reason)]
     Refused(CriticRefusal),
     /// The person has stopped it.
@@ -123,7 +123,7 @@ pub enum NoteError {
     Stopped,
 }
 
-/// The model that writes.
+/// The writing model.
 #[derive(Clone)]
 pub struct ModelWriter<'a> {
     /// The engine.
@@ -132,7 +132,7 @@ pub struct ModelWriter<'a> {
     pub model: String,
     /// How it chooses tokens.
     pub sampling: SamplingOptions,
-    /// How soon it is needed.
+    /// The priority of its requests.
     pub lane: Lane,
     /// Whether the person has stopped it.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
@@ -181,13 +181,13 @@ impl ModelWriter<'_> {
         timings: Timings,
         sources: Vec<QueryId>,
     ) -> Engram {
-        // A note that the token limit cut off is a note all the same: the critic decides about it.
+        // A note cut off by the token limit is still a note; the critic decides about it.
         let response = Response { sampling: self.sampling.clone(), timings, ..Response::new(title, text, &self.model) };
         Engram::note(kind, SessionId::fresh(), &response, sources)
     }
 }
 
-/// A text as data: none of its lines can be mistaken for the text around it.
+/// A text as data: none of its lines can be mistaken for the surrounding text.
 pub(crate) fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -14,7 +14,7 @@ use crate::notes::quoted;
 use crate::repetition::repeats;
 use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, on_one_line, shortened};
 
-/// How many blocked texts near a question are compared with what is recalled for it, and how near they are.
+/// The most blocked texts near a question that are compared with its recollections, and their minimum similarity.
 const BLOCKED: usize = 16;
 const NEAR_BLOCKED: f32 = 0.3;
 
@@ -33,10 +33,10 @@ pub struct Recaller {
 }
 
 impl Recaller {
-    /// The owner's memories about `search`, best first: facts that the person stated and exchanges that may help. Left out
-    /// is what was cut short, stopped, marked bad or not shown, what says again what a critic has blocked, and what the
-    /// `conversation` holds already. A failure is
-    /// logged and finds nothing: an answer without recollections is better than none.
+    /// The owner's memories about `search`, best first: facts that the person stated and exchanges that may help.
+    /// Answers that were cut short, stopped, marked bad or not shown are left out, as are texts that repeat a blocked
+    /// one or that the `conversation` already contains. A failure is logged and finds nothing: an answer without
+    /// recollections is better than none.
     pub fn search(&self, search: &str, conversation: &[Message], owner: Option<OwnerId>) -> Vec<RecalledEngram> {
         let found = self.question(search, conversation).and_then(|question| {
             let filters = Filters {
@@ -59,7 +59,7 @@ impl Recaller {
         })
     }
 
-    /// The answers among these that do not say again what a critic has blocked.
+    /// The answers that do not repeat a text that a critic has blocked.
     fn without_repetitions(
         &self,
         found: Vec<RecalledEngram>,
@@ -145,7 +145,7 @@ impl Recaller {
         Message::new(Role::Tool, text)
     }
 
-    /// The recollections, with at most so many characters, and every line quoted.
+    /// The recollections, limited to this many characters, with every line quoted.
     fn quoted(&self, engrams: &[RecalledEngram], mut room: usize) -> String {
         let mut memories = Vec::new();
         for engram in engrams {
@@ -172,8 +172,8 @@ impl Recaller {
     }
 }
 
-/// Facts in the person's own words, the most relevant one last, next to the question. The less relevant ones are left out first
-/// where there is no room.
+/// Facts in the person's own words, the most relevant one last, next to the question. If room is short, the less
+/// relevant ones are left out first.
 fn said_before(facts: &[RecalledEngram], room: &mut usize) -> String {
     let mut said = Vec::new();
     for fact in facts {
@@ -187,7 +187,7 @@ fn said_before(facts: &[RecalledEngram], room: &mut usize) -> String {
     said.join(" ")
 }
 
-/// A statement on one line, with an end.
+/// A statement on one line, with closing punctuation.
 fn as_sentence(statement: &str) -> String {
     let line = on_one_line(statement);
     let is_ended = line.ends_with(['.', '!', '?', '…', '。', '！', '？']);
@@ -205,7 +205,7 @@ pub(crate) fn scope(query: &Query) -> Option<String> {
     }
 }
 
-/// The scope of a conversation of the person: an answer that was given under instructions does not suit others.
+/// The scope of a person's conversation: an answer given under instructions does not suit other conversations.
 fn scope_of_conversation(conversation: &[Message]) -> Option<String> {
     let instructions = conversation.iter().filter(|message| message.role == Role::System);
     let texts: Vec<&str> = instructions.map(|message| message.content.trim()).filter(|text| !text.is_empty()).collect();
@@ -213,7 +213,7 @@ fn scope_of_conversation(conversation: &[Message]) -> Option<String> {
     Some(digest[..SCOPE_BYTES].iter().fold("system:".to_owned(), |scope, byte| format!("{scope}{byte:02x}")))
 }
 
-/// The search text of a tool call, or what is wrong with the call.
+/// The search text of a tool call, or the error in the call.
 pub(crate) fn search_of(call: &ToolCall) -> Result<&str, String> {
     if call.name != TOOL {
         return Err(format!("There is no tool {:?}, only {TOOL:?}.", call.name));

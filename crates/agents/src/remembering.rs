@@ -1,7 +1,7 @@
 //! Remembering an exchange: the engram of the answer, and those of the facts that the user stated in the question.
 //!
-//! A fact is embedded as what it says. Question and answer together are about what was asked, and a fact that was
-//! mentioned beside it would hardly be found.
+//! A fact's vector is that of its statement. Question and answer together are about the topic of the question, and a
+//! fact mentioned in passing would hardly be found.
 
 use std::iter;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use hone_protocol::{Embed, HolderId, RespondentId, with_causes};
 use crate::settings::SCOPE_OF_CLIENTS;
 use crate::statements::{Statement, statements_in};
 
-/// Remembers exchanges as a chat does.
+/// Remembers exchanges in the same way as a chat.
 #[derive(Clone)]
 pub struct Rememberer {
-    /// Where they are kept.
+    /// The store of the exchanges.
     pub store: MemoryStore,
-    /// What makes vectors of texts; what is remembered without one gets its vector later.
+    /// The embedder; exchanges remembered without one get their vectors later.
     pub embedder: Option<Arc<dyn Embed>>,
-    /// Whether facts are looked for in questions.
+    /// Whether questions are searched for facts.
     pub takes_facts: bool,
 }
 
 impl Rememberer {
-    /// Remembers an exchange, whose due grade `holder` works on; it is durable when this returns. Returns its sequence
+    /// Remembers an exchange whose due grade `holder` works on; it is durable when this returns. Returns its sequence
     /// number, or 0 if it is kept for later.
     ///
     /// # Errors
@@ -43,9 +43,9 @@ impl Rememberer {
         self.store.remember_exchange(engram, vector, Some(facts(statements, vectors)), holder)
     }
 
-    /// Remembers an exchange without the vectors, which [`Rememberer::complete`] computes later: nobody who waits for an
-    /// answer waits for them. Until then it is found by its words. In a chat, facts may be asked for at once, and an exchange
-    /// with some is remembered as [`Rememberer::remember`] does. Returns also whether it is complete.
+    /// Remembers an exchange without the vectors, which [`Rememberer::complete`] computes later, so that no caller
+    /// waits for them. Until then it is found by its words. In a chat, facts may be asked for at once, so an exchange
+    /// that states some is remembered as by [`Rememberer::remember`]. Also returns whether it is complete.
     ///
     /// # Errors
     /// When it can be neither written nor kept.
@@ -59,7 +59,7 @@ impl Rememberer {
         Ok((self.store.remember_exchange(engram, None, facts, holder)?, false))
     }
 
-    /// Gives an exchange that was remembered first, and its facts, their vectors.
+    /// Adds the vectors of an exchange that was remembered without them, and of its facts.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -75,7 +75,7 @@ impl Rememberer {
         Ok(())
     }
 
-    /// Remembers what was stated in an exchange that was remembered without looking for it.
+    /// Remembers the facts stated in an exchange that was remembered without searching it for them.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -86,12 +86,12 @@ impl Rememberer {
         self.store.add_facts(engram.query_id, facts(statements, vectors))
     }
 
-    /// The engram's vector; without one it is remembered all the same, and cannot be found by its meaning.
+    /// The engram's vector; an engram without one is still remembered, but cannot be found by its meaning.
     pub(crate) fn vector_of(&self, engram: &Engram) -> Option<Vec<f32>> {
         self.vectors(&[&engram.text()]).pop().flatten()
     }
 
-    /// A vector for each text, or none where the embedder fails.
+    /// A vector for each text, or `None` if the embedder fails.
     fn vectors(&self, texts: &[&str]) -> Vec<Option<Vec<f32>>> {
         let Some(embedder) = &self.embedder else { return vec![None; texts.len()] };
         match embedder.embed(texts) {
@@ -104,7 +104,7 @@ impl Rememberer {
     }
 }
 
-/// What was stated in an exchange. Both respondents are asked the same question; its facts belong to the first one's
+/// The facts stated in an exchange. Both respondents are asked the same question; its facts belong to the first one's
 /// engram.
 fn statements_of(engram: &Engram) -> Vec<Statement> {
     match engram.respondent_id {

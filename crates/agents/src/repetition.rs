@@ -1,23 +1,23 @@
-//! Whether an answer says again what a critic has blocked.
+//! Whether an answer repeats a text that a critic has blocked.
 
 use std::collections::HashSet;
 
 use hone_memory::words::{is_common, words};
 use hone_protocol::RecalledEngram;
 
-/// The share of the words of one of its sentences from which a text is said again.
+/// The share of a sentence's words above which it counts as repeated.
 const SAID_AGAIN: f64 = 0.8;
 
-/// The share of the words of question and answer that both must have, so that they are about the same.
+/// The share of the words of question and answer that both must have to be about the same topic.
 const SAME_SUBJECT: f64 = 0.6;
 
 /// Words that turn a statement into its opposite.
 const DENIALS: [&str; 8] = ["no", "not", "t", "never", "cannot", "without", "neither", "nor"];
 
-/// Whether an exchange is about the same as a blocked one and holds one of its sentences, in its own order and with words
-/// around it. What the question says already does not count as said, unless the answer says nothing else. An exchange that
-/// denies what the blocked one does not, or the other way round, and one with a name or a number of its own, says something
-/// else: it may be the correction.
+/// Whether an exchange is about the same topic as a blocked one and repeats one of its sentences, in any order and with
+/// other words around it. Words of the question do not count as repeated, unless the answer says nothing else. An
+/// exchange may be the correction if only one of the two contains a denial, or if it has a name or a number of its own;
+/// then it is no repetition.
 pub(crate) fn repeats(exchange: &RecalledEngram, blocked: &RecalledEngram) -> bool {
     let (asked, said) = (content(&exchange.query), content(&exchange.answer));
     let all: HashSet<String> = asked.union(&said).cloned().collect();
@@ -37,7 +37,7 @@ pub(crate) fn repeats(exchange: &RecalledEngram, blocked: &RecalledEngram) -> bo
         })
 }
 
-/// Words that begin with a capital letter, or have figures.
+/// Words that begin with a capital letter or contain digits.
 fn names_and_numbers(text: &str) -> Vec<String> {
     let is_name = |word: &&str| word.chars().next().is_some_and(char::is_uppercase) || is_number(word);
     let named = text.split(|letter: char| !letter.is_alphanumeric()).filter(is_name);
@@ -48,7 +48,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim).filter(|sentence| !sentence.is_empty())
 }
 
-/// The words that say something.
+/// The content words.
 fn content(text: &str) -> HashSet<String> {
     words(text).filter(|word| !is_common(word) || DENIALS.contains(&word.as_str())).collect()
 }
@@ -57,7 +57,7 @@ fn is_number(word: &str) -> bool {
     word.chars().any(char::is_numeric)
 }
 
-/// The share of the words that the others have; 0 without words.
+/// The share of the words that are among the others; 0 without words.
 fn share(words: &HashSet<String>, of: &HashSet<String>) -> f64 {
     words.intersection(of).count() as f64 / words.len().max(1) as f64
 }

@@ -5,8 +5,8 @@
 //! memory ──► recalled engrams ───────────────────────┴──► claims with citations ──► checks ──► Research
 //! ```
 //!
-//! Files are data, never instructions: a model sees their passages in fences, and what it claims is checked against them
-//! without it. There is no thread here and no clock; what takes long tells its caller how far it is.
+//! Files are data, never instructions: a model sees their passages in fences, and its claims are checked against them
+//! without a model. This module has no threads and no clock; long operations report their progress to the caller.
 
 mod answering;
 mod checking;
@@ -36,10 +36,10 @@ pub use reading::{NotText, SourceReader, UnreadableSource, decode_text};
 pub use retrieval::{PassageVectors, best_passages};
 pub use settings::{ResearchSettings, Unsupported};
 
-/// How many texts an embedder is given at once.
+/// The number of texts given to an embedder at once.
 const BATCH: usize = 32;
 
-/// What is said where every claim lacks support.
+/// The message if every claim lacks support.
 pub const NO_ANSWER: &str = "no answer found in these sources";
 
 /// A question that was researched.
@@ -47,31 +47,31 @@ pub const NO_ANSWER: &str = "no answer found in these sources";
 pub struct Research {
     /// The question.
     pub question: String,
-    /// The claims as a text, with their citations, those marked that are not checked; `None` if all of them lack support.
+    /// The claims as a text, with their citations and with marks on unchecked ones; `None` if all of them lack support.
     pub answer: Option<String>,
-    /// All claims in order, those without support included.
+    /// All claims in order, including those without support.
     pub claims: Vec<CheckedClaim>,
     /// The passages that the model was shown.
     pub passages: Vec<Passage>,
     /// The model that answered.
     pub model: String,
-    /// What a reader must know about the answer.
+    /// Remarks that a reader must know.
     pub remarks: Vec<String>,
-    /// What the answer cost.
+    /// The cost.
     pub timings: Timings,
 }
 
-/// How far an answer is.
+/// The progress of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResearchStep {
-    /// The model answers.
+    /// The model is answering.
     Answering,
-    /// So many claims are checked.
+    /// This many claims have been checked.
     Checked(usize),
 }
 
-/// The passages of documents, and their vectors together with that of the question where there is an embedder. `show` is
-/// told how many of how many passages are embedded.
+/// The passages of documents, and, if there is an embedder, their vectors together with that of the question. `show`
+/// gets the number of embedded passages and of all passages.
 ///
 /// # Errors
 /// When the embedder fails.
@@ -99,7 +99,7 @@ pub fn embedded_passages(
     Ok((found, Some(vectors)))
 }
 
-/// What memory recalled, as passages.
+/// Recalled engrams as passages.
 pub fn recalled_passages(engrams: &[RecalledEngram]) -> Vec<Passage> {
     let text = |engram: &RecalledEngram| match engram.is_fact {
         true => engram.query.clone(),
@@ -160,12 +160,12 @@ pub fn research(
 }
 
 impl Research {
-    /// Whether every claim was decided about, by its words and figures or by a judge.
+    /// Whether every claim was decided, by its words and figures or by a judge.
     pub fn is_checked(&self) -> bool {
         self.claims.iter().all(|claim| claim.support.is_some())
     }
 
-    /// What a critic needs to know about the answer: the question, and the passages that its claims cite.
+    /// The context that a critic needs: the question, and the passages that the claims cite.
     pub fn context(&self) -> String {
         let is_cited = |passage: &&Passage| self.claims.iter().any(|claim| claim.citations.contains(&passage.place));
         let passages = self.passages.iter().filter(is_cited);
@@ -174,7 +174,7 @@ impl Research {
     }
 }
 
-/// The claims as a text, one on each line; `None` if all lack support.
+/// The claims as a text, one on each line; `None` if all of them lack support.
 fn answer(claims: &[CheckedClaim], unsupported: Unsupported) -> Option<String> {
     let may_hold = |claim: &&CheckedClaim| matches!(claim.support, Some(Support::Supported) | None);
     claims.iter().find(may_hold)?;

@@ -1,4 +1,4 @@
-//! How memory is used: what is recalled, and the texts around it.
+//! Memory settings: which engrams are recalled, and the texts around them.
 
 use hone_judging::has_place;
 use hone_memory::Matching;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::statements::is_personal;
 
-/// The scope of what programs ask on their own behalf.
+/// The scope of questions that programs ask on their own behalf.
 pub(crate) const SCOPE_OF_CLIENTS: &str = "client";
 
 /// Whether and how recollections reach the model.
@@ -16,9 +16,9 @@ pub(crate) const SCOPE_OF_CLIENTS: &str = "client";
 pub enum MemoryMode {
     /// As a tool if the model's chat template supports tools, and otherwise as context.
     Auto,
-    /// As a tool only; models whose chat template does not support tools get none.
+    /// As a tool only; models whose chat template does not support tools get no recollections.
     Tool,
-    /// Not at all.
+    /// Never.
     Off,
 }
 
@@ -26,9 +26,9 @@ pub enum MemoryMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecallPolicy {
-    /// Only what counts as long-term memory: what a critic or a person has let pass, and what the user stated.
+    /// Only long-term memory: engrams that a critic or a person has passed, and facts that the user stated.
     Reviewed,
-    /// Also what no critic has let pass yet, marked as such.
+    /// Also engrams that no critic has passed yet, marked as such.
     UnreviewedMarked,
 }
 
@@ -45,43 +45,44 @@ pub struct MemorySettings {
     pub recall: RecallPolicy,
     /// The minimum cosine similarity of a recollection to the question, -1 to 1.
     pub threshold: f32,
-    /// The same for a question about the person who asks it.
+    /// The minimum similarity for a question about its asker.
     pub personal_threshold: f32,
-    /// The least similarity of a recollection as a share of the most similar one's, 0 to 1.
+    /// The minimum similarity of a recollection as a share of the most similar one's, 0 to 1.
     pub nearness: f32,
-    /// The share of the question's words, each weighted by its rarity, that makes up for a lower similarity.
+    /// The share of the question's words, each weighted by its rarity, that compensates for a lower similarity.
     pub words_threshold: f32,
-    /// The least share of the words of a question that is not about the person who asks it.
+    /// The minimum share of the words if the question is not about its asker.
     pub impersonal_words: f32,
-    /// The weight of the ranking by words, beside that by meaning.
+    /// The weight of the ranking by words relative to the ranking by meaning.
     pub words_weight: f32,
-    /// How much more relevant a fact is than an exchange, if the question is about the person who asks.
+    /// How much more relevant a fact is than an exchange, if the question is about its asker.
     pub facts_weight: f32,
-    /// The least similarity of two recollections that say the same; the newer one stands.
+    /// The minimum similarity of two duplicate recollections; the newer one is kept.
     pub duplicate: f32,
-    /// The least similarity of two facts about the same thing; the newer one comes first.
+    /// The minimum similarity of two facts about the same thing; the newer one comes first.
     pub same_statement: f32,
-    /// The same where the newer one says that something has changed.
+    /// The minimum similarity of two such facts if the newer one states a change.
     pub changed_statement: f32,
-    /// Answers whose first words hold one of these are not recalled: that nothing was known does not help.
+    /// Answers whose first words contain one of these are not recalled: a statement that nothing was known does not
+    /// help.
     pub unhelpful: Vec<String>,
     /// The most recollections at a time.
     pub n_recalled: usize,
-    /// How often the model may search in one answer, if it does so through the tool.
+    /// The most searches per answer, if the model searches through the tool.
     pub n_searches: usize,
     /// The most characters of recollections at a time, without the text around them.
     pub recalled_characters: usize,
-    /// Whether facts that the user states are remembered by themselves.
+    /// Whether facts that the user states are remembered separately.
     pub facts: bool,
     /// One recalled exchange; holds `{query}` and `{answer}`.
     pub memory_template: String,
     /// One recalled fact; holds `{statement}`.
     pub fact_template: String,
-    /// The mark before an exchange that no critic has let pass yet.
+    /// The mark before an exchange that no critic has passed yet.
     pub unreviewed_mark: String,
-    /// A question of which facts are recalled; holds `{facts}` and `{question}`.
+    /// A question with recalled facts; holds `{facts}` and `{question}`.
     pub facts_template: String,
-    /// The paragraph before a question of which exchanges are recalled; holds `{memories}`.
+    /// The paragraph before a question with recalled exchanges; holds `{memories}`.
     pub context_template: String,
     /// The tool's description for the model: its purpose, and when to call it.
     pub tool_description: String,
@@ -105,7 +106,7 @@ impl MemorySettings {
     /// Checks every setting.
     ///
     /// # Errors
-    /// For the first setting that is out of range, or lacks a required place.
+    /// For the first setting that is out of range, or lacks a required placeholder.
     pub fn check(&self) -> Result<(), InvalidMemorySettings> {
         let check = |setting, is_sound: bool, expected| match is_sound {
             true => Ok(()),
@@ -147,7 +148,7 @@ impl MemorySettings {
 }
 
 impl MemorySettings {
-    /// The bounds of similarity for this question.
+    /// The similarity bounds for this question.
     pub fn matching(&self, question: &str) -> Matching {
         let is_personal = is_personal(question);
         Matching {
@@ -170,7 +171,7 @@ impl MemorySettings {
 pub struct InvalidMemorySettings {
     /// The setting.
     pub setting: &'static str,
-    /// The values that are allowed.
+    /// The allowed values.
     pub expected: &'static str,
 }
 

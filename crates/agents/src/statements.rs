@@ -1,19 +1,19 @@
-//! What a person states about themselves and their world, found in what they type; and whether a question is about it.
+//! Detects statements that people make about themselves and their world in their messages, and questions about these.
 //!
 //! "My dog is called Rex, is it fine for him to eat carrots?" states one thing and asks another. Each sentence is read
-//! clause by clause up to the one in which its question begins; what stands before it is the statement, in the person's
-//! own words. No model is asked: the rules are a few lists of English words. In other languages the marks of
-//! punctuation remain, so a sentence that does not end with a question mark counts as a statement.
+//! clause by clause up to the one in which its question begins. The text before that clause is the statement, in the
+//! person's own words. No model is used: the rules are a few lists of English words. In other languages only
+//! punctuation marks apply, so a sentence that does not end with a question mark counts as a statement.
 
 use std::ops::Range;
 
-/// Longer statements are rather pasted than said.
+/// Longer statements are probably pasted rather than typed.
 const LONGEST: usize = 300;
 
 /// The fewest words of a statement.
 const FEWEST_WORDS: usize = 3;
 
-/// With more statements than these, a text is rather pasted than said, and only what is in the first person counts.
+/// With more statements than these, a text is probably pasted, and only statements in the first person count.
 const MOST_SAID: usize = 4;
 
 /// Words that begin a question.
@@ -22,7 +22,7 @@ const INTERROGATIVES: [&str; 26] = [
     "whys", "wat", "wats", "wot", "wots", "wen", "wer", "wich", "wher", "wud", "cud", "any",
 ];
 
-/// Those of them that can also begin a relative clause.
+/// Interrogatives that can also begin a relative clause.
 const RELATIVES: [&str; 6] = ["when", "where", "which", "who", "whom", "whose"];
 
 /// Verbs that begin a question, or the question's clause.
@@ -123,24 +123,24 @@ const IMPERATIVES: [&str; 87] = [
     "write",
 ];
 
-/// Words before a statement or a question that say nothing themselves.
+/// Words without content before a statement or a question.
 const FILLERS: [&str; 34] = [
     "so", "and", "but", "then", "ok", "okay", "hey", "hi", "hello", "also", "now", "an", "or", "well", "just",
     "really", "oh", "right", "alright", "thanks", "cheers", "please", "sorry", "mate", "good", "morning", "evening",
     "btw", "no", "yes", "yeah", "remember", "note", "anyway",
 ];
 
-/// Conjunctions after which a clause begins, where one of the words of [`SUBJECTS`] or of a question follows.
+/// Conjunctions that begin a clause if one of the words of [`SUBJECTS`] or of a question follows.
 const CONJUNCTIONS: [&str; 5] = ["and", "but", "so", "or", "because"];
 
-/// Words that begin a clause after a conjunction, besides those of a question.
+/// Words other than those of a question that begin a clause after a conjunction.
 const SUBJECTS: [&str; 16] =
     ["i", "im", "ive", "id", "my", "me", "we", "weve", "our", "he", "hes", "she", "shes", "it", "they", "theyve"];
 
-/// What a sentence that begins with one of these is about stands in another one.
+/// Words at the beginning of a sentence that refer to another sentence.
 const DANGLING: [&str; 8] = ["that", "thats", "this", "these", "those", "it", "its", "there"];
 
-/// Words that begin a phrase which only says what the question is about ("In French cooking, what is a roux?").
+/// Words that begin a phrase which only names the topic of the question ("In French cooking, what is a roux?").
 const PREPOSITIONS: [&str; 14] =
     ["about", "as", "at", "between", "by", "for", "from", "given", "in", "of", "on", "under", "with", "within"];
 
@@ -169,7 +169,7 @@ const FIRST_PERSON: [&str; 18] = [
     "ourselves",
 ];
 
-/// Relatives who are one's own where nobody else's are meant, and what asks for something that was said.
+/// Relatives, meant as one's own unless stated otherwise, and words that ask for something that was said.
 const OWN: [&str; 14] = [
     "mum",
     "mom",
@@ -187,17 +187,17 @@ const OWN: [&str; 14] = [
     "remember",
 ];
 
-/// Verbs after which "me" is only the one who is answered.
+/// Verbs after which "me" only means the recipient of the answer.
 const TELLING: [&str; 12] =
     ["tell", "give", "show", "write", "let", "help", "teach", "send", "make", "find", "explain", "excuse"];
 
-/// Words that say that something has changed.
+/// Words that express a change.
 const CHANGES: [&str; 16] = [
     "now", "nowadays", "moved", "switched", "changed", "replaced", "swapped", "upgraded", "new", "anymore", "instead",
     "lately", "quit", "recently", "finally", "became",
 ];
 
-/// Pairs of words that say so.
+/// Pairs of words that express a change.
 const CHANGES_OF_TWO: [(&str, &str); 8] = [
     ("no", "longer"),
     ("any", "more"),
@@ -209,19 +209,19 @@ const CHANGES_OF_TWO: [(&str, &str); 8] = [
     ("used", "to"),
 ];
 
-/// What belongs to the word before it.
+/// Characters that belong to the word before them.
 const CLOSING: [char; 6] = [')', '"', '”', '%', '€', '°'];
 
-/// Something that a person stated.
+/// A person's statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
-    /// In the person's own words.
+    /// The statement in the person's own words.
     pub(crate) text: String,
-    /// Whether it says that something has changed.
+    /// Whether it states a change.
     pub(crate) is_update: bool,
 }
 
-/// What is stated in a text that somebody typed.
+/// The statements in a text that a person typed.
 pub(crate) fn statements_in(text: &str) -> Vec<Statement> {
     let prose = text.split("```").step_by(2);
     let mut found: Vec<Statement> = prose.flat_map(sentences).filter_map(|sentence| statement_in(&sentence)).collect();
@@ -231,7 +231,7 @@ pub(crate) fn statements_in(text: &str) -> Vec<Statement> {
     found
 }
 
-/// Whether a question is about the person who asks it.
+/// Whether a question is about its asker.
 pub(crate) fn is_personal(question: &str) -> bool {
     let words: Vec<String> = words(question).into_iter().map(|word| word.text).collect();
     (0..words.len()).any(|index| {
@@ -244,7 +244,7 @@ pub(crate) fn is_personal(question: &str) -> bool {
     })
 }
 
-/// Whether a question is general although "I" or "we" follows on these words: "How do I change a tyre?", "What should I
+/// Whether a question is general although "I" or "we" follows these words: "How do I change a tyre?", "What should I
 /// plant?".
 fn asks_for_advice(interrogative: &str, auxiliary: &str) -> bool {
     match interrogative {
@@ -253,7 +253,7 @@ fn asks_for_advice(interrogative: &str, auxiliary: &str) -> bool {
     }
 }
 
-/// A word in lower case and without apostrophes, and where it stands.
+/// A word in lower case and without apostrophes, and its position.
 struct Word {
     text: String,
     place: Range<usize>,
@@ -293,7 +293,7 @@ fn sentences(text: &str) -> Vec<String> {
     found.into_iter().map(|sentence| sentence.trim().to_owned()).filter(|sentence| !sentence.is_empty()).collect()
 }
 
-/// What a sentence states before its question begins, if it states something.
+/// The statement in a sentence before its question begins, if any.
 fn statement_in(sentence: &str) -> Option<Statement> {
     let end = sentence.chars().last()?;
     let words = words(sentence);
@@ -315,7 +315,7 @@ fn statement_in(sentence: &str) -> Option<Statement> {
     statement(sentence, stated?)
 }
 
-/// The first word of a clause that says something: not a filler, nor the "that" in "remember that".
+/// The first word of a clause with content: not a filler, nor the "that" in "remember that".
 fn first_of_substance(clause: &[Word]) -> Option<&Word> {
     let is_told = |word: &Word| word.text == "remember" || word.text == "note";
     let says_nothing = |index: usize| {
@@ -326,8 +326,8 @@ fn first_of_substance(clause: &[Word]) -> Option<&Word> {
     (0..clause.len()).find(|index| !says_nothing(*index)).map(|index| &clause[index])
 }
 
-/// The statement at this place, without the conjunction before the question; none if it is too short, or too long to
-/// have been said.
+/// The statement in this range, without the conjunction before the question; `None` if it is too short, or too long to
+/// have been typed.
 fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
     let mut words = words(&sentence[place.clone()]);
     while words.last().is_some_and(|word| CONJUNCTIONS.contains(&word.text.as_str())) {
@@ -342,8 +342,8 @@ fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
     is_whole.then(|| Statement { text, is_update: says_change(&words) })
 }
 
-/// Whether a clause that begins with this word is a question or a request. After a statement, `end` tells a question
-/// from a relative clause and from a verb after its apposition: people who type no marks do not use either.
+/// Whether a clause that begins with this word is a question or a request. After a statement, `end` distinguishes a
+/// question from a relative clause and from a verb after its apposition: people who omit punctuation use neither.
 fn begins_question(first: &str, after_statement: bool, end: char) -> bool {
     if INTERROGATIVES.contains(&first) {
         return !(after_statement && RELATIVES.contains(&first) && end != '?');

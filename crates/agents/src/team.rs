@@ -1,7 +1,7 @@
 //! All agents together, and the order in which they start and stop.
 //!
-//! Agents that record what happens subscribe first, so that they receive a message before any agent can react to it.
-//! They stop last, so that messages sent by stopping agents are still remembered and recorded.
+//! Recording agents subscribe first, so that they receive a message before any agent can react to it. They stop last,
+//! so that messages sent by stopping agents are still remembered and recorded.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::recorder::{self, EventRecorder};
 use crate::remembering::Rememberer;
 use crate::settings::MemorySettings;
 
-/// How many messages may wait in an agent's mailbox, and as many deferred ones; more for a respondent that may be asked more.
+/// The most messages in an agent's mailbox, and the most deferred ones; more for a respondent that takes more
+/// questions.
 const CAPACITY: usize = 256;
 
 /// The parts of a team.
@@ -39,32 +40,32 @@ pub struct TeamParts {
     pub graders: Option<Arc<dyn Graders>>,
     /// Where answers are remembered, if at all.
     pub memory: Option<MemoryParts>,
-    /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
+    /// Whether the judge also grades due answers from earlier, while no caller waits.
     pub works_off_backlog: bool,
-    /// The critic that reviews remembered texts while nobody waits, if there is one.
+    /// The critic that reviews remembered texts while no caller waits, if there is one.
     pub critic: Option<BackgroundCritic>,
-    /// How many questions each respondent takes.
+    /// The load limits of each respondent.
     pub load: Load,
 }
 
-/// How many questions a respondent takes.
+/// The load limits of a respondent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many it answers at once; at least one.
+    /// The most questions that it answers at once; at least one.
     pub most_answers: usize,
-    /// How many may be in progress, waiting ones included. Of a few hundred, none is refused whatever this says.
+    /// The most questions in progress, including waiting ones. A few hundred are always accepted, whatever the limit.
     pub most_questions: usize,
 }
 
 impl Load {
-    /// The load of a person, who asks one question after the other.
+    /// The load of a person, who asks one question at a time.
     pub const PERSON: Load = Load { most_answers: 1, most_questions: 1 };
 }
 
 /// How the second respondent differs from the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RespondentB {
-    /// Its model; `None` means that of the question.
+    /// Its model; `None` means the question's model.
     pub model: Option<String>,
     /// Its temperature.
     pub temperature: f32,
@@ -72,27 +73,27 @@ pub struct RespondentB {
 
 /// The parts of memory.
 pub struct MemoryParts {
-    /// Where engrams and events are kept.
+    /// The store of engrams and events.
     pub store: MemoryStore,
     /// The embedder of texts; without one, engrams have no vectors and nothing is recalled.
     pub embedder: Option<Arc<dyn Embed>>,
     /// How memory is used.
     pub settings: MemorySettings,
-    /// Whether what happens is remembered; otherwise memory is only recalled from.
+    /// Whether new exchanges are remembered; otherwise memory is only recalled from.
     pub remembers: bool,
-    /// Whether the grades of answers are due that no judge of this team gives.
+    /// Whether answers become due for a grade if no judge of this team grades them.
     pub grades_due: bool,
 }
 
 /// A memory with answers that are due, and the right to grade them.
 type Due = (MemoryStore, Arc<Holder>);
 
-/// Running agents. Dropping it stops them and waits until their threads have ended, by which time all answers are
+/// Running agents. Dropping the team stops them and waits until their threads have ended, by which time all answers are
 /// remembered. Mailboxes with [`Overload::Wait`] must be read or dropped in the meantime.
 pub struct Team {
-    /// In the order in which they started.
+    /// The agents in the order in which they started.
     agents: Vec<AgentHandle>,
-    /// The team's claim on answers that it grades; they are free again when the agents have stopped.
+    /// The team's claim on answers that it grades, released once the agents have stopped.
     _holder: Option<Arc<Holder>>,
 }
 
@@ -112,7 +113,7 @@ impl Team {
         if let Some(memory) = memory {
             team.remember(bus, memory, holder.as_deref(), &generator)?;
         }
-        // Without grades, nobody hears when a question is done with.
+        // Without grades, no agent learns when a question has finished.
         if let (Some(store), Some(critic), true) = (store.clone(), critic, grades) {
             team.criticize(bus, CriticParts { store, critic })?;
         }
@@ -171,7 +172,7 @@ impl Team {
         self.add(bus, critic::NAME, backlog::SUBJECTS.to_vec(), move || CriticAgent::new(parts.clone()))
     }
 
-    /// Grades, and works off what is `due`.
+    /// Starts grading, including the backlog of `due` answers.
     fn grade(&mut self, bus: &Bus, judge: Jury, due: Option<Due>) -> io::Result<()> {
         if let Some((store, holder)) = due {
             let parts = BacklogParts { bus: bus.clone(), store, judge: judge.clone(), holder, in_hand: Arc::default() };

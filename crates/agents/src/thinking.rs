@@ -1,12 +1,12 @@
 //! Separates reasoning from the answer: finds text between think tags while it streams.
 //!
 //! Tags may arrive in any number of pieces. Text is passed on as soon as it can no longer be the beginning of a tag, so
-//! at most one incomplete tag is held back. Some models write their turn as several messages: there the header of a
-//! message says what it is, and is held back as a whole.
+//! at most one incomplete tag is held back. Some models write their turn as several messages. The header of such a
+//! message states its kind, and is held back as a whole.
 
 use hone_protocol::{MessageMarks, ReasoningTags};
 
-/// The longest header, in bytes. What is longer is text.
+/// The longest header, in bytes. Longer text is not a header.
 const LONGEST_HEADER: usize = 256;
 
 /// A piece of a model's output.
@@ -27,7 +27,7 @@ enum TurnPart {
     Message,
     /// Reasoning.
     Reasoning(ReasoningTags),
-    /// The header of a message. It was begun by this mark, or by the end of another message.
+    /// The header of a message, begun by this mark, or by the end of another message.
     Header(ReasoningTags, &'static str),
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// A splitter for an answer that begins inside of these tags, if any.
+    /// A splitter for an answer that begins inside these tags, if any.
     pub(crate) fn new(inside: Option<ReasoningTags>) -> Splitter {
         Splitter { part: inside.map_or(TurnPart::Answer, TurnPart::Reasoning), held: String::new(), at_start: true }
     }
 
-    /// Whether what comes next is not the answer, as far as it is known.
+    /// Whether the next text may still be reasoning.
     pub(crate) fn is_inside(&self) -> bool {
         matches!(self.part, TurnPart::Reasoning(_) | TurnPart::Header(..))
     }
@@ -71,7 +71,7 @@ impl Splitter {
         pieces
     }
 
-    /// Returns what was held back until the end.
+    /// Returns the text held back until the end.
     pub(crate) fn finish(&mut self) -> Vec<OutputPiece> {
         let mut pieces = Vec::new();
         match self.part {
@@ -85,7 +85,7 @@ impl Splitter {
         pieces
     }
 
-    /// Passes on what cannot be the beginning of a tag.
+    /// Passes on text that cannot be the beginning of a tag.
     fn release(&mut self, pieces: &mut Vec<OutputPiece>) {
         match self.part {
             TurnPart::Header(..) if self.held.len() <= LONGEST_HEADER => return,
@@ -102,13 +102,14 @@ impl Splitter {
         self.at_start = true;
     }
 
-    /// What looked like a header is text.
+    /// Treats an apparent header as text.
     fn give_up_header(&mut self, begun_by: &str) {
         self.held.insert_str(0, begun_by);
         self.part = TurnPart::Answer;
     }
 
-    /// Begins the message that a header announces. That of a call is passed on whole, since it names the tool.
+    /// Begins the message that a header announces. The header of a call is passed on as a whole, since it names the
+    /// tool.
     fn end_header(&mut self, tags: ReasoningTags, begun_by: &str, header: &str, pieces: &mut Vec<OutputPiece>) {
         let Some(marks) = tags.messages else { return };
         if header.contains(marks.recipient) {
@@ -168,7 +169,7 @@ impl Splitter {
     }
 }
 
-/// The tags that begin a header. The end of a message does only where one has begun.
+/// The tags that begin a header. The end of a message begins one only if a message has begun.
 fn messages(tags: ReasoningTags, marks: &MessageMarks, has_begun: bool) -> [Option<(&'static str, TurnPart)>; 3] {
     let by = |mark| Some((mark, TurnPart::Header(tags, mark)));
     [by(marks.start), by(marks.channel), Some((marks.end, TurnPart::Header(tags, ""))).filter(|_| has_begun)]

@@ -1,10 +1,10 @@
 //! Finds tool calls in a model's output while it streams.
 //!
 //! Models write calls in the forms that they were trained on: between marks, as `<tool_call>{…}</tool_call>` (the
-//! [formats](CallFormat), and what they have [between them](bodies)), or a bare JSON object or array as the whole answer
-//! (Llama 3). Text that may be a call is held back until it is certain; everything else is passed on at once. A bare call
-//! whose arguments do not fit the tool's schema is text, too; one between marks was meant, and its client tells the model
-//! what is wrong with it.
+//! [formats](CallFormat), and the text [between the marks](bodies)), or as a bare JSON object or array that is the
+//! whole answer (Llama 3). Text that may be a call is held back until it is certain; other text is passed on at once. A
+//! bare call whose arguments do not fit the tool's schema is text, too. A call between marks was intended, and the
+//! client reports its errors to the model.
 
 mod arguments_schema;
 mod bodies;
@@ -19,8 +19,8 @@ use crate::thinking::overlap;
 /// The keys that a bare call may begin with.
 const FIRST_KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
 
-/// Text longer than this, in bytes, is not a call: between marks, where a call may hold a whole file, and without any, where
-/// each piece of it is parsed from the beginning.
+/// The longest calls, in bytes: between marks, where a call may hold a whole file, and without marks, where the text is
+/// parsed from the beginning again with each piece. Longer text is not a call.
 const LONGEST_TAGGED_CALL: usize = 1024 * 1024;
 const LONGEST_BARE_CALL: usize = 16 * 1024;
 
@@ -51,7 +51,7 @@ enum HeldForm {
 #[derive(Debug)]
 struct KnownTool {
     name: String,
-    /// The types of its parameters, as its schema has them.
+    /// The types of its parameters, from its schema.
     parameters: Value,
     /// Its schema; `None` if anything fits, or the schema is not valid.
     arguments: Option<ArgumentsSchema>,
@@ -70,7 +70,7 @@ impl KnownTool {
         KnownTool { name: tool.name.clone(), parameters: tool.parameters["properties"].clone(), arguments: None }
     }
 
-    /// Whether a parameter may be a text, so that its value is one, whatever it looks like.
+    /// Whether a parameter may be a text, so that its value is read as one, whatever it looks like.
     fn takes_text(&self, parameter: &str) -> bool {
         match &self.parameters[parameter]["type"] {
             Value::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
@@ -84,13 +84,14 @@ impl KnownTool {
 }
 
 impl CallScanner {
-    /// A scanner for calls of the client's tools, and of `own`, which tells the model itself what is wrong with a call.
+    /// A scanner for calls of the client's tools, and of the agent's `own` tool, which reports errors in a call to the
+    /// model itself.
     pub(crate) fn new(tools: &[Tool], own: Option<&Tool>) -> Self {
         let known = tools.iter().map(KnownTool::checked).chain(own.map(KnownTool::unchecked)).collect();
         CallScanner { known, form: HeldForm::Undecided, held: String::new() }
     }
 
-    /// Adds text, and returns the text that is certain not to belong to a call.
+    /// Adds text, and returns the text that certainly does not belong to a call.
     pub(crate) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
         if self.form == HeldForm::Undecided || self.form == HeldForm::Bare {
@@ -136,8 +137,8 @@ impl CallScanner {
         bodies.flat_map(|body| bodies::calls_in(body, format.body, &self.known)).collect()
     }
 
-    /// The calls at the beginning of the text, if all of them name a known tool and have arguments that fit it: JSON that
-    /// the user asked for is not a call.
+    /// The calls at the beginning of the text, if all of them name a known tool and have arguments that fit it. JSON
+    /// that the user requested is not a call.
     fn bare_calls(&self) -> Vec<ToolCall> {
         let mut values = serde_json::Deserializer::from_str(&self.held).into_iter::<Value>();
         let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
@@ -207,7 +208,7 @@ fn may_be_bare(text: &str) -> bool {
     })
 }
 
-/// The calls in a JSON value; empty if any part of it is something else.
+/// The calls in a JSON value; empty if any part of it is not a call.
 fn calls_of(value: Value) -> Vec<ToolCall> {
     let values = match value {
         Value::Array(values) => values,

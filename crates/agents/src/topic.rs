@@ -1,4 +1,4 @@
-//! The question that a message is about, and what withdraws it.
+//! The question that a message is about, and withdrawals of questions.
 
 use hone_bus::Bus;
 use hone_memory::Engram;
@@ -8,7 +8,7 @@ use hone_protocol::{Envelope, OwnerId, Payload, QueryId, RespondentId, SessionId
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) session_id: SessionId,
-    /// Whose question it is.
+    /// The owner of the question.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) query_id: QueryId,
     /// The question as received, shared by both respondents' answers to it.
@@ -49,7 +49,7 @@ impl Topic {
     }
 }
 
-/// A question or a conversation is no longer wanted.
+/// The withdrawal of a question or a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
     /// The question with this id: A's id means both respondents, B's only B.

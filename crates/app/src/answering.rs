@@ -21,7 +21,7 @@ pub const CONTEXT_FULL: &str = "the answer was cut because the context is full: 
 /// The message when an answer was stopped because it repeated itself.
 pub const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on";
 
-/// Whoever waits for an answer.
+/// Receives an answer and its progress.
 pub trait Audience {
     /// Nothing has arrived for a while.
     fn waiting(&mut self);
@@ -34,12 +34,12 @@ pub trait Audience {
     /// A piece of the answer.
     ///
     /// # Errors
-    /// When the output has no reader any more.
+    /// When the reader of the output has gone.
     fn text(&mut self, text: &str) -> anyhow::Result<()>;
     /// The answer has ended, perhaps with an error.
     ///
     /// # Errors
-    /// When the output has no reader any more.
+    /// When the reader of the output has gone.
     fn end(&mut self) -> anyhow::Result<()>;
     /// A remark in addition to the answer.
     fn note(&mut self, text: &str);
@@ -55,7 +55,7 @@ pub enum Ending {
 }
 
 /// Answers the open question of `session` and closes it. If the prompt does not fit, the oldest exchanges are left out
-/// one by one, and the user is told how many. While the model calls tools, they are carried out and it is asked again.
+/// one by one, and the user is told how many. Tool calls are carried out, and the model is then asked again.
 ///
 /// # Errors
 /// When there is no answer; the question is then withdrawn.
@@ -103,7 +103,7 @@ fn calls_tools(response: &Response) -> bool {
     response.finish_reason.is_some() && !response.tool_calls.is_empty()
 }
 
-/// Carries out what the model calls; `false` after a Ctrl-C.
+/// Carries out the model's tool calls; `false` after a Ctrl-C.
 fn use_tools(
     rounds: &mut ToolRounds,
     response: &Response,
@@ -116,7 +116,7 @@ fn use_tools(
     rounds.carry_out(&response.answer, &response.tool_calls, |call, _| result_of(tools, call, listening, &mut note))
 }
 
-/// Waits for everything that follows an answered question. Returns `false` if Ctrl-C came first.
+/// Waits for all results that follow an answered question. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
 /// When more messages have arrived than the mailbox holds.
@@ -275,7 +275,7 @@ mod tests {
     use crate::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
     use crate::tools::{Called, NoTools, Permit};
 
-    /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
+    /// Asks a question after `exchanges` exchanges, and checks the output and the ending.
     #[track_caller]
     fn check(exchanges: usize, generator: &Arc<Scripted>, expected: &str) {
         let mut session = session(exchanges);
@@ -421,7 +421,7 @@ mod tests {
         );
     }
 
-    /// One tool, of which everything is known beforehand.
+    /// A tool with fixed behavior.
     struct Staged {
         offered: Vec<Tool>,
         permit: Permit,
@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    /// Asks a model that calls a tool in this many rounds, if it may, and returns the results that it has read at the end.
+    /// Asks a model that calls a tool in this many rounds, if it may, and returns the results that it read in the end.
     #[track_caller]
     fn check_tools(rounds: usize, permit: Permit, called: Called, expected: &str) -> Vec<String> {
         let results = |request: &GenerateRequest| match &request.prompt {

@@ -35,26 +35,26 @@ use crate::stack::{ServedMemory, Stack, recaller};
 use crate::usage;
 use crate::workers::templates;
 
-/// Full-length contexts that the KV cache has room for; memory is taken only when it is first used.
+/// The number of full-length contexts that fit in the KV cache; memory is allocated only on first use.
 const PARALLEL_SEQUENCES: usize = 4;
 
-/// How the agents are started.
+/// Options for starting the agents.
 pub struct StackOptions {
     /// Whether answers are graded.
     pub grades: bool,
-    /// The second respondent's model, if it differs from the first one's, and temperature.
+    /// The second respondent's model (if it differs from the first one's) and temperature.
     pub respondent_b: Option<(Option<String>, f32)>,
     /// The folder of the memory, if it is not the user's.
     pub memory: Option<PathBuf>,
-    /// Whether the grades of answers are due that this process does not grade.
+    /// Whether answers that this process does not grade are recorded as due for grading.
     pub grades_due: bool,
-    /// Whether due answers from earlier are graded while nobody waits.
+    /// Whether answers that are due from earlier are graded in idle time.
     pub works_off_backlog: bool,
-    /// Finds the critic that reviews remembered texts while nobody waits, if one is wanted.
+    /// Finds the critic that reviews remembered texts in idle time, if one is wanted.
     pub critic: Option<FindCritic>,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub keeps_prefix: bool,
-    /// How many questions are taken at once.
+    /// The load limits of the respondents.
     pub load: Load,
 }
 
@@ -65,7 +65,7 @@ pub type FindCritic = fn(&App, &Arc<dyn Generate>) -> Option<BackgroundCritic>;
 pub struct App {
     /// The effective configuration.
     pub config: Config,
-    /// Where a person sees what happens.
+    /// Shows progress to the user.
     pub progress: Arc<dyn Progress>,
     /// The installed models and the catalog.
     pub store: Arc<Store>,
@@ -100,7 +100,7 @@ impl App {
         Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
     }
 
-    /// An app over another data folder, without the models in this executable.
+    /// An app with another data folder, without the models in this executable.
     ///
     /// # Errors
     /// When the models in it cannot be listed.
@@ -115,17 +115,17 @@ impl App {
         processes(&self.data_folder)
     }
 
-    /// The saved conversations of each owner; they end with the process if none are to be saved.
+    /// The saved conversations of each owner; if saving is off, they last as long as the process.
     pub fn conversations(&self) -> OwnedConversations {
         let store = self.config.chat.save.then(|| self.conversation_store());
         OwnedConversations::new(store, self.config.chat.system.clone())
     }
 
-    /// Where conversations are saved: with memory in a database, or else in files.
+    /// The store of conversations: in memory's database if there is one, or else in files.
     pub fn conversation_store(&self) -> ConversationStore {
         match self.config.memory.database() {
             Some(_) => {
-                // Writes that fail now are kept, and the failure is told with memory's.
+                // Writes that fail now are kept for later, and the failure is reported with memory's.
                 let (store, _) = MemoryStore::keeping(&self.memory_folder(), self.memory_options());
                 ConversationStore::in_database(&store)
             }
@@ -133,12 +133,12 @@ impl App {
         }
     }
 
-    /// The conversations in files, wherever memory is kept.
+    /// The conversations in files, regardless of where memory is kept.
     pub fn conversation_files(&self) -> ConversationStore {
         ConversationStore::new(self.conversations_folder())
     }
 
-    /// The folder of these files; it need not exist yet.
+    /// The folder of the conversation files; it need not exist yet.
     pub fn conversations_folder(&self) -> PathBuf {
         self.data_folder.join("conversations")
     }
@@ -151,7 +151,7 @@ impl App {
     /// The model with this name; downloads it first if it is in the catalog but not installed.
     ///
     /// # Errors
-    /// When it is not known, or cannot be downloaded.
+    /// When it is unknown, or cannot be downloaded.
     pub fn installed(&self, name: &str) -> anyhow::Result<InstalledModel> {
         match self.store.show(name) {
             Err(hone_models::StoreError::NotInstalled(_)) if self.is_fetched(name) => {
@@ -161,14 +161,15 @@ impl App {
         }
     }
 
-    /// How models are pulled: as the environment says, in a quantization that fits this machine.
+    /// The options for pulling models, from the environment, with a quantization that fits this machine.
     #[must_use]
     pub fn pull_options(&self) -> PullOptions {
         let room = largest_file(self.config.engine.options.memory);
         PullOptions { room, ..PullOptions::from_environment() }
     }
 
-    /// Whether a model that is not installed is downloaded when it is to be used: what a person has named on purpose.
+    /// Whether a missing model is downloaded on use: only one that the user named deliberately, from the hub or the
+    /// catalog.
     fn is_fetched(&self, name: &str) -> bool {
         let is_on_hub = name.get(..3).is_some_and(|beginning| beginning.eq_ignore_ascii_case("hf:"));
         is_on_hub || self.store.catalog().about(&name.to_lowercase()).is_some()
@@ -177,7 +178,7 @@ impl App {
     /// Downloads a model and shows the progress.
     ///
     /// # Errors
-    /// When it is not known, or cannot be downloaded.
+    /// When it is unknown, or cannot be downloaded.
     pub fn pull(&self, reference: &str, options: &PullOptions) -> anyhow::Result<Pulled> {
         Ok(self.store.pull(reference, options, &mut *self.progress.transfers())?)
     }
@@ -185,14 +186,14 @@ impl App {
     /// The file of the model with this name; downloads it first if it is in the catalog but not installed.
     ///
     /// # Errors
-    /// When it is not known, cannot be downloaded, or is not a single file.
+    /// When it is unknown, cannot be downloaded, or is not a single file.
     pub fn model_file(&self, name: &str) -> anyhow::Result<ModelFile> {
         self.installed(name)?;
         Ok(self.store.locate(name)?)
     }
 
-    /// The engine according to the configuration: that of a running server, or this process's own; and where a bus is
-    /// configured, the models of its workers beside it.
+    /// The engine according to the configuration: a running server's or this process's own, plus the workers' models
+    /// where a bus is configured.
     ///
     /// # Errors
     /// When the device or the backend is unavailable.
@@ -228,7 +229,7 @@ impl App {
         Ok(Arc::new(VisibleEngine::start(options, &self.store, &self.data_folder)?))
     }
 
-    /// The engine's settings as processes compare them.
+    /// The engine's settings, for comparison between processes.
     pub fn engine_settings(&self) -> String {
         format!("{:?}", self.config.engine.options)
     }
@@ -253,7 +254,7 @@ impl App {
     }
 
     /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
-    /// damaged files), this is reported, and what is to be remembered is kept until it can be.
+    /// damaged files), this is reported, and new memories are kept until it can be.
     ///
     /// # Errors
     /// When the engine or the judge is unavailable.
@@ -267,7 +268,7 @@ impl App {
         Ok(EngineOptions { prefix_folder, ..self.engine_options()? })
     }
 
-    /// Starts them on an engine of this process, which others may share.
+    /// Like [`App::stack`], on an engine of this process, which others may share.
     ///
     /// # Errors
     /// See [`App::stack`].
@@ -295,7 +296,7 @@ impl App {
         judge::jury(&self.config, &self.store, &self.data_folder, generator)
     }
 
-    /// The key of the fences around texts that are data to a model.
+    /// The key of the fences around texts that a model must treat as data.
     ///
     /// # Errors
     /// When the system cannot provide randomness.
@@ -311,7 +312,7 @@ impl App {
         judge::rubric(&self.config)
     }
 
-    /// The marks of the examination of the model `name`; `None` if it has not taken it.
+    /// The marks from the examination of the model `name`; `None` if it has not taken it.
     ///
     /// # Errors
     /// When the configured profile does not exist.
@@ -321,7 +322,7 @@ impl App {
         Ok(MarksStore::new(&self.data_folder).find(&self.store, &setup).map(|examined| examined.marks))
     }
 
-    /// How often people agree with the configured judge; `None` if it is not to be shown, or not known.
+    /// How often people agree with the configured judge; `None` if this is hidden or unknown.
     ///
     /// # Errors
     /// When the rubric or the profile that the configuration names does not exist.
@@ -335,7 +336,7 @@ impl App {
         Ok(Calibrated::find(&self.data_folder, &self.store, &JudgeSetup { model, settings, profile, rubric: &rubric }))
     }
 
-    /// The probability that a person agrees with a grade, if that is to be shown and known.
+    /// The probability that a person agrees with a grade, if this is shown and known.
     ///
     /// # Errors
     /// See [`App::calibrated`].
@@ -343,7 +344,7 @@ impl App {
         Ok(self.calibrated()?.and_then(|calibrated| calibrated.agreement(grade)))
     }
 
-    /// The user's memory for those who search it, if it is in use.
+    /// The user's memory for searches, if it is in use.
     pub fn served_memory(&self) -> Option<ServedMemory> {
         let parts = self.memory(None, false).filter(|memory| memory.remembers)?;
         Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
@@ -407,17 +408,17 @@ impl App {
         Ok(MemoryStore::open(&self.memory_folder(), self.memory_options())?)
     }
 
-    /// Whether there may be a memory.
+    /// Whether a memory may exist.
     pub fn has_memory(&self) -> bool {
         self.config.memory.database().is_some() || self.memory_folder().exists()
     }
 
-    /// The folder of the user's memory; it need not exist yet. What a database cannot take is kept there.
+    /// The folder of the user's memory; it need not exist yet. Writes that a database cannot take are kept there.
     pub fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
     }
 
-    /// The tasks, of which there need not be any yet.
+    /// The store of tasks, which may be empty.
     pub fn tasks(&self) -> TaskStore {
         TaskStore::new(self.data_folder.join("tasks"))
     }
@@ -425,7 +426,7 @@ impl App {
     /// The phases of tasks, as this process is configured.
     ///
     /// # Errors
-    /// When their file cannot be read, or is wrong.
+    /// When their file cannot be read, or is not valid.
     pub fn phases(&self) -> anyhow::Result<Vec<TaskPhase>> {
         let table = Places::of_this_process().tables(PHASES)?;
         TaskPhase::all(table).map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))
@@ -453,7 +454,7 @@ impl App {
         }
     }
 
-    /// The model that turns texts into vectors: that of a running server, this process's own, or that of a worker.
+    /// The embedding model: a running server's, this process's own, or a worker's.
     ///
     /// # Errors
     /// When it is not installed, and no worker has it.
@@ -472,7 +473,7 @@ impl App {
         Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), &self.data_folder)))
     }
 
-    /// The model of this name or in this file, which scores texts. It is loaded when it gets its first text.
+    /// The reranker of this name or in this file. It is loaded on first use.
     ///
     /// # Errors
     /// When it is not installed.
@@ -509,18 +510,18 @@ impl App {
 }
 
 impl App {
-    /// Makes sure that a model can chat; downloads it first if it is in the catalog, not installed, and no worker has it.
+    /// Makes sure that a model can chat; downloads it first if it is in the catalog, not installed, and on no worker.
     ///
     /// # Errors
-    /// When it is not known, cannot be downloaded, or cannot chat.
+    /// When it is unknown, cannot be downloaded, or cannot chat.
     pub fn provide(&self, name: &str) -> anyhow::Result<()> {
         if self.is_elsewhere(name) { Ok(()) } else { self.provide_here(name) }
     }
 
-    /// Does what [`App::provide`] does on this machine only.
+    /// Like [`App::provide`], on this machine only.
     ///
     /// # Errors
-    /// See there.
+    /// See [`App::provide`].
     pub(crate) fn provide_here(&self, name: &str) -> anyhow::Result<()> {
         let file = self.model_file(name)?;
         match check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))? {
@@ -531,8 +532,7 @@ impl App {
         }
     }
 
-    /// The names of the models that are installed, that workers have, or that are in the catalog for chats, in alphabetical
-    /// order.
+    /// The names of installed models, workers' models and the catalog's chat models, in alphabetical order.
     pub fn model_names(&self) -> Vec<String> {
         let listing = self.store.list().unwrap_or_default();
         let installed = listing.models.into_iter().map(|model| model.name);
@@ -546,14 +546,14 @@ impl App {
     }
 }
 
-/// The model that the configuration names for turning texts into vectors.
+/// The configured embedding model.
 fn embedder(config: &Config, store: &Arc<Store>) -> SharedEmbedder {
     let memory = &config.memory;
     let prefixes = Prefixes { query: memory.query_prefix.clone(), passage: memory.passage_prefix.clone() };
     SharedEmbedder::new(&memory.embedder, prefixes, Arc::clone(store))
 }
 
-/// The default memory limit for models: what is free, minus a reserve for everything else.
+/// The default memory limit for models: free memory, minus a reserve for everything else.
 fn free_memory() -> Option<u64> {
     const LEAST_RESERVE: u64 = 512 << 20;
     let mut system = System::new().ok()?;
@@ -564,7 +564,7 @@ fn free_memory() -> Option<u64> {
     Some(free - free.min(LEAST_RESERVE.max(free / 10)))
 }
 
-/// A bundle answers with its own model, unless another one was chosen.
+/// Makes a bundle answer with its own model, unless another one was chosen.
 fn prefer_bundled_model(config: &mut Config, bundle: &Bundle, store: &Store) -> anyhow::Result<()> {
     let chosen = config.source_of("engine.model") != Some(&Source::Default);
     if chosen || bundle.find(&config.engine.model).is_some() {

@@ -1,4 +1,4 @@
-//! Has the engine's models write the work on tasks.
+//! Writes the work on tasks with the engine's models.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use hone_work::{Author, Written};
 use crate::App;
 use crate::models::GgufFacts;
 
-/// How often a slow answer is checked: whether it is still wanted.
+/// Interval for checking whether a slow answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How many tokens of prompt and answer together an installed model has room for; `None` if its file does not say.
+/// The context length of an installed model (prompt and answer), in tokens; `None` if its file does not state it.
 ///
 /// # Errors
-/// When it is not known, cannot be downloaded, or its file cannot be read.
+/// When it is unknown, cannot be downloaded, or its file cannot be read.
 pub fn context_tokens(app: &App, model: &str) -> anyhow::Result<Option<usize>> {
     app.installed(model)?;
     let trained = GgufFacts::read(&app.model_file(model)?)?.context_length;
@@ -29,12 +29,12 @@ pub fn context_tokens(app: &App, model: &str) -> anyhow::Result<Option<usize>> {
 /// The models of an engine as authors.
 pub struct EngineAuthor {
     generator: Arc<dyn Generate>,
-    /// The models that are known, with the tokens that they have room for.
+    /// The known models and their context lengths, in tokens.
     context_tokens: HashMap<String, usize>,
 }
 
 impl EngineAuthor {
-    /// The models of `generator`. `context_tokens` says how many tokens of prompt and answer together they have room for.
+    /// The models of `generator`. `context_tokens` has their context lengths (prompt and answer), in tokens.
     pub fn new(generator: Arc<dyn Generate>, context_tokens: HashMap<String, usize>) -> EngineAuthor {
         EngineAuthor { generator, context_tokens }
     }
@@ -51,7 +51,7 @@ impl Author for EngineAuthor {
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Written>>, GenerateError> {
         let start = |request: GenerateRequest| {
-            // An answer that is held to a form calls nothing, whatever it quotes.
+            // A constrained answer calls no tools, whatever it quotes.
             let tools = if request.constraint.is_some() { Vec::new() } else { request.tools.clone() };
             (Generation::start(&*self.generator, request), tools)
         };

@@ -49,23 +49,23 @@ const SECTIONS: [(&str, &str); 13] = [
     ("bus", include_str!("../../../config/bus.toml")),
 ];
 
-/// The file of tables that are no keys: tools that evaluate work.
+/// The file of the tools that evaluate work. Its tables are not configuration keys.
 pub const EVALUATORS: &str = "evaluators";
-/// The file of tables that are no keys: the phases of a task.
+/// The file of the phases of a task. Its tables are not configuration keys.
 pub const PHASES: &str = "phases";
 
-/// The section whose keys stand in tables, one for each profile of a judge: `judges.PROFILE.KEY`.
+/// The section with one table of keys per judge profile: `judges.PROFILE.KEY`.
 const JUDGES: &str = "judges";
 /// The profile that has every key.
 const PLAIN: &str = "plain";
-/// The key by which a profile names the one that it is like; `plain` alone has none.
+/// The key with which a profile names its base; `plain` alone has none.
 const LIKE: &str = "like";
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", content = "name", rename_all = "lowercase")]
 pub enum Source {
-    /// The files compiled in.
+    /// The compiled-in files.
     Default,
     /// A file of the user's.
     File(PathBuf),
@@ -128,9 +128,9 @@ pub struct Override {
 /// The effective configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The model and what it runs on.
+    /// The model and how it runs.
     pub engine: EngineConfig,
-    /// How the next token is chosen.
+    /// Token sampling.
     pub sampling: SamplingConfig,
     /// The terminal chat.
     pub chat: ChatConfig,
@@ -138,7 +138,7 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// The judge.
     pub judge: JudgeSettings,
-    /// How each kind of judge is asked and answers.
+    /// The prompts and verdict formats of each kind of judge.
     pub judges: JudgeProfiles,
     /// The HTTP server.
     pub server: ServerSettings,
@@ -161,7 +161,7 @@ impl Config {
     /// Only the defaults.
     ///
     /// # Errors
-    /// Only when a file of `config/` is invalid, which a test would have shown.
+    /// Only when a file of `config/` is invalid, which a test would catch.
     pub fn defaults() -> anyhow::Result<Config> {
         let mut entries = BTreeMap::new();
         for (section, text) in SECTIONS {
@@ -203,7 +203,7 @@ impl Config {
         self.entries.get(key).map(|entry| &entry.source)
     }
 
-    /// Gives `key` a value. It may have its former name.
+    /// Sets `key`, which may be a former name.
     ///
     /// # Errors
     /// When the key does not exist, or the value has the wrong type or is out of range; nothing is changed then.
@@ -214,10 +214,10 @@ impl Config {
         Ok(())
     }
 
-    /// Gives all of these keys their values at once, as they may only be sound together.
+    /// Sets all of these keys at once, since they may only be valid together.
     ///
     /// # Errors
-    /// As [`Config::set`].
+    /// See [`Config::set`].
     fn set_together(&mut self, values: Vec<(String, Value)>, source: &Source) -> anyhow::Result<()> {
         let entry = |(key, value): (String, Value)| {
             let entry = self.checked(&key, value, source.clone())?;
@@ -228,7 +228,7 @@ impl Config {
         Ok(())
     }
 
-    /// The name that `key` has now.
+    /// The current name of `key`.
     fn present_name<'a>(&self, key: &'a str) -> Cow<'a, str> {
         match moved::new_name(key).filter(|now| self.entries.contains_key(now)) {
             Some(now) => Cow::Owned(now),
@@ -236,7 +236,7 @@ impl Config {
         }
     }
 
-    /// An entry for `key`, whose value has the type of the key.
+    /// An entry for `key`, if the value has the key's type.
     fn checked(&self, key: &str, value: Value, source: Source) -> anyhow::Result<Entry> {
         let Some(default) = self.example_of(key) else {
             let advice = moved::new_place(key).unwrap_or_else(|| self.known_keys_near(key));
@@ -248,7 +248,7 @@ impl Config {
         }
     }
 
-    /// The configuration with these entries in place of their keys' own.
+    /// The configuration with these entries replaced.
     fn with(&self, changed: impl IntoIterator<Item = (String, Entry)>) -> Result<Config, String> {
         let mut entries = self.entries.clone();
         entries.extend(changed);
@@ -258,7 +258,7 @@ impl Config {
     /// Sets `key` to the value in `text`, for sources without types: variables and `/set`.
     ///
     /// # Errors
-    /// As [`Config::set`].
+    /// See [`Config::set`].
     pub fn set_text(&mut self, key: &str, text: &str, source: Source) -> anyhow::Result<()> {
         let value = match self.example_of(&self.present_name(key)) {
             Some(default) => value::from_text(&default, text),
@@ -267,8 +267,8 @@ impl Config {
         self.set(key, value, source)
     }
 
-    /// A value of the type that `key` has; `None` where there is no such key. A profile of a judge has the keys of
-    /// `plain`, and any name.
+    /// A value of the type of `key`; `None` if the key does not exist. A judge profile may have any name, and has the
+    /// keys of `plain`.
     fn example_of(&self, key: &str) -> Option<Value> {
         if let Some(entry) = self.entries.get(key) {
             return Some(entry.value.clone());
@@ -341,7 +341,7 @@ impl Config {
         format!("known are {}", near.join(", "))
     }
 
-    /// The keys that every profile of a judge has.
+    /// The keys of every judge profile.
     fn profile_keys(&self) -> Vec<&str> {
         let of_plain = format!("{JUDGES}.{PLAIN}.");
         self.entries.keys().filter_map(|key| key.strip_prefix(&of_plain)).chain([LIKE]).collect()
@@ -383,7 +383,7 @@ fn keys_of(section: &str, file: toml::Table) -> Vec<(String, Value)> {
     file.into_iter().flat_map(flat).collect()
 }
 
-/// The table under this key, which is made where it is missing.
+/// The table under this key, created if missing.
 fn table_in<'a>(tables: &'a mut toml::Table, key: &str) -> &'a mut toml::Table {
     let value = tables.entry(key).or_insert_with(|| Value::Table(toml::Table::new()));
     if !value.is_table() {

@@ -1,5 +1,5 @@
-//! Conversations: the state of a chat ([`Session`]), the files in which conversations are saved ([`ConversationStore`]), and
-//! what is done with saved ones ([`Conversations`]).
+//! Conversations: the state of a chat ([`Session`]), the store of saved conversations ([`ConversationStore`]), and the
+//! operations on them ([`Conversations`]).
 
 pub mod attached;
 mod kept;

@@ -1,4 +1,5 @@
-//! Questions and answers in the form of the System One API, which `/v1/systemone` and `hone decide` share (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
+//! Questions and answers in the form of the System One API, which `/v1/systemone` and `hone decide` share
+//! (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
 
 mod examined;
 
@@ -21,36 +22,36 @@ pub enum Question {
         /// The question, or a statement.
         #[serde(default)]
         instructions: Value,
-        /// What counts as yes and as no.
+        /// The criteria for yes and no.
         #[serde(default)]
         criteria: Option<NoulCriteria>,
     },
     /// One of several.
     Choice {
-        /// What is to be decided.
+        /// The decision to make.
         #[serde(default)]
         instructions: Value,
-        /// The options by name, with what they mean or null.
+        /// The options by name, with their meanings or null.
         criteria: Named<Value>,
     },
     /// A level.
     Score {
-        /// What is rated.
+        /// The subject to rate.
         #[serde(default)]
         instructions: Value,
-        /// What the levels mean, the lowest first.
+        /// The meanings of the levels, the lowest first.
         criteria: Vec<Value>,
     },
 }
 
-/// What counts as yes and as no.
+/// The criteria for yes and no.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoulCriteria {
-    /// What counts as yes.
+    /// The criterion for yes.
     #[serde(default, rename = "true")]
     pub yes: Value,
-    /// What counts as no.
+    /// The criterion for no.
     #[serde(default, rename = "false")]
     pub no: Value,
 }
@@ -60,10 +61,10 @@ pub struct NoulCriteria {
 pub struct Named<T>(Vec<(String, T)>);
 
 impl<T> Named<T> {
-    /// The most entries: an object has questions or options, and no request has more of either.
+    /// The maximum number of entries: an object has questions or options, and no request has more of either.
     const MOST: usize = DecisionRequest::MOST_QUESTIONS;
 
-    /// Those with these names.
+    /// The entries with these names.
     ///
     /// # Errors
     /// When there are too many, or two have the same name.
@@ -119,7 +120,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
 }
 
 impl Question {
-    /// The question as a model is asked it.
+    /// The question as it is put to a model.
     ///
     /// # Errors
     /// When it asks nothing.
@@ -157,7 +158,7 @@ impl Question {
         }
     }
 
-    /// The answer as the API writes it. A score is the mean of the levels from 0; the confidence says how far the
+    /// The answer in the API's format. A score is the mean of the levels from 0; the confidence says how far the
     /// likeliest option is above chance.
     pub fn answer(&self, decision: &Decision) -> Value {
         let confidence = decision.confidence();
@@ -187,7 +188,7 @@ impl Question {
     }
 }
 
-/// A text as it stands, and anything else as JSON; `None` for null.
+/// A text as it is, and anything else as JSON; `None` for null.
 pub fn content(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(score.answer(&decision(&[0.25, 0.75])), answer);
     }
 
-    /// A body may hold a million names: the first that is too much ends it.
+    /// A body may hold a million names: parsing stops at the first one too many.
     #[test]
     fn too_many_entries_are_refused_early() {
         let names: Vec<String> = (0..200_000).map(|number| format!("\"{number}\": null")).collect();

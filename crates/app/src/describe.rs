@@ -1,10 +1,10 @@
-//! Times, sizes, texts, ratings and the events of a pull for people, on one line.
+//! Formats times, sizes, texts, ratings and the events of a pull for people, on one line.
 
 use hone_models::{Choice, Event, Phase};
 use hone_protocol::{Rating, Timestamp};
 use time::OffsetDateTime;
 
-/// The most characters of a text that shares its line.
+/// The maximum characters of a text that shares its line.
 const LONGEST_TEXT: usize = 72;
 
 /// A time, in UTC and to the second.
@@ -76,7 +76,7 @@ fn chosen(file: &str, size: Option<u64>, choice: Choice, others: &[String]) -> S
     format!("{file}{size} is {reason}; it also comes as {}", others.join(", "))
 }
 
-/// What happens to a file, in a word.
+/// The current action on a file, in a word.
 pub fn verb(phase: Phase) -> &'static str {
     match phase {
         Phase::Downloading => "downloading",
@@ -86,13 +86,13 @@ pub fn verb(phase: Phase) -> &'static str {
     }
 }
 
-/// How alike a word and what it stands for are at least, of 1.
+/// The minimum similarity of a word and its candidate, out of 1.
 const ALIKE: f64 = 0.55;
 
-/// The candidate that a mistyped word probably stands for; `None` if none is like it.
+/// The candidate that a mistyped word probably stands for; `None` if none is similar.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
-    // The beginning of a name is as good as all of it.
+    // The beginning of a name counts as the whole name.
     let alike = |name: &str| match !word.is_empty() && name.starts_with(&word) {
         true => 1.0,
         false => strsim::normalized_damerau_levenshtein(&word, name),

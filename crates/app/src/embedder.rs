@@ -1,4 +1,4 @@
-//! The model that turns texts into vectors, opened once for everything that uses it, and models that score texts.
+//! The embedding model, opened once for all its users, and rerankers.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub struct SharedEmbedder {
 }
 
 impl SharedEmbedder {
-    /// The model of this name, or in this folder, with these texts before questions and passages. It need not be
+    /// The model of this name, or in this folder, with these prefixes for questions and passages. It need not be
     /// installed yet.
     pub fn new(name: &str, prefixes: Prefixes, store: Arc<Store>) -> SharedEmbedder {
         SharedEmbedder { name: name.to_owned(), prefixes, store, opened: Mutex::default() }
@@ -30,19 +30,19 @@ impl SharedEmbedder {
         &self.name
     }
 
-    /// Everything that its vectors depend on, as processes compare it.
+    /// Everything that its vectors depend on, for comparison between processes.
     pub fn settings(&self) -> String {
-        // A path means another file in another folder.
+        // A relative path means another file in another folder.
         let path = std::fs::canonicalize(&self.name).ok();
         format!("{} {:?}", path.map_or(self.name.clone(), |path| path.display().to_string()), self.prefixes)
     }
 
-    /// These settings as another machine compares them, where a path means nothing.
+    /// These settings for comparison with another machine, where a path means nothing.
     pub(crate) fn settings_elsewhere(&self) -> String {
         format!("{} {:?}", self.name, self.prefixes)
     }
 
-    /// The model. It is loaded when it gets its first text.
+    /// The model. It is loaded on first use.
     ///
     /// # Errors
     /// When it is not installed.
@@ -69,7 +69,7 @@ impl SharedEmbedder {
     }
 }
 
-/// A model that scores texts. It is loaded when it gets its first text.
+/// A reranker. It is loaded on first use.
 ///
 /// # Errors
 /// When it is not in a GGUF file, or has no head.

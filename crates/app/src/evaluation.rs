@@ -11,11 +11,11 @@ use crate::config::{EVALUATORS, Places};
 use crate::usage;
 use crate::workers::commands;
 
-/// What tools run with in a workspace, and the tools.
+/// The configured tools and their settings in a workspace.
 pub struct Tools {
     /// The configured tools.
     pub tools: Vec<EvaluatorTool>,
-    /// What they run with.
+    /// The settings with which they run.
     pub settings: ToolSettings,
 }
 
@@ -27,17 +27,17 @@ pub struct Evaluation {
     pub evaluators: EvaluatorSet,
 }
 
-/// Where tools run.
+/// The workspace of the tools.
 #[derive(Clone, Copy, Debug)]
 pub struct Workspace<'a> {
     /// The folder.
     pub folder: &'a Path,
-    /// Whether nothing runs unless this system contains it completely.
+    /// Whether tools run only if this system contains them completely.
     pub requires_containment: bool,
 }
 
 impl Evaluation {
-    /// Reads the configured tools; they run nothing yet.
+    /// Reads the configured tools without running any.
     ///
     /// # Errors
     /// When a table of a tool is not valid, the workspace does not exist, or this system contains less than required.
@@ -49,7 +49,7 @@ impl Evaluation {
 }
 
 impl Tools {
-    /// Reads the configured tools; they run nothing yet.
+    /// Reads the configured tools without running any.
     ///
     /// # Errors
     /// When a table of a tool is not valid, the workspace does not exist, or this system contains less than required.

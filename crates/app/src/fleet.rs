@@ -1,4 +1,4 @@
-//! The fleet as front ends use it: who works, and the work of a worker.
+//! The fleet as front ends use it: its workers and their work.
 
 mod grading;
 mod overview;
@@ -14,7 +14,7 @@ pub use crate::elsewhere::{EMBED, GENERATE, GRADE};
 pub use crate::running::embed_request::EmbedRequest;
 
 impl App {
-    /// The fleet that the configuration names, which can be reached now.
+    /// The configured fleet, which must be reachable now.
     ///
     /// # Errors
     /// When the configuration names none, or it cannot be used.
@@ -27,7 +27,7 @@ impl App {
     }
 }
 
-/// The machine's name, of which its workers have theirs: letters, digits, `-` and `_`.
+/// The machine's name, from which its workers' names are made: letters, digits, `-` and `_`.
 pub fn machine_name() -> String {
     let name = sysinfo::System::host_name().unwrap_or_default();
     let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();

@@ -1,4 +1,4 @@
-//! What stops work that somebody waits for: Ctrl-C, a client that has gone, or a question that comes first. It can be
+//! Stops work that a user waits for: on Ctrl-C, when a client has gone, or when a question takes precedence. It can be
 //! awaited together with the work's own events.
 
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// A button that stops work. It counts only while something listens.
+/// A button that stops work. It has an effect only while something listens.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     pressed: Receiver<()>,
-    /// How many listen.
+    /// The number of listeners.
     listening: Arc<AtomicUsize>,
 }
 
@@ -28,7 +28,7 @@ pub struct Presser {
 }
 
 impl Interrupt {
-    /// A button, and what presses it.
+    /// A button, and a presser for it.
     pub fn new() -> (Interrupt, Presser) {
         let (sender, pressed) = bounded(1);
         let interrupt = Interrupt::from_channel(pressed);
@@ -41,7 +41,7 @@ impl Interrupt {
         Interrupt { pressed, listening: Arc::default() }
     }
 
-    /// Listens from now on. Presses from before are forgotten, unless something listened already: work of several parts
+    /// Starts listening. Earlier presses are forgotten, unless something listened already: work of several parts
     /// listens throughout, so that a press between two of them stops it.
     pub fn listen(&self) -> Listening<'_> {
         if self.listening.load(Ordering::SeqCst) == 0 {
@@ -53,7 +53,7 @@ impl Interrupt {
 }
 
 impl Presser {
-    /// Presses it. Returns whether something will hear that: something listens, and has taken the press before this one.
+    /// Presses the button. Returns whether the press will be heard: something listens, and has taken the previous one.
     pub fn press(&self) -> bool {
         self.listening.load(Ordering::SeqCst) > 0 && self.sender.try_send(()).is_ok()
     }

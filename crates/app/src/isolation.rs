@@ -1,9 +1,10 @@
-//! Checks that answers to requests which are computed together do not leak into each other.
+//! Checks that concurrently computed requests do not leak into each other's answers.
 //!
-//! Every request is answered alone first, and then all of them at the same time, again and again, beside others that are
-//! cancelled. Each has a secret and an owner of its own, all share the beginning of their prompts, and some are sampled, held to
-//! a form, or begin with the same words as another. Answers and log-probabilities must be equal to the bit, no secret may be in
-//! somebody else's answer, and an owner who repeats another's prompt must find no more of it in the cache than one who guesses.
+//! Every request is answered alone first. In each round, all are then answered at the same time, alongside others that
+//! are cancelled. Each has its own secret and owner, all share the beginning of their prompts, and some are sampled,
+//! constrained to a form, or begin with the same words as another. Answers and log-probabilities must be equal to the
+//! bit, no secret may be in another request's answer, and an owner who repeats another's prompt must find no more of it
+//! in the cache than one who guesses.
 
 mod served;
 
@@ -15,20 +16,20 @@ use serde::Serialize;
 
 pub use self::served::{ServedReport, check_served};
 
-/// The most tokens of an answer.
+/// The maximum tokens of an answer.
 const ANSWER_TOKENS: usize = 24;
-/// After how many events a request is cancelled.
+/// The number of events after which a request is cancelled.
 const EVENTS_BEFORE_CANCELLING: usize = 6;
-/// What all prompts begin with, long enough to be kept in the cache in blocks.
+/// The common beginning of all prompts, long enough to be kept in the cache in blocks.
 const COMMON: &str = "You keep notes for many people. Each person has a code, which you tell that person alone. Read the note \
                       below, and answer in one sentence what the code is for. Notes are short, and a code has six digits. ";
 
-/// What the check found.
+/// The findings of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IsolationReport {
     /// How many requests were answered at the same time.
     pub requests: usize,
-    /// How often.
+    /// The number of rounds.
     pub rounds: usize,
     /// How many tokens, with their log-probabilities, were compared.
     pub tokens: usize,
@@ -38,7 +39,7 @@ pub struct IsolationReport {
     pub failures: Vec<String>,
 }
 
-/// Asks `model` `requests` times alone, and in each of `rounds` rounds all at the same time.
+/// Makes `requests` requests to `model`, first one by one, and then, in each of `rounds` rounds, all at the same time.
 ///
 /// # Errors
 /// When the model cannot answer.
@@ -91,7 +92,7 @@ fn prompt(index: usize, secret: u32) -> Prompt {
     Prompt::Chat(vec![Message::new(Role::User, note(index, &secret.to_string()))])
 }
 
-/// Every second request is sampled, and every third is held to a form.
+/// Every second request is sampled, and every third is constrained to a form.
 fn request(model: &str, index: usize, secret: u32, owner: OwnerId) -> GenerateRequest {
     let temperature = if index.is_multiple_of(2) { 0.0 } else { 0.8 };
     GenerateRequest {
@@ -104,7 +105,7 @@ fn request(model: &str, index: usize, secret: u32, owner: OwnerId) -> GenerateRe
     }
 }
 
-/// Whether somebody else's request has not ended after a few events; it is dropped then.
+/// Whether a request has not ended after a few events; it is dropped then.
 fn cancels(generation: &Generation) -> bool {
     let mut events = generation.events().iter().take(EVENTS_BEFORE_CANCELLING);
     !events.any(|event| matches!(event, GenerationEvent::Finished { .. } | GenerationEvent::Failed(_)))
@@ -129,7 +130,7 @@ fn leak(index: usize, completion: &Completion, secrets: &[u32]) -> Option<String
     found.map(|other| format!("the answer to request {index} has the secret of request {other}"))
 }
 
-/// Whether the cache tells an owner that another asked the same: the true secret must not be cached further than a guess.
+/// Whether the cache reveals another owner's question: the true secret must not be cached further than a guess.
 fn cache_leak(generator: &dyn Generate, model: &str, secrets: &[u32]) -> Result<Vec<String>, GenerateError> {
     let cached = |index: usize, secret: u32| -> Result<usize, GenerateError> {
         let request = GenerateRequest { max_tokens: Some(1), ..request(model, index, secret, OwnerId::fresh()) };

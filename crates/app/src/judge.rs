@@ -33,7 +33,7 @@ pub fn jury(config: &Config, store: &Store, data_folder: &Path, generator: Arc<d
     if let [only] = judge.jurors() {
         return Ok(parts.juror(&with_judge(config, only, judge.fallback))?.into());
     }
-    // Nothing stands in for a juror: the others judge.
+    // A juror has no fallback: the others judge.
     let alone = |name: &str| with_judge(config, name, Fallback::None);
     let mut jurors = judge.jurors().iter().map(|name| parts.juror(&alone(name)));
     let first = Jury::from(jurors.next().context("a jury has jurors")??);
@@ -66,14 +66,14 @@ fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
     }
 }
 
-/// The configuration in which a judge of this name judges alone.
+/// The configuration in which only the judge of this name judges.
 pub fn with_judge(config: &Config, name: &str, fallback: Fallback) -> Config {
     let mut config = config.clone();
     config.judge = JudgeSettings { model: name.to_owned(), models: Vec::new(), fallback, ..config.judge };
     config
 }
 
-/// What the judges of a jury share.
+/// The parts that the judges of a jury share.
 struct Parts<'a> {
     store: &'a Store,
     data_folder: &'a Path,
@@ -82,7 +82,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The configured judge, which must be installed if it was named on the command line and nothing stands in for it.
+    /// The configured judge, which must be installed if it was named on the command line and has no fallback.
     fn juror(&self, config: &Config) -> anyhow::Result<Judge> {
         let judge = self.judge(config)?;
         let JudgeSettings { model, fallback, .. } = judge.settings();
@@ -106,11 +106,10 @@ impl Parts<'_> {
     }
 }
 
-/// The profile of `model`: the one that was chosen, or else the one that the catalog gives it, or else the one that
-/// suits its name.
+/// The profile of `model`: the chosen one, or else the one in the catalog, or else the one that suits its name.
 ///
 /// # Errors
-/// When there is no profile of the name that was chosen.
+/// When the chosen profile does not exist.
 pub fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
     let profile = &config.judge.profile;
     let of_catalog = || catalog.about(model).and_then(|known| known.judge_profile.as_deref());
@@ -157,7 +156,7 @@ pub fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Jud
         return Standings::default();
     }
     let of_model = |model: &str| match find_marks(config, store, data_folder, judge, model) {
-        // What is not installed cannot be asked, which is said when it is.
+        // A model that is not installed cannot be asked, which is reported on use.
         None if store.show(model).is_err() => Standing::Unchecked,
         None => {
             Standing::Barred(format!("{model} has not taken its examination yet: `hone judge exam {model}` starts it"))
@@ -177,7 +176,7 @@ pub fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Jud
 }
 
 /// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
-/// does so only if the fallback is configured explicitly. The profile sets what nobody has set.
+/// does so only if the fallback is configured explicitly. Settings that are not configured come from the profile.
 pub fn settings(config: &Config, profile: &JudgeProfile) -> JudgeSettings {
     let is_fallback_chosen = config.source_of("judge.fallback") != Some(&Source::Default);
     let fallback = match is_named_by_hand(config) && !is_fallback_chosen {

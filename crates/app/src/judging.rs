@@ -1,4 +1,4 @@
-//! Judges at work: on one task, on a file of tasks, in an examination, and for those who ask them something else.
+//! Judges at work: on one task, on a file of tasks, in an examination, and for other callers.
 
 mod answered;
 mod batch;
@@ -50,7 +50,7 @@ pub use setting::SETTING;
 use setting::Setting;
 pub use task::{BatchTask, columns};
 
-/// A judge, or several, with the engine and what else judging needs: the cache, and what stops it.
+/// One or more judges, with the engine, the cache and the interrupt.
 pub struct JudgeSession {
     judge: Jury,
     answered_by: String,
@@ -60,8 +60,8 @@ pub struct JudgeSession {
 }
 
 impl JudgeSession {
-    /// Starts the engine and creates the judge. If the judge is not installed, the model that stands in for it is
-    /// downloaded first if necessary.
+    /// Starts the engine and creates the judge. If the judge is not installed, its fallback model is downloaded first
+    /// if necessary.
     ///
     /// # Errors
     /// When the judge cannot be created, or the engine cannot be started.
@@ -69,12 +69,12 @@ impl JudgeSession {
         JudgeSession::open_on(app, app.generator()?, lane, interrupt)
     }
 
-    /// The same, where every verdict is a new one, and none is kept.
+    /// The session without a cache: every verdict is a new one, and none is kept.
     pub fn without_cache(self) -> JudgeSession {
         JudgeSession { cache: None, ..self }
     }
 
-    /// The same on an engine that is used for something else, too.
+    /// Like [`JudgeSession::open`], on an engine that is also used for something else.
     ///
     /// # Errors
     /// When the judge cannot be created.
@@ -98,7 +98,7 @@ impl JudgeSession {
         Ok(JudgeSession { judge, answered_by: answered_by.clone(), setting, cache, interrupt })
     }
 
-    /// Starts the engine and makes the judge for answers that nobody waits for.
+    /// Starts the engine and creates the judge for a backlog of answers.
     ///
     /// # Errors
     /// See [`JudgeSession::open`].
@@ -107,8 +107,8 @@ impl JudgeSession {
         Ok(JudgeSession::uncached(app, judge, interrupt))
     }
 
-    /// Makes the judge for a client that waits, on an engine that runs. `withdrawn` is pressed when it waits no more.
-    /// What others have had judged must not make a verdict come sooner, so there is no cache.
+    /// Creates the judge for a waiting client, on a running engine. `withdrawn` is pressed when the client stops
+    /// waiting. There is no cache, so that earlier requests of other clients do not make a verdict come sooner.
     ///
     /// # Errors
     /// When the judge cannot be created.
@@ -127,15 +127,15 @@ impl JudgeSession {
         JudgeSession { judge, answered_by, setting, cache: None, interrupt }
     }
 
-    /// What stops it.
+    /// The interrupt that stops it.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// Judges answers of one model, and hands the verdicts on in their order, each with the place of its task.
+    /// Judges answers of one model, and passes the verdicts on in their order, each with the index of its task.
     ///
     /// # Errors
-    /// Those of `on_verdict`, after which nothing more is judged.
+    /// Any error of `on_verdict`, after which nothing more is judged.
     pub fn judge_all<T: BatchTask>(
         &self,
         tasks: &[T],
@@ -147,8 +147,7 @@ impl JudgeSession {
             .judge_all(tasks, |judged| on_verdict(judged.index, judged.verdict))
     }
 
-    /// Creates the judge for its examination: it is asked alone, whatever earlier marks say, and nothing stands in for
-    /// it.
+    /// Creates the judge for its examination: it is asked alone, regardless of earlier marks, and without a fallback.
     ///
     /// # Errors
     /// When it is not installed, or the engine cannot be started.
@@ -156,7 +155,8 @@ impl JudgeSession {
         JudgeSession::examining(app, App::generator, interrupt)
     }
 
-    /// The same with an engine that is made when the judge is known to be installed, and something else than Ctrl-C.
+    /// Like [`JudgeSession::open_for_examination`], with an engine that is created once the judge is known to be
+    /// installed, and with any interrupt.
     fn examining(
         app: &App,
         generator: impl FnOnce(&App) -> anyhow::Result<Arc<dyn Generate>>,
@@ -172,8 +172,8 @@ impl JudgeSession {
         Ok(JudgeSession { judge, answered_by: String::new(), setting, cache, interrupt })
     }
 
-    /// The seconds that a grade takes, without waiting and loading: that of the last of some answers, for which all
-    /// that gradings share is in the KV cache. `None` if the user stopped it.
+    /// The seconds per grade, without waiting and loading. The last of several answers is timed, when everything that
+    /// gradings share is in the KV cache. `None` if the user stopped it.
     ///
     /// # Errors
     /// When the judge is not installed or gives no grade.
@@ -181,7 +181,7 @@ impl JudgeSession {
         JudgeSession::open_for_examination(app, interrupt)?.without_cache().seconds_of_last_grade(activity)
     }
 
-    /// Grades the answers to one question, one after the other, and returns the seconds of the last one.
+    /// Grades several answers to one question, one after the other, and returns the seconds of the last one.
     fn seconds_of_last_grade(&self, activity: &dyn Activity) -> anyhow::Result<Option<f64>> {
         let mut seconds = None;
         for task in QuestionSet::shipped().questions.iter().take(1).flat_map(Question::grade_tasks) {
@@ -202,15 +202,15 @@ impl JudgeSession {
     /// Judges one task; `None` if the user stopped it.
     ///
     /// # Errors
-    /// Not for failures of the judge, which are part of the verdict.
+    /// Failures of the judge are not errors: they are part of the verdict.
     pub fn judge_one<T: BatchTask>(&self, task: T, activity: &dyn Activity) -> anyhow::Result<Option<T::Verdict>> {
         judged_alone(&self.driver(activity), task)
     }
 
-    /// A grade of this judge with the reasons for it, written now; `None` if the user stopped it.
+    /// Adds reasons to a grade of this judge, written now; `None` if the user stopped it.
     ///
     /// # Errors
-    /// When it writes none.
+    /// When the judge writes none.
     pub fn with_reasons(
         &self,
         task: GradeTask,
@@ -235,10 +235,11 @@ impl JudgeSession {
         batch::run::<T>(&self.driver(activity), &self.setting, batch::Files { input, output })
     }
 
-    /// Judges the lines of a file, and hands each on with its verdict as soon as those before it are.
+    /// Judges the lines of a file, and passes each on with its verdict as soon as all earlier lines have been.
     ///
     /// # Errors
-    /// When a line is invalid, in which case nothing is judged, or the file cannot be read; and those of `on_line`.
+    /// When a line is invalid, in which case nothing is judged, or the file cannot be read; also any error of
+    /// `on_line`.
     pub fn judge_lines<T: BatchTask>(
         &self,
         input: &Path,
@@ -248,7 +249,7 @@ impl JudgeSession {
         batch::stream::<T>(&self.driver(activity), &self.setting, input, on_line)
     }
 
-    /// Examines the judge; `None` if a person stopped it.
+    /// Examines the judge; `None` if the user stopped it.
     ///
     /// # Errors
     /// When the judge gives no grade.
@@ -256,7 +257,7 @@ impl JudgeSession {
         examination::examine(&self.driver(activity))
     }
 
-    /// Examines the judge as a critic of texts of this type, and keeps its marks; `None` if a person stopped it.
+    /// Examines the judge as a critic of texts of this type, and saves its marks; `None` if the user stopped it.
     ///
     /// # Errors
     /// When it cannot work, or the marks cannot be written.
@@ -273,7 +274,7 @@ impl JudgeSession {
         Ok(marks)
     }
 
-    /// Keeps the judge's marks.
+    /// Saves the judge's marks.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -300,11 +301,11 @@ impl JudgeSession {
     }
 }
 
-/// A grade with the reasons that these judges write for it now; `None` if `interrupt` is pressed first. The model
+/// Adds reasons from these judges to a grade, written now; `None` if `interrupt` is pressed first. The model
 /// `answered_by` gave the answer.
 ///
 /// # Errors
-/// When they write none, or are not those that graded.
+/// When they write none, or are not the judges that graded.
 pub fn reasons(
     jury: &Jury,
     graded: &GradedAnswer,
@@ -324,10 +325,10 @@ fn explained_alone(driver: &Driver<'_>, task: GradeTask, grade: Grade) -> anyhow
     written.map(|written| explained(grade, &written).map_err(anyhow::Error::msg)).transpose()
 }
 
-/// The verdict on what a model has answered; `None` if the interrupt is pressed first.
+/// The verdict on a model's answer; `None` if the interrupt is pressed first.
 ///
 /// # Errors
-/// When there is no judge that could be asked.
+/// When no judge can be asked.
 pub(crate) fn verdict_on<T: BatchTask>(
     judge: &Jury,
     task: T,
@@ -347,12 +348,12 @@ fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Op
     ending.map(|_| verdict)
 }
 
-/// What the verdicts of these judges depend on.
+/// The setting that these judges' verdicts depend on.
 fn setting(app: &App, judge: &Jury) -> Setting {
     Setting::new(app, judge, |judge| asked_model(app, judge.settings(), &app.config.engine.model).to_owned())
 }
 
-/// The model that is asked: the judge's, or the one of the judge that stands in for it.
+/// The model that is asked: the judge's, or its fallback's.
 fn asked_model<'a>(app: &'a App, judge: &'a JudgeSettings, answered_by: &'a str) -> &'a str {
     match judge.fallback {
         _ if judge.model == LIKELIHOOD => &judge.likelihood_model,
@@ -363,7 +364,7 @@ fn asked_model<'a>(app: &'a App, judge: &'a JudgeSettings, answered_by: &'a str)
     }
 }
 
-/// Lets a jury grade that was named on the command line, or has passed its examination.
+/// Permits a jury to grade if it was named on the command line, or has passed its examination.
 ///
 /// # Errors
 /// The reason why it may not.
@@ -376,7 +377,7 @@ pub(crate) fn permit(app: &App, judge: &Jury) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The judges by the models that will be asked; of one that is not installed, what stands in for it.
+/// The models that will be asked; a fallback is listed with the judge that it replaces.
 pub(crate) fn who_grades(app: &App, judge: &Jury) -> String {
     let name = |judge: &Judge| {
         let settings = judge.settings();
@@ -388,7 +389,7 @@ pub(crate) fn who_grades(app: &App, judge: &Jury) -> String {
     judge.judges().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Lets a judge that was named on the command line grade, and says if its grades should not be relied on.
+/// Lets a judge that was named on the command line grade, and warns if its grades should not be relied on.
 fn lift_bar(judge: &Judge, progress: &dyn Progress) {
     let standings = judge.standings();
     if let Standing::Barred(reason) = &standings.judge {

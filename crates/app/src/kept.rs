@@ -1,4 +1,4 @@
-//! Small files of JSON in the data folder that hone keeps for later: readable only by their owner, complete or not there.
+//! Small JSON files that hone keeps in the data folder: readable only by their owner, and written atomically.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 use hone_files::{create_private_folder, replace};
 use serde::Serialize;
 
-/// Writes a file in `folder` at once.
+/// Writes a file in `folder` atomically.
 ///
 /// # Errors
 /// When it cannot be written.

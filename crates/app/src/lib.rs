@@ -1,7 +1,8 @@
-//! What every front end needs, the terminal and the server alike: the configuration ([`config`]), the parts of the other
-//! crates wired together ([`App`]), conversations, presets, judges, tools, stories, and an engine that processes share.
+//! The common base of all front ends, the terminal and the server alike: the configuration ([`config`]), the parts of
+//! the other crates wired together ([`App`]), conversations, presets, judges, tools, stories, and an engine that
+//! processes share.
 //!
-//! It knows no arguments, no terminal and no HTTP, and prints nothing: what a person may want to see goes to a [`Progress`],
+//! It knows nothing of arguments, terminals and HTTP, and prints nothing: output for the user goes to a [`Progress`],
 //! and work that may be stopped listens to an [`Interrupt`].
 
 pub mod answering;

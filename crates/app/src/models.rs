@@ -1,4 +1,4 @@
-//! Models as clients see them: what they are, which are in memory, and what may be done with them.
+//! Models as clients see them: descriptions, the models in memory, and operations on them.
 //!
 //! Names of models come from clients. They are taken as names of installed models and never as paths; only the default
 //! model, which the operator chose, may be a file outside of the store.
@@ -20,12 +20,12 @@ pub(crate) use offered::offered;
 pub use served::ServedModels;
 pub use text::ModelText;
 
-/// The models. Methods may read files and take long, unless they say that they do not.
+/// The models. Methods may read files and take long, unless their documentation says otherwise.
 pub trait Models: Send + Sync {
-    /// The name of the model that answers where a request names none. It takes no time.
+    /// The name of the model that answers if a request names none. Returns immediately.
     fn default_name(&self) -> String;
 
-    /// The use of the model of this name; `None` if it is not installed. It takes as long as one look at a folder.
+    /// The use of the model of this name; `None` if it is not installed. Takes as long as one look at a folder.
     fn kind(&self, name: &str) -> Option<ModelKind>;
 
     /// The model of this name.
@@ -46,7 +46,7 @@ pub trait Models: Send + Sync {
     /// When it is not installed, or its files are damaged.
     fn describe(&self, name: &str) -> Result<ModelDescription, ModelError>;
 
-    /// The tokenizer and the chat template of the model of this name. The latest are kept.
+    /// The tokenizer and the chat template of the model of this name. The most recently used are kept.
     ///
     /// # Errors
     /// When it is not installed, or its file has no tokenizer that is supported.
@@ -64,10 +64,10 @@ pub trait Models: Send + Sync {
     /// When it is not installed, or cannot be loaded.
     fn load(&self, name: &str) -> Result<(), ModelError>;
 
-    /// Makes a model leave memory as soon as nobody uses it.
+    /// Unloads a model as soon as it is not in use.
     ///
     /// # Errors
-    /// When it is to stay.
+    /// When it is pinned.
     fn unload(&self, name: &str) -> Result<(), ModelError>;
 
     /// Checks that a client may pull this reference: a name of the catalog, or a file on the hub.
@@ -87,10 +87,10 @@ pub trait Models: Send + Sync {
         report: &mut dyn FnMut(PullStep),
     ) -> Result<(), ModelError>;
 
-    /// Makes an installed model available under another name, too; a model that has that name is replaced.
+    /// Makes an installed model available under a second name; a model that has that name is replaced.
     ///
     /// # Errors
-    /// When it is not installed, the name is not valid or taken, or the model that is to be replaced is in use.
+    /// When it is not installed, the name is not valid or taken, or the model to be replaced is in use.
     fn copy(&self, source: &str, name: &str) -> Result<(), ModelError>;
 
     /// Removes an installed model.
@@ -99,21 +99,21 @@ pub trait Models: Send + Sync {
     /// When it is not installed, or in use.
     fn remove(&self, name: &str) -> Result<(), ModelError>;
 
-    /// The model that turns texts into vectors. It is loaded when it is first used.
+    /// The embedding model. It is loaded on first use.
     ///
     /// # Errors
     /// When it is not installed; the reason says how to install it.
     fn embedder(&self) -> Result<Arc<dyn Embed>, ModelError>;
 
-    /// The model of this name, which scores texts; for no name, the one that is installed. It is loaded when it is first
-    /// used, and stays in memory until another one is asked for.
+    /// The reranker of this name, or the installed one if the name is empty. It is loaded on first use, and stays in
+    /// memory until another one is requested.
     ///
     /// # Errors
-    /// When it is not installed, or the name does not say which one it is.
+    /// When it is not installed, or the name is empty and the choice is ambiguous.
     fn reranker(&self, name: &str) -> Result<Arc<dyn Rerank>, ModelError>;
 }
 
-/// Why nothing came of a request that concerns a model.
+/// The error of a request that concerns a model.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
     /// It does not exist.
@@ -154,9 +154,9 @@ pub struct ModelInfo {
     pub digest: Option<String>,
     /// Its form and size.
     pub details: ModelDetails,
-    /// The most tokens of a prompt and its answer together, if known.
+    /// The maximum tokens of a prompt and its answer together, if known.
     pub context: Option<usize>,
-    /// Whether it is not on this machine but on a worker's.
+    /// Whether it is on a worker's machine rather than on this one.
     pub is_elsewhere: bool,
 }
 
@@ -204,7 +204,7 @@ pub struct LoadedModel {
 /// A step of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullStep {
-    /// Something else happens; the text says what.
+    /// Another step, described by the text.
     Remark(String),
     /// The bytes of a file arrive.
     Bytes {

@@ -1,6 +1,7 @@
-//! Presets: named settings for a chat, each a file of configuration keys in the folder `presets` of the user's configuration.
+//! Presets: named settings for a chat, each a file of configuration keys in the user's folder `presets`.
 //!
-//! A preset overrides the user's files and variables; flags override it. Ollama's Modelfiles become presets ([`modelfile`]).
+//! A preset overrides the user's files and variables; flags override it. Ollama's Modelfiles become presets
+//! ([`modelfile`]).
 
 pub mod modelfile;
 
@@ -25,7 +26,7 @@ pub struct Presets {
 }
 
 impl Presets {
-    /// Those in the user's configuration folder, which need not exist.
+    /// The presets in the user's configuration folder, which need not exist.
     ///
     /// # Errors
     /// When there is no such folder, because the user has no home.
@@ -132,7 +133,7 @@ impl Presets {
     /// # Errors
     /// When it does not exist or cannot be deleted.
     pub fn delete(&self, name: &str) -> anyhow::Result<()> {
-        // A preset that does not exist is told with those that do.
+        // The error for a missing preset lists the existing ones.
         self.text(name)?;
         let path = self.path(name)?;
         std::fs::remove_file(&path).with_context(|| format!("cannot delete {}", path.display()))

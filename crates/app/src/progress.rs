@@ -1,12 +1,12 @@
-//! What a person may want to see while something is done; a front end decides how, and whether, it is shown.
+//! Progress that may interest the user; a front end decides how, and whether, it is shown.
 
 use hone_models::Event;
 use hone_protocol::GenerationEvent;
 
-/// Is told about transfers.
+/// Receives the events of transfers.
 pub type TransferListener = Box<dyn FnMut(&Event)>;
 
-/// Is told how many bytes of how many are loaded.
+/// Receives the number of bytes loaded and their total.
 pub type LoadListener = Box<dyn Fn(u64, u64) + Send + Sync>;
 
 /// A front end's display.
@@ -26,10 +26,10 @@ pub trait Progress: Send + Sync {
 
 /// The display of one piece of work.
 pub trait Activity {
-    /// How much of it is done, and a remark, which may be empty.
+    /// Reports how much of it is done, with a remark, which may be empty.
     fn advance(&self, done: usize, total: usize, remark: &str);
 
-    /// What a model does for it.
+    /// Reports an event from a model that works on it.
     fn hear(&self, event: &GenerationEvent);
 }
 

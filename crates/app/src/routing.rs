@@ -1,5 +1,5 @@
-//! `best:TYPE` in place of a model: the one that did best on past work of that type. Tasks have the type that their file
-//! names, answers the type of their question, and all of them the type chat.
+//! `best:TYPE` in place of a model: the one that did best on past work of that type. Tasks have the type that their
+//! file names. Answers have the type of their question, and also the type `chat`.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::usage;
 
-/// What stands before the type of work.
+/// The prefix of a type of work.
 const PREFIX: &str = "best:";
 
 /// The type of all answers.
 const CHAT: &str = "chat";
 
-/// The same app, in which a model stands in the place of `best:TYPE` in `engine.model`, and `None` if nothing is to be chosen.
-/// The same seed with the same history gives the same model.
+/// The app with `best:TYPE` in `engine.model` replaced by a model; `None` if there is nothing to choose. An equal seed
+/// with an equal history gives the same model.
 ///
 /// # Errors
-/// When no model is installed that could be chosen, or the past cannot be read.
+/// When no installed model can be chosen, or the past cannot be read.
 pub fn routed(app: &App) -> anyhow::Result<Option<App>> {
     let mut config = app.config.clone();
     let Some(kind) = config.engine.model.strip_prefix(PREFIX).map(str::to_owned) else { return Ok(None) };
     let model = best(app, &past(app, None, &[&kind])?, &kind, &[], seed(&config, fresh_seed))?;
-    // A model from the command line comes before that of a resumed conversation, however it was named.
+    // A model from the command line takes precedence over a resumed conversation's, however it was named.
     let source = match config.source_of("engine.model") {
         Some(flag @ Source::Flag(_)) => flag.clone(),
         _ => Source::Chosen,
@@ -37,8 +37,8 @@ pub fn routed(app: &App) -> anyhow::Result<Option<App>> {
     Ok(Some(app.with_config(config)))
 }
 
-/// The same app, in which models stand in the places of `best:TYPE` in `engine.model` and `gate.ladder`. No model comes
-/// twice by choice. The same task with the same history gets the same models.
+/// The app with each `best:TYPE` in `engine.model` and `gate.ladder` replaced by a model. No model is chosen twice. An
+/// equal task with an equal history gives the same models.
 ///
 /// # Errors
 /// When no model is left to choose from, or the past cannot be read.
@@ -58,7 +58,7 @@ pub fn routed_for(app: &App, record: &TaskRecord) -> anyhow::Result<App> {
     }
     if let Some(kind) = config.engine.model.strip_prefix(PREFIX).map(str::to_owned) {
         let model = match config.gate.ladder.first() {
-            // The ladder decides who works.
+            // The ladder determines the model.
             Some(first) => first.clone(),
             None => best(app, &past, &kind, &[], seed)?,
         };
@@ -78,14 +78,15 @@ fn fresh_seed() -> u64 {
     folded(id.as_bytes())
 }
 
-/// A score of the past.
+/// A past score.
 struct Past {
     model: String,
     kind: String,
     score: f64,
 }
 
-/// The outcomes of other tasks than `record`, and the scores of answers. An answer has the type of its question and the type chat.
+/// The outcomes of tasks other than `record`, and the scores of answers. An answer has the type of its question and the
+/// type `chat`.
 fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Result<Vec<Past>> {
     if kinds.is_empty() {
         return Ok(Vec::new());
@@ -105,8 +106,8 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
     Ok(past)
 }
 
-/// What is known of answers: the person's rating, or else the judge's grade, without those that a model gave itself. Grades of
-/// several judges cannot be compared: those of the one that has graded most count.
+/// The scores of answers: a person's rating, or else a judge's grade, without self-grades. Grades of different judges
+/// cannot be compared, so only those of the judge that has graded most count.
 fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     let outlines = app.memory_to_read()?.outlines(Whose::Everyones, false)?;
     let mut past: Vec<Past> = Vec::new();
@@ -126,13 +127,13 @@ fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     Ok(past)
 }
 
-/// An answer's score under both of its types.
+/// An answer's score, under both of its types.
 fn scored(outline: &Outline, score: f64) -> [Past; 2] {
     let kinds = [CHAT, outline.question_type.as_str()];
     kinds.map(|kind| Past { model: outline.model.clone(), kind: kind.to_owned(), score })
 }
 
-/// Chooses among the installed models that write texts, without those that have a place already, and says why.
+/// Chooses among the installed models that write texts, without those already chosen, and says why.
 fn best(app: &App, past: &[Past], kind: &str, taken: &[String], seed: u64) -> anyhow::Result<String> {
     let role = |name: &str| app.store.catalog().about(name).map(|model| model.role);
     let installed = app.store.list()?.models.into_iter().map(|model| model.name);

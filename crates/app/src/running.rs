@@ -1,5 +1,5 @@
-//! Running hone processes: each publishes its engine's status on a Unix socket of its own, and a server lends its engine
-//! on another.
+//! Running hone processes: each publishes its engine's status on its own Unix socket, and a server lends its engine on
+//! another.
 //!
 //! The sockets are in folders that only this user may enter, named after their processes. A process that does not
 //! respond is considered gone. Without Unix sockets, nothing is published or lent.
@@ -72,14 +72,14 @@ impl VisibleEngine {
         Ok(VisibleEngine { _window: window.ok(), engine })
     }
 
-    /// Lends it to other processes whose engines would have the same settings, and the embedding model likewise, until
-    /// what is returned is dropped.
+    /// Lends the engine to other processes whose engines would have the same settings, and the embedding model
+    /// likewise, until the returned value is dropped.
     pub fn lend(&self, data_folder: &Path, settings: String, embedder: Arc<SharedEmbedder>) -> Option<Lending> {
         let lending = Lending::open(data_folder, Lent { engine: self.engine.clone(), settings, embedder });
         lending.inspect_err(|error| tracing::debug!(%error, "other processes cannot use this engine")).ok()
     }
 
-    /// Its state.
+    /// The engine's state.
     ///
     /// # Errors
     /// When it has stopped.
@@ -87,12 +87,12 @@ impl VisibleEngine {
         self.engine.status()
     }
 
-    /// Ends it as soon as it has nothing to do, and waits until it has saved what it saves, but not longer than `patience`.
+    /// Ends the engine once it is idle, and waits until its saves are complete, but not longer than `patience`.
     pub fn close(&self, patience: Duration) {
         self.engine.close(patience);
     }
 
-    /// Makes a model leave memory as soon as nobody uses it.
+    /// Unloads a model as soon as it is not in use.
     ///
     /// # Errors
     /// When the engine has stopped.

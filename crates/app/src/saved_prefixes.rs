@@ -1,5 +1,5 @@
-//! The KV caches that the engine saved of conversations, so that they resume without being computed again: their size,
-//! and how to remove them. Running processes cope with their removal.
+//! The KV caches of conversations that the engine saved, so that they resume without recomputation: their size, and how
+//! to remove them. Running processes tolerate their removal.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ pub struct SavedPrefixes {
 }
 
 impl SavedPrefixes {
-    /// Counts what is in the folder, which need not exist.
+    /// Counts the saved prefixes in the folder, which need not exist.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -26,7 +26,7 @@ impl SavedPrefixes {
         Ok(sizes.fold(SavedPrefixes::default(), SavedPrefixes::with))
     }
 
-    /// Removes what is in the folder, and returns what that was.
+    /// Removes the saved prefixes in the folder, and returns their number and size.
     ///
     /// # Errors
     /// When the folder cannot be read or a file cannot be removed.

@@ -1,4 +1,4 @@
-//! For tests: agents whose model is scripted, and an audience that records what it is shown.
+//! For tests: agents with a scripted model, and an audience that records what it is shown.
 
 use std::sync::Arc;
 
@@ -62,10 +62,10 @@ pub fn holding(messages: usize) -> Arc<Scripted> {
     }))
 }
 
-/// Records what was shown: the pieces of an answer on one line, each closed by `|`.
+/// Records the output: the pieces of an answer on one line, each closed by `|`.
 #[derive(Default)]
 pub struct Recorder {
-    /// What it was shown.
+    /// Everything that it was shown.
     pub seen: Vec<String>,
     pieces: String,
     press_after: Option<(usize, Sender<()>)>,

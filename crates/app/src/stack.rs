@@ -9,10 +9,10 @@ use hone_judging::Jury;
 use hone_memory::MemoryStore;
 use hone_protocol::Generate;
 
-/// How many messages a terminal may leave unread: more than two answers have pieces.
+/// The number of messages that a terminal may leave unread: more than the pieces of two answers.
 const UNREAD: usize = 32_768;
 
-/// The running agents. Dropping it stops them, after memory has written what it was told.
+/// The running agents. Dropping it stops them, after memory has written everything.
 pub struct Stack {
     bus: Bus,
     store: Option<MemoryStore>,
@@ -47,12 +47,12 @@ impl Stack {
         &self.bus
     }
 
-    /// A line to the agents for a client. It can hold every piece of a long answer while the terminal is blocked.
+    /// A client's connection to the agents. It can hold every piece of a long answer while the terminal is blocked.
     pub fn asker(&self, name: &str) -> Asker {
         Asker::with_capacity(&self.bus, name, self.expected, UNREAD)
     }
 
-    /// The memory, if what happens is remembered.
+    /// The memory, if answers are remembered.
     pub fn store(&self) -> Option<&MemoryStore> {
         self.store.as_ref()
     }
@@ -72,7 +72,7 @@ impl Stack {
         self.jury.as_ref()
     }
 
-    /// What follows every question if nothing goes wrong.
+    /// The results expected after every question if nothing goes wrong.
     pub fn expected(&self) -> Expected {
         self.expected
     }
@@ -81,7 +81,7 @@ impl Stack {
 /// A memory that clients search.
 #[derive(Clone)]
 pub struct ServedMemory {
-    /// Where engrams and events are kept.
+    /// The store of engrams and events.
     pub store: MemoryStore,
     /// Searches it by meaning, if there is an embedder.
     pub recaller: Option<Recaller>,

@@ -1,6 +1,7 @@
 //! The tools of MCP servers, for the model of a chat.
 //!
-//! The person has named the servers in a file: programs, which run as long as the chat does, or addresses. What a server does wrong is told to the model, which can try something else, and to the person; it never ends the chat.
+//! The user has named the servers in a file: programs, which run as long as the chat does, or addresses. A server's
+//! errors are reported to the model, which can try something else, and to the user; they never end the chat.
 
 mod configuration;
 mod connection;
@@ -23,18 +24,18 @@ use crate::tools::{Called, Permit, Tools};
 pub struct Toolbox {
     runtime: Runtime,
     servers: Vec<Arc<Connection>>,
-    /// As the model knows them.
+    /// The tools, as the model knows them.
     offered: Vec<Tool>,
-    /// The server of each, and the name there.
+    /// The server of each tool, and its name there.
     origins: Vec<(usize, String)>,
     permission: Permission,
 }
 
-/// Decides whether a call may be carried out; the person may be asked.
+/// Decides whether a call may be carried out; the user may be asked.
 pub type Permission = Box<dyn Fn(&ToolCall) -> anyhow::Result<Permit>>;
 
 impl Toolbox {
-    /// Starts the servers that a file names. One that cannot be started is left out, which the person is told.
+    /// Starts the servers that a file names. A server that cannot be started is left out, and the user is told.
     ///
     /// # Errors
     /// When the file is not valid, or no thread can be started.
@@ -101,12 +102,12 @@ impl Tools for Toolbox {
         let arguments = call.arguments.as_object().cloned().unwrap_or_default();
         let (done, result) = bounded(1);
         let calling = self.runtime.spawn(async move {
-            // Nobody waits any more if it was interrupted.
+            // After an interrupt, the result has no receiver.
             let _ = done.send(server.call(tool, arguments).await);
         });
         select_biased! {
             recv(pressed) -> _ => {
-                // The server is told that nobody waits for the result.
+                // The server is told that the result is no longer wanted.
                 calling.abort();
                 Called::Interrupted
             }
@@ -120,7 +121,7 @@ impl Tools for Toolbox {
 }
 
 impl Drop for Toolbox {
-    /// Ends the servers, all at once.
+    /// Ends the servers concurrently.
     fn drop(&mut self) {
         let closing: Vec<_> = std::mem::take(&mut self.servers)
             .into_iter()
@@ -129,15 +130,15 @@ impl Drop for Toolbox {
             .collect();
         self.runtime.block_on(async {
             for closed in closing {
-                // A task that panicked has said so.
+                // A task that panicked has already said so.
                 let _ = closed.await;
             }
         });
     }
 }
 
-/// The name of a tool for the model: unlike those of other servers' tools and of hone's own, in letters that all models'
-/// templates know.
+/// The name of a tool for the model: distinct from other servers' tools and hone's own, in letters that all models'
+/// templates accept.
 fn name_for_model(server: &str, tool: &str) -> String {
     let known = |letter: char| if letter.is_ascii_alphanumeric() || "_-".contains(letter) { letter } else { '_' };
     format!("{server}_{tool}").chars().map(known).collect()

@@ -1,5 +1,5 @@
-//! Tools that the model of a chat may call: what it calls is shown, allowed or not, and carried out, and the model reads
-//! what comes of it.
+//! Tools that the model of a chat may call: a call is shown, permitted or refused, and carried out, and the model reads
+//! the result.
 
 use crossbeam_channel::Receiver;
 use hone_protocol::{Message, Role, Tool, ToolCall};
@@ -7,15 +7,15 @@ use hone_protocol::{Message, Role, Tool, ToolCall};
 use crate::describe::on_one_line;
 use crate::interrupt::Listening;
 
-/// What the model reads of a call that was not allowed.
+/// The result that the model reads for a refused call.
 const REFUSED: &str = "The call was not carried out: the person did not allow it.";
 
 /// The tools of a chat.
 pub trait Tools {
-    /// Those that the model may call.
+    /// The tools that the model may call.
     fn offered(&self) -> &[Tool];
 
-    /// Whether this call may be carried out; the person may be asked.
+    /// Whether this call may be carried out; the user may be asked.
     ///
     /// # Errors
     /// When the terminal cannot be used.
@@ -30,20 +30,20 @@ pub trait Tools {
 pub enum Permit {
     /// It may.
     Allowed,
-    /// It may not, which the person is told.
+    /// It may not, for this reason, which the user is told.
     Refused(&'static str),
-    /// The person wants to stop the answer.
+    /// The user wants to stop the answer.
     Interrupted,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
     /// The tool's text.
     Said(String),
-    /// Why the tool says nothing.
+    /// The reason why the tool says nothing.
     Failed(String),
-    /// The person wants to stop the answer.
+    /// The user wants to stop the answer.
     Interrupted,
 }
 
@@ -64,17 +64,17 @@ impl Tools for NoTools {
     }
 }
 
-/// Carries out one call, if it is allowed, and returns what the model reads of it; `None` after a Ctrl-C.
+/// Carries out one call, if it is permitted, and returns the result for the model; `None` after a Ctrl-C.
 ///
 /// # Errors
-/// When the person cannot be asked.
+/// When the user cannot be asked.
 pub(crate) fn result_of(
     tools: &dyn Tools,
     call: &ToolCall,
     listening: &Listening<'_>,
     note: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Option<Message>> {
-    // Whole, however long: what is not shown cannot be allowed.
+    // In full, however long: the user cannot permit a call without seeing it.
     note(&format!("the model calls {} {}", on_one_line(&call.name), call.arguments));
     match tools.permit(call)? {
         Permit::Interrupted => return Ok(None),

@@ -1,5 +1,5 @@
-//! Processes of this program that run what strangers have written, within limits. hone starts them itself, from its own
-//! executable; users never type them. So a front end hands over before it reads its arguments.
+//! Processes of this program that handle untrusted input, within limits. hone starts them itself, from its own
+//! executable; users never type them. So a front end must call [`work`] before it reads its arguments.
 
 pub mod commands;
 pub mod documents;
@@ -12,10 +12,10 @@ use anyhow::Context;
 /// On Linux: this program's executable, even after another version has taken its place.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Does the work of the worker that this process was started as; `None` if it was not.
+/// Does the work of the worker as which this process was started; `None` if it is not a worker.
 ///
-/// It must be called before anything is read or started: a worker must be small and fast, and that of a command must have
-/// a single thread.
+/// It must be called before anything is read or started: a worker must be small and fast, and a command's worker must
+/// have a single thread.
 pub fn work() -> Option<Result<(), String>> {
     let name = std::env::args_os().nth(1)?;
     match name.to_str()? {

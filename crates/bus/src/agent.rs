@@ -29,8 +29,8 @@ pub trait Agent {
     /// Cleans up after the last event.
     fn stopped(&mut self, inbox: &mut Inbox);
 
-    /// Takes the place of an agent that panicked while it worked on `message`. The message is not given to the agent
-    /// again; this is the time to tell those that wait for an answer to it.
+    /// Called on the replacement of an agent that panicked while it worked on `message`. The message is not delivered
+    /// again; callers that wait for an answer to it must be told here.
     fn recover(&mut self, message: &Envelope);
 }
 
@@ -100,7 +100,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
             if was_stopping {
                 break;
             }
-            // Either the pause is over or the agent has to stop; in both cases a new agent has to clean up.
+            // The pause is over or the agent must stop; in both cases a new agent has to clean up.
             let _ = self.inbox.stop().recv_timeout(pause);
         }
         tracing::debug!(agent = self.name, "stopped");
@@ -122,7 +122,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
     }
 }
 
-/// The time to wait before an agent is restarted; it grows with each panic that soon follows the one before.
+/// The pause before an agent is restarted; it grows with each panic that soon follows the previous one.
 #[derive(Debug)]
 struct Pause(Duration);
 
@@ -162,8 +162,8 @@ mod tests {
     use super::*;
     use crate::subscriber::Overload;
 
-    /// Reports what happens to it. It panics at number 13, defers odd numbers until an even one came, and stops at
-    /// nothing but the end.
+    /// Reports its events. It panics at number 13, defers odd numbers until an even one arrives, and stops only at the
+    /// end.
     struct Reporter {
         report: Sender<String>,
     }
@@ -221,7 +221,7 @@ mod tests {
         (spawn(bus, subscription, move || Reporter { report: report.clone() }).unwrap(), reports)
     }
 
-    /// What an agent reports of these numbers; 0 is the end of a session.
+    /// Checks the reports of an agent that receives these numbers; 0 is the end of a session.
     #[track_caller]
     fn check(capacity: usize, numbers: &[u64], expected: &[&str]) {
         let bus = Bus::new();
@@ -233,7 +233,7 @@ mod tests {
             };
             bus.publish(Envelope::new("tester", SessionId::from_bits(1), payload)).unwrap();
         }
-        // All but the last report come before the end is asked for.
+        // All reports but the last arrive before the stop is requested.
         let mut seen: Vec<String> = (1..expected.len()).map(|_| reports.recv().unwrap()).collect();
         drop(handle);
         assert!(bus.mailboxes().is_empty(), "the subscription ends with the agent");

@@ -78,9 +78,9 @@ impl Bus {
         mailbox
     }
 
-    /// Delivers a message to every mailbox that subscribed to its subject: first to those that only watch
-    /// ([`Overload::DropOldest`]), which therefore get every message before what is published in reply to it, then to the
-    /// others in the order in which they subscribed. Messages from one thread arrive in the order in which it publishes
+    /// Delivers a message to every mailbox that subscribed to its subject. Mailboxes that only watch
+    /// ([`Overload::DropOldest`]) come first, so they get every message before anything published in reply to it; the
+    /// others follow in the order of subscription. Messages from one thread arrive in the order in which it publishes
     /// them.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Bus {
         if mailboxes.is_empty() { Ok(()) } else { Err(Overloaded { subject, mailboxes }) }
     }
 
-    /// The state of every mailbox, in the order in which they get a message.
+    /// The state of every mailbox, in the order of delivery.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
         self.subscribers.all().iter().map(|subscriber| subscriber.state()).collect()
     }
@@ -115,14 +115,14 @@ impl Mailbox {
         &self.receiver
     }
 
-    /// The next message, for a task that must not hold up its thread; `None` if the mailbox was closed. One task at a time can
-    /// wait for it.
+    /// The next message, for a task that must not block its thread; `None` if the mailbox was closed. One task at a
+    /// time can wait for it.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Arc<Envelope>>> {
         if let Poll::Ready(next) = self.try_next() {
             return Poll::Ready(next);
         }
         self.waiting.register(context.waker());
-        // A message may have come before the waker was registered.
+        // A message may have arrived before the waker was registered.
         self.try_next()
     }
 
@@ -181,7 +181,7 @@ mod tests {
         mailbox.receiver().try_iter().map(sequence).collect()
     }
 
-    /// What is in a mailbox for two after four messages, and how many publishings were refused.
+    /// Checks the contents of a mailbox for two after four messages, and the number of refused messages.
     #[track_caller]
     fn check_overload(overload: Overload, expected: &[u64], dropped: u64) {
         let bus = Bus::new();

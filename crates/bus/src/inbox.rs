@@ -1,4 +1,4 @@
-//! What waits for an agent, and what it has claimed: everything that survives when the agent panics.
+//! An agent's pending and claimed messages: everything that survives when the agent panics.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,8 +9,8 @@ use hone_protocol::Envelope;
 
 use crate::bus::Mailbox;
 
-/// An agent's messages. Those that come while it works can be deferred, so that it reads its mailbox, and learns of
-/// cancellations, while work waits.
+/// An agent's messages. Messages that arrive while it works can be deferred, so that it keeps reading its mailbox, and
+/// learns of cancellations, while work waits.
 pub struct Inbox {
     mailbox: Mailbox,
     stop: Receiver<Infallible>,
@@ -18,12 +18,12 @@ pub struct Inbox {
     claimed: Vec<Arc<Envelope>>,
 }
 
-/// What an agent waits for.
+/// The event that woke an agent.
 #[derive(Debug)]
 pub enum Wakeup<T> {
-    /// A message has come.
+    /// A message arrived.
     Message(Arc<Envelope>),
-    /// The channel of this number has given something of the agent's own work, or is disconnected.
+    /// The channel with this number carried a result of the agent's own work, or is disconnected.
     Work(usize, Result<T, RecvError>),
 }
 
@@ -42,8 +42,8 @@ impl Inbox {
         &self.stop
     }
 
-    /// Waits for a message, or for what one of these numbered channels of the agent's own work gives; `None` when the
-    /// agent should stop. If several are ready, the end comes first, then messages, then the channels in their order.
+    /// Waits for a message or for one of these numbered channels of the agent's own work; `None` when the agent should
+    /// stop. If several are ready, a stop comes first, then messages, then the channels in order.
     pub fn wait<'a, T: 'a>(&self, work: impl IntoIterator<Item = (usize, &'a Receiver<T>)>) -> Option<Wakeup<T>> {
         let work: Vec<(usize, &Receiver<T>)> = work.into_iter().collect();
         let mut select = Select::new_biased();
@@ -54,7 +54,7 @@ impl Inbox {
         let ready = select.select();
         match ready.index() {
             index if index == stop => {
-                // It gives nothing; it is disconnected.
+                // The channel carries no values; it is disconnected.
                 let _ = ready.recv(&self.stop);
                 None
             }
@@ -69,7 +69,7 @@ impl Inbox {
     /// Keeps a message for later.
     ///
     /// # Errors
-    /// With the message, when as many are deferred already as the mailbox holds.
+    /// The message, when the number of deferred messages has reached the mailbox's capacity.
     pub fn defer(&mut self, message: Arc<Envelope>) -> Result<(), Arc<Envelope>> {
         if self.deferred.len() >= self.mailbox.capacity() {
             return Err(message);
@@ -78,29 +78,29 @@ impl Inbox {
         Ok(())
     }
 
-    /// How many messages are deferred.
+    /// The number of deferred messages.
     pub fn deferred_count(&self) -> usize {
         self.deferred.len()
     }
 
-    /// The message that was deferred first.
+    /// Removes the oldest deferred message and returns it.
     pub fn next_deferred(&mut self) -> Option<Arc<Envelope>> {
         self.deferred.pop_front()
     }
 
-    /// Takes out the deferred messages that are meant, oldest first.
+    /// Removes the matching deferred messages and returns them, oldest first.
     pub fn take_deferred(&mut self, mut is_meant: impl FnMut(&Envelope) -> bool) -> Vec<Arc<Envelope>> {
         let (taken, left) = self.deferred.drain(..).partition::<Vec<_>, _>(|message| is_meant(message));
         self.deferred = left.into();
         taken
     }
 
-    /// Says that the agent works on a message from now on. Should it panic, the agent that takes its place is told.
+    /// Marks a message as being worked on. If the agent panics, its replacement is told.
     pub fn claim(&mut self, message: &Arc<Envelope>) {
         self.claimed.push(Arc::clone(message));
     }
 
-    /// Says that the work on the claimed messages that are meant is done. Returns them, oldest first.
+    /// Ends the work on the matching claimed messages and returns them, oldest first.
     pub fn release(&mut self, mut is_meant: impl FnMut(&Envelope) -> bool) -> Vec<Arc<Envelope>> {
         self.claimed.extract_if(.., |message| is_meant(message)).collect()
     }

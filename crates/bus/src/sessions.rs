@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use hone_protocol::SessionId;
 
-/// Is told of each session in a set; returns whether it wants to hear of more.
+/// Called with each session of a set; returns whether it wants to hear of more.
 pub(crate) type Listener = Box<dyn Fn(SessionId) -> bool + Send + Sync>;
 
 /// The sessions that a mailbox receives. Clones share the set, so its owner can add to it at any time.
@@ -35,7 +35,7 @@ impl SessionSet {
         self.set.read().unwrap_or_else(PoisonError::into_inner).ids.iter().copied().collect()
     }
 
-    /// Tells a listener of all sessions, and of those that are added later.
+    /// Tells a listener of all sessions, including those added later.
     pub(crate) fn listen(&self, listener: Listener) {
         let mut set = self.set.write().unwrap_or_else(PoisonError::into_inner);
         if set.ids.iter().all(|session| listener(*session)) {

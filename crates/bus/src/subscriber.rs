@@ -1,4 +1,4 @@
-//! The sending end of a mailbox, and what becomes of a message for one that is full.
+//! The sending end of a mailbox, and the policies for a full one.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,33 +10,33 @@ use hone_protocol::{Envelope, Subject};
 
 use crate::sessions::SessionSet;
 
-/// What happens to a message for a mailbox that is full.
+/// The policy for a message to a full mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
     /// The sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to keep reading it,
     /// and must not send messages to itself.
     Wait,
-    /// It is dropped.
+    /// The message is dropped.
     DropNewest,
-    /// It replaces the oldest message.
+    /// The message replaces the oldest one.
     DropOldest,
     /// The mailbox is closed: its owner can still read the messages in it, then finds it disconnected and learns the
     /// reason from [`Mailbox::has_overflowed`](crate::Mailbox::has_overflowed). For readers that must neither miss a message nor delay senders.
     Close,
 }
 
-/// What a subscriber wants to receive.
+/// A subscriber's choice of messages and its mailbox.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     /// Name of the mailbox, for error messages.
     pub name: String,
     /// The subjects; `Subject::ALL` for all messages.
     pub subjects: Vec<Subject>,
-    /// The sessions, to which more can be added later; `None` for all.
+    /// The sessions; more can be added later. `None` for all.
     pub sessions: Option<SessionSet>,
     /// The capacity in messages; at least 1.
     pub capacity: usize,
-    /// What happens when it is full.
+    /// The policy when it is full.
     pub overload: Overload,
 }
 
@@ -51,10 +51,10 @@ pub struct MailboxState {
     pub dropped: u64,
 }
 
-/// The rank of a mailbox in the order of delivery, which no other has.
+/// A mailbox's unique rank in the order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Who only watches comes first: `false` is less than `true`.
+    /// Watchers come first: `false` is less than `true`.
     pub(crate) takes_part: bool,
     pub(crate) number: u64,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Subscriber {
     pub(crate) subscription: Subscription,
     pub(crate) rank: Rank,
     pub(crate) sender: Sender<Arc<Envelope>>,
-    /// The receiver again, from which senders remove the oldest message.
+    /// A clone of the receiver, from which senders remove the oldest message.
     pub(crate) oldest: Option<Receiver<Arc<Envelope>>>,
     /// Disconnected when the mailbox is gone, even while a clone of its receiver exists.
     pub(crate) closed: Receiver<Infallible>,
@@ -94,7 +94,7 @@ impl Subscriber {
         self.subscription.subjects.contains(&subject)
     }
 
-    /// Puts a message into the mailbox; returns whether nothing was lost. A mailbox that is gone loses nothing.
+    /// Puts a message into the mailbox; returns whether nothing was lost. A closed mailbox loses nothing.
     pub(crate) fn deliver(&self, envelope: &Arc<Envelope>) -> bool {
         match self.subscription.overload {
             Overload::Wait => {
@@ -107,7 +107,7 @@ impl Subscriber {
             Overload::DropNewest => !matches!(self.sender.try_send(Arc::clone(envelope)), Err(TrySendError::Full(_))),
             Overload::DropOldest => self.displace(Arc::clone(envelope)),
             Overload::Close => {
-                // A sender with an older list may come after the one that found the mailbox full.
+                // A sender with an older list may arrive after the one that found the mailbox full.
                 let is_open = !self.overflowed.load(Ordering::Relaxed);
                 if is_open && let Err(TrySendError::Full(_)) = self.sender.try_send(Arc::clone(envelope)) {
                     self.overflowed.store(true, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Subscriber {
         let mut nothing_lost = true;
         while let Err(TrySendError::Full(refused)) = self.sender.try_send(envelope) {
             envelope = refused;
-            // The owner may have made room in the meantime; nothing is lost then.
+            // The owner may have made room in the meantime; then nothing is lost.
             if self.oldest.as_ref().is_some_and(|oldest| oldest.try_recv().is_ok()) {
                 nothing_lost = false;
             }

@@ -1,5 +1,5 @@
-//! Who hears a message. There may be thousands of mailboxes, one for each client, and a message concerns a few of them: those
-//! that hear all sessions, and those that hear its own, which an index finds.
+//! The index of mailboxes by session. There may be thousands of mailboxes, one for each client, and a message concerns
+//! a few of them: those for all sessions, and those for its own session, which the index finds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter;
@@ -24,20 +24,20 @@ type List = Arc<Vec<Arc<Subscriber>>>;
 #[derive(Default)]
 struct Lists {
     all: BTreeMap<Rank, Arc<Subscriber>>,
-    /// Those that hear all sessions.
+    /// The mailboxes for all sessions.
     of_all: List,
-    /// Those that hear some.
+    /// The mailboxes for single sessions.
     of_one: HashMap<SessionId, List>,
 }
 
-/// The mailboxes that hear a session.
+/// The mailboxes that receive a session's messages.
 pub(crate) struct Hearers {
     of_all: List,
     of_one: List,
 }
 
 impl Subscribers {
-    /// A place behind the others of its kind.
+    /// The next rank, behind all others of its kind.
     pub(crate) fn next_rank(&self, only_watches: bool) -> Rank {
         Rank { takes_part: !only_watches, number: self.number.fetch_add(1, Ordering::Relaxed) }
     }
@@ -53,20 +53,20 @@ impl Subscribers {
 
     pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>) {
         self.write().all.remove(&subscriber.rank);
-        // A session that is added from here on finds it removed.
+        // A session added from now on finds the mailbox removed.
         let sessions = subscriber.subscription.sessions.as_ref();
         let sessions = sessions.map_or(vec![None], |sessions| sessions.all().into_iter().map(Some).collect());
         let mut lists = self.write();
         sessions.into_iter().for_each(|session| lists.forget(session, subscriber));
     }
 
-    /// Those that hear a session.
+    /// The mailboxes that receive a session's messages.
     pub(crate) fn of(&self, session: SessionId) -> Hearers {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         Hearers { of_all: Arc::clone(&lists.of_all), of_one: lists.of_one.get(&session).cloned().unwrap_or_default() }
     }
 
-    /// All of them, in the order of delivery.
+    /// All mailboxes, in the order of delivery.
     pub(crate) fn all(&self) -> Vec<Arc<Subscriber>> {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).all.values().cloned().collect()
     }
@@ -77,7 +77,7 @@ impl Subscribers {
 }
 
 impl Lists {
-    /// Lets a mailbox hear a session, or all.
+    /// Adds a mailbox to a session, or to all sessions.
     fn hear(&mut self, session: Option<SessionId>, subscriber: &Arc<Subscriber>) {
         let list = Arc::make_mut(self.list(session));
         if let Err(index) = list.binary_search_by_key(&subscriber.rank, |other| other.rank) {
@@ -102,7 +102,7 @@ impl Lists {
 }
 
 impl Hearers {
-    /// Both lists as one, in the order of delivery.
+    /// Both lists merged, in the order of delivery.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
         let (mut of_all, mut of_one) = (self.of_all.iter().peekable(), self.of_one.iter().peekable());
         iter::from_fn(move || match (of_all.peek(), of_one.peek()) {
@@ -113,11 +113,11 @@ impl Hearers {
     }
 }
 
-/// Lets a mailbox hear a session; returns whether the mailbox still exists.
+/// Adds a mailbox to a session; returns whether the mailbox still exists.
 fn hear(lists: &Weak<RwLock<Lists>>, subscriber: &Weak<Subscriber>, session: SessionId) -> bool {
     let (Some(lists), Some(subscriber)) = (lists.upgrade(), subscriber.upgrade()) else { return false };
     let mut lists = lists.write().unwrap_or_else(PoisonError::into_inner);
-    // A mailbox that was closed while its owner still reads it hears nothing more.
+    // A closed mailbox receives nothing more, even while its owner still reads it.
     let exists = lists.all.contains_key(&subscriber.rank);
     if exists {
         lists.hear(Some(session), &subscriber);

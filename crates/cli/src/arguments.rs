@@ -93,8 +93,8 @@ output, except these keys of the verdict, which are not allowed: winner, log_odd
 reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
 
-/// The command line with `chat` before a text in the place of a command: no command has a space, a question mark or a letter
-/// beyond ASCII in its name.
+/// Inserts `chat` before a text in the place of a command: command names contain no spaces, question marks or non-ASCII
+/// letters.
 pub(crate) fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_verbose = |word: &OsString| word == "--verbose" || word.to_str().is_some_and(|word| word.starts_with("-v"));
     let first = 1 + words.iter().skip(1).take_while(|word| is_verbose(word)).count();
@@ -126,7 +126,7 @@ pub(crate) struct Arguments {
     /// PostgreSQL database that memory and conversations are kept in: postgres://USER@HOST/NAME
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -140,7 +140,7 @@ impl Arguments {
     }
 }
 
-/// What to do.
+/// Subcommands of `hone`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Chat in the terminal, or answer one question
@@ -470,7 +470,7 @@ pub(crate) struct VerdictArguments {
     pub(crate) json: JsonFlag,
 }
 
-/// What `hone verdict` looks for.
+/// The kind of verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VerdictMode {
     /// A score from 1 to 5.
@@ -553,17 +553,17 @@ pub(crate) struct BundleArguments {
     pub(crate) json: JsonFlag,
 }
 
-/// What `hone story` does.
+/// Flags of `hone story`.
 #[derive(Debug, Args)]
 pub(crate) struct StoryArguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: StoryCommand,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
 
-/// What `hone story` does.
+/// Subcommands of `hone story`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoryCommand {
     /// Run stories, each with a fresh memory that is removed afterwards

@@ -1,7 +1,6 @@
 //! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` if the model graded its
-//! own answer, `◇ likely wrong` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and
-//! a `‼` at the end if the answer looks as if it tried to influence its judge. An answer of which no judge says anything has
-//! no badge.
+//! own answer, `◇ likely wrong` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and a
+//! trailing `‼` if the answer seems to try to influence its judge. An answer without a verdict has no badge.
 
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Likely, Preference};
 use nu_ansi_term::Color;
@@ -11,8 +10,8 @@ use crate::terminal::Line;
 /// Appended to the badge of a suspicious answer.
 const SUSPICIOUS: &str = " ‼";
 
-/// The badge as a line; `None` if there is nothing to show. `agreement` is the probability that a person agrees, if that
-/// is known.
+/// The badge as a line; `None` if there is nothing to show. `agreement` is the probability that a person agrees, if
+/// known.
 pub(crate) fn badge(grade: &Grade, agreement: Option<f64>) -> Option<Line> {
     let (color, ..) = shown(grade)?;
     let agreement = agreement.map(|share| format!(" ({:.0} % agree)", 100.0 * share)).unwrap_or_default();
@@ -59,7 +58,7 @@ fn shown(grade: &Grade) -> Option<(Color, &'static str, String)> {
     Some((color, mark, format!("{verdict}{spread}")))
 }
 
-/// The mark of a verdict, which says who gave it.
+/// The mark of a verdict, which identifies the kind of judge.
 pub(crate) fn mark(judging: Option<&Judging>) -> &'static str {
     match judging {
         Some(Judging { method: JudgingMethod::Likelihood, .. }) => "◇",
@@ -68,7 +67,7 @@ pub(crate) fn mark(judging: Option<&Judging>) -> &'static str {
     }
 }
 
-/// The judge, with its model and what else a reader should know about it.
+/// The judge's name, its method, and whether it graded its own answer.
 pub(crate) fn judge_name(judging: &Judging) -> String {
     let Judging { judge, self_graded, method, .. } = judging;
     match (method, self_graded) {
@@ -85,7 +84,7 @@ pub(crate) fn juror_name<V>(juror: &Juror<V>) -> String {
     if *is_stronger { format!("{name} (the stronger judge)") } else { name.clone() }
 }
 
-/// What a member of a jury says of an answer: its score, or why it has none.
+/// A juror's score for an answer, or why there is none.
 pub(crate) fn juror_grade(juror: &Juror<Grade>) -> String {
     let Grade { score, expected_score, feedback, judging, .. } = &juror.verdict;
     let Some(score) = score else { return format!("no vote: {}", judging.failure.as_deref().unwrap_or_default()) };
@@ -94,7 +93,7 @@ pub(crate) fn juror_grade(juror: &Juror<Grade>) -> String {
     format!("{score}/5 ({raw}{expected}{:.1} s) {feedback}", judging.seconds).trim_end().to_owned()
 }
 
-/// What a member of a jury says of two answers: which is better, or why it does not say.
+/// A juror's preference between two answers, or why there is none.
 pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
     let Preference { winner, log_odds, consistent, reason, judging, .. } = &juror.verdict;
     if let Some(failure) = &judging.failure {
@@ -106,7 +105,7 @@ pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
     format!("{winner} ({share}{orders}, {seconds:.1} s) {reason}").trim_end().to_owned()
 }
 
-/// How likely a judge finds it that answer A is the better one.
+/// The judge's probability that answer A is better.
 pub(crate) fn share_of_a(log_odds: f64) -> String {
     format!("{:.0} % for A", 100.0 / (1.0 + (-log_odds).exp()))
 }

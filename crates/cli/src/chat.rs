@@ -1,9 +1,9 @@
 //! A conversation in the terminal.
 //!
-//! The core is pure: [`input`] and [`slash`] parse what was typed, [`announcements`] reports what follows later, and
-//! [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line, [`fetching`] downloads a model
-//! in the meantime, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests
-//! against a scripted model.
+//! The core is pure: [`input`] and [`slash`] parse input, [`announcements`] reports later events, and [`explanation`]
+//! says why an answer got its grade. Around it, [`shell`] executes each line, [`fetching`] downloads a model in the
+//! meantime, [`screen`] is the display, and only [`repl`] uses a keyboard. All but the last run in tests against a
+//! scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod attachments;

@@ -1,8 +1,8 @@
 //! The commands, one module each.
 //!
 //! A command receives an [`Invocation`] and its arguments. Six are dispatched first because they work without a valid
-//! configuration: `completions`, `help`, `verdict` and `preset` do not use it, `config set` mends it, and `doctor` reports what
-//! is wrong with it.
+//! configuration: `completions`, `help`, `verdict` and `preset` do not use it, `config set` mends it, and `doctor`
+//! reports its problems.
 
 mod background;
 mod bandwidth;

@@ -1,5 +1,5 @@
-//! What the shell offers after Tab: commands, flags and their values, and the names of models, judges and presets that
-//! there are at that moment. The script of `hone completions` asks this program each time.
+//! Completions for the shell's Tab key: commands, flags and their values, and the names of models, judges and presets
+//! that exist at that moment. The script of `hone completions` asks this program each time.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use hone_models::{Role, Store, data_folder};
 
 use crate::arguments::Arguments;
 
-/// The variable by which the shell's script asks.
+/// The variable with which the shell's script asks.
 const VARIABLE: &str = "HONE_COMPLETE";
 
 /// Answers a shell that asks for completions, and ends the process; otherwise returns at once.
@@ -29,13 +29,13 @@ pub(crate) fn write_script(shell: &str, buffer: &mut dyn Write) -> io::Result<()
     let shells = Shells::builtins();
     let shell = shells.completer(shell).ok_or_else(|| io::Error::other(format!("{shell} has no completions")))?;
     if shell.name() == "bash" {
-        // Names of models have a colon, at which bash would cut them.
+        // Model names contain a colon, at which bash would cut them.
         writeln!(buffer, "COMP_WORDBREAKS=${{COMP_WORDBREAKS//:}}")?;
     }
     shell.write_registration(VARIABLE, "hone", "hone", "hone", buffer)
 }
 
-/// The command line with what stands behind the names of its values.
+/// The command line with completions for its value names.
 fn with_names(command: Command) -> Command {
     let name = command.get_name().to_owned();
     let command = command.mut_args(|argument| match candidates(&name, &argument) {
@@ -68,7 +68,7 @@ fn installed() -> Vec<CompletionCandidate> {
     models.into_iter().map(|model| CompletionCandidate::new(model.name)).collect()
 }
 
-/// The models of the catalog that are not here, with their sizes.
+/// The models of the catalog that are not installed, with their sizes.
 fn not_installed() -> Vec<CompletionCandidate> {
     let Some(store) = store() else { return Vec::new() };
     let missing = store.catalog().models.iter().filter(|model| !store.has(&model.name));
@@ -79,7 +79,7 @@ fn sized(bytes: u64) -> String {
     format!("{} to download", hone_app::describe::bytes(bytes))
 }
 
-/// The judges of the catalog, and whatever is installed, because any model can judge.
+/// The judges of the catalog, and all installed models, because any model can judge.
 fn judges() -> Vec<CompletionCandidate> {
     let known = store().map(|store| store.catalog().clone());
     let made_for_it = known.iter().flat_map(|catalog| &catalog.models).filter(|model| model.role == Role::Judge);

@@ -1,11 +1,11 @@
-//! What the evaluators of a workspace find, as lines.
+//! The findings of a workspace's evaluators, as lines.
 
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision};
 use nu_ansi_term::Color;
 
 use crate::terminal::{Line, Output};
 
-/// Prints what an evaluator found.
+/// Prints an evaluator's findings.
 ///
 /// # Errors
 /// When stdout cannot be written.

@@ -1,4 +1,4 @@
-//! Events of the bus as lines for a person.
+//! Events of the bus as readable lines.
 
 use hone_app::describe::{moment, on_one_line, rating};
 use hone_protocol::{CritiqueLevel, Envelope, Payload, Preference, WorkStep};

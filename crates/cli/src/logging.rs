@@ -1,5 +1,5 @@
-//! Logs of every crate, on stderr: warnings by default, more with `--verbose`, and in addition what `HONE_LOG` asks
-//! for.
+//! Logs of every crate, on stderr: warnings by default, more with `--verbose`, and in addition those selected by
+//! `HONE_LOG`.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};

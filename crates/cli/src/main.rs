@@ -1,7 +1,7 @@
-//! `hone` on the command line: arguments, the terminal, and the commands over what `hone-app` and `hone-server` provide.
+//! `hone` on the command line: arguments, the terminal, and the commands on top of `hone-app` and `hone-server`.
 //!
-//! [`arguments`] defines the command line, [`invocation`] what commands work with, and [`commands`] the commands themselves.
-//! [`failure`] defines outcomes and exit codes.
+//! [`arguments`] defines the command line, [`invocation`] the context of commands, and [`commands`] the commands
+//! themselves. [`failure`] defines outcomes and exit codes.
 
 mod arguments;
 mod badge;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments as they were typed. Ends the process where they are wrong, or ask for help.
+/// The arguments as they were typed. Ends the process if they are wrong, or ask for help.
 fn parse() -> Arguments {
     let words = match begins_alone() {
         true => vec!["hone".into(), "chat".into(), "--guide".into()],

@@ -1,9 +1,10 @@
-//! The terminal as a whole: what is printed, progress displays, what is typed, and Ctrl-C.
+//! The terminal as a whole: output, progress displays, input, and Ctrl-C.
 //!
-//! [`output`] is the only exit for text; it makes visible what could control the terminal, renders an answer's Markdown, and
-//! wraps lines between words. [`lines`] prints a line when that disturbs neither an answer nor a line being typed, [`progress`]
-//! shows bars, [`choice`] asks which entry of a list is meant, [`editing`] runs the user's editor, [`interrupt`] turns Ctrl-C into an event and restores the terminal when the process is terminated, and
-//! [`keyboard`] keeps what is typed off the screen.
+//! [`output`] is the only exit for text; it makes characters visible that could control the terminal, renders an
+//! answer's Markdown, and wraps lines between words. [`lines`] prints a line when that disturbs neither an answer nor a
+//! line being typed, [`progress`] shows bars, [`choice`] asks the user to choose from a list, [`editing`] runs the
+//! user's editor, [`interrupt`] turns Ctrl-C into an event and restores the terminal when the process is terminated,
+//! and [`keyboard`] keeps typed input off the screen.
 
 pub(crate) mod choice;
 pub(crate) mod editing;

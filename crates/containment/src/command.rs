@@ -1,4 +1,4 @@
-//! What is run, and what comes of it: plain data that the caller and the worker exchange.
+//! Commands and their results: plain data that the caller and the worker exchange.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ pub struct ContainedCommand {
     pub workspace: PathBuf,
     /// All of its environment, except `HOME` and `TMPDIR`, which are a private folder.
     pub environment: Vec<(String, String)>,
-    /// Files and folders that it may read, besides the system's programs and its workspace.
+    /// Files and folders that it may read, in addition to the system's programs and its workspace.
     pub readable: Vec<PathBuf>,
-    /// When it is ended.
+    /// The limits that end it.
     pub limits: Limits,
 }
 
@@ -95,24 +95,24 @@ impl fmt::Display for Ending {
 pub struct Ran {
     /// How it ended.
     pub ending: Ending,
-    /// What it wrote to stdout, as far as its limit allowed.
+    /// Its output to stdout, up to the limit.
     pub stdout: String,
-    /// What it wrote to stderr, as far as its limit allowed.
+    /// Its output to stderr, up to the limit.
     pub stderr: String,
-    /// What it wrote to `{report}`; `None` if there is no such file, or it is larger than the limit of the output.
+    /// The contents of `{report}`; `None` if the file does not exist, or is larger than the limit of the output.
     pub report: Option<String>,
     /// How long it ran.
     pub seconds: f64,
     /// How it was contained.
     pub containment: Containment,
-    /// Files that tools run by themselves and that the command had made; each was renamed when it had ended.
+    /// New files that tools run by themselves; each was renamed when the command had ended.
     pub set_aside: Vec<String>,
 }
 
 /// How a command was contained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Containment {
-    /// What this system does not contain, each with the reason.
+    /// The aspects that this system does not contain, each with the reason.
     pub missing: Vec<String>,
 }
 

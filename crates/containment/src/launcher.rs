@@ -14,20 +14,20 @@ pub struct Launcher {
     pub program: PathBuf,
     /// The arguments that tell it to.
     pub arguments: Vec<String>,
-    /// Whether namespaces are used where the system has them; tests turn this off to check what else contains a command.
+    /// Whether namespaces are used where the system has them; tests turn this off to check the rest of the containment.
     pub uses_namespaces: bool,
 }
 
 /// A command that could not be run at all.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The system does not allow what running it needs.
+    /// The system does not allow a worker to run.
     #[error("the command's own process cannot be started")]
     Worker(#[from] std::io::Error),
     /// The worker ended without a result.
     #[error("the command's own process ended without a result: {0}")]
     NoResult(String),
-    /// Nothing here would contain it.
+    /// This system cannot contain commands.
     #[error("commands are not run on this system, which offers nothing to contain them")]
     Unsupported,
 }
@@ -65,20 +65,21 @@ mod unix {
     use crate::scratch::Scratch;
     use crate::worker::{Order, REPORT_PLACE, Reply};
 
-    /// How often it is checked whether the command is still wanted.
+    /// Interval for checking whether the command is still wanted.
     const LOOK: Duration = Duration::from_millis(20);
     /// How long a worker may take to end after its command's limit.
     const GRACE: Duration = Duration::from_secs(5);
 
     impl Launcher {
-        /// Runs a command until it ends, reaches a limit, or `is_cancelled`. None of its processes is left then.
+        /// Runs a command until it ends, reaches a limit, or `is_cancelled`. None of its processes remains then.
         ///
         /// # Errors
         /// When no worker can be started, or the worker fails; a command that fails is a result.
         pub fn run(&self, command: &ContainedCommand, is_cancelled: &dyn Fn() -> bool) -> Result<Ran, RunError> {
             match self.run_with(command, self.uses_namespaces, is_cancelled)? {
                 Reply::Ran(ran) => Ok(with_report_from(ran)),
-                // A process that has left its user namespace half-way is of no use, so another one does without.
+                // A process that has partly left its user namespace is unusable, so another one runs without
+                // namespaces.
                 Reply::NoNamespaces(_) => match self.run_with(command, false, is_cancelled)? {
                     Reply::Ran(ran) => Ok(with_report_from(ran)),
                     Reply::NoNamespaces(reason) => Err(RunError::NoResult(reason)),
@@ -128,13 +129,13 @@ mod unix {
         }
     }
 
-    /// The report stands in for nothing: a command without one has `None`.
+    /// Replaces an empty report by `None`.
     fn with_report_from(ran: Ran) -> Ran {
         Ran { report: ran.report.filter(|report| !report.is_empty()), ..ran }
     }
 
     fn read_at_most(path: &Path, n_bytes: usize) -> Option<String> {
-        // A link would lead the caller, who is not confined, elsewhere.
+        // A link could lead the caller, who is not confined, elsewhere.
         let metadata = path.symlink_metadata().ok()?;
         if !metadata.is_file() || metadata.len() > n_bytes as u64 {
             return None;
@@ -144,7 +145,7 @@ mod unix {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A running worker. When its stdin closes, which happens whatever ends this process, it ends the command.
+    /// A running worker. It ends the command when its stdin closes, which happens however this process ends.
     struct Worker {
         child: Child,
         output: Receiver<(Vec<u8>, String)>,

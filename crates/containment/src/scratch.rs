@@ -1,4 +1,4 @@
-//! Folders for the time of a command. A process that is killed leaves its folder behind, which the next one removes.
+//! Temporary folders of commands. A process that is killed leaves its folder behind, and the next one removes it.
 
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-/// What the names of these folders begin with.
+/// The prefix of these folders' names.
 const PREFIX: &str = "hone-command-";
 
-/// The age from which a folder that nobody has locked is left over: one that was just made may not be locked yet.
+/// The age from which an unlocked folder counts as left over: a new one may not be locked yet.
 const LEFT_OVER: Duration = Duration::from_secs(60);
 
 /// A folder that is removed when it is dropped, and is locked until then.
@@ -21,18 +21,19 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// A new folder in the system's folder for temporary files. What killed processes have left there goes, the first time.
+    /// A new folder in the system's folder for temporary files. The first call removes the folders that killed
+    /// processes have left there.
     pub(crate) fn new() -> io::Result<Scratch> {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(|| remove_left_over(&std::env::temp_dir(), SystemTime::now()));
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let lock = File::open(folder.path())?;
-        // Where nothing can be locked, nothing is taken for left over either.
+        // Where nothing can be locked, nothing counts as left over either.
         lock.lock().ok();
         Ok(Scratch { folder, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -49,7 +50,7 @@ fn remove_left_over(folder: &Path, now: SystemTime) {
 }
 
 fn is_left_over(entry: &std::fs::DirEntry, now: SystemTime) -> io::Result<bool> {
-    // Of the entry itself: a link leads elsewhere.
+    // The metadata of the entry itself: a link leads elsewhere.
     let metadata = entry.metadata()?;
     let age = now.duration_since(metadata.modified()?).unwrap_or_default();
     Ok(metadata.is_dir() && age >= LEFT_OVER && File::open(entry.path())?.try_lock().is_ok())

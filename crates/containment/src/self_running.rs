@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
-/// The folders of version control, whose configuration names programs. No work consists in changing them.
+/// The folders of version control, whose configuration names programs. No task requires changing them.
 const VERSION_CONTROL: &[&str] = &[".git", ".hg", ".svn", ".jj", ".bzr", "_darcs", ".sl", ".fslckout"];
 
 /// Other names that count wherever they are found.
@@ -23,7 +23,7 @@ const NAMES: &[&str] = &[
     ".lefthook.yml",
     ".hgrc",
     ".gitconfig",
-    // Shells, and what they source on entering a folder.
+    // Shells, and the files that they source on entering a folder.
     ".envrc",
     ".direnv",
     ".autoenv",
@@ -87,7 +87,7 @@ const NAMES: &[&str] = &[
     ".continue",
     ".windsurf",
     ".aider.conf.yml",
-    // Services that run what is pushed.
+    // Services that run pushed code.
     ".github",
     ".gitlab-ci.yml",
     ".circleci",

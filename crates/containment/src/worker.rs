@@ -1,9 +1,9 @@
 //! The worker: a process of this program that runs one command and ends.
 //!
-//! It is two processes. The first, the supervisor, leaves the caller's namespaces, starts the second, and watches it: it
-//! reads what the command writes, looks after the limits, and ends everything when one is reached, or when its caller has
-//! gone. The second confines itself and starts the command; in a process namespace it is the first process, with which
-//! the system ends all others.
+//! It consists of two processes. The first, the supervisor, leaves the caller's namespaces, starts the second, and
+//! watches it: it reads the command's output, enforces the limits, and ends everything when a limit is reached or its
+//! caller has gone. The second confines itself and starts the command; in a process namespace it is the first process,
+//! and the system ends all others with it.
 
 mod confinement;
 mod inner;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{ContainedCommand, Ending, Ran};
 
-/// What becomes the path of the report's file.
+/// The placeholder for the path of the report's file.
 pub(crate) const REPORT_PLACE: &str = "{report}";
 
 /// A command for a supervisor.
@@ -32,7 +32,7 @@ pub(crate) struct Order {
     pub(crate) uses_namespaces: bool,
 }
 
-/// What a supervisor answers.
+/// A supervisor's reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// The command was run.
@@ -41,7 +41,7 @@ pub(crate) enum Reply {
     NoNamespaces(String),
 }
 
-/// What a worker reads: the work of either process.
+/// A worker's input: the work of either process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Work {
     Confine(inner::Inner),
@@ -49,7 +49,7 @@ enum Work {
     Supervise(Order),
 }
 
-/// What the inner process writes down for its supervisor.
+/// The report of the inner process to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorkerReport {
     ending: Option<Ending>,
@@ -73,14 +73,14 @@ pub fn serve() -> io::Result<()> {
     }
 }
 
-/// Closes what the caller's caller has left open: a shell's descriptors lead to files that the command may not use.
+/// Closes inherited descriptors: those of a shell lead to files that the command may not use.
 fn close_inherited() {
     #[cfg(target_os = "linux")]
     {
         let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         for fd in open.into_iter().filter(|fd| *fd > 2) {
-            // One of them was that of the folder, which is closed already.
+            // One of them belonged to the folder, which is closed already.
             let _ = nix::unistd::close(fd);
         }
     }

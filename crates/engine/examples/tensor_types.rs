@@ -1,4 +1,4 @@
-//! What a tensor type costs in perplexity, and by how much the two backends differ.
+//! Measures the cost of a tensor type in perplexity, and the difference between the two backends.
 //!
 //! ```text
 //! cargo run --release -p hone-engine --example tensor_types -- MODEL.gguf TEXT FOLDER [N_CHUNKS] [TYPE,TYPE,…]
@@ -10,7 +10,7 @@
 //!
 //! The K types need rows of whole blocks of 256, which small models do not have. So widths are padded with zeros and
 //! with heads that attend to nothing, and the norms' weights are lowered by as much as a longer row lowers its mean
-//! square. What the model computes stays the same.
+//! square. The model's results stay the same.
 //!
 //! Q2_K in every matrix ruins a small model. As in llama.cpp's own mixes, only some matrices use it; the others are in
 //! Q4_K.

@@ -1,8 +1,8 @@
 //! Runs a decoder on a device.
 //!
 //! A backend owns a model's weights and the storage of its KV cache, and knows nothing of requests: it advances a
-//! ragged batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to
-//! which sequence is decided above it, by [`crate::kv_cache`].
+//! ragged batch of sequences by one step and returns the requested logits. Which cache blocks belong to which sequence
+//! is decided above it, by [`crate::kv_cache`].
 
 pub(crate) mod candle;
 #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
@@ -28,7 +28,7 @@ pub use hone_kernels::ActivationBits;
 pub(crate) use hone_kernels::step::SequenceStates;
 pub use progress::LoadProgress;
 
-/// What one sequence contributes to a step.
+/// One sequence's part of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchEntry<'a> {
     /// Tokens to process: a part of a prompt, or the token sampled last.
@@ -45,7 +45,7 @@ pub(crate) struct BatchEntry<'a> {
 }
 
 impl<'a> BatchEntry<'a> {
-    /// The same for programs.
+    /// The entry's sequence, as programs take it.
     fn sequence(&self) -> Sequence<'a> {
         Sequence {
             tokens: self.tokens,
@@ -58,7 +58,7 @@ impl<'a> BatchEntry<'a> {
     }
 }
 
-/// Logits of a step, with rows in the order in which the entries asked for them. They live in the backend's memory
+/// Logits of a step, with rows in the order in which the entries requested them. They live in the backend's memory
 /// until its next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logits<'a> {
@@ -69,32 +69,32 @@ pub struct Logits<'a> {
     hidden: &'a [f32],
 }
 
-/// What a step computed at one position.
+/// The results of a step at one position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
     /// The logits of every token of the vocabulary.
     pub logits: &'a [f32],
     /// The residual stream after the layer that the decoder's specification names.
     pub state: &'a [f32],
-    /// What the model's head reads of this position; empty if the model has none.
+    /// The input of the model's head at this position; empty if the model has no head.
     pub hidden: &'a [f32],
 }
 
 impl<'a> Logits<'a> {
-    /// Rows of `vocab_size` logits, one after the other, and as many of `state_size` values of the residual stream.
+    /// Consecutive rows of `vocab_size` logits, and as many rows of `state_size` values of the residual stream.
     pub(crate) fn new(values: &'a [f32], vocab_size: usize, states: &'a [f32], state_size: usize) -> Self {
         assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
         assert_eq!(values.len() / vocab_size * state_size, states.len(), "a state for each row of logits");
         Logits { values, vocab_size, states, state_size, hidden: &[] }
     }
 
-    /// The same with what the model's head reads, as wide as the states.
+    /// Adds the input of the model's head, as wide as the states.
     pub(crate) fn with_hidden(self, hidden: &'a [f32]) -> Self {
         assert_eq!(hidden.len(), self.states.len(), "a row for each row of logits");
         Logits { hidden, ..self }
     }
 
-    /// Everything that was computed for each position.
+    /// All results for each position.
     pub fn rows_with_states(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
         let mut hidden = self.hidden.chunks_exact(self.state_size);
         std::iter::zip(self.rows(), self.states.chunks_exact(self.state_size)).map(move |(logits, state)| Row {
@@ -104,7 +104,7 @@ impl<'a> Logits<'a> {
         })
     }
 
-    /// One row per position that logits were asked for.
+    /// One row per position for which logits were requested.
     pub fn rows(&self) -> std::slice::ChunksExact<'a, f32> {
         self.values.chunks_exact(self.vocab_size)
     }
@@ -135,8 +135,8 @@ pub(crate) trait Backend: Send {
     }
 
     /// Like [`Backend::forward`], except that when `pause` returns true at the end of a part, the step is suspended and
-    /// `None` is returned. [`Backend::resume`] continues it. Starting another step discards it: what it wrote at the
-    /// new positions is overwritten when those positions are computed again.
+    /// `None` is returned. [`Backend::resume`] continues it. Starting another step discards it: its data at the new
+    /// positions is overwritten when those positions are computed again.
     ///
     /// # Errors
     /// As [`Backend::forward`].
@@ -156,9 +156,9 @@ pub(crate) trait Backend: Send {
         Err(BackendError::NothingSuspended)
     }
 
-    /// The logits of the token after the entry's only one, as the model's head predicts them from that token and from
-    /// `hidden`, which a row of the position before contains; the new row contains what predicts the token after that.
-    /// `None` if the model has no head. The entry's states are neither read nor written. A suspended step is discarded.
+    /// The logits of the token after the entry's only one, predicted by the model's head from that token and from the
+    /// `hidden` of the previous position's row; the new row's `hidden` predicts the token after that. `None` if the
+    /// model has no head. The entry's states are neither read nor written. A suspended step is discarded.
     ///
     /// # Errors
     /// As [`Backend::forward`].
@@ -208,7 +208,7 @@ pub enum BackendError {
     Tensor {
         /// Name of the tensor.
         name: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A computation failed.
@@ -251,7 +251,8 @@ impl DeviceChoice {
         candle::open_device(self).map(|device| candle::device_name(&device))
     }
 
-    /// The device that this choice comes to on this machine. The fastest is found once: that opens every kind of device.
+    /// The device that this choice resolves to on this machine. The fastest is determined once, because that opens
+    /// every kind of device.
     pub(crate) fn resolve(self) -> DeviceChoice {
         static FASTEST: OnceLock<DeviceChoice> = OnceLock::new();
         let find = || DeviceChoice::Auto.open().ok().and_then(|name| name.parse().ok()).unwrap_or(DeviceChoice::Cpu);

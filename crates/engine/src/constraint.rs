@@ -1,15 +1,15 @@
-//! Constrains what a model writes to a form: one of several texts, a regular expression, a JSON schema, or free text
-//! that ends in a form.
+//! Constrains generated text to a form: one of several texts, a regular expression, a JSON schema, or free text that
+//! ends in a form.
 //!
-//! Before every token the constraint says which tokens may come next, and all others are excluded; so what is written
-//! always has the form, up to where it was cut off. `llguidance` does the parsing, over a trie of the bytes of all
+//! Before every token, the constraint determines which tokens may come next and excludes all others, so the text always
+//! has the form, up to the point where it is cut off. `llguidance` does the parsing, over a trie of the bytes of all
 //! tokens that is built once per vocabulary. The work per token is bounded: a form that is too complex is an error and
 //! never a hang.
 //!
 //! Free text costs nothing per token: its bytes are watched for the marker, and the parser takes over once the marker
-//! is written, or inserted because the free text has ended. The parser's grammar is the marker and what follows it, and
-//! the parser is told which part is already written, so that a marker begun by the model is completed rather than
-//! doubled.
+//! is written, or inserted because the free text has ended. The parser's grammar consists of the marker and the form
+//! after it. The parser is told which part is already written, so that a marker begun by the model is completed rather
+//! than doubled.
 
 mod free_text;
 mod json_text;
@@ -35,18 +35,18 @@ use free_text::MarkerWatch;
 use json_text::{JsonText, leading_digits};
 pub(crate) use references::STACK_BYTES;
 
-/// The longest token, in bytes, that can be a part of a constrained text; the trie holds no more than 1024.
+/// Maximum length in bytes of a token in a constrained text; the trie holds at most 1024.
 const MAX_TOKEN_BYTES: usize = 1000;
-/// The trie holds no more nodes than this, and no more tokens.
+/// Maximum number of nodes in the trie, and of tokens.
 const MAX_TRIE_NODES: usize = (1 << 22) - 1;
 
-/// The most bytes that complete a JSON text that is cut off.
+/// Maximum number of bytes added to complete a truncated JSON text.
 const MOST_CLOSING_BYTES: usize = 4096;
 
 /// Why a form cannot be enforced.
 #[derive(Debug, Error)]
 pub enum ConstraintError {
-    /// The vocabulary is beyond what the trie of tokens can hold.
+    /// The vocabulary is too large for the trie of tokens.
     #[error(
         "the vocabulary has {n_tokens} tokens of {n_bytes} bytes: constraints work with {MAX_TRIE_NODES} bytes at most"
     )]
@@ -59,9 +59,9 @@ pub enum ConstraintError {
     /// The form itself is invalid, or uses an unsupported feature.
     #[error("the {form} cannot be used: {reason}")]
     Form {
-        /// What was given: a choice, a regular expression, a JSON schema.
+        /// The kind of form: a choice, a regular expression, a JSON schema.
         form: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// A chosen token does not fit the form.
@@ -207,7 +207,7 @@ pub(crate) struct ConstraintState {
     /// Whether everything is allowed from now on.
     is_released: bool,
     was_concluded: bool,
-    /// What is written of a JSON text.
+    /// The JSON text so far.
     json: Option<JsonText>,
     /// The tokens that begin with digits, and how many digits each begins with.
     digits: Arc<[(u32, usize)]>,
@@ -217,20 +217,20 @@ pub(crate) struct ConstraintState {
 #[derive(Clone)]
 struct FreeText {
     watch: MarkerWatch,
-    /// How many more tokens it may have.
+    /// Number of tokens it may still have.
     n_left: usize,
-    /// Whether it ends with the sentence.
+    /// Whether it ends with the current sentence.
     is_concluding: bool,
 }
 
-/// What happened to a chosen token.
+/// The outcome of accepting a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It was appended to the text.
     Appended,
     /// It was not appended, and the allowed tokens have changed: choose another. Either the model wanted to end the
-    /// free text, in which case the marker is now required, or it wrote, in one token, the marker and something after
-    /// it that does not fit.
+    /// free text, in which case the marker is now required, or a single token held the marker and a continuation that
+    /// does not fit.
     ChooseAgain,
 }
 
@@ -258,7 +258,7 @@ impl ConstraintState {
         Ok(Some(&self.mask))
     }
 
-    /// A form that nobody asked for is not worth an error: the rest is free.
+    /// Releases the rest of the text if the form is optional: a form that was not requested is not worth an error.
     fn give_up(&mut self, error: ConstraintError) -> Result<(), ConstraintError> {
         if !self.is_optional {
             return Err(error);
@@ -281,7 +281,7 @@ impl ConstraintState {
         }
     }
 
-    /// What completes a JSON text that is cut off here; `None` if that cannot be told, or is not one.
+    /// The bytes that complete a JSON text cut off here; `None` if they cannot be determined or the text is not JSON.
     pub(crate) fn closing(&self) -> Option<Vec<u8>> {
         let mut json = self.json.filter(|_| self.free.is_none() && !self.is_released)?;
         let (mut matcher, mut closing) = (self.matcher.clone(), Vec::new());
@@ -344,8 +344,8 @@ impl ConstraintState {
         Ok(Taken::Appended)
     }
 
-    /// How many of these tokens, from the first on, are allowed one after the other, as far as that is cheap to tell:
-    /// in free text, where it is not, all are assumed to be.
+    /// Number of leading tokens that are allowed in sequence, as far as that is cheap to determine: in free text, where
+    /// it is not, all are assumed to be allowed.
     pub(crate) fn n_allowed(&mut self, tokens: &[u32]) -> usize {
         match &self.free {
             Some(_) => tokens.len(),
@@ -354,7 +354,7 @@ impl ConstraintState {
         }
     }
 
-    /// How many of these tokens come before a number of too many digits.
+    /// Number of tokens before a number with too many digits.
     fn n_before_long_number(&self, tokens: &[u32]) -> usize {
         let Some(mut json) = self.json else { return tokens.len() };
         let fits = |token: &&u32| {
@@ -403,14 +403,14 @@ impl ConstraintState {
         self.was_concluded
     }
 
-    /// The same form, with the tokens that it may begin with: a form that is too involved is known before anything is
-    /// written.
+    /// Computes the tokens that the form may begin with, so that a form that is too complex is detected before anything
+    /// is written.
     fn with_first_mask(mut self) -> Result<Self, ConstraintError> {
         self.allowed()?;
         Ok(self)
     }
 
-    /// The same form after free text; its parser begins with the marker.
+    /// Puts free text before the form; the parser begins with the marker.
     fn with_free_text(mut self, n_tokens: usize, marker: &str) -> Result<Self, ConstraintError> {
         let watch = MarkerWatch::new(marker.as_bytes());
         if self.parser_after(watch.marker())?.is_none() {
@@ -504,7 +504,8 @@ impl ConstraintState {
     }
 }
 
-/// Compiles a form on a thread of its own: its levels and its parts take stack, and callers' threads have little.
+/// Compiles a form on a thread with a large stack: its levels and its parts take stack, and callers' threads have
+/// little.
 fn on_a_large_stack<T: Send>(
     compile: impl FnOnce() -> Result<T, ConstraintError> + Send,
 ) -> Result<T, ConstraintError> {
@@ -549,7 +550,7 @@ impl TokenMask {
         (0..self.n_tokens as u32).filter(|token| self.allows(*token))
     }
 
-    /// Sets the logits of all tokens outside the set to minus infinity; those past the vocabulary too.
+    /// Sets the logits of all tokens outside the set to minus infinity, including those past the vocabulary.
     pub(crate) fn apply(&self, logits: &mut [f32]) {
         for (token, logit) in (0u32..).zip(logits) {
             if !self.allows(token) {
@@ -576,8 +577,8 @@ fn token_trie(tokenizer: &Tokenizer) -> Result<TokTrie, ConstraintError> {
     Ok(TokTrie::from(&information, &words).with_eos_tokens(&ends))
 }
 
-/// The bytes of a token as the trie expects them: names of special tokens are marked, so that no text matches them.
-/// Those of reasoning's tags are not, since reasoning is ended by them.
+/// The bytes of a token as the trie expects them: names of special tokens are marked, so that no text matches them,
+/// except reasoning tags, which end reasoning.
 fn trie_word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     match bytes.len() {
@@ -691,7 +692,7 @@ fn without_anchors(expression: &str) -> Result<&str, String> {
     }
 }
 
-/// Says of an expression what is wrong with it, in words that do not depend on the parser of forms.
+/// Validates an expression; the error's wording does not depend on the form parser.
 fn check_expression(expression: &str) -> Result<(), String> {
     limits::check_expression(expression)?;
     let mut parser = regex_syntax::ParserBuilder::new().utf8(false).build();
@@ -710,7 +711,7 @@ fn check_expression(expression: &str) -> Result<(), String> {
     }
 }
 
-/// An error with the part of the pattern that it is about.
+/// An error with the part of the pattern that it refers to.
 fn at_fault(error: &impl std::fmt::Display, pattern: &str, span: &Span) -> String {
     match pattern.get(span.start.offset..span.end.offset).filter(|part| !part.is_empty()) {
         Some(part) => format!("{error}: {part}"),

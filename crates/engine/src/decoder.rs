@@ -1,9 +1,9 @@
 //! One transformer decoder, described by data.
 //!
-//! A [`DecoderSpec`] is read from a file's metadata and says everything that a backend must know to run the model:
-//! sizes, where the norms are placed, and for each layer what mixes its positions (attention, or one of three kinds of
-//! recurrence) and what its feed-forward part consists of (a dense one, experts, or both). A new architecture is a row
-//! in the table of [`architecture`](self) and not a new forward pass.
+//! A [`DecoderSpec`] is read from a file's metadata and holds everything that a backend must know to run the model:
+//! sizes, the placement of norms, and for each layer what mixes its positions (attention, or one of three kinds of
+//! recurrence) and the contents of its feed-forward part (a dense one, experts, or both). A new architecture is a row
+//! in the table of [`architecture`](self), not a new forward pass.
 //!
 //! Metadata keys and their meaning: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -34,7 +34,7 @@ pub enum SpecError {
     Missing(String),
 }
 
-/// Where RMS norms stand around attention and feed-forward.
+/// Placement of RMS norms around attention and feed-forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormPlacement {
     /// Before each of the two.
@@ -51,7 +51,7 @@ impl NormPlacement {
         matches!(self, NormPlacement::Before | NormPlacement::BeforeAndAfter)
     }
 
-    /// Whether what attention and feed-forward compute is normed.
+    /// Whether the outputs of attention and feed-forward are normed.
     pub(crate) fn is_after(self) -> bool {
         matches!(self, NormPlacement::BeforeAndAfter | NormPlacement::After)
     }
@@ -60,11 +60,11 @@ impl NormPlacement {
 /// How queries and keys are normed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QkNorm {
-    /// Each head by itself, all with the same weights, before they are rotated.
+    /// Per head, all with the same weights, before rotation.
     PerHead,
-    /// All heads together, before they are rotated.
+    /// All heads together, before rotation.
     Whole,
-    /// Each head by itself, without weights, after it was rotated.
+    /// Per head, without weights, after rotation.
     BareAfterRotation,
 }
 
@@ -74,20 +74,20 @@ pub(crate) enum QkNorm {
 pub(crate) struct Sharpening {
     /// How fast the factor grows.
     pub rate: f32,
-    /// Positions over which it stays the same.
+    /// Positions over which the factor is constant.
     pub interval: usize,
     /// Added to the position.
     pub offset: usize,
 }
 
-/// Where a layer's attention takes keys and values from.
+/// Source of a layer's keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeysAndValues {
-    /// It computes both.
+    /// The layer computes both.
     Own,
-    /// It computes keys, and values are the keys before they are normed and rotated.
+    /// The layer computes keys; values are the keys before they are normed and rotated.
     ValuesAreKeys,
-    /// They are those of an earlier layer.
+    /// Both come from an earlier layer.
     OfLayer(usize),
 }
 
@@ -100,25 +100,25 @@ pub(crate) struct AttentionSpec {
     pub n_kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// What a token sees; `None` means all positions before it, and its own.
+    /// The positions that a token sees; `None` means its own and all before it.
     pub window: Option<Window>,
     /// Index into [`DecoderSpec::ropes`]; `None` if positions are not rotated.
     pub rope: Option<usize>,
-    /// Where keys and values come from.
+    /// Source of keys and values.
     pub keys_and_values: KeysAndValues,
-    /// How queries and keys are normed, if they are.
+    /// Norm of queries and keys, if any.
     pub qk_norm: Option<QkNorm>,
-    /// How queries grow with their position, if they do.
+    /// Growth of queries with their position, if any.
     pub sharpening: Option<Sharpening>,
 }
 
 impl AttentionSpec {
-    /// Width of all queries.
+    /// Total width of the queries.
     pub(crate) fn query_width(&self) -> usize {
         self.n_heads * self.head_dim
     }
 
-    /// Width of all keys, and of all values.
+    /// Total width of the keys, and of the values.
     pub(crate) fn kv_width(&self) -> usize {
         self.n_kv_heads * self.head_dim
     }
@@ -164,7 +164,7 @@ pub enum RecurrentSpec {
 }
 
 impl RecurrentSpec {
-    /// What the layer keeps of the tokens so far, in a model of this hidden size.
+    /// Shape of the layer's state, in a model of this hidden size.
     pub(crate) fn state(&self, hidden_size: usize) -> StateShape {
         match *self {
             RecurrentSpec::ShortConvolution { n_taps } => {
@@ -188,12 +188,12 @@ impl RecurrentSpec {
     }
 }
 
-/// What exchanges information between positions.
+/// The part of a layer that exchanges information between positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mixer {
     /// Attention over a cache of keys and values.
     Attention(AttentionSpec),
-    /// A state that every token changes.
+    /// A state that every token updates.
     Recurrent(RecurrentSpec),
 }
 
@@ -202,14 +202,14 @@ pub(crate) enum Mixer {
 pub(crate) struct DenseSpec {
     /// Width between its two products.
     pub width: usize,
-    /// Whether it is the shared expert of a mixture, and its tensors are named so.
+    /// Whether it is the shared expert of a mixture, with tensors named accordingly.
     pub is_shared_expert: bool,
 }
 
 /// One layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerSpec {
-    /// What comes first.
+    /// The part before feed-forward.
     pub mixer: Mixer,
     /// The dense feed-forward part, if there is one.
     pub dense: Option<DenseSpec>,
@@ -250,7 +250,7 @@ pub(crate) struct ExpertsSpec {
     pub is_normalized: bool,
     /// Multiplies the weights.
     pub scale: f32,
-    /// Whether an expert's weight multiplies what it reads, not what it gives.
+    /// Whether an expert's weight multiplies its input instead of its output.
     pub weighs_input: bool,
 }
 
@@ -261,8 +261,8 @@ pub struct DecoderSpec {
     pub(crate) architecture: &'static str,
     /// One entry per layer.
     pub(crate) layers: Vec<LayerSpec>,
-    /// The head that predicts the token after the next one, if the file has one: a block with attention that reads what
-    /// the model gives for a position, together with the token after it.
+    /// The head that predicts the token after the next one, if the file has one: an attention block that reads the
+    /// model's output for a position together with the following token.
     pub(crate) head: Option<LayerSpec>,
     /// Width of the residual stream.
     pub(crate) hidden_size: usize,
@@ -280,7 +280,7 @@ pub struct DecoderSpec {
     pub(crate) output_norm: &'static str,
     /// Whether values are normed, without weights.
     pub(crate) value_norm: bool,
-    /// Whether every head's query is followed by a gate of what the head attends to.
+    /// Whether every head's query is followed by a gate for the head's output.
     pub(crate) output_gate: bool,
     /// Whether query, key and value weights are one tensor, in this order, and gate and up weights another.
     pub(crate) fused_projections: bool,
@@ -300,27 +300,27 @@ pub struct DecoderSpec {
     pub(crate) embedding_scale: Option<f32>,
     /// Width of each layer's own input besides the residual stream, if layers have one.
     pub(crate) layer_input_width: Option<usize>,
-    /// Multiplies what attention and feed-forward add to the residual stream.
+    /// Multiplies the outputs of attention and feed-forward before they are added to the residual stream.
     pub(crate) branch_scale: Option<f32>,
     /// Multiplies the logits.
     pub(crate) logit_scale: Option<f32>,
-    /// Whether the embedding matrix also makes the logits.
+    /// Whether the embedding matrix also computes the logits.
     pub(crate) tied_embeddings: bool,
-    /// The index of the layer after which the residual stream is a position's state: two thirds of the way through the
-    /// model, unless something else is wanted.
+    /// The index of the layer after which the residual stream is a position's state; by default, two thirds of the way
+    /// through the model.
     pub(crate) state_layer: usize,
 }
 
 impl DecoderSpec {
-    /// The last layer that keeps something of every token: keys and values, or a state. Of the layers after it, later
-    /// tokens see nothing.
+    /// The last layer that stores something for every token: keys and values, or a state. Later tokens see nothing of
+    /// the layers after it.
     pub(crate) fn last_kept_layer(&self) -> usize {
         let keeps = |layer: &LayerSpec| layer.attention().is_none_or(AttentionSpec::has_cache);
         self.layers.iter().rposition(keeps).unwrap_or(0)
     }
 
-    /// Bytes per position in the KV cache: a key and a value in every layer that computes them, and in the head, each head's
-    /// rounded up to `alignment`.
+    /// Bytes per position in the KV cache: a key and a value in every layer that computes them and in the head, rounded
+    /// up to `alignment` per attention head.
     pub(crate) fn kv_bytes_per_position(&self, format: KvFormat, alignment: usize) -> u64 {
         let attentions = self.layers.iter().chain(&self.head).filter_map(LayerSpec::attention);
         let cached = attentions.filter(|attention| attention.has_cache());
@@ -341,20 +341,20 @@ impl DecoderSpec {
         self.layers.iter().any(|layer| layer.recurrence().is_some())
     }
 
-    /// What the head keeps of the tokens so far: what the model gave for the last one.
+    /// Shape of the head's state: the model's output for the last token.
     pub(crate) fn head_state(&self) -> Option<StateShape> {
         let shape = StateShape { n_channels: self.hidden_size, n_taps: 2, n_heads: 0, key_dim: 0, value_dim: 0 };
         self.head.map(|_| shape)
     }
 
-    /// Bytes of one state, in all layers that keep one, and in the head.
+    /// Bytes of one state, summed over the layers that keep one and the head.
     pub(crate) fn state_bytes(&self) -> u64 {
         let shapes = self.layers.iter().filter_map(LayerSpec::recurrence).map(|layer| layer.state(self.hidden_size));
         shapes.chain(self.head_state()).map(|shape| (shape.n_floats() * size_of::<f32>()) as u64).sum()
     }
 
-    /// Reads a model's metadata. `context_length` is the number of positions to be used (`None`: those that the model
-    /// was trained for); some position encodings depend on it.
+    /// Reads a model's metadata. `context_length` is the number of positions to be used (`None`: the training length);
+    /// some position encodings depend on it.
     ///
     /// # Errors
     /// When the architecture is not supported, or a value is missing, of the wrong type or out of range.

@@ -1,8 +1,8 @@
 //! Turns texts into vectors on the processor.
 //!
-//! The model is an encoder, like all-MiniLM-L6-v2 and its relatives or nomic-embed-text, or a decoder that was trained for
-//! it, like Qwen3-Embedding, in a GGUF file. It is read when the first text arrives, so that a program that never embeds pays
-//! nothing; a file that turns out to be broken is an error then, and the next text tries again.
+//! The model is an encoder, like all-MiniLM-L6-v2 and its relatives or nomic-embed-text, or a decoder that was trained
+//! for it, like Qwen3-Embedding, in a GGUF file. It is read when the first text arrives, so that a program that never
+//! embeds pays nothing. A broken file causes an error then, and the next text tries again.
 
 mod bert;
 mod decoder;
@@ -37,7 +37,7 @@ pub struct Embedder {
     prefixes: Prefixes,
 }
 
-/// Where a model is.
+/// The location of a model.
 enum Files {
     Bert(BertFiles),
     Gguf(ModelFile),
@@ -74,7 +74,7 @@ fn load_gguf(file: &ModelFile) -> Result<Arc<dyn Vectors>, String> {
     })
 }
 
-/// What stands before a text, as the model's card says.
+/// The texts to put before others, as given in the model's card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
     /// Before a question that texts are searched with.
@@ -112,13 +112,13 @@ impl Embedder {
         Embedder { name, files, loaded: Lazy::verified_by(None), prefixes }
     }
 
-    /// The same, with a check of its files before they are used.
+    /// Adds a check of the model's files before they are used.
     #[must_use]
     pub fn verified_by(self, verify: Verify) -> Self {
         Embedder { loaded: Lazy::verified_by(Some(verify)), ..self }
     }
 
-    /// The same, with these texts before questions and passages.
+    /// Puts these texts before questions and passages.
     #[must_use]
     pub fn with_prefixes(self, prefixes: Prefixes) -> Self {
         Embedder { prefixes, ..self }

@@ -1,8 +1,8 @@
-//! Encoders in GGUF files: transformers in which every token sees those after it, too. Embedders and rerankers stand on
-//! them.
+//! Encoders in GGUF files: transformers in which every token also sees the tokens after it. Embedders and rerankers
+//! build on them.
 //!
-//! The metadata and a row of a table say everything; there is one forward pass. The names of keys and tensors are those
-//! of <https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py>. Weights are decoded to floats.
+//! The metadata and a table row describe an encoder completely; there is one forward pass. Keys and tensors are named
+//! as in <https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py>. Weights are decoded to floats.
 
 mod architecture;
 mod layer;
@@ -24,7 +24,7 @@ use crate::gguf::{Gguf, TensorInfo};
 use crate::pooling::Pooling;
 use crate::tokenizer::Tokenizer;
 
-/// The most tokens that are computed together; more gain nothing.
+/// Maximum number of tokens computed together; more gain nothing.
 const MAX_BATCH_TOKENS: usize = 2048;
 
 const EMBEDDINGS: &str = "token_embd.weight";
@@ -35,7 +35,7 @@ pub(crate) struct Encoder {
     gguf: Gguf,
     tokenizer: Tokenizer,
     sizes: EncoderSizes,
-    /// The embeddings of positions, where there are any.
+    /// The position embeddings, if any.
     positions: Option<Tensor>,
     /// Added to every embedding.
     token_type: Option<Tensor>,
@@ -92,13 +92,13 @@ impl Encoder {
         self.sizes.epsilon
     }
 
-    /// The most tokens of a text.
+    /// Maximum number of tokens in a text.
     pub(crate) fn n_positions(&self) -> usize {
         self.sizes.n_positions
     }
 
     /// The pooled state of each text, given as tokens. Texts of the same length are computed together, which for short
-    /// ones is up to twice as fast as one by one; padding would cost longer texts what it gains the short ones.
+    /// ones is up to twice as fast as one by one; padding would cost longer texts as much as it saves short ones.
     ///
     /// # Errors
     /// When a text has no tokens or too many.
@@ -106,7 +106,7 @@ impl Encoder {
         Ok(self.pooled_unless(texts, pooling, &|| false)?.unwrap_or_default())
     }
 
-    /// The same, unless it is over before the last text; `is_over` is asked before each batch.
+    /// Like [`Encoder::pooled`], but returns `None` if `is_over` returns true, which is checked before each batch.
     ///
     /// # Errors
     /// As for [`Encoder::pooled`].
@@ -169,7 +169,7 @@ impl Encoder {
         }
     }
 
-    /// The embeddings of tokens, of which only these rows are decoded.
+    /// The embeddings of tokens; only their rows are decoded.
     fn embedded(&self, extent: Extent, tokens: &[u32]) -> CandleResult<Tensor> {
         let tensor = self.gguf.tensor(EMBEDDINGS).expect("it was found when the model was loaded");
         let (bytes, width) = (self.gguf.tensor_bytes(tensor), self.sizes.width);

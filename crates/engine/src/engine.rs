@@ -1,10 +1,10 @@
 //! The engine thread: owns the device and the loaded models, and works on all requests at once.
 //!
 //! Callers hold an [`EngineHandle`]. If its model is in memory, a request is turned into tokens on the caller's thread,
-//! so that the engine's is not held up, or on a thread of its own if the model's chat template may take long. It goes
-//! in over a channel, and its events come back over another. In between, the thread runs a loop of steps, each of which
-//! advances requests of one model by a token or a part of their prompts; the [scheduler](crate::scheduler) picks which.
-//! Models are loaded concurrently, each on a thread of its own.
+//! so that the engine's thread is not held up, or on a thread of its own if the model's chat template may take long.
+//! Requests arrive over a channel, and their events return over another. In between, the thread runs a loop of steps,
+//! each of which advances requests of one model by a token or a part of their prompts; the
+//! [scheduler](crate::scheduler) picks which. Models are loaded concurrently, each on a thread of its own.
 
 mod prepare;
 mod request;
@@ -77,10 +77,10 @@ pub enum EngineError {
     Thread(#[from] std::io::Error),
 }
 
-/// How often a thread that is to end is asked whether it has.
+/// Polling interval while the engine thread ends.
 const CLOSING_PAUSE: Duration = Duration::from_millis(10);
 
-/// A handle to the engine thread. Clones lead to the same thread, which ends when the last of them is dropped.
+/// A handle to the engine thread. Clones share one thread, which ends when the last of them is dropped.
 #[derive(Clone)]
 pub struct EngineHandle {
     locator: Arc<dyn LocateModel>,
@@ -96,17 +96,17 @@ impl fmt::Debug for EngineHandle {
     }
 }
 
-/// What the thread is notified of.
+/// An event for the engine thread.
 enum Event {
     /// A caller requests an answer.
     Generate(Submission),
-    /// A caller asks what the engine is doing.
+    /// A caller requests the engine's status.
     Status(Sender<EngineStatus>),
-    /// A caller wants a model of this name to leave memory.
+    /// A caller requests that the model of this name be unloaded.
     Unload(String, Sender<()>),
     /// No handle is left, so no more requests can come.
     Closed,
-    /// So many bytes of a model's weights are in memory, of so many.
+    /// Loading progress: bytes of a model's weights in memory, and the total.
     Loading(ModelId, u64, u64),
     /// A model has been loaded, or loading failed.
     Loaded(Box<Loaded>),
@@ -134,7 +134,7 @@ impl EngineHandle {
         Ok(EngineHandle { locator, texts, speculation, events: sender, _thread: thread })
     }
 
-    /// What the engine is doing.
+    /// The engine's current status.
     ///
     /// # Errors
     /// When it has stopped.
@@ -144,7 +144,7 @@ impl EngineHandle {
         status.recv().map_err(|_| GenerateError::Stopped)
     }
 
-    /// Makes a model leave memory: at once if nobody uses it, and otherwise as soon as that is so. A pinned model stays.
+    /// Unloads a model as soon as it is no longer in use. A pinned model stays in memory.
     ///
     /// # Errors
     /// When the engine has stopped.
@@ -156,15 +156,15 @@ impl EngineHandle {
 }
 
 impl EngineHandle {
-    /// Ends the thread as soon as it has nothing to do, whoever holds other handles to it, and waits until it has saved what
-    /// it saves, but not longer than `patience`.
+    /// Ends the thread as soon as it has nothing to do, even if other handles exist, and waits for it to finish saving,
+    /// but at most for `patience`.
     pub fn close(&self, patience: Duration) {
         let until = Instant::now() + patience;
         loop {
             let (answer, status) = crossbeam_channel::bounded(1);
             let has_ended =
                 self.events.send(Event::Closed).is_err() || self.events.send(Event::Status(answer)).is_err();
-            // A question that nobody answers any more is dropped with the thread.
+            // A status request left unanswered is dropped with the thread.
             if has_ended || status.recv_deadline(until).is_err() {
                 return;
             }

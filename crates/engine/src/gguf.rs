@@ -34,7 +34,7 @@ pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 /// Why a file cannot be read as GGUF.
 #[derive(Debug, Error)]
 pub enum GgufError {
-    /// The operating system refused.
+    /// An I/O error.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
@@ -53,7 +53,7 @@ pub enum GgufError {
         "{field} needs {needed} bytes at offset {offset} and the file has {available} left: it is cut off or damaged"
     )]
     Truncated {
-        /// What was being read.
+        /// The field being read.
         field: String,
         /// The offset in bytes from the start.
         offset: usize,
@@ -67,26 +67,26 @@ pub enum GgufError {
     Invalid {
         /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The file is valid, but holds something that hone cannot run.
     #[error("{what} is not supported; supported are {supported}")]
     Unsupported {
-        /// What the file holds.
+        /// The unsupported content.
         what: String,
-        /// What hone supports instead.
+        /// The supported alternatives.
         supported: String,
     },
-    /// A part of a model in several files is not valid, or does not belong to the others.
+    /// A part of a split model is not valid, or does not belong to the others.
     #[error("{part} cannot be used")]
     Part {
         /// The part, with its file.
         part: String,
-        /// What is wrong with it.
+        /// The problem.
         source: Box<GgufError>,
     },
-    /// The parts of a model are not all there, or its first part was not given.
+    /// Parts of a model are missing, or the given file is not its first part.
     #[error(transparent)]
     Parts(#[from] PartError),
 }
@@ -106,9 +106,9 @@ pub struct TensorInfo {
     pub dimensions: Vec<usize>,
     /// How the elements are stored.
     pub tensor_type: TensorType,
-    /// Where its bytes start, from the start of the model's bytes (counted through all parts).
+    /// Offset of its bytes from the start of the model's bytes, counted through all parts.
     pub offset: usize,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub n_bytes: usize,
 }
 
@@ -128,10 +128,10 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Maps a whole file, with the parts beside it if it is the first of several, and checks its header.
+    /// Maps a whole file, along with the parts next to it if it is the first of several, and checks its header.
     ///
     /// # Errors
-    /// When it cannot be read, is not a valid GGUF file, or is not the first part or not all parts are there.
+    /// When it cannot be read, is not a valid GGUF file, is not the first part, or parts are missing.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         Self::open_region(&ModelFile::at_path(path)?)
     }

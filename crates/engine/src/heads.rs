@@ -1,4 +1,4 @@
-//! The end of a file, which says what it is for: a decoder that answers has logits, others have a head or nothing.
+//! The end of a model, which determines its purpose: a decoder that answers has logits, others have a head or nothing.
 
 use crate::gguf::Gguf;
 
@@ -10,7 +10,7 @@ pub(crate) fn has_head(gguf: &Gguf) -> bool {
     gguf.tensor(&format!("{HEAD}.weight")).is_some()
 }
 
-/// How a model made for decisions decides; the layouts of such models are not publicly described.
+/// The type of a model made for decisions; the layouts of such models are not publicly described.
 pub(crate) fn decision_type(gguf: &Gguf) -> Option<String> {
     let architecture = gguf.string("general.architecture").ok().flatten()?;
     gguf.string(&format!("{architecture}.decision.type")).ok().flatten().map(str::to_owned)

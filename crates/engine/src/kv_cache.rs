@@ -25,12 +25,12 @@ pub(crate) type BlockId = u32;
 pub struct CachedSequence {
     blocks: Vec<BlockId>,
     n_tokens: usize,
-    /// Its states if the model keeps any, in the order of their positions. During a step, the last one is what the step
-    /// writes.
+    /// Its states if the model keeps any, in the order of their positions. During a step, the last one is written by
+    /// the step.
     states: Vec<StateAt>,
-    /// Where another sequence with the same beginning goes on differently, which is worth a checkpoint.
+    /// Position where another sequence with the same beginning diverges, which is worth a checkpoint.
     branch: Option<usize>,
-    /// For whom it may be reused.
+    /// The owner that may reuse it.
     owner: Option<OwnerId>,
 }
 
@@ -40,7 +40,7 @@ impl CachedSequence {
         &self.blocks
     }
 
-    /// How many positions are in use.
+    /// Number of positions in use.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
@@ -50,12 +50,12 @@ impl CachedSequence {
         &self.states
     }
 
-    /// Begins a step from `position` to the end of the sequence: keeps the state that it starts from and earlier ones at
-    /// the ends of blocks, and adds those that it writes. Returns the number of states from before the step.
+    /// Begins a step from `position` to the end of the sequence: keeps the state that it starts from and earlier ones
+    /// at the ends of blocks, and adds those that it writes. Returns the number of states that existed before the step.
     pub fn begin_states(&mut self, pool: &mut StatePool, position: usize, ends_prompt: bool) -> usize {
         self.drop_states(pool, |state| state.position != position && !state.position.is_multiple_of(BLOCK_TOKENS));
         while self.states.len() > pool.most_of_sequence() {
-            // Every other one goes: the farther apart they are, the more is computed again from them.
+            // Every other one is dropped: the farther apart they are, the more is computed again from them.
             let mut ordinal = 0;
             self.drop_states(pool, |state| {
                 ordinal += 1;
@@ -77,8 +77,8 @@ impl CachedSequence {
         self.branch = original.branch;
     }
 
-    /// Drops the states after the first `n_tokens` positions. Returns to how many positions the sequence can be cut:
-    /// those up to its last state, if the model keeps states.
+    /// Drops the states after the first `n_tokens` positions. Returns the length to which the sequence can be cut: up
+    /// to its last state, if the model keeps states.
     pub fn cut_states(&mut self, pool: &mut StatePool, n_tokens: usize) -> usize {
         if !pool.is_used() || n_tokens >= self.n_tokens {
             return n_tokens;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hone_protocol::ModelFile;
 
-/// Checks a file's bytes against those that were installed; the error says what is wrong.
+/// Checks a file's bytes against the installed ones; the error gives the reason.
 pub type Verify = Box<dyn Fn(&ModelFile) -> Result<(), String> + Send + Sync>;
 
 /// A model, once it is loaded.
@@ -18,10 +18,10 @@ impl<T: ?Sized> Lazy<T> {
         Lazy { loaded: Mutex::new(None), verify }
     }
 
-    /// The model; loaded now if it is not yet, or could not be before.
+    /// The model; loaded now if it has not been loaded yet, or the last attempt failed.
     ///
     /// # Errors
-    /// When a file is not what was installed, or cannot be loaded.
+    /// When a file differs from the installed one, or cannot be loaded.
     pub(crate) fn get<'f>(
         &self,
         files: impl IntoIterator<Item = &'f ModelFile>,

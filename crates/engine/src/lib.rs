@@ -1,22 +1,21 @@
 //! Runs GGUF models in this process, without any other program.
 //!
-//! This page is all that other crates use:
+//! Everything that other crates use is on this page:
 //!
-//! | for | there is |
+//! | purpose | items |
 //! | --- | --- |
-//! | answering requests | [`EngineHandle`], the handle to the thread that owns the device and all models; [`EngineOptions`]; [`EngineStatus`] says what it is doing |
+//! | answering requests | [`EngineHandle`], the handle to the thread that owns the device and all models; [`EngineOptions`]; [`EngineStatus`] reports its state |
 //! | one model without an engine | [`Model`], [`ModelOptions`] and [`LoadOptions`]; [`check_file`] tells whether a file can be run; [`DecoderSpec`] describes its decoder |
 //! | text | [`Tokenizer`] and [`ChatTemplate`]; templates of files run where [`TemplateHost`] says, in the process that [`template_worker`] serves |
 //! | vectors, and scores of texts | [`Embedder`] and [`Reranker`] |
 //! | measurements | [`perplexity()`] and [`SpeedTest`] |
 //! | files | [`gguf`] reads and writes them, and [`synth`] makes models of any size |
 //!
-//! A question takes this way. [`EngineHandle`] renders and tokenizes it on the caller's thread and sends it to the
-//! engine's thread. There the scheduler, which knows neither tensors nor clocks, picks the requests of each step and the
-//! models that may be in memory. A model finds what its KV cache already holds of the prompt, and its backend computes
-//! the rest: `native` on the processor with `hone-kernels`, or `candle` on any device. Both run the decoder that the
-//! file's metadata describes. Tokens are chosen by a sampler, within a constraint if the request has one, and go back as
-//! text.
+//! The path of a request: [`EngineHandle`] renders and tokenizes it on the caller's thread and sends it to the engine's
+//! thread. There the scheduler, which knows neither tensors nor clocks, picks the requests of each step and the models
+//! that may be in memory. A model looks up the cached part of the prompt, and its backend computes the rest: `native`
+//! on the processor with `hone-kernels`, or `candle` on any device. Both run the decoder that the file's metadata
+//! describes. Tokens are chosen by a sampler, within a constraint if the request has one, and returned as text.
 
 mod backend;
 mod constraint;
@@ -76,7 +75,7 @@ pub use reranker::Reranker;
 pub use perplexity::{Perplexity, PerplexityError, perplexity};
 pub use speed::{SpeedTest, Work, bytes_per_token};
 
-// Unit tests share the helpers of the tests from outside, which name this crate.
+// Unit tests share the helpers of the integration tests, which name this crate.
 #[cfg(test)]
 use it::support;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How fast memory is read. It stands here because this crate is optimized in every build: unoptimized code reads slower than memory
-//! allows.
+//! Measures the speed of reading memory. It is in this crate because this crate is optimized in every build:
+//! unoptimized code reads slower than memory allows.
 
 use std::hint::black_box;
 use std::thread;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How often memory is read; the fastest reading counts.
 const PASSES: usize = 3;
 
-/// Reads a buffer of `n_bytes` with all of `n_threads`, several times, and returns the bandwidth in bytes per second. The buffer
-/// should be larger than the processor's caches.
+/// Reads a buffer of `n_bytes` with all of `n_threads`, several times, and returns the bandwidth in bytes per second.
+/// The buffer should be larger than the processor's caches.
 pub fn memory_bandwidth(n_bytes: usize, n_threads: usize) -> f64 {
     // Pages of zeros may all be the same page.
     let buffer = vec![1u64; (n_bytes / 8).max(1)];
@@ -20,7 +20,7 @@ pub fn memory_bandwidth(n_bytes: usize, n_threads: usize) -> f64 {
         start.elapsed()
     };
     let fastest = (0..PASSES).map(|_| pass()).min().unwrap_or_default().max(Duration::from_nanos(1));
-    // Whole numbers are read as they were written.
+    // A whole number is read back exactly as it was written.
     ((8 * buffer.len()) as f64 / fastest.as_secs_f64()).round()
 }
 

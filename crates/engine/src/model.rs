@@ -32,7 +32,7 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use loading::LoadOptions;
 pub(crate) use text::ModelText;
 
-/// What runs the decoder.
+/// The backend that runs the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
     /// Our own kernels on the processor and on NVIDIA GPUs, candle on any other device.
@@ -70,7 +70,7 @@ impl std::str::FromStr for BackendChoice {
 /// Whether tokens are guessed and computed in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
-    /// Guess where it helps. The generated text is the same with and without.
+    /// Guess where it helps. The generated text is the same either way.
     #[default]
     Auto,
     /// Never.
@@ -93,16 +93,16 @@ impl std::str::FromStr for Speculation {
 /// (`config/engine.toml`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ModelOptions {
-    /// Where they run.
+    /// The device that models run on.
     #[serde(deserialize_with = "named")]
     pub device: DeviceChoice,
-    /// What runs them.
+    /// The backend that runs them.
     #[serde(deserialize_with = "named")]
     pub backend: BackendChoice,
-    /// Positions of a context, at most as many as the model was trained for; `None` uses all of those.
+    /// Context length in positions, capped at the model's training length; `None` uses all of it.
     #[serde(rename = "context", deserialize_with = "positive_or_none")]
     pub context_length: Option<usize>,
-    /// How many full-length sequences the KV cache has room for; at least one.
+    /// Number of full-length sequences that fit in the KV cache; at least one.
     #[serde(skip)]
     pub n_sequences: usize,
     /// Compute threads, for our own backend; `None` uses one per performance core.
@@ -111,14 +111,13 @@ pub struct ModelOptions {
     /// Whether tokens are guessed ahead.
     #[serde(deserialize_with = "named")]
     pub speculation: Speculation,
-    /// How the KV cache is stored.
+    /// Storage format of the KV cache.
     #[serde(deserialize_with = "named")]
     pub kv_cache: KvFormat,
     /// How activations are rounded.
     #[serde(deserialize_with = "activation_bits")]
     pub activation_bits: ActivationBits,
-    /// What the kernels of our own backend are limited to, in the whole process; `None` uses the widest instruction set that
-    /// the machine has.
+    /// Instruction set that our own kernels are limited to, process-wide; `None` uses the widest that the machine has.
     #[serde(deserialize_with = "instruction_set")]
     pub instruction_set: Option<InstructionSet>,
     /// Where the files' chat templates run.
@@ -126,7 +125,7 @@ pub struct ModelOptions {
     pub templates: TemplateHost,
 }
 
-/// The most threads allowed: a few times as many as processors, which is slower than one each.
+/// Maximum number of threads: a small multiple of the processor count, already slower than one per processor.
 fn most_threads() -> usize {
     let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
     (4 * n_processors).clamp(64, 1024)
@@ -152,25 +151,24 @@ fn instruction_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 impl ModelOptions {
-    /// Bytes that models may take on the card, if they run on one: what is free there, minus room for the memory of
-    /// steps.
+    /// GPU memory in bytes available to models, if they run on a GPU: free memory minus room for the steps.
     pub fn card_memory(&self) -> Option<u64> {
         const LEAST_RESERVE: u64 = 1 << 30;
         let free = loading::free_card_memory(self)?;
         Some(free.saturating_sub(LEAST_RESERVE.max(free / 20)))
     }
 
-    /// What a head's key or value takes in the cache is rounded up to this many bytes.
+    /// Alignment in bytes of a head's key or value in the cache.
     pub(crate) fn kv_row_alignment(&self) -> usize {
         loading::kv_row_alignment(self)
     }
 
-    /// Bytes that a model's weights need in memory beyond those of its file.
+    /// Bytes that a model's weights need in memory beyond the size of its file.
     pub(crate) fn bytes_beyond_file(&self, gguf: &Gguf) -> u64 {
         loading::bytes_beyond_file(self, gguf)
     }
 
-    /// The options that change what a model computes, and not only how fast; in no particular form.
+    /// The options that affect a model's results, not just its speed; in no particular format.
     pub fn arithmetic(&self) -> String {
         format!("{:?}", (self.backend, self.kv_cache, self.activation_bits, self.instruction_set))
     }
@@ -180,12 +178,12 @@ impl ModelOptions {
         self.context_of(spec).saturating_mul(self.n_sequences.max(1))
     }
 
-    /// Whether experts of a model may stay in its file.
+    /// Whether a model's experts may stay in its file.
     pub(crate) fn keeps_experts_in_file(&self, spec: &DecoderSpec) -> bool {
         spec.experts.is_some() && loading::runner(self).is_ok_and(|runner| runner == loading::Runner::Native)
     }
 
-    /// Positions of a model's context: those requested, but no more than it was trained for.
+    /// Context length for a model: as requested, but at most its training length.
     pub(crate) fn context_of(&self, spec: &DecoderSpec) -> usize {
         self.context_length.map_or(spec.context_length, |wanted| wanted.min(spec.context_length))
     }
@@ -207,19 +205,19 @@ pub enum ModelError {
     Backend(#[from] BackendError),
     #[error(transparent)]
     CacheFull(#[from] CacheFull),
-    /// It turns texts into states, and writes none.
+    /// The model turns texts into states and generates no text.
     #[error("{architecture} is an encoder: it does not answer, but turns texts into vectors or scores them")]
     Encoder {
         /// Its architecture.
         architecture: &'static str,
     },
-    /// It ends in a head, and writes nothing.
+    /// The model ends in a head and generates no text.
     #[error("it ends in a head that scores texts, and does not answer: `hone rerank` runs it")]
     Head,
-    /// It is of a kind whose layout is not publicly described.
+    /// The model is of a kind whose layout is not publicly documented.
     #[error("it is a decision model of the type {kind:?}, whose layout is not publicly described")]
     Decision {
-        /// The type, as its file says it.
+        /// The type, as stated in the file.
         kind: String,
     },
     /// The vocabulary and the weights belong to different models.
@@ -242,20 +240,20 @@ pub struct Advance<'a> {
     pub logits: std::ops::Range<usize>,
 }
 
-/// The use that a model in a file has.
+/// The purpose of a model file.
 #[derive(Debug)]
 pub enum FileUse {
-    /// It answers.
+    /// Answers conversations.
     Chats,
-    /// It continues texts; the error says why it cannot chat.
+    /// Continues texts; the error says why it cannot chat.
     Continues(TemplateError),
-    /// It turns texts into vectors.
+    /// Turns texts into vectors.
     Embeds,
-    /// It scores texts.
+    /// Scores texts.
     Scores,
 }
 
-/// Tells the use of the model in a file, as far as its header says it.
+/// Determines the purpose of a model file, as far as its header states it.
 ///
 /// # Errors
 /// When the file cannot be loaded; the error says why.
@@ -279,7 +277,7 @@ pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<FileUse,
     Ok(template.map_or_else(FileUse::Continues, |()| FileUse::Chats))
 }
 
-/// Checks that a file is not one of those that are made for something else than answers.
+/// Checks that a file is not made for a purpose other than answering.
 pub(crate) fn check_answers(gguf: &Gguf) -> Result<(), ModelError> {
     if let Some(kind) = decision_type(gguf) {
         return Err(ModelError::Decision { kind });
@@ -295,12 +293,12 @@ fn check_vocabulary(tokenizer: &Tokenizer, spec: &DecoderSpec) -> Result<(), Mod
     if vocabulary > embeddings { Err(ModelError::VocabularyMismatch { vocabulary, embeddings }) } else { Ok(()) }
 }
 
-/// How the blocks of a model's KV cache are used.
+/// Usage of a model's KV cache, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUsage {
-    /// Blocks in all.
+    /// Total blocks.
     pub capacity: usize,
-    /// Blocks that hold nothing.
+    /// Empty blocks.
     pub free: usize,
     /// Blocks kept for future prompts; sequences may share them.
     pub kept: usize,
@@ -319,7 +317,7 @@ pub struct Model {
     states: StatePool,
     prefixes: PrefixTree,
     activation_bits: ActivationBits,
-    /// What a prediction of its head costs, in steps.
+    /// Cost of a prediction by its head, in steps.
     head_cost: f32,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
@@ -491,22 +489,22 @@ impl Model {
         Ok(self.backend.resume(pause)?)
     }
 
-    /// The number of slices, about equally long, in which a step is carried out.
+    /// Number of slices of about equal length into which a step is divided.
     pub(crate) fn n_slices(&self) -> usize {
         self.backend.n_slices()
     }
 
-    /// How many of the first tokens are cached from kept sequences that have no owner.
+    /// Number of leading tokens that are cached from kept sequences without an owner.
     pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
         self.cached_tokens_of(None, tokens)
     }
 
-    /// How many of the first tokens are cached from an owner's kept sequences.
+    /// Number of leading tokens that are cached from an owner's kept sequences.
     pub(crate) fn cached_tokens_of(&self, owner: Option<OwnerId>, tokens: &[u32]) -> usize {
         self.prefixes.cached_tokens(&self.states, owner, tokens)
     }
 
-    /// A sequence with as many of the first tokens as are cached from kept sequences that have no owner.
+    /// A sequence with the longest prefix of the tokens that is cached from kept sequences without an owner.
     ///
     /// # Errors
     /// When the device fails.
@@ -514,7 +512,7 @@ impl Model {
         self.begin_of(None, tokens)
     }
 
-    /// A sequence of an owner, with as many of the first tokens as are cached from its kept sequences.
+    /// A sequence of an owner, with the longest prefix of the tokens that is cached from its kept sequences.
     ///
     /// # Errors
     /// When the device fails.
@@ -530,8 +528,8 @@ impl Model {
         }
     }
 
-    /// Keeps a finished sequence with these tokens for prompts of its owner with the same beginning. In total, no more is kept than
-    /// one context holds, so that memory does not grow with the number of conversations.
+    /// Keeps a finished sequence with these tokens for its owner's prompts with the same beginning. The total kept is
+    /// at most one context, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
         self.prefixes.keep(&mut self.cache, &mut self.states, tokens, sequence);
         let n_blocks = self.context_length().div_ceil(BLOCK_TOKENS);
@@ -591,17 +589,18 @@ impl Model {
         outcome
     }
 
-    /// Protects what is kept of these tokens from eviction until it is unpinned. Returns the number of pinned tokens.
+    /// Protects the kept blocks of these tokens from eviction until they are unpinned. Returns the number of pinned
+    /// tokens.
     pub fn pin(&mut self, tokens: &[u32]) -> usize {
         self.prefixes.pin(tokens)
     }
 
-    /// Undoes one pin, of as many tokens as [`Model::pin`] returned.
+    /// Undoes one pin of the number of tokens that [`Model::pin`] returned.
     pub(crate) fn unpin(&mut self, tokens: &[u32]) {
         self.prefixes.unpin(tokens);
     }
 
-    /// How the KV cache is used.
+    /// Usage of the KV cache.
     pub fn cache_usage(&self) -> CacheUsage {
         CacheUsage {
             capacity: self.cache.capacity(),
@@ -619,8 +618,8 @@ impl Model {
         fork
     }
 
-    /// Drops everything from position `n_tokens` on. If the model keeps states, which cannot be cut, also what is behind
-    /// the last state up to there: the sequence may be shorter afterwards.
+    /// Drops everything from position `n_tokens` on. States cannot be cut: if the model keeps them, everything after
+    /// the last state up to that position is dropped too, so the sequence may become shorter.
     pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
         let n_tokens = sequence.cut_states(&mut self.states, n_tokens);
         self.cache.truncate(sequence, n_tokens);

@@ -1,4 +1,4 @@
-//! A decoder whose states stand for texts: the residual stream after the last layer, normed as for the logits, of the
+//! A decoder whose states represent texts: the residual stream after the last layer, normed as for the logits, of the
 //! last token or as the mean of all.
 
 use std::ops::Range;
@@ -21,13 +21,13 @@ const PIECE_TOKENS: usize = 512;
 /// The loaded model.
 pub(crate) struct PooledDecoder {
     model: Mutex<Model>,
-    /// By which normed states are multiplied.
+    /// Multiplies normed states.
     norm_weight: Vec<f32>,
     norm_epsilon: f32,
 }
 
 impl PooledDecoder {
-    /// Loads the model on the processor, with room for texts of so many tokens.
+    /// Loads the model on the processor, with room for texts of `most_tokens` tokens.
     ///
     /// # Errors
     /// When the file is broken or not supported.
@@ -36,7 +36,7 @@ impl PooledDecoder {
         let options = ModelOptions {
             device: DeviceChoice::Cpu,
             context_length: Some(most_tokens),
-            // A text, and what it begins with.
+            // One for a text, and one for its beginning.
             n_sequences: 2,
             templates: templates.clone(),
             ..ModelOptions::default()
@@ -48,7 +48,7 @@ impl PooledDecoder {
         Ok(PooledDecoder { model: Mutex::new(model), norm_weight, norm_epsilon })
     }
 
-    /// The model, which nobody else uses meanwhile.
+    /// Exclusive access to the model.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl PooledDecoder {
         self.norm_epsilon
     }
 
-    /// The sum of the states of a text's tokens that count; `begun` holds its first tokens.
+    /// The sum of the states of a text's counted tokens; `begun` holds its first tokens.
     ///
     /// # Errors
     /// When the model fails.
@@ -80,7 +80,7 @@ impl PooledDecoder {
         pooled.map_err(|error| with_causes(&error))
     }
 
-    /// A sequence of these tokens, which texts begin with.
+    /// A sequence of these tokens, with which texts begin.
     ///
     /// # Errors
     /// When the model fails.

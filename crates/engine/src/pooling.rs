@@ -1,12 +1,12 @@
-//! Whose states stand for a whole text (`pooling_type`:
+//! The tokens whose states stand for a whole text (`pooling_type`:
 //! <https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h>, `llama_pooling_type`).
 
 /// The tokens whose states count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pooling {
-    /// All of them: their mean.
+    /// All of them, as their mean.
     Mean,
-    /// The first, which is no part of the text itself.
+    /// The first, which is not part of the text itself.
     First,
     /// The last.
     Last,

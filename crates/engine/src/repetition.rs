@@ -1,22 +1,22 @@
-//! Notices an answer that says the same over and over, as small models do until their limit of tokens.
+//! Detects an answer that repeats itself, as small models do until they reach their token limit.
 
-/// The longest text, in tokens, whose repetition is noticed.
+/// Length in tokens of the longest text whose repetition is detected.
 const LONGEST_PERIOD: usize = 256;
-/// How often a text must stand there in a row.
+/// Minimum number of consecutive occurrences of a text.
 const LEAST_TIMES: usize = 4;
 
 /// Watches the tokens of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct RepetitionWatch {
-    /// How many tokens a repetition has before it is noticed.
+    /// Length in tokens at which a repetition is detected.
     limit: usize,
     tokens: Vec<u32>,
-    /// For each period from 1 on, how many of the last tokens equal the token one period before them.
+    /// For each period from 1 on, the number of last tokens that equal the token one period before them.
     equal: Vec<usize>,
 }
 
 impl RepetitionWatch {
-    /// Notices a repetition once it is `limit` tokens long and its text stands there at least four times.
+    /// Detects a repetition once it is `limit` tokens long and its text occurs at least four times in a row.
     pub(crate) fn new(limit: usize) -> Self {
         RepetitionWatch { limit, tokens: Vec::new(), equal: vec![0; LONGEST_PERIOD] }
     }
@@ -40,7 +40,7 @@ impl RepetitionWatch {
 mod tests {
     use super::*;
 
-    /// The number of tokens after which a repetition is noticed.
+    /// The number of tokens after which a repetition is detected.
     fn noticed(limit: usize, tokens: impl IntoIterator<Item = u32>) -> Option<usize> {
         let mut watch = RepetitionWatch::new(limit);
         tokens.into_iter().position(|token| watch.push(token)).map(|index| index + 1)

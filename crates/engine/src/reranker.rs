@@ -21,7 +21,7 @@ use crate::pooled_decoder::PooledDecoder;
 use crate::pooling::Pooling;
 use crate::template::TemplateHost;
 
-/// The most tokens of a query and a text. Some models take more, but attention grows with the square.
+/// Maximum number of tokens of a query and a text. Some models take more, but attention grows with the square.
 const MAX_TOKENS: usize = 8192;
 
 /// Texts that are scored together.
@@ -39,8 +39,8 @@ pub struct Reranker {
 }
 
 impl Reranker {
-    /// The model in a GGUF file, whose chat template runs where `templates` says. `verify` checks the file's bytes against
-    /// those that were installed, before they are used; the error says what is wrong.
+    /// The model in a GGUF file, whose chat template runs where `templates` says. `verify` checks the file's bytes
+    /// against the installed ones before they are used; the error gives the reason.
     #[must_use]
     pub fn new(name: &str, file: ModelFile, templates: TemplateHost, verify: impl Into<Option<Verify>>) -> Self {
         let loaded = Lazy::verified_by(verify.into());
@@ -89,11 +89,11 @@ enum Failure {
     Pair(String),
     /// The model cannot be run.
     Model(String),
-    /// Nobody wants to know the scores any more.
+    /// The scores are no longer wanted.
     Over,
 }
 
-/// A query and a text as tokens, and whether only the beginning of the text is among them.
+/// A query and a text as tokens, and whether the text was cut.
 type Pair = (Vec<u32>, bool);
 
 /// The loaded model.
@@ -137,7 +137,7 @@ impl Scorer {
         let decoder = PooledDecoder::load(file, MAX_TOKENS, templates)?;
         let head = Head::read(gguf, decoder.width(), decoder.norm_epsilon(), HeadActivation::Tanh)?;
         let form = PairForm::of(gguf, head.yes().is_none())?;
-        // It alone has seen all others.
+        // The last token alone has seen all others.
         Ok(Scorer { network: Network::Decoder(Box::new(decoder)), form, head, pooling: Pooling::Last })
     }
 
@@ -214,7 +214,7 @@ fn fitted(pairs: &Pairs<'_>, query: &str, texts: &[&str]) -> Result<Vec<Pair>, F
     texts.iter().map(|text| pairs.fitted(query, text).map_err(Failure::Pair)).collect()
 }
 
-/// How many tokens several pairs begin with, not counting their last.
+/// Number of leading tokens that several pairs share, not counting their last.
 fn n_shared(pairs: &[Pair]) -> usize {
     let [(first, _), others @ ..] = pairs else { return 0 };
     let common = |other: &Vec<u32>| first.iter().zip(other).take_while(|(one, other)| one == other).count();
@@ -222,7 +222,7 @@ fn n_shared(pairs: &[Pair]) -> usize {
     shared.map_or(0, |shared| shared.min(first.len() - 1))
 }
 
-/// Whose state a head on an encoder reads.
+/// The pooling of the states that a head on an encoder reads.
 fn pooling(gguf: &Gguf, row: &EncoderRow) -> Result<Pooling, String> {
     let key = format!("{}.classifier.pooling_type", row.name);
     match gguf.unsigned(&key).map_err(|error| with_causes(&error))? {

@@ -1,8 +1,8 @@
 //! Chooses the next token from the logits.
 //!
-//! The steps, in this order: penalties, DRY, bias, constraint, then top-n-sigma, top-k, top-p, min-p and XTC over the remaining
-//! probabilities, and the temperature last, as in llama.cpp. Mirostat takes the place of those that leave tokens out.
-//! Temperature 0 takes the likeliest token left by the first four, with the lowest id among equals.
+//! The steps, in this order: penalties, DRY, bias, constraint, then top-n-sigma, top-k, top-p, min-p and XTC over the
+//! remaining probabilities, and the temperature last, as in llama.cpp. Mirostat replaces the steps that leave tokens
+//! out. Temperature 0 takes the likeliest token left by the first four, with the lowest id among equals.
 
 mod dry;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// How far below the largest logit candidates are looked for, in turn until there are enough.
+/// Margins below the largest logit within which candidates are collected, tried in turn until there are enough.
 const MARGINS: [f32; 4] = [8.0, 16.0, 32.0, f32::INFINITY];
 
 /// Chooses tokens for one request. Keeps the random state and the last tokens; its buffers are reused.
@@ -70,7 +70,7 @@ impl Sampler {
         })
     }
 
-    /// After how many tokens of repetition the answer ends; 0 stands for never.
+    /// Number of repeated tokens after which the answer ends; 0 means never.
     pub(crate) fn repetition_limit(&self) -> usize {
         self.options.repetition_limit
     }
@@ -90,7 +90,7 @@ impl Sampler {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity.
+    /// Chooses a token from the model's logits; `constrain` sets the logits of forbidden tokens to negative infinity.
     /// Returns `None` if there is nothing to choose from: every token is forbidden, or a logit is NaN.
     pub(crate) fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
         self.adjusted.clear();
@@ -174,7 +174,7 @@ impl Sampler {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Mirostat learns from the chosen one of the candidates.
+    /// Updates Mirostat with the chosen candidate.
     fn learn(&mut self, chosen: u32) {
         let chosen = self.candidates.iter().find(|candidate| candidate.id == chosen);
         if let (Some(mirostat), Some(chosen)) = (&mut self.mirostat, chosen) {
@@ -182,8 +182,8 @@ impl Sampler {
         }
     }
 
-    /// Sometimes leaves out all candidates that are likely enough but the least likely of them: XTC, by its author's description
-    /// (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/6335>).
+    /// XTC: sometimes leaves out all candidates that are likely enough, except the least likely of them, as described
+    /// by its author (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/6335>).
     fn exclude_top_choices(&mut self) {
         let XtcOptions { probability, threshold } = self.options.xtc;
         if probability == 0.0 || self.random_fraction() >= probability {
@@ -194,8 +194,8 @@ impl Sampler {
         self.candidates.drain(..n_likely.saturating_sub(1));
     }
 
-    /// The temperature, which may depend on the entropy of the candidates: dynamic temperature, as kalomaze describes it
-    /// (<https://github.com/ggml-org/llama.cpp/pull/4972>).
+    /// The temperature, which may depend on the entropy of the candidates: dynamic temperature, as kalomaze describes
+    /// it (<https://github.com/ggml-org/llama.cpp/pull/4972>).
     fn temperature(&self) -> f32 {
         let DynamicTemperature { range, exponent } = self.options.dynamic_temperature;
         let (temperature, n) = (self.options.temperature, self.candidates.len());
@@ -210,11 +210,11 @@ impl Sampler {
         let share = self.candidates.iter().map(surprise).sum::<f32>() / (n as f32).ln();
         let least = (temperature - range).max(0.0);
         let chosen = least + (temperature + range - least) * share.clamp(0.0, 1.0).powf(exponent);
-        // Temperature 0 would divide by nothing; this is as sure.
+        // Temperature 0 would divide by zero; this is just as certain.
         chosen.max(1e-4)
     }
 
-    /// One of the candidates, by their probabilities.
+    /// Draws a candidate by the probabilities.
     fn draw(&mut self) -> u32 {
         let mut left = self.random_fraction();
         for candidate in &self.candidates {
@@ -227,9 +227,9 @@ impl Sampler {
         self.candidates.last().map_or(0, |candidate| candidate.id)
     }
 
-    /// The tokens among which top-p and min-p choose, likeliest first, with their probabilities: the likeliest `top_k`,
-    /// or of all tokens as many as those two may keep. Sorting a whole vocabulary takes longer than a step of a small
-    /// model, and nearly all of it is too unlikely to matter.
+    /// Collects the tokens among which top-p and min-p choose, likeliest first, with their probabilities: the likeliest
+    /// `top_k`, or as many of all tokens as those two may keep. Sorting a whole vocabulary takes longer than a step of
+    /// a small model, and nearly all of it is too unlikely to matter.
     fn collect_candidates(&mut self, largest: f32) {
         let SamplingOptions { top_k, top_p, min_p, .. } = self.options;
         let sum_of_all = (top_k == 0).then(|| sum_of_exponentials(&self.adjusted, largest));
@@ -255,8 +255,8 @@ impl Sampler {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Collects the tokens whose logits are at most `margin` below the largest. Their probabilities are not divided by
-    /// their sum yet.
+    /// Collects the tokens whose logits are at most `margin` below the largest. Their probabilities are not normalized
+    /// yet.
     fn collect_within(&mut self, margin: f32, largest: f32) {
         self.candidates.clear();
         let least = (largest - margin).max(f32::MIN);
@@ -272,7 +272,7 @@ impl Sampler {
         self.candidates.iter().map(|candidate| candidate.probability).sum()
     }
 
-    /// How many of the sorted candidates top-p and min-p keep; at least one.
+    /// Number of sorted candidates that top-p and min-p keep; at least one.
     fn n_kept_by_probability(&self) -> usize {
         let likeliest = self.candidates.first().map_or(0.0, |candidate| candidate.probability);
         let mut sum = 0.0;
@@ -305,13 +305,13 @@ pub(crate) fn argmax(values: &[f32]) -> u32 {
     best.0 as u32
 }
 
-/// The likeliest first, and of equals that with the lowest id.
+/// Likeliest first; among equals, the lowest id first.
 fn in_order(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
 }
 
-/// Leaves out the tokens whose logits are more than `n` standard deviations below the largest: top-n-sigma (Tang et al. 2024,
-/// <https://arxiv.org/abs/2411.07641>). Forbidden tokens do not count.
+/// Top-n-sigma: leaves out the tokens whose logits are more than `n` standard deviations below the largest (Tang et al.
+/// 2024, <https://arxiv.org/abs/2411.07641>). Forbidden tokens do not count.
 fn leave_out_noise(logits: &mut [f32], largest: f32, n: f32) {
     let (mut sum, mut count) = (0.0, 0.0);
     logits.iter().filter(|logit| logit.is_finite()).for_each(|logit| {
@@ -348,7 +348,7 @@ pub(crate) fn sum_of_exponentials(logits: &[f32], largest: f32) -> f32 {
 
 /// `exp(x)` for `x` at most 0, in arithmetic that compilers turn into vector instructions: a power of two and a
 /// polynomial for the rest, with the coefficients of Cephes' `expf` (<https://www.netlib.org/cephes/>). The relative
-/// error is below 1e-6; what is smaller than the least normal number becomes about that.
+/// error is below 1e-6; results below the smallest normal number become approximately that number.
 fn exponential(x: f32) -> f32 {
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;

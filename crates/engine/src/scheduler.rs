@@ -1,7 +1,7 @@
-//! What runs next: one device, several models, requests of three lanes.
+//! Schedules requests of three lanes and several models on one device.
 //!
-//! The scheduler is pure. It is told what happens and when (a request arrives, a step is done), and answers with what
-//! to do: a [`Turn`] says which requests get or lose a place in the KV cache, a [`StepPlan`] which tokens of which
+//! The scheduler is pure. It is told events and the time (a request arrives, a step is done), and answers with
+//! decisions: a [`Turn`] says which requests get or lose a place in the KV cache, a [`StepPlan`] which tokens of which
 //! requests the next step computes. It owns no tensors, no clock and no threads, so every rule can be tested with
 //! simulated time.
 //!
@@ -14,16 +14,16 @@
 //!   given one, but never two in a row while more urgent work waits. If it uses the same model, it joins the step with
 //!   as many tokens as it has earned the time for.
 //! - **Sessions take turns** within a lane: the one that has been given the least time comes first.
-//! - **The KV cache is reserved** for everything a request may come to need before it starts. A request that finds no
-//!   room pauses less urgent ones, which lose their place in the cache and later continue after the text they had
-//!   generated; after [`SchedulerSettings::patience`] in the queue a request can no longer be paused.
+//! - **The KV cache is reserved** for everything a request may need before it starts. A request that finds no room
+//!   pauses less urgent ones, which lose their place in the cache and later continue after the text they had generated;
+//!   after [`SchedulerSettings::patience`] in the queue a request can no longer be paused.
 //! - **Pinned prefixes keep their blocks** as long as the requests fit into the rest of the cache.
 //! - **One memory budget** covers the weights and KV caches of all models. A model is admitted before it is loaded;
 //!   idle models are unloaded to make room, the least recently used first.
 //! - **A model may be unloaded** while less urgent requests wait or run on it, if another is needed sooner. Its
 //!   requests are [parked](Scheduler::park), and return when it does.
-//! - **A time limit leaves time for the end** of a request that says how long its end is: a prompt that takes too long
-//!   is refused early, and the free part of an answer is ended.
+//! - **A time limit leaves time for the conclusion** of a request that says how long its conclusion is: a prompt that
+//!   takes too long is refused early, and the free part of an answer is ended.
 //! - **Queues are bounded.** If a lane's queue is full, a request is refused with an estimate of when to try again.
 //!
 //! The order of calls: [`Scheduler::turn`], then [`Scheduler::start`] or [`Scheduler::follow`] for every request that
@@ -73,16 +73,16 @@ pub(crate) struct ModelId(pub u32);
 /// How the device is shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerSettings {
-    /// The longest that less urgent work should hold the device at a time.
+    /// Maximum time that less urgent work should hold the device at once.
     pub chunk: Duration,
-    /// The longest that a part of an interactive prompt should hold up other interactive requests' next tokens.
+    /// Maximum time that a part of an interactive prompt should delay other interactive requests' next tokens.
     pub interactive_chunk: Duration,
-    /// The longest that a part of an interactive prompt should take if it holds up no other request: cancellations and
+    /// Maximum time that a part of an interactive prompt should take if it delays no other request: cancellations and
     /// new requests wait at most this long.
     pub longest_step: Duration,
-    /// The most prompt tokens of a step.
+    /// Maximum number of prompt tokens in a step.
     pub prefill_tokens: usize,
-    /// The most requests per model that hold a place in its KV cache at a time.
+    /// Maximum number of requests per model that hold a place in its KV cache at once.
     pub sequences: usize,
     /// Share of the time guaranteed to the background lane, however much interactive work there is; below 1.
     pub background_share: f64,
@@ -91,7 +91,7 @@ pub struct SchedulerSettings {
     /// How long a request waits for a place in the KV cache before it goes ahead of all others and can no longer be
     /// paused.
     pub patience: Duration,
-    /// The most requests that wait for a place in the KV cache, in the order of [`Lane::ALL`].
+    /// Maximum number of requests that wait for a place in the KV cache, in the order of [`Lane::ALL`].
     pub queue_limits: [usize; Lane::ALL.len()],
 }
 
@@ -111,7 +111,7 @@ impl Default for SchedulerSettings {
     }
 }
 
-/// What the scheduler needs to know about a model.
+/// The properties of a model that the scheduler needs.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelTraits {
     /// Blocks of its KV cache.
@@ -139,7 +139,7 @@ pub(crate) enum Refusal {
     /// The KV cache could never hold it.
     #[error("the request needs {needed} blocks of the KV cache, which has {available}: shorten it")]
     TooLarge {
-        /// Blocks that the request may come to need.
+        /// Blocks that the request may need.
         needed: usize,
         /// Blocks available.
         available: usize,
@@ -350,7 +350,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no work is left.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }

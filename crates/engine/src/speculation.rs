@@ -1,17 +1,17 @@
-//! Guesses what comes next from the existing text, so that one step can compute several tokens.
+//! Guesses the next tokens from the existing text, so that one step can compute several tokens.
 //!
 //! Text repeats itself: an answer quotes its question, code names its variables again. If the last tokens occurred
-//! before, the tokens that followed them then are a good guess at what follows now (prompt lookup,
+//! before, the tokens that followed them then are a good guess for the next ones (prompt lookup,
 //! <https://github.com/apoorvumang/prompt-lookup-decoding>). The step that would compute one token also computes the
-//! guessed ones; the sampler then goes through the rows as it would have gone through single steps, and as soon as it
-//! chooses a token that differs from the guess, the rest is thrown away. So a guess never changes an answer, only its
+//! guessed ones. The sampler then goes through the rows as it would have gone through single steps, and as soon as it
+//! chooses a token that differs from the guess, the rest is discarded. So a guess never changes an answer, only its
 //! time.
 //!
 //! Where nothing repeats itself, a second, smaller model may guess, if there is one ([`draft_model`]); otherwise the
 //! model's own head, if its file has one ([`head`]).
 //!
-//! A guessed token costs a fraction of a step. Whether that pays is tracked for every request and each way of guessing:
-//! if it does not, guessing pauses, longer each time.
+//! A guessed token costs a fraction of a step. Whether that pays off is tracked for every request and each way of
+//! guessing: if it does not, guessing pauses, longer each time.
 
 pub(crate) mod draft_model;
 pub(crate) mod head;
@@ -21,7 +21,7 @@ const LONGEST_MATCH: usize = 8;
 /// The shortest run that is considered more than chance.
 const SHORTEST_MATCH: usize = 2;
 
-/// The fewest and the most tokens that are guessed at once.
+/// Minimum and maximum number of tokens guessed at once.
 const DRAFT_LENGTHS: std::ops::RangeInclusive<usize> = 1..=12;
 
 /// The cost of computing a guessed token, in steps; a right one saves one.
@@ -38,7 +38,7 @@ pub(crate) trait Guess {
     /// The cost of a guessed token before it is verified, in steps.
     fn relative_cost(&self) -> f32;
 
-    /// Appends up to `most` tokens to `drafted` that may follow `tokens`; none if it cannot guess.
+    /// Appends up to `most` tokens to `drafted` that may follow `tokens`, or no tokens if it cannot guess.
     fn guess(&mut self, tokens: &[u32], most: usize, drafted: &mut Vec<u32>);
 }
 
@@ -122,17 +122,17 @@ impl Drafter {
         best.1
     }
 
-    /// How many tokens before `end` match those at the end of the text, up to the longest run that is searched for.
+    /// Number of tokens before `end` that match the end of the text, up to the longest run that is searched for.
     fn match_length(&self, end: usize) -> usize {
         let before = self.tokens[..end].iter().rev();
         before.zip(self.tokens.iter().rev()).take(LONGEST_MATCH).take_while(|(a, b)| a == b).count()
     }
 }
 
-/// How much is guessed: more after right guesses, and nothing for a while if it does not pay.
+/// Decides how much is guessed: more after right guesses, and nothing for a while if guessing does not pay off.
 #[derive(Debug)]
 struct Pace {
-    /// What a guessed token costs, in steps.
+    /// Cost of a guessed token, in steps.
     cost: f32,
     length: usize,
     credit: f32,
@@ -147,7 +147,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The most tokens of the next guess.
+    /// Maximum number of tokens in the next guess.
     fn length(&self) -> usize {
         if self.rest > 0 { 0 } else { self.length }
     }

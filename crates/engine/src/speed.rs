@@ -13,10 +13,10 @@ use crate::reuse::recycled;
 /// The most tokens that one step of a prompt computes.
 const PROMPT_CHUNK: usize = 512;
 
-/// What is measured.
+/// A measurement to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpeedTest {
-    /// What every sequence does.
+    /// The work of every sequence.
     pub work: Work,
     /// Tokens that precede the measurement in every sequence; computing them is not measured.
     pub depth: usize,
@@ -24,7 +24,7 @@ pub struct SpeedTest {
     pub batch: usize,
 }
 
-/// What a sequence does.
+/// The work of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A prompt of this many tokens is processed.
@@ -98,8 +98,8 @@ impl SpeedTest {
     }
 }
 
-/// Bytes of a model's weights that a generated token reads, so that the speed of memory limits that of generation: all
-/// but tables of which it reads a row, experts that are not chosen, and blocks that predict further tokens.
+/// Bytes of a model's weights read per generated token, so that memory bandwidth limits generation speed: all except
+/// tables of which only a row is read, experts that are not chosen, and blocks that predict further tokens.
 pub fn bytes_per_token(gguf: &Gguf, spec: &DecoderSpec) -> u64 {
     let bytes = |tensor: &TensorInfo| {
         let n_bytes = tensor.n_bytes as u64;

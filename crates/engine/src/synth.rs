@@ -1,12 +1,12 @@
 //! Model files of any size without a download: a real model's shape, another file's tokenizer, random weights.
 //!
-//! Speed, memory and loading depend on shapes and formats, not on the values of the weights, so a synthesized 7B
-//! measures what a real one would; and a tiny model of each architecture lets tests run the whole engine in
+//! Speed, memory and loading depend on shapes and formats, not on the values of the weights, so a synthesized 7B gives
+//! the same measurements as a real one; and a tiny model of each architecture lets tests run the whole engine in
 //! milliseconds. The weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1,
 //! hidden states that neither vanish nor explode over the layers, logits that spread over a few units.
 //!
 //! No weights are quantized: the blocks are drawn directly, which makes gigabytes in seconds.
-//! The same shape, quantization, vocabulary and seed give the same file on every machine.
+//! A given shape, quantization, vocabulary and seed give the same file on every machine.
 
 mod layout;
 mod quantization;
@@ -50,7 +50,7 @@ pub enum SynthError {
     /// The file given for its tokenizer has none.
     #[error("the vocabulary cannot be used")]
     Vocabulary(#[source] GgufError),
-    /// The operating system refused.
+    /// An I/O error.
     #[error("cannot write {}", path.display())]
     Io {
         /// The file.
@@ -63,7 +63,7 @@ pub enum SynthError {
     Write(#[from] WriteError),
 }
 
-/// What was written.
+/// Summary of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the file.
@@ -82,7 +82,7 @@ pub struct WriteProgress {
 }
 
 /// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; the model has as
-/// many tokens as it). `progress` is called every few megabytes.
+/// many tokens). `progress` is called every few megabytes.
 ///
 /// The file appears under its name once it is complete, replacing any existing file.
 ///

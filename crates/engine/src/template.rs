@@ -7,8 +7,8 @@
 //! template gets one of the well-known formats, chosen by the control tokens in its vocabulary; those, and the
 //! templates of the catalog's files, are known and run in this process.
 //!
-//! What people and tools write stays text. If a message contains the name of a control token (`<|im_end|>`), the model
-//! sees these letters: the name is replaced by a private-use character while the template runs, and put back as text in
+//! Text from people and tools stays text. If a message contains the name of a control token (`<|im_end|>`), the model
+//! sees its letters: the name is replaced by a private-use character while the template runs, and restored as text in
 //! which control tokens are not recognized. If a template makes such a name out of other text (`<|IM_END|>` in lower
 //! case), the conversation is refused.
 
@@ -44,7 +44,7 @@ pub use messages::Failure;
 pub(crate) use taught_tools::FORM;
 
 const KEY: &str = "tokenizer.chat_template";
-/// The longest template. Those of well-known models have up to about twenty kilobytes.
+/// Maximum length of a template in bytes. Templates of well-known models have up to about twenty kilobytes.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
 /// Why a conversation cannot be turned into a prompt.
@@ -94,7 +94,7 @@ pub enum TemplateError {
     Tokenizer(#[from] TokenizerError),
 }
 
-/// What a template renders: a conversation, up to where the model's next turn begins.
+/// The input of a template: a conversation, up to the start of the model's next turn.
 #[derive(Clone, Copy)]
 pub struct Chat<'a> {
     /// Its turns.
@@ -105,14 +105,14 @@ pub struct Chat<'a> {
     pub teaches_tools: bool,
     /// Whether and how thoroughly the model reasons.
     pub thinking: ThinkingOptions,
-    /// Whether the text ends where the model's next turn begins, and not after the last of these.
+    /// Whether the text ends at the start of the model's next turn instead of after the last message.
     pub opens_answer: bool,
-    /// Says whether the prompt is no longer wanted.
+    /// Returns whether the prompt is no longer wanted.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Chat<'a> {
-    /// Turns alone.
+    /// A conversation without tools, with default options.
     pub fn of(messages: &'a [Message]) -> Chat<'a> {
         Chat {
             messages,
@@ -124,7 +124,7 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Turns alone, after which nothing comes.
+    /// Like [`Chat::of`], but the text ends after the last message.
     pub fn finished(messages: &'a [Message]) -> Chat<'a> {
         Chat { opens_answer: false, ..Chat::of(messages) }
     }
@@ -186,9 +186,9 @@ impl ChatTemplate {
         templates.into_iter().try_for_each(|template| template.ask(&TemplateRequest::Check, &|| false).map(drop))
     }
 
-    /// The text of a conversation, up to where the model's next turn begins, or with the beginning of that turn if the
-    /// conversation ends with it; or up to the end of the last turn, if no answer is opened. A conversation that the
-    /// template refuses is adapted to it.
+    /// Renders a conversation as text, up to the start of the model's next turn, including the beginning of that turn
+    /// if the conversation ends with it. If no answer is opened, the text ends with the last turn. A conversation that
+    /// the template refuses is adapted to it.
     ///
     /// # Errors
     /// When the template fails or refuses the conversation, does not support the given tools, or the request was
@@ -203,7 +203,7 @@ impl ChatTemplate {
         Ok(text)
     }
 
-    /// The text of turns that end before the model's.
+    /// Renders turns that end before the model's.
     fn render_turns(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
         let template = self.with_tools.as_ref().filter(|_| !chat.tools.is_empty()).unwrap_or(&self.plain);
         if chat.tools.is_empty() || template.mentions_tools() {
@@ -221,7 +221,7 @@ impl ChatTemplate {
         self.with_tools.as_ref().unwrap_or(&self.plain).mentions_tools()
     }
 
-    /// What stands between the end of a prompt and an answer that has begun: the end of the reasoning that the prompt
+    /// The text between the end of a prompt and an answer that has begun: the end of the reasoning that the prompt
     /// opens, or the header of the answer.
     fn before_answer(&self, prompt: &str) -> String {
         match (ReasoningTags::opened_by(prompt), self.reasoning_tags().and_then(|tags| tags.messages)) {
@@ -232,13 +232,13 @@ impl ChatTemplate {
         }
     }
 
-    /// How the template marks reasoning, if it knows it.
+    /// The template's tags for reasoning, if it supports reasoning.
     pub fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
         self.plain.reasoning_tags()
     }
 
-    /// The token ids of a conversation, up to where the model's next turn begins, with one BOS if the model wants one.
-    /// Control tokens come from the template alone, never from the text of a message or a tool.
+    /// The token ids of a conversation, up to the start of the model's next turn, with one BOS if the model expects
+    /// one. Control tokens come from the template alone, never from the text of a message or a tool.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`], and when the template makes a control token out of a text.
@@ -299,7 +299,7 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
     Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
-/// The beginning of the answer with which a conversation ends, if it does, and the turns before it.
+/// The begun answer at the end of a conversation, if there is one, and the turns before it.
 pub(crate) fn begun_answer(messages: &[Message]) -> Option<(&Message, &[Message])> {
     let (last, before) = messages.split_last()?;
     let is_begun = last.role == Role::Assistant && last.tool_calls.is_empty() && !last.content.is_empty();

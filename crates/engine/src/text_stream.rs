@@ -40,7 +40,7 @@ impl TextStream {
         self.stopped_by.as_deref()
     }
 
-    /// Returns what was held back, once no more bytes will come.
+    /// Returns the text that was held back, once no more bytes will come.
     pub(crate) fn finish(&mut self) -> String {
         if !std::mem::take(&mut self.unfinished).is_empty() {
             self.held.push(char::REPLACEMENT_CHARACTER);

@@ -50,9 +50,9 @@ pub enum TokenizerError {
     Unsupported {
         /// The metadata key.
         key: &'static str,
-        /// What the file says.
+        /// The value in the file.
         found: String,
-        /// What hone supports instead.
+        /// The supported alternatives.
         supported: String,
     },
     /// The vocabulary is inconsistent.
@@ -60,7 +60,7 @@ pub enum TokenizerError {
     Invalid {
         /// The metadata key, with an index if the error concerns one entry.
         field: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A text could not be split into words.
@@ -105,7 +105,7 @@ enum Algorithm {
 }
 
 impl Algorithm {
-    /// How the vocabulary spells `text`.
+    /// `text` in the vocabulary's spelling.
     fn stored_form(&self, text: &str) -> String {
         match self {
             Algorithm::ByteLevel(byte_level) => byte_level.stored_form(text),
@@ -126,7 +126,7 @@ impl Tokenizer {
     /// Builds the tokenizer that the file's metadata describes. The file needs no tensors.
     ///
     /// # Errors
-    /// When the file has none, when its kind is not supported, or when it is inconsistent.
+    /// When the file has no tokenizer, or one that is inconsistent or of an unsupported kind.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
         const SUPPORTED: &str =
@@ -155,7 +155,7 @@ impl Tokenizer {
 
     fn gemma4(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let mut tokenizer = Self::merged(gguf, PreTokenizer::named("gemma4")?)?;
-        // Some of its files say that texts begin without BOS, and the model writes nonsense after such a text.
+        // Some Gemma 4 files say that texts begin without BOS, but the model writes nonsense after such a text.
         tokenizer.special_ids.adds_bos = true;
         Ok(tokenizer)
     }
@@ -184,7 +184,7 @@ impl Tokenizer {
     fn word_piece(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let entries = Entries::read(gguf)?;
         let word_piece = WordPiece::from_gguf(gguf, &entries)?;
-        // The numbers of the original BERT stand where a file has none.
+        // Files without these ids use those of the original BERT.
         let begins = special::read_id(gguf, "tokenizer.ggml.cls_token_id", entries.len())?.or(Some(101));
         let defaults = SpecialIds {
             bos: begins,
@@ -234,7 +234,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token ids of two texts, as models read them that compare the second with the first.
+    /// The token ids of two texts, for models that compare the second with the first.
     ///
     /// # Errors
     /// As for [`Tokenizer::encode`].
@@ -313,7 +313,7 @@ impl Tokenizer {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(ReasoningTags::has)
     }
 
-    /// Whether a token marks a tool call, or what belongs to it.
+    /// Whether a token marks a tool call or a part of one.
     pub(crate) fn is_call_mark(&self, id: u32) -> bool {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(CallFormat::has)
     }

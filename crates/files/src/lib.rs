@@ -1,8 +1,8 @@
 //! Files and folders as hone keeps them: readable by their owner alone, and written completely or not at all.
 //!
-//! [`private`] handles permissions, [`staged`] what a killed process leaves behind, and [`sync_folder`] what survives a
-//! power loss. Every crate that writes files uses these. [`regular`] opens the files of strangers. [`frames`] and `sockets` are how processes of the same user
-//! talk to each other.
+//! [`private`] handles permissions, [`staged`] the leftovers of killed processes, and [`sync_folder`] durability across
+//! a power loss. Every crate that writes files uses these. [`regular`] opens untrusted files. [`frames`] and `sockets`
+//! are for communication between processes of the same user.
 
 pub mod frames;
 pub mod private;

@@ -24,7 +24,7 @@ const FILE: u32 = 0o600;
 /// left as it is; see [`make_private`].
 ///
 /// # Errors
-/// When the folder cannot be created, or its name belongs to something else.
+/// When the folder cannot be created, or a file of another kind has its name.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -111,8 +111,8 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
     Ok(wide)
 }
 
-/// Does the same for a folder and everything in it. The folder comes first: once other users cannot enter it, its
-/// contents are out of reach, too. Returns how many files and folders had wider permissions.
+/// Like [`make_private`], for a folder and everything in it. The folder comes first: once other users cannot enter it,
+/// its contents are out of reach. Returns the number of files and folders that had wider permissions.
 ///
 /// # Errors
 /// When a file cannot be examined or belongs to another user.

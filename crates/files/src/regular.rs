@@ -1,7 +1,7 @@
-//! Files of strangers: a folder that someone else has filled may hold pipes, devices and links that lead elsewhere.
+//! Untrusted files: a folder filled by someone else may hold pipes, devices and links that lead elsewhere.
 //!
-//! Opening a pipe waits for its other end, and a device may have no end: what is opened here is a regular file, and what
-//! is read has a limit.
+//! Opening a pipe waits for its other end, and a device may have no end. So only regular files are opened, and reads
+//! have a limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Opens a file for reading; never waits for another program.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else than a regular file.
+/// When it cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device can act on it.
     check(&fs::metadata(path)?)?;
@@ -19,7 +19,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // What has taken the file's place meanwhile is not waited for, either.
+        // A pipe that has replaced the file in the meantime is not waited for, either.
         let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
         options.custom_flags(flags.bits().cast_signed());
     }
@@ -31,7 +31,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is something else, or is larger.
+/// When it cannot be read, is not a regular file, or is larger.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -41,10 +41,10 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a regular file of at most `most` bytes whose links, if it is reached through any, stay within `folder`.
+/// Reads a regular file of at most `most` bytes. Links on the way to it must stay within `folder`.
 ///
 /// # Errors
-/// When it cannot be read, is something else, is larger, or lies elsewhere.
+/// When it cannot be read, is not a regular file, is larger, or lies elsewhere.
 pub fn read_within(folder: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     match is_within(folder, path)? {
         true => read_regular(path, most),
@@ -55,7 +55,7 @@ pub fn read_within(folder: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>>
 /// Whether a file lies in a folder once all links are followed.
 ///
 /// # Errors
-/// When one of them cannot be found.
+/// When the file or the folder does not exist.
 pub fn is_within(folder: &Path, path: &Path) -> io::Result<bool> {
     Ok(path.canonicalize()?.starts_with(folder.canonicalize()?))
 }

@@ -28,7 +28,7 @@ pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBu
         std::env::temp_dir().join(format!("hone-{digits}"))
     };
     create_private_folder(&private)?;
-    // In the folder for temporary files another user may have created it first.
+    // In the folder for temporary files, another user may have created it first.
     let (found, own) = (fs::symlink_metadata(&private)?, fs::metadata(&folder)?);
     if !found.is_dir() || found.uid() != own.uid() {
         let reason = format!("{} belongs to another user", private.display());

@@ -15,10 +15,10 @@ use tempfile::NamedTempFile;
 
 use crate::sync_folder;
 
-/// The common prefix of all such names; the purpose follows.
+/// The common prefix of temporary names; the purpose follows.
 const PREFIX: &str = ".hone-";
 
-/// A younger file may belong to a process that has just created it and not locked it yet.
+/// A younger file may belong to a process that has created it but not locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
 /// Creates a file in `folder` that will be renamed there; only its owner can read it. `purpose` is a lower-case word
@@ -39,11 +39,10 @@ pub fn staged_file(folder: &Path, purpose: &str) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Writes a file durably in the place of the one that has this name, if there is one. `purpose` is that of
-/// [`staged_file`].
+/// Durably writes a file, in place of an existing one of that name. `purpose` is as for [`staged_file`].
 ///
 /// # Errors
-/// When its folder is missing, `write` fails or the file cannot be written; the one that was there then stays.
+/// When its folder is missing, `write` fails or the file cannot be written; an existing file then stays.
 pub fn replace(
     path: &Path,
     purpose: &str,
@@ -77,7 +76,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file beside the one that it is to become, with everything in it and durable.
+/// A complete and durable temporary file in the folder of its destination.
 fn complete(
     folder: &Path,
     purpose: &str,

@@ -14,16 +14,16 @@ use tokio::time::{sleep, timeout};
 use crate::connection::Server;
 use crate::requests::{GIVEN_UP, LONGEST, Unsent};
 
-/// The header of work with the subject on which somebody waits for the pieces of its result.
+/// The header of a job with the subject on which the caller waits for the pieces of its result.
 pub(crate) const INBOX: &str = "Hone-Inbox";
-/// The header of a piece that says at which attempt it was made.
+/// The header of a piece with the attempt that made it.
 pub(crate) const ATTEMPT: &str = "Hone-Attempt";
 /// The header of a piece with its number within its attempt, from 0.
 pub(crate) const NUMBER: &str = "Hone-Number";
 
-/// How often the process that waits is asked whether it still does.
+/// The interval at which the waiting process is asked whether it still waits.
 pub(crate) const ASK: Duration = Duration::from_secs(1);
-/// How long a piece waits to be sent while the server cannot be reached.
+/// The longest wait to send a piece while the server is unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process that waits for the pieces of a result.
@@ -38,7 +38,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The process that a piece of work names, if it still waits: an answer to nobody is not given.
+    /// The caller that a job names, if it still waits; otherwise the work is not done.
     pub(crate) async fn of(server: &Server, message: &Message, attempt: u32) -> Option<Result<Caller, Gone>> {
         let inbox = inbox_of(message)?;
         let client = server.jetstream.client();
@@ -71,7 +71,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the caller no longer waits.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
@@ -83,23 +83,23 @@ impl Drop for Caller {
     }
 }
 
-/// Nobody waits any more.
+/// The caller no longer waits.
 pub(crate) struct Gone;
 
-/// The subject on which somebody waits for the pieces of a result.
+/// The subject on which the caller waits for the pieces of a result.
 pub(crate) fn inbox_of(message: &Message) -> Option<String> {
     let named = message.headers.as_ref()?.get(INBOX)?.to_string();
     is_inbox(&named).then_some(named)
 }
 
-/// Whether a name, which may come from anybody, is that of an inbox: what is sent to other subjects may have effects there.
+/// Whether a name from an untrusted message is an inbox: messages to other subjects may have effects there.
 fn is_inbox(name: &str) -> bool {
     let is_plain =
         |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
     name.strip_prefix("_INBOX.").is_some_and(is_plain)
 }
 
-/// Tells the process that waits why nothing more comes.
+/// Tells the waiting process why no more pieces come.
 pub(crate) async fn give_up(server: &Server, inbox: String, reason: &str) {
     let mut headers = HeaderMap::new();
     headers.insert(GIVEN_UP, reason);
@@ -109,7 +109,7 @@ pub(crate) async fn give_up(server: &Server, inbox: String, reason: &str) {
     }
 }
 
-/// Asks again and again whether somebody waits. Somebody who is not heard of once may have lost the connection.
+/// Repeatedly asks whether the caller still waits. A single missed reply may be a lost connection.
 async fn watch(client: Client, inbox: String, is_gone: Arc<AtomicBool>) {
     let mut n_missed = 0;
     while n_missed < 2 {
@@ -119,7 +119,7 @@ async fn watch(client: Client, inbox: String, is_gone: Arc<AtomicBool>) {
     is_gone.store(true, Ordering::Relaxed);
 }
 
-/// Whether somebody listens; also if the server does not say.
+/// Whether the caller listens; also true if the server does not say.
 async fn is_there(client: &Client, inbox: &str) -> bool {
     let request = Request::new().timeout(Some(2 * ASK));
     let reply = client.send_request(inbox.to_owned(), request).await;

@@ -1,4 +1,4 @@
-//! Work whose result somebody waits for now: it comes in pieces, as they arise, to a subject of its own.
+//! Work whose result a caller waits for: it arrives in pieces, as they are produced, on a subject of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,36 +19,36 @@ use crate::requests::{GIVEN_UP, LONGEST, PAUSE, Unsent};
 use crate::roster::Roster;
 use crate::route::{Route, Urgency};
 
-/// How long after the last words of a worker it counts as lost: it asks every second whether somebody waits.
+/// A worker that has been silent for this long counts as lost: it asks every second whether the caller still waits.
 pub(crate) const SILENCE: Duration = Duration::from_secs(8);
-/// How often it is looked whether work that nobody has begun is still there, and somebody to do it.
+/// The interval for checking that work not yet begun is still in the stream, and that a worker for it exists.
 const LOOK: Duration = Duration::from_secs(3);
-/// How long the server may be away before a call is given up that nobody has begun.
+/// The longest absence of the server before a call that no worker has begun is given up.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Why a call ends with its connection.
+/// The reason when a call ends with its connection.
 const ENDED: &str = "the connection to the NATS server has ended";
 
-/// A piece of what comes of a call.
+/// A piece of a call's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The next part.
     Part {
-        /// Which worker made it: a later one begins anew.
+        /// The attempt that made it: a later one begins anew.
         attempt: u32,
         /// Its number within the attempt, from 0.
         number: u64,
         /// The bytes that the worker sent.
         content: Vec<u8>,
     },
-    /// Nothing more comes; asking again may help.
+    /// No more pieces come; asking again may help.
     Lost(String),
-    /// Nothing more comes.
+    /// No more pieces come.
     GivenUp(String),
 }
 
-/// Work that somebody waits for. Dropping it ends it: its worker hears that nobody listens, and what no worker has begun is taken
-/// back.
+/// A job whose result a caller waits for. Dropping it ends the job: its worker learns that the caller is gone, and a
+/// job that no worker has begun is taken back.
 pub struct Call {
     pieces: Receiver<Piece>,
     _wanted: oneshot::Sender<()>,
@@ -95,7 +95,7 @@ impl Fleet {
     }
 }
 
-/// A call on its way.
+/// A call in progress.
 struct Asked {
     server: Server,
     roster: Arc<Roster>,
@@ -105,12 +105,12 @@ struct Asked {
     id: String,
     content: Vec<u8>,
     sender: Sender<Piece>,
-    /// Whether a worker was heard of.
+    /// Whether a worker has replied.
     is_begun: bool,
 }
 
 impl Asked {
-    /// Sends the request and passes the pieces on, until no more come or nobody wants them.
+    /// Sends the request and passes the pieces on, until no more come or the caller is gone.
     async fn run(mut self, unwanted: oneshot::Receiver<()>) {
         let client = self.server.jetstream.client();
         let inbox = client.new_inbox();
@@ -118,7 +118,7 @@ impl Asked {
             Ok(coming) => self.ask(&client, &inbox, coming, unwanted).await,
             Err(error) => Some(Piece::GivenUp(unusable(WORK, &error).to_string())),
         };
-        // Whoever waited may have gone.
+        // The caller may be gone.
         last.into_iter().for_each(|last| drop(self.sender.send(last)));
     }
 
@@ -146,7 +146,7 @@ impl Asked {
         last
     }
 
-    /// Passes the pieces on; returns why no more come.
+    /// Passes the pieces on; returns the reason for the end.
     async fn follow(&mut self, client: &Client, coming: &mut Subscriber, place: u64) -> Piece {
         if let Some(last) = self.wait_for_worker(client, coming, place).await {
             return last;
@@ -167,7 +167,7 @@ impl Asked {
     /// Puts the request into the stream; returns its number there.
     ///
     /// # Errors
-    /// The reason why that takes too long.
+    /// The reason, when sending takes too long.
     async fn send(&self, inbox: &str) -> Result<u64, String> {
         let mut reason = "the NATS server cannot be reached".to_owned();
         let until = Instant::now() + PATIENCE;
@@ -177,7 +177,7 @@ impl Asked {
                 Ok(Err(error)) => reason = error.to_string(),
                 Err(_) => break,
             }
-            // The server may be a new one.
+            // The server may have been replaced.
             if self.server.is_connected()
                 && let Err(error) = self.server.prepare().await
             {
@@ -197,7 +197,7 @@ impl Asked {
         Ok(sent.map_err(|error| failed(&error))?.await.map_err(|error| failed(&error))?.sequence)
     }
 
-    /// Waits until a worker is heard of; returns why none will be.
+    /// Waits for the first reply of a worker; returns the reason if none will come.
     async fn wait_for_worker(&mut self, client: &Client, coming: &mut Subscriber, place: u64) -> Option<Piece> {
         let mut looking = interval(LOOK);
         looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -236,7 +236,7 @@ impl Asked {
         Piece::GivenUp(format!("no worker has the model {:?} any more", self.model))
     }
 
-    /// Whether the request is not in the stream any more, though no worker was heard of.
+    /// Whether the request is no longer in the stream, though no worker has replied.
     async fn is_forgotten(&self, place: u64) -> bool {
         let Ok(stream) = self.server.jetstream.get_stream(WORK).await else {
             // A new server has no streams yet.
@@ -244,13 +244,13 @@ impl Asked {
             return false;
         };
         match stream.get_raw_message(place).await {
-            // A new server may have another message with this number.
+            // A new server may have a different message with this number.
             Ok(found) => found.headers.get("Nats-Msg-Id").is_none_or(|id| id.as_str() != self.id),
             Err(error) => error.kind() == RawMessageErrorKind::NoMessageFound,
         }
     }
 
-    /// Takes a request out of the stream that no worker has begun, and nobody wants done.
+    /// Removes a request that no worker has begun and no caller wants from the stream.
     async fn take_back(&self, place: u64) {
         if self.is_forgotten(place).await {
             return;
@@ -262,11 +262,11 @@ impl Asked {
         }
     }
 
-    /// Passes a piece on, or answers a worker who asks whether somebody waits; returns why no more come.
+    /// Passes a piece on, or answers a worker that asks whether the caller still waits; returns the reason for the end.
     async fn pass_on(&self, client: &Client, message: Message) -> Option<Piece> {
         let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
         if let Some(reply) = message.reply {
-            // A worker that hears nothing asks again.
+            // A worker without a reply asks again.
             let _ = client.publish(reply, Vec::new().into()).await;
             return None;
         }
@@ -281,5 +281,5 @@ impl Asked {
     }
 }
 
-// A worker that is heard of is heard of often enough.
+// A live worker asks often enough to count as alive.
 const _: () = assert!(ASK.as_secs() * 4 <= SILENCE.as_secs());

@@ -1,4 +1,4 @@
-//! The connection to the NATS server, and what has to be there.
+//! The connection to the NATS server, and the streams and bucket that must exist there.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,27 +20,27 @@ pub(crate) const RESULTS: &str = "HONE_RESULTS";
 pub(crate) const DEAD: &str = "HONE_DEAD";
 pub(crate) const WORKERS: &str = "HONE_WORKERS";
 
-/// How long the server remembers the ids of what it has been sent.
+/// How long the server remembers the ids of messages.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
-/// How long what a worker says of itself counts.
+/// How long a worker's report of its state is valid.
 pub(crate) const WORKER_LIFETIME: Duration = Duration::from_secs(15);
-/// How long an answer of the server is waited for.
+/// The timeout for the server's replies.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after a failed attempt to connect the next one follows: longer after each, up to the longest.
+/// The delay after a failed attempt to connect: longer after each, up to the longest.
 const SHORTEST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(2);
-/// How many messages one process reads ahead.
+/// The number of messages that one process reads ahead.
 const READ_AHEAD: usize = 1024;
 
 /// A connection to a fleet. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub struct Fleet {
-    /// Dropped first: what runs on them ends before the connection does, which would be told as a loss.
+    /// Dropped first: its tasks must end before the connection does, or they would report a lost connection.
     threads: Arc<Threads>,
     pub(crate) server: Server,
 }
 
-/// The server, for what runs on the connection's own threads.
+/// The server, for tasks on the connection's own threads.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) settings: Arc<BusSettings>,
@@ -56,9 +56,9 @@ struct Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A connection that is ended is not lost.
+        // A connection that is closed on purpose is not lost.
         self.connection.send_replace(false);
-        // Waiting would not be allowed on a thread of another runtime.
+        // Blocking is not allowed on a thread of another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -66,8 +66,8 @@ impl Drop for Threads {
 }
 
 impl Fleet {
-    /// Connects; if the server cannot be reached, that is tried again and again in the background. `name` is what the
-    /// server calls this process.
+    /// Connects; if the server is unreachable, keeps trying in the background. `name` is this process's name at the
+    /// server.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -89,7 +89,7 @@ impl Fleet {
         Ok(Fleet { server, threads: Arc::new(threads) })
     }
 
-    /// Connects, and makes what has to be there on the server.
+    /// Connects, and creates missing streams on the server.
     ///
     /// # Errors
     /// When the server cannot be reached, or has no JetStream.
@@ -128,17 +128,17 @@ impl Server {
         self.is(true).await;
     }
 
-    /// Waits until it is not.
+    /// Waits until the server is disconnected.
     pub(crate) async fn disconnected(&self) {
         self.is(false).await;
     }
 
     async fn is(&self, connected: bool) {
-        // It is not dropped before this.
+        // The sender outlives this.
         let _ = self.connection.subscribe().wait_for(|now| *now == connected).await;
     }
 
-    /// Makes the streams and the bucket that are missing. Those that are there stay as they are, whatever the settings say: an
+    /// Creates missing streams and the missing bucket. Existing ones stay as they are, whatever the settings say: an
     /// administrator may have changed them, and other homes may have other settings.
     pub(crate) async fn prepare(&self) -> Result<(), FleetError> {
         let stream = |name: &str, subjects: &str, retention, discard| Config {
@@ -153,7 +153,7 @@ impl Server {
             ..Config::default()
         };
         let streams = [
-            // Work that has no room is refused, and stays due where it was asked.
+            // Work that does not fit is refused, and stays due at its origin.
             (WORK, stream(WORK, "hone.work.>", RetentionPolicy::WorkQueue, DiscardPolicy::New)),
             (RESULTS, stream(RESULTS, "hone.results.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
             (DEAD, stream(DEAD, "hone.dead.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
@@ -183,7 +183,7 @@ async fn connect(
     name: &str,
     connection: Arc<watch::Sender<bool>>,
 ) -> Result<async_nats::Client, FleetError> {
-    // The error that was heard of last.
+    // The last error reported.
     let trouble = Mutex::new(None);
     let options = options(settings, name).await?.retry_on_initial_connect().event_callback(move |event| {
         hear(&connection, &trouble, &event);
@@ -194,7 +194,7 @@ async fn connect(
     options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
 }
 
-/// Why the server cannot be reached, as far as one more attempt shows; the background attempts tell no causes.
+/// The reason why the server is unreachable, found by one more attempt; background attempts do not report causes.
 async fn why_not(settings: &BusSettings, name: &str) -> Result<String, FleetError> {
     let servers: Vec<&str> = settings.servers().collect();
     let attempt = options(settings, name).await?.connect(&servers[..]);
@@ -204,7 +204,7 @@ async fn why_not(settings: &BusSettings, name: &str) -> Result<String, FleetErro
     })
 }
 
-/// How this process connects.
+/// The options of this process's connection.
 async fn options(settings: &BusSettings, name: &str) -> Result<ConnectOptions, FleetError> {
     let mut options = ConnectOptions::new()
         .name(name)
@@ -228,7 +228,7 @@ async fn options(settings: &BusSettings, name: &str) -> Result<ConnectOptions, F
     Ok(options)
 }
 
-/// Takes note of what happens to the connection. The person hears of it when it is lost and when it is there again.
+/// Records events of the connection. The log says when it is lost and when it is back.
 fn hear(connection: &watch::Sender<bool>, trouble: &Mutex<Option<String>>, event: &Event) {
     match event {
         Event::Connected if !connection.send_replace(true) => tracing::info!("the NATS server is connected"),
@@ -238,7 +238,7 @@ fn hear(connection: &watch::Sender<bool>, trouble: &Mutex<Option<String>>, event
         Event::ServerError(_) | Event::ClientError(_) => {
             let text = event.to_string();
             let before = trouble.lock().unwrap_or_else(PoisonError::into_inner).replace(text.clone());
-            // It is tried again and again.
+            // Each attempt may repeat the error.
             if before.as_ref() != Some(&text) {
                 tracing::warn!("the NATS server: {text}");
             }

@@ -1,4 +1,4 @@
-//! Work that was given up, for a person to look at.
+//! Work that was given up, for a person to review.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::error::FleetError;
 use crate::requests::{ASKER, Asker, REQUEST, content_of};
 use crate::route::Urgency;
 
-/// The header that says why work was given up.
+/// The header with the reason why work was given up.
 const REASON: &str = "Hone-Reason";
-/// How long the next of the messages is waited for.
+/// The longest wait for the next message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A piece of work that was given up.
+/// A job that was given up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeadWork {
     /// Its number in the stream.
@@ -30,13 +30,13 @@ pub struct DeadWork {
     pub role: String,
     /// When it was given up.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The message that asked for it, if this version can read it.
+    /// The message that requested it, if this version can read it.
     pub envelope: Option<Envelope>,
 }
 
-/// Puts a piece of work with the dead.
+/// Moves a job to the dead.
 pub(crate) async fn bury(server: &Server, role: &str, message: &Message, reason: &str) -> Result<(), FleetError> {
     let mut headers = HeaderMap::new();
     if let Some(asker) = Asker::of(message) {
@@ -51,13 +51,13 @@ pub(crate) async fn bury(server: &Server, role: &str, message: &Message, reason:
     sent.map_err(|error| failed(&error))?.await.map(drop).map_err(|error| failed(&error))
 }
 
-/// A header is one line.
+/// Makes a text fit for a header, which is a single line.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl Fleet {
-    /// All work that was given up, the oldest first.
+    /// All work that was given up, oldest first.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -66,10 +66,10 @@ impl Fleet {
         Ok(found.iter().map(dead_of).collect())
     }
 
-    /// Asks for all work again that was given up; returns how much that was.
+    /// Requests all work that was given up again; returns the number of jobs.
     ///
     /// # Errors
-    /// When the server cannot be used; what was not asked again stays with the dead.
+    /// When the server cannot be used; work not requested again stays with the dead.
     pub fn retry_dead(&self) -> Result<usize, FleetError> {
         self.block_on(async {
             let failed = |error: &dyn std::error::Error| unusable(WORK, error);
@@ -79,9 +79,13 @@ impl Fleet {
                 let role = role_of(&message);
                 let Some(asker) = Asker::of(&message).filter(|_| is_role(role)) else { continue };
                 let subject = format!("hone.work.{role}.{}", Urgency::Later.as_str());
-                let number = message.info().map_err(|error| failed(&*error))?.stream_sequence;
+                let (number, since) = {
+                    let info = message.info().map_err(|error| failed(&*error))?;
+                    (info.stream_sequence, info.published.unix_timestamp_nanos())
+                };
                 let mut publish = PublishMessage::build()
-                    .message_id(format!("dead-{number}"))
+                    // A stream that is made anew begins with the same numbers.
+                    .message_id(format!("dead-{number}-{since}"))
                     .payload(message.payload.clone())
                     .header(ASKER, asker.to_string().as_str());
                 if let Some(request) = message.headers.as_ref().and_then(|headers| headers.get(REQUEST)) {

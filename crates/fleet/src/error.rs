@@ -1,16 +1,16 @@
-//! What can go wrong with a fleet.
+//! Errors of a fleet.
 
 use thiserror::Error;
 
-/// Why a fleet cannot be used.
+/// The reason why a fleet cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FleetError {
-    /// The server cannot be reached, or does not let this process in.
+    /// The server is unreachable, or refuses this process.
     #[error("the NATS server at {url} cannot be used: {reason}")]
     Connection {
         /// Its address.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The file with the credentials cannot be read.
@@ -18,18 +18,18 @@ pub enum FleetError {
     Credentials {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A stream, a consumer or a bucket cannot be made or read.
+    /// A stream, a consumer or a bucket cannot be created or read.
     #[error("{name} cannot be used on the NATS server: {reason}; hone needs JetStream (nats-server -js)")]
     JetStream {
         /// Its name.
         name: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The system gives no threads.
+    /// The system cannot create threads.
     #[error("the threads of the connection cannot be started: {0}")]
     Threads(String),
 }

@@ -1,4 +1,4 @@
-//! Work for others, and what comes of it.
+//! Requests for work by others, and their results.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,24 +21,24 @@ use crate::connection::{Fleet, RESULTS, Server, WORK, unusable};
 use crate::error::FleetError;
 use crate::route::{Route, Urgency};
 
-/// The header that names the process that asked.
+/// The header that names the requesting process.
 pub(crate) const ASKER: &str = "Hone-Asker";
-/// The header of work and of its result with the id of the message that asked.
+/// The header of a job and of its result with the id of the request.
 pub(crate) const REQUEST: &str = "Hone-Request";
-/// The header of a result that says why there is none.
+/// The header of a missing result with the reason.
 pub(crate) const GIVEN_UP: &str = "Hone-Given-Up";
-/// How long after a failure the server is asked again.
+/// The pause after a failure before the server is asked again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
-/// How often a message is sent to a server that is connected and does not take it.
+/// The number of attempts to send a message to a server that is connected and does not take it.
 const MOST_ATTEMPTS: usize = 10;
-/// How many messages may wait to be sent, and how many results to be read.
+/// The capacity for messages to be sent, and for results to be read.
 const WAITING: usize = 1024;
 
-/// The most bytes of a message: less than the 1 MiB that a server takes if nobody has told it otherwise, so that a result,
-/// which holds the question and the answer, too, has room for the reasons.
+/// The longest message in bytes: less than a server's default limit of 1 MiB, so that a result, which also holds the
+/// question and the answer, has room for the reasons.
 pub const LONGEST: usize = 768 << 10;
 
-/// A process that asks, as the server knows it.
+/// The server's identifier of a requesting process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asker(EnvelopeId);
 
@@ -49,7 +49,7 @@ impl fmt::Display for Asker {
 }
 
 impl Asker {
-    /// The process that a message names, which may come from anybody; `None` if that is none.
+    /// The process that an untrusted message names; `None` if the name is not valid.
     pub(crate) fn of(message: &Message) -> Option<Asker> {
         let named = message.headers.as_ref()?.get(ASKER)?;
         EnvelopeId::from_str(named.as_str()).ok().map(Asker)
@@ -61,7 +61,7 @@ impl Asker {
     }
 }
 
-/// Why work is not asked for.
+/// The reason why a request is not sent.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Unsent {
     /// The message is longer than [`LONGEST`].
@@ -72,7 +72,7 @@ pub enum Unsent {
     NoRoom,
 }
 
-/// Work of one kind that this process has others do. Dropping it ends the reading of results; what was asked stays asked.
+/// Requests for one kind of work. Dropping it ends the reading of results; requests already sent remain.
 pub struct Requests {
     route: Route,
     unsent: mpsc::Sender<Request>,
@@ -88,7 +88,7 @@ struct Request {
 }
 
 impl Requests {
-    /// Begins to send work of a kind, and to read its results.
+    /// Starts sending jobs of a kind and reading their results.
     pub fn begin(fleet: &Fleet, route: Route) -> Requests {
         let asker = Asker(EnvelopeId::fresh());
         let (unsent, to_send) = mpsc::channel(WAITING);
@@ -99,7 +99,8 @@ impl Requests {
         Requests { route, unsent, results, tasks, fleet: fleet.clone() }
     }
 
-    /// Asks for work on a message; the result names that message. It is sent as soon as the server can be reached.
+    /// Requests work on a message; the result names that message. The request is sent as soon as the server is
+    /// reachable.
     ///
     /// # Errors
     /// When it is not sent.
@@ -129,7 +130,7 @@ impl Drop for Requests {
     }
 }
 
-/// Sends everything, one after the other, and each until the server has it.
+/// Sends all requests in order, retrying each until the server has it.
 async fn send_all(server: Server, asker: Asker, mut unsent: mpsc::Receiver<Request>, found: Sender<WorkResult>) {
     while let Some(request) = unsent.recv().await {
         let mut n_attempts = 0;
@@ -140,7 +141,7 @@ async fn send_all(server: Server, asker: Asker, mut unsent: mpsc::Receiver<Reque
                 tell(&found, WorkResult { request: request.id, outcome: Err(error.to_string()) }).await;
                 break;
             }
-            // The server may be a new one.
+            // The server may have been replaced.
             if server.is_connected()
                 && let Err(error) = server.prepare().await
             {
@@ -155,7 +156,7 @@ async fn send(server: &Server, asker: &Asker, request: &Request) -> Result<(), F
     server.connected().await;
     let message = PublishMessage::build()
         .payload(request.content.clone().into())
-        // Sent again because its acknowledgement was lost, it is kept once.
+        // The server keeps one copy, even if it is sent again after a lost acknowledgement.
         .message_id(request.id.to_string())
         .header(REQUEST, request.id.to_string().as_str())
         .header(ASKER, asker.to_string().as_str());
@@ -164,7 +165,7 @@ async fn send(server: &Server, asker: &Asker, request: &Request) -> Result<(), F
     sent.await.map(drop).map_err(|error| failed(&error))
 }
 
-/// Gives a result to a thread, whose channel must not block this one.
+/// Passes a result to a thread, whose channel must not block this one.
 async fn tell(found: &Sender<WorkResult>, result: WorkResult) {
     let mut untold = Some(result);
     while let Some(result) = untold.take() {
@@ -180,7 +181,7 @@ struct Reader {
     server: Server,
     asker: Asker,
     found: Sender<WorkResult>,
-    /// When the stream was made, and the number of the next message in it.
+    /// The stream's creation time, and the number of the next message in it.
     next: Option<(i128, u64)>,
 }
 
@@ -196,13 +197,13 @@ impl Reader {
         }
     }
 
-    /// Reads until the server gives no more.
+    /// Reads until the server ends the stream.
     async fn read(&mut self) -> Result<(), FleetError> {
         self.server.prepare().await?;
         let failed = |error: &dyn std::error::Error| unusable(RESULTS, error);
         let stream = self.server.jetstream.get_stream(RESULTS).await.map_err(|error| failed(&error))?;
         let created = stream.cached_info().created.unix_timestamp_nanos();
-        // A stream that was made anew begins with the number 1.
+        // A recreated stream begins with the number 1.
         let next = self.next.filter(|(of, _)| *of == created).map_or(1, |(_, next)| next);
         let config = OrderedConfig {
             filter_subject: self.asker.subject(),
@@ -214,7 +215,7 @@ impl Reader {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
-                // The consumer makes itself anew where it was, which is wrong in a stream that was made anew.
+                // The consumer reconnects at its old position, which is wrong in a recreated stream.
                 () = self.server.disconnected() => return Ok(()),
             };
             let Some(message) = message else { return Ok(()) };
@@ -229,7 +230,7 @@ impl Reader {
     }
 }
 
-/// The result in a message; `None` for what this version cannot read.
+/// The result in a message; `None` if this version cannot read it.
 fn result_of(message: &Message) -> Option<WorkResult> {
     let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
     let request = EnvelopeId::from_str(header(REQUEST)?.as_str()).ok()?;
@@ -240,7 +241,7 @@ fn result_of(message: &Message) -> Option<WorkResult> {
     Some(WorkResult { request, outcome })
 }
 
-/// The content of a message; `None` for what this version cannot read.
+/// The content of a message; `None` if this version cannot read it.
 pub(crate) fn content_of<T: DeserializeOwned>(content: &[u8]) -> Option<T> {
     serde_json::from_slice(content)
         .inspect_err(|error| tracing::warn!("a message of another version of hone is passed over: {error}"))

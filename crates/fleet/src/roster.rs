@@ -1,4 +1,4 @@
-//! The workers that are there, as they say themselves, always at hand.
+//! An always current list of the workers, as they report themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use crate::error::FleetError;
 use crate::requests::PAUSE;
 use crate::workers::{OfferedModel, WorkerState};
 
-/// How long news is waited for before what is known is looked through for workers that have gone.
+/// The longest wait for news before the list is checked for workers that have gone.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The workers that are there. They are followed until it is dropped.
+/// The present workers, tracked until it is dropped.
 pub struct Roster {
     known: watch::Receiver<Known>,
     task: AbortHandle,
     fleet: Fleet,
 }
 
-/// All that is known of the workers.
+/// All known workers.
 #[derive(Clone, Default)]
 struct Known {
-    /// Whether the server has said who is there.
+    /// Whether the server has listed the present workers.
     is_complete: bool,
-    /// Each with the time when it was heard of.
+    /// Each worker, with the time of its last report.
     workers: Vec<(Instant, Arc<WorkerState>)>,
 }
 
@@ -45,20 +45,20 @@ impl Known {
 }
 
 impl Roster {
-    /// Begins to follow the workers of a fleet.
+    /// Starts tracking the workers of a fleet.
     pub fn begin(fleet: &Fleet) -> Roster {
         let (told, known) = watch::channel(Known::default());
         let task = fleet.handle().spawn(follow(fleet.server.clone(), told)).abort_handle();
         Roster { known, task, fleet: fleet.clone() }
     }
 
-    /// Waits until it is known who is there, but not longer than `patience`; returns whether it is. Not to be called from an
-    /// async runtime.
+    /// Waits until the present workers are known, at most for `patience`; returns whether they are. Not to be called
+    /// from an async runtime.
     pub fn wait(&self, patience: Duration) -> bool {
         self.wait_until(patience, |roster| roster.known.borrow().is_complete)
     }
 
-    /// The workers that are there, in alphabetical order.
+    /// The present workers, in alphabetical order.
     pub fn workers(&self) -> Vec<Arc<WorkerState>> {
         let known = self.known.borrow();
         let alive = known.workers.iter().filter(|(heard, _)| heard.elapsed() < WORKER_LIFETIME);
@@ -67,7 +67,7 @@ impl Roster {
         workers
     }
 
-    /// Waits until something is so of the workers, but not longer than `patience`; returns whether it is. Not to be called
+    /// Waits until a condition holds for the workers, at most for `patience`; returns whether it does. Not to be called
     /// from an async runtime.
     pub fn wait_until(&self, patience: Duration, is_so: impl Fn(&Roster) -> bool) -> bool {
         let mut known = self.known.clone();
@@ -82,7 +82,7 @@ impl Roster {
             .any(|worker| worker.models.iter().any(|offered| offered.role == role && offered.name == model))
     }
 
-    /// The models that workers of this role have, each once, in alphabetical order.
+    /// The models that workers of this role have, without duplicates, in alphabetical order.
     pub fn models(&self, role: &str) -> Vec<OfferedModel> {
         let workers = self.workers();
         let offered = workers.iter().flat_map(|worker| &worker.models).filter(|offered| offered.role == role);
@@ -99,7 +99,7 @@ impl Drop for Roster {
     }
 }
 
-/// Follows the workers until the task is aborted.
+/// Tracks the workers until the task is aborted.
 async fn follow(server: Server, told: watch::Sender<Known>) {
     loop {
         server.connected().await;
@@ -110,15 +110,15 @@ async fn follow(server: Server, told: watch::Sender<Known>) {
     }
 }
 
-/// Reads what workers say, until the server is lost.
+/// Reads the workers' reports until the server is lost.
 async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetError> {
     server.prepare().await?;
     let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
     let bucket = server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
-    // News are followed before the present workers are read, so that none is missed.
+    // News is followed before the present workers are read, so that nothing is missed.
     let mut news = bucket.watch_all().await.map_err(|error| failed(&error))?;
     let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
-    // Known workers may not have been heard only because the connection was lost, and a new server knows nobody yet.
+    // Known workers may be silent only because the connection was lost, and a new server knows no workers yet.
     let mut there = told.borrow().clone();
     there.workers.iter_mut().for_each(|(heard, _)| *heard = Instant::now());
     there.is_complete = true;

@@ -1,11 +1,11 @@
-//! The way of work to those who can do it: by its kind, and by the model that it needs.
+//! The route of a job to the workers that can do it: its kind, and the model that it needs.
 
 use std::fmt::Write;
 
-/// How soon work is wanted.
+/// The urgency of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Somebody waits for it.
+    /// A caller waits for it.
     Now,
     /// Whenever there is time.
     Later,
@@ -60,7 +60,7 @@ impl Route {
     }
 }
 
-/// A name as a part of a subject and of a consumer's name: letters, digits and `-` as they are, other bytes as `_` and two
+/// A name as part of a subject and of a consumer's name: letters, digits and `-` unchanged, other bytes as `_` and two
 /// hexadecimal digits.
 fn subject_part(name: &str) -> String {
     let mut part = String::with_capacity(name.len());
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(route.subject(Urgency::Now), "hone.work.generate.smollm2_3a135m.now");
         assert_eq!(route.consumer(Urgency::Later), "generate-smollm2_3a135m-later");
         assert_eq!(Route::of_role("grade").subject(Urgency::Later), "hone.work.grade.later");
-        // Names that differ are different subjects.
+        // Different names are different subjects.
         assert_eq!(subject_part("a_b.*>é"), "a_5fb_2e_2a_3e_c3_a9");
     }
 }

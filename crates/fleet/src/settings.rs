@@ -1,4 +1,4 @@
-//! How a fleet is reached, and what its streams keep: `bus.toml`.
+//! The address of a fleet, and the limits of its streams: `bus.toml`.
 
 use std::path::PathBuf;
 
@@ -12,19 +12,20 @@ pub struct BusSettings {
     pub url: String,
     /// A file with the credentials of an account, as `nsc` writes it; empty for none.
     pub credentials: PathBuf,
-    /// A file with the certificate of the authority that has signed the server's; empty for those that the system trusts.
+    /// A file with the certificate of the authority that signed the server's certificate; empty for those that the
+    /// system trusts.
     pub authority: PathBuf,
     /// The seconds for which a chat waits for a grade before it says that the grade comes later.
     pub patience: f64,
-    /// The seconds for which a worker has a piece of work before it has to say that it is still at it.
+    /// The seconds for which a worker has a job before it must renew its lease.
     pub lease: f64,
-    /// How often a piece of work is given to a worker before it is given up.
+    /// The number of times that a job is given to a worker before it is given up.
     pub attempts: u32,
     /// The hours for which work and results are kept.
     pub keep_hours: f64,
-    /// The most mebibytes that each stream keeps.
+    /// The size limit of each stream in MiB.
     pub keep_mib: u64,
-    /// On how many servers of a cluster each stream is kept.
+    /// The number of servers in a cluster that keep each stream.
     pub replicas: usize,
 }
 
@@ -39,7 +40,7 @@ impl BusSettings {
         self.url.split(',').map(str::trim)
     }
 
-    /// Whether nothing may be said to a server without TLS: an address or a certificate says so.
+    /// Whether TLS is required: an address or a certificate says so.
     pub(crate) fn needs_tls(&self) -> bool {
         !self.authority.as_os_str().is_empty() || self.servers().any(|address| address.starts_with("tls://"))
     }
@@ -47,7 +48,7 @@ impl BusSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// The reason why the first invalid value is not valid.
     pub fn check(&self) -> Result<(), String> {
         for (key, value, least, most) in [
             ("patience", self.patience, 0.0, 86_400.0),
@@ -67,7 +68,7 @@ impl BusSettings {
                 return Err(format!("{key} is {value}: it must be 1 to {most}"));
             }
         }
-        // It would be shown in errors, in `hone config` and in lists of processes.
+        // A password would be shown in errors, in `hone config` and in lists of processes.
         if self.url.contains('@') {
             return Err("url must not hold a password: credentials names a file".to_owned());
         }

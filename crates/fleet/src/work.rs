@@ -1,4 +1,4 @@
-//! Work that is taken from the streams.
+//! Work taken from the streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,28 +21,29 @@ use crate::error::FleetError;
 use crate::requests::{ASKER, Asker, GIVEN_UP, PAUSE, REQUEST, content_of};
 use crate::route::{Route, Urgency};
 
-/// How long the server is asked for urgent work before it is asked for other work, too.
+/// How long the server is asked for urgent work before it is asked for other work as well.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often a result is sent to a server that is connected and does not take it.
+/// The number of attempts to send a result to a server that is connected and does not take it.
 const MOST_DELIVERIES: usize = 10;
-/// How often a lease is renewed within its length.
+/// The number of renewals within a lease.
 const RENEWALS: u32 = 3;
-/// How many times as often as a worker may fail at work it may be lost or given back.
+/// Work may be lost or given back this many times as often as it may fail.
 const LOST_PER_FAILED: u32 = 10;
-/// How long the end waits for the server.
+/// The longest wait for the server at the end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long work rests that a worker could not do: somebody waits for an answer, and another worker may have a place for it now.
+/// How long work rests after a worker failed at it: a caller waits for an answer, and another worker may have room for
+/// it now.
 const REST: Duration = Duration::from_secs(5);
 const REST_OF_CALLS: Duration = Duration::from_secs(1);
-/// For how long others alone can have the work then; twice as long after each further failure, up to the longest.
+/// How long only other workers can have the work after that; doubled after each further failure, up to the longest.
 const SHORTEST_BREAK: Duration = Duration::from_secs(1);
 const LONGEST_BREAK: Duration = Duration::from_secs(30);
 const LONGEST_BREAK_OF_CALLS: Duration = Duration::from_secs(4);
 
-/// The work of one kind, as it comes; `T` is what its messages hold.
+/// Incoming work of one kind; `T` is the content of its messages.
 pub struct Work<T = Envelope> {
     jobs: Receiver<Job<T>>,
-    /// True once no more is to be taken.
+    /// True once no more work is to be taken.
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     slots: Arc<Semaphore>,
@@ -50,47 +51,47 @@ pub struct Work<T = Envelope> {
     fleet: Fleet,
 }
 
-/// A piece of work. Until it is settled its lease is renewed; dropping it gives it back.
+/// A job. Its lease is renewed until it is settled; dropping it gives it back.
 pub struct Job<T = Envelope> {
-    /// The message that asks for it.
+    /// The message that requests it.
     pub content: T,
-    /// How often it was given to a worker, this time included.
+    /// The number of times that it was given to a worker, including this one.
     pub attempt: u32,
-    /// The process that waits for pieces of the result, if one does.
+    /// The process that waits for pieces of the result, if any.
     pub caller: Option<Caller>,
     settled: Option<oneshot::Sender<Settled>>,
 }
 
-/// The end of a piece of work.
+/// The end of a job.
 enum Settled {
-    /// With the result for the process that asked; of a call, it has been sent already.
+    /// Done, with the result for the requesting process; for a call, it has been sent already.
     Done(Vec<u8>),
     /// Another worker may do it at once.
     GivenBack,
-    /// It could not be done now.
+    /// It failed for now.
     Failed(String),
 }
 
 impl Job {
-    /// Sends what came of it to the home that asked. It is done once the server has that.
+    /// Sends the result to the requesting home. The job is done once the server has it.
     pub fn finish(mut self, result: &Envelope) {
         self.settle(Settled::Done(serde_json::to_vec(result).unwrap_or_default()));
     }
 }
 
 impl<T> Job<T> {
-    /// Says that a call is done: its pieces have been sent, or nobody waits for them.
+    /// Ends a call: its pieces have been sent, or the caller is gone.
     pub fn end(mut self) {
         self.settle(Settled::Done(Vec::new()));
     }
 
-    /// Says that it could not be done; it is tried again later, and given up after too many attempts.
+    /// Reports a failure; the job is retried later, and given up after too many attempts.
     pub fn fail(mut self, reason: impl Into<String>) {
         self.settle(Settled::Failed(reason.into()));
     }
 
     fn settle(&mut self, settled: Settled) {
-        // The connection may have ended; then its lease runs out.
+        // The connection may have ended; then the lease runs out.
         if let Some(settle) = self.settled.take() {
             let _ = settle.send(settled);
         }
@@ -112,7 +113,7 @@ impl<T> Drop for Job<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Work<T> {
-    /// Begins to take work of a kind, `slots` pieces at a time.
+    /// Starts taking work of a kind, up to `slots` jobs at a time.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -130,23 +131,23 @@ impl<T: DeserializeOwned + Send + 'static> Work<T> {
 }
 
 impl<T> Work<T> {
-    /// The pieces of work.
+    /// The jobs.
     pub fn jobs(&self) -> &Receiver<Job<T>> {
         &self.jobs
     }
 
-    /// Takes no more.
+    /// Stops taking work.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Takes no more, gives back what nobody has begun, and waits until the server knows of all that was finished or given
-    /// back, or cannot be reached for a few seconds.
+    /// Stops taking work, gives back jobs that were not begun, and waits until the server knows of all finished and
+    /// returned jobs, or is unreachable for a few seconds.
     pub fn end(self) {
         let Work { jobs, stop, task, slots, n_slots, fleet } = self;
         stop.send_replace(true);
         let ended = fleet.block_on(async { tokio::time::timeout(LAST_WORDS, task).await });
-        // Jobs that are still in the channel are given back as they are dropped.
+        // Jobs still in the channel are given back when they are dropped.
         drop(jobs);
         let settled = fleet.block_on(async {
             let all = tokio::time::timeout(LAST_WORDS, slots.acquire_many(n_slots)).await;
@@ -159,12 +160,12 @@ impl<T> Work<T> {
     }
 }
 
-/// All workers of a kind of work share these: they know how far the server is with each kind of work.
+/// Shared by all workers for a kind of work: the server's progress in each kind.
 struct Consumers {
     now: PullConsumer,
     later: PullConsumer,
-    /// After this time the server gives out again what it has heard nothing of. Who made the consumers has said how long it is,
-    /// and this process may be set otherwise.
+    /// The time after which the server redelivers unacknowledged work. The process that created the consumers has set
+    /// it, and this process's settings may differ.
     lease: Duration,
 }
 
@@ -191,7 +192,7 @@ impl Consumers {
         Ok(Consumers { now, later, lease })
     }
 
-    /// The next piece: urgent ones come first.
+    /// The next job, urgent ones first.
     async fn next(&self) -> Result<Option<Message>, FleetError> {
         for (consumer, wait) in [(&self.now, None), (&self.later, None), (&self.now, Some(LOOK))] {
             if let Some(message) = one(consumer, wait).await? {
@@ -202,7 +203,7 @@ impl Consumers {
     }
 }
 
-/// The next message of a consumer; `None` if there is none, or none comes in time.
+/// The next message of a consumer; `None` if there is none, or none arrives in time.
 async fn one(consumer: &PullConsumer, wait: Option<Duration>) -> Result<Option<Message>, FleetError> {
     let failed = |error: &dyn std::error::Error| unusable(WORK, error);
     let batch = match wait {
@@ -210,7 +211,7 @@ async fn one(consumer: &PullConsumer, wait: Option<Duration>) -> Result<Option<M
         Some(wait) => consumer.batch().max_messages(1).expires(wait).messages().await,
     };
     let mut batch = batch.map_err(|error| failed(&error))?;
-    // A request that went into a connection that breaks is never answered.
+    // A request on a connection that breaks is never answered.
     let next = timeout(LAST_WORDS + wait.unwrap_or_default(), batch.next()).await.map_err(|error| failed(&error))?;
     next.transpose().map_err(|error| failed(&*error))
 }
@@ -252,7 +253,7 @@ impl<T: DeserializeOwned + Send + 'static> Taker<T> {
                 Err(error) => {
                     tracing::debug!("no work is taken: {error}");
                     sleep(PAUSE).await;
-                    // The server may have been replaced by one that knows nothing.
+                    // The server may have been replaced by an empty one.
                     if let Ok(fresh) = Consumers::of(&self.server, &self.route).await {
                         consumers = fresh;
                     }
@@ -265,12 +266,12 @@ impl<T: DeserializeOwned + Send + 'static> Taker<T> {
     }
 }
 
-/// The time for which nothing is taken after a failure: a worker that cannot do its work would otherwise take the most of it.
+/// The time without new work after a failure: a failing worker would otherwise take most of the work.
 #[derive(Default)]
 struct Pause(Mutex<Option<(Duration, Instant)>>);
 
 impl Pause {
-    /// Begins one that is longer after each failure. What has failed at the same time is one failure.
+    /// Begins a pause that is longer after each failure. Simultaneous failures count as one.
     fn begin(&self, rest: Duration, longest: Duration) {
         let (mut pause, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         let length = match *pause {
@@ -286,7 +287,7 @@ impl Pause {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until it is over, which may be sooner than it was when it began.
+    /// Waits until it is over, which may be earlier than planned at its start.
     async fn over(&self) {
         while let Some(until) = self.until().filter(|until| *until > Instant::now()) {
             sleep_until(until.min(Instant::now() + LOOK)).await;
@@ -298,7 +299,7 @@ impl Pause {
     }
 }
 
-/// A piece of work that this process has taken.
+/// A job that this process has taken.
 struct Taken {
     server: Server,
     role: &'static str,
@@ -307,7 +308,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Follows it to its end.
+    /// Follows the job to its end.
     async fn follow<T: DeserializeOwned>(&self, lease: Duration, found: Sender<Job<T>>) {
         let (server, message) = (&self.server, &self.message);
         let attempt = message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX));
@@ -323,7 +324,7 @@ impl Taken {
             Err(Gone) => return note(message.double_ack().await),
         };
         let (settle, settled) = oneshot::channel();
-        // A slot is a place in the channel.
+        // The channel has room for each slot.
         let _ = found.try_send(Job { content, attempt, caller, settled: Some(settle) });
         match self.renew(lease, settled).await {
             Settled::Done(result) => {
@@ -371,7 +372,8 @@ impl Taken {
         self.end("the server does not take its result").await;
     }
 
-    /// Sends a result, or the reason why there is none, to the process that asked; to nobody if the message names none.
+    /// Sends a result, or the reason for its absence, to the requesting process; does nothing if the message names
+    /// none.
     async fn send_result(&self, content: Vec<u8>, given_up: Option<&str>) -> Result<(), FleetError> {
         let header = |name: &str| self.message.headers.as_ref().and_then(|headers| headers.get(name));
         let (Some(asker), Some(request), Some(id)) = (Asker::of(&self.message), header(REQUEST), header("Nats-Msg-Id"))
@@ -380,7 +382,7 @@ impl Taken {
         };
         let mut publish = PublishMessage::build()
             .payload(content.into())
-            // A result that comes twice is told once.
+            // The server keeps one of two equal results.
             .message_id(format!("{id}-done"))
             .header(ASKER, asker.to_string().as_str())
             .header(REQUEST, request.clone());
@@ -392,7 +394,7 @@ impl Taken {
         sent.map_err(|error| failed(&error))?.await.map(drop).map_err(|error| failed(&error))
     }
 
-    /// Puts the work with the dead, and tells the process that asked. A call is of use only to whoever waits now.
+    /// Moves the work to the dead, and tells the requesting process. A call is useful only to the present caller.
     async fn end(&self, reason: &str) {
         let ended = async {
             match inbox_of(&self.message) {
@@ -411,7 +413,7 @@ impl Taken {
     }
 }
 
-/// Takes note that the server was not told something: it gives that work out again.
+/// Logs that the server missed an acknowledgement: it redelivers that work.
 fn note(acknowledged: Result<(), async_nats::Error>) {
     if let Err(error) = acknowledged {
         tracing::debug!("the NATS server was not told how far work is: {error}");
@@ -429,7 +431,7 @@ mod tests {
         Envelope::new("tester", SessionId::fresh(), Payload::SessionClosed(Nothing {}))
     }
 
-    /// Whoever waits hears of the next attempt before it takes the worker for lost.
+    /// The caller hears of the next attempt before it considers the worker lost.
     const _: () = assert!(
         REST_OF_CALLS.as_millis() + LONGEST_BREAK_OF_CALLS.as_millis() + 2 * LOOK.as_millis() < SILENCE.as_millis()
     );

@@ -1,4 +1,4 @@
-//! The state of the workers, and how much work there is.
+//! The state of the workers, and the amount of work.
 
 use std::time::Duration;
 
@@ -10,45 +10,45 @@ use serde::{Deserialize, Serialize};
 use crate::connection::{DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
 use crate::error::FleetError;
 
-/// The state of a worker, as it says itself.
+/// The state of a worker, as it reports itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
-    /// Its name, the only one of its kind: letters, digits, `-` and `_`.
+    /// Its unique name: letters, digits, `-` and `_`.
     pub name: String,
     /// The machine's name.
     pub machine: String,
-    /// Its process on that machine.
+    /// Its process ID on that machine.
     pub process: u32,
     /// The kinds of work that it does.
     pub roles: Vec<String>,
-    /// The models that it uses, in words.
+    /// The models that it uses, as text.
     pub model: String,
-    /// The models that it has for those who ask for them by name.
+    /// The models that it offers by name.
     pub models: Vec<OfferedModel>,
     /// The device that it computes on.
     pub device: String,
-    /// How many pieces of work it takes at a time.
+    /// The number of jobs that it takes at a time.
     pub slots: usize,
-    /// How many pieces it is working on.
+    /// The number of jobs in progress.
     pub busy: usize,
-    /// How many it has finished since it started.
+    /// The number of jobs finished since its start.
     pub finished: u64,
-    /// How many it could not do.
+    /// The number of jobs that failed.
     pub failed: u64,
-    /// How many it finished in the last minute.
+    /// The number of jobs finished in the last minute.
     pub per_minute: f64,
-    /// How many tokens it has generated for those who asked.
+    /// The number of tokens generated for callers.
     pub tokens: u64,
-    /// How many of them in the last minute.
+    /// The number of those tokens generated in the last minute.
     pub tokens_per_minute: f64,
-    /// When it started.
+    /// The time of its start.
     pub since: Timestamp,
     /// hone's version.
     pub version: String,
 }
 
-/// A model that a worker has for others, and what they should know of it; texts are empty where that is unknown.
+/// A model that a worker offers, and its description; texts are empty where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OfferedModel {
@@ -56,7 +56,7 @@ pub struct OfferedModel {
     pub role: String,
     /// Its name.
     pub name: String,
-    /// The bytes of its files.
+    /// The size of its files in bytes.
     pub bytes: u64,
     /// The SHA-256 of its file in hexadecimal, if known.
     pub digest: Option<String>,
@@ -66,7 +66,7 @@ pub struct OfferedModel {
     pub family: String,
     /// The number of its parameters, such as `135M`.
     pub parameters: String,
-    /// How its weights are quantized, such as `Q4_1`.
+    /// The quantization of its weights, such as `Q4_1`.
     pub quantization: String,
     /// The most tokens of a prompt and its answer together, if known.
     pub context: Option<usize>,
@@ -74,22 +74,22 @@ pub struct OfferedModel {
     pub capabilities: Vec<String>,
 }
 
-/// How much work there is.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Queues {
-    /// Pieces that wait or are being worked on.
+    /// Jobs that wait or are in progress.
     pub open: u64,
-    /// The bytes of these.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// Pieces that were given up.
+    /// Jobs that were given up.
     pub dead: u64,
 }
 
 impl Fleet {
-    /// How often a worker should call [`Fleet::tell`]: often enough that one message may be lost.
+    /// The interval at which a worker should call [`Fleet::tell`]: short enough that one message may be lost.
     pub const BEAT: Duration = Duration::from_secs(WORKER_LIFETIME.as_secs() / 3);
 
-    /// Says how a worker is. That counts for a few seconds.
+    /// Reports the state of a worker. The report is valid for a few seconds.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -102,7 +102,7 @@ impl Fleet {
         })
     }
 
-    /// Says that a worker has ended.
+    /// Reports the end of a worker.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -114,7 +114,7 @@ impl Fleet {
         })
     }
 
-    /// The workers that are there, by name.
+    /// The present workers, by name.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -135,7 +135,7 @@ impl Fleet {
         Ok(workers)
     }
 
-    /// How much work there is.
+    /// The amount of work.
     ///
     /// # Errors
     /// When the server cannot be used.

@@ -1,8 +1,8 @@
-//! How well a judge agrees with people, and judges with each other: pure statistics over verdicts.
+//! Agreement of a judge with people, and of judges with each other: pure statistics over verdicts.
 //!
-//! A [`Measure`] is a row: its name, the items that it is about, and its formula. The same formula gives the
-//! [`Figure`]'s value and, over resampled items, its interval. A figure that would mean nothing has no value and says
-//! why. `scripts/check.sh agreement` recomputes the formulas with scipy.
+//! A [`Measure`] is a row: its name, the items that it applies to, and its formula. One formula gives the [`Figure`]'s
+//! value and, over resampled items, its interval. A figure that would be meaningless has no value and states the
+//! reason. `scripts/check.sh agreement` recomputes the formulas with scipy.
 
 mod alpha;
 mod bootstrap;
@@ -22,30 +22,30 @@ pub use pairs::{ComparedPair, PAIR_MEASURES};
 pub use reliability::{GOOD, ReliabilityBin, reliability};
 pub use scores::{SCORE_MEASURES, ScoreDistribution};
 
-/// The fewest items that a figure is computed from: of fewer, an interval says nothing.
+/// Minimum number of items for a figure; with fewer, an interval is meaningless.
 const LEAST_ITEMS: usize = 10;
 
-/// A statistic of some items, or why it is undefined for them.
+/// A statistic of some items, or the reason why it is undefined.
 type Statistic = Result<f64, &'static str>;
 
 /// A figure with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// How many items it is computed from.
+    /// The number of items.
     pub n: usize,
-    /// The figure; `None` if there is a reason against one.
+    /// The figure; `None` if it is undefined or meaningless.
     pub value: Option<f64>,
     /// The lower end of the 95 % interval.
     pub low: Option<f64>,
     /// The upper end of the 95 % interval.
     pub high: Option<f64>,
-    /// Why there is no value.
+    /// The reason why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Figure {
-    /// The figure of `items`, of which those of the same `cluster` are not independent of each other.
+    /// The figure of `items`. Items of the same `cluster` are not independent of each other.
     fn of<T>(items: &[&T], cluster: impl Fn(&T) -> usize, statistic: impl Fn(&[&T]) -> Statistic) -> Figure {
         let n = items.len();
         let without = |reason: String| Figure { n, value: None, low: None, high: None, reason: Some(reason) };

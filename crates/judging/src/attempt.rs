@@ -1,4 +1,4 @@
-//! What changes between attempts at a verdict: the model that is asked, and how much of the answers is shown.
+//! State of the attempts at a verdict: the model that is asked, and how much of the answers is shown.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use crate::judge::Judge;
 use crate::likelihood::Likelihood;
 use crate::request::{JudgeRequest, Limit, Overflow};
 
-/// Answers are not shortened to fewer characters than this: the rest would be meaningless.
+/// Minimum characters of shortened answers; fewer would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
-/// How often a prompt is shortened before the judge gives up.
+/// Maximum number of times a prompt is shortened before the judge gives up.
 const MOST_ATTEMPTS: usize = 8;
 
 /// The model that is asked, how much of the answers is shown, and the cost so far.
@@ -23,7 +23,7 @@ pub(crate) struct Attempt {
     answered_by: String,
     /// The model that is asked.
     pub(crate) model: String,
-    /// The judge that looks at what the model finds likely; `None` if the model is asked for a verdict.
+    /// The likelihood judge; `None` if the model is asked for a verdict.
     pub(crate) likelihood: Option<Arc<Likelihood>>,
     /// Total characters of the answers that are shown.
     pub(crate) shown: usize,
@@ -64,7 +64,7 @@ impl Attempt {
     /// Shortens the shown answers.
     ///
     /// # Errors
-    /// When that would not help.
+    /// If shortening would not help.
     pub(crate) fn shorten(&mut self, overflow: Overflow) -> Result<(), String> {
         let Overflow { prompt_tokens, prompt_characters, room, limit } = overflow;
         let excess = prompt_tokens.saturating_sub(room);
@@ -88,7 +88,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// Whether showing less of the answers would save time worth mentioning.
+    /// Whether showing less of the answers would save a significant amount of time.
     pub(crate) fn can_be_shortened(&self) -> bool {
         self.shown > 2 * LEAST_CHARACTERS && self.n_shortened < MOST_ATTEMPTS
     }
@@ -136,14 +136,14 @@ impl Attempt {
         self.likelihood.is_none() && self.model != self.judge.settings().model
     }
 
-    /// Adds the cost of a request that is given up for another one.
+    /// Adds the cost of a request that is abandoned for another one.
     pub(crate) fn count(&mut self, request: &JudgeRequest) {
         self.tokens_before += request.completion().token_ids.len();
         self.queue_seconds_before += request.completion().timings.queue_seconds;
     }
 
-    /// The cost of the judging, including the requests that were not given up. A model that never started on them,
-    /// because it was missing or had no time, is not named: it has judged nothing.
+    /// The cost of the judging, including the requests that were not abandoned. A model that never started, because it
+    /// was missing or had no time, is not named, since it has judged nothing.
     pub(crate) fn judging(&self, requests: &[JudgeRequest], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
         let is_concluded = |request: &JudgeRequest| request.completion().finish_reason == Some(FinishReason::Concluded);

@@ -1,19 +1,19 @@
-//! How well scores tell good answers from bad ones.
+//! How well scores separate good answers from bad ones.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many standard errors an interval extends to either side. An examination looks at the interval three times, and
-/// over all of them it is wrong in 5 % (Pocock 1977, "Group sequential methods in the design and analysis of clinical
+/// Half-width of an interval in standard errors. An examination looks at the interval three times, and is wrong over
+/// all three looks in 5 % of cases (Pocock 1977, "Group sequential methods in the design and analysis of clinical
 /// trials").
 const STANDARD_ERRORS: f64 = 2.289;
-/// Half of a pair's weight: the share of pairs that a perfect judge might still get wrong among those that were not
-/// asked.
+/// Half of a pair's weight: the share of pairs that a perfect judge might still get wrong among pairs outside the
+/// sample.
 const CORRECTION: f64 = 0.5;
 
 /// The area under the receiver operating characteristic: the probability that a good answer is graded above a bad one,
-/// where a tie counts half; 0.5 is chance. With its interval.
+/// counting a tie as half; 0.5 is chance. Includes its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Auc {
     /// The estimate.
@@ -31,14 +31,13 @@ impl fmt::Display for Auc {
     }
 }
 
-/// The area under the curve of scores of good and bad answers, of which those at the same index belong to the same
-/// question.
+/// The area under the curve of scores of good and bad answers. Answers with the same index belong to the same question.
 ///
-/// The standard error takes into account that they do (Obuchowski 1997, "Nonparametric analysis of clustered ROC curve
+/// The standard error accounts for this pairing (Obuchowski 1997, "Nonparametric analysis of clustered ROC curve
 /// data"). The interval is computed on the logit scale, so that it stays within 0 and 1.
 ///
 /// # Panics
-/// If there are not as many bad answers as good ones.
+/// If the numbers of good and bad answers differ.
 pub(crate) fn area_under_curve(goods: &[f64], bads: &[f64]) -> Auc {
     assert_eq!(goods.len(), bads.len(), "a good and a bad answer for every question");
     if goods.len() < 2 {
@@ -58,7 +57,7 @@ fn share(others: &[f64], wins: impl Fn(f64) -> f64) -> f64 {
     others.iter().map(|other| wins(*other)).sum::<f64>() / others.len() as f64
 }
 
-/// 1 if the good answer has the higher score, and half of it for a tie.
+/// 1 if the good answer has the higher score, 0.5 for a tie.
 pub(crate) fn wins(good: f64, bad: f64) -> f64 {
     match good.partial_cmp(&bad) {
         Some(std::cmp::Ordering::Greater) => 1.0,
@@ -67,7 +66,7 @@ pub(crate) fn wins(good: f64, bad: f64) -> f64 {
     }
 }
 
-/// An interval around a share. One that is 0 or 1 in `n` cases may well be a little different in more of them.
+/// An interval around a share. A share of 0 or 1 in `n` cases may differ slightly in a larger sample.
 fn logit_interval(value: f64, standard_error: f64, n: f64) -> [f64; 2] {
     let within = value.clamp(CORRECTION / n, 1.0 - CORRECTION / n);
     let slope = within * (1.0 - within);

@@ -1,9 +1,9 @@
 //! Strengths from comparisons of pairs (Bradley and Terry, 1952, "Rank analysis of incomplete block designs").
 //!
 //! The model: `P(i is better than j) = 1 / (1 + exp(s_j − s_i))`. A tie counts as half a win for each. The strengths
-//! maximize the likelihood under a weak normal prior (standard deviation 10), without which somebody who has won every
-//! comparison would be infinitely strong. The intervals are those of the normal distribution with the curvature at the
-//! maximum as its precision (Laplace's approximation).
+//! maximize the likelihood under a weak normal prior (standard deviation 10), without which a contender that won every
+//! comparison would have infinite strength. The intervals are those of the normal distribution with the curvature at
+//! the maximum as its precision (Laplace's approximation).
 
 use serde::Serialize;
 
@@ -17,20 +17,20 @@ const PRECISE: f64 = 1e-10;
 /// The largest change of a strength in one step, which keeps the first steps from overshooting.
 const LARGEST_STEP: f64 = 2.0;
 
-/// How strong somebody is, in comparison with the others.
+/// The strength of a contender relative to the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Strength {
-    /// Who.
+    /// The contender's name.
     pub name: String,
-    /// The comparisons.
+    /// The number of comparisons.
     pub compared: u64,
-    /// Logarithm of the odds of being better than an average one of them; the mean of all is 0.
+    /// Logarithm of the odds of beating an average contender; the mean of all is 0.
     pub strength: f64,
     /// Its 95 % interval.
     pub interval: [f64; 2],
 }
 
-/// How often each of some won against each other one.
+/// Win counts for each pair of contenders.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tournament {
     names: Vec<String>,
@@ -39,7 +39,8 @@ pub(crate) struct Tournament {
 }
 
 impl Tournament {
-    /// Counts a comparison of two; `has_first_won` is `None` for a tie. Nobody competes with themselves.
+    /// Counts a comparison of two contenders; `has_first_won` is `None` for a tie. A contender's comparison with itself
+    /// is ignored.
     pub(crate) fn count(&mut self, first: &str, second: &str, has_first_won: Option<bool>) {
         if first == second {
             return;
@@ -50,12 +51,12 @@ impl Tournament {
         self.wins[second][first] += 1.0 - share;
     }
 
-    /// How many take part.
+    /// The number of contenders.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// The strengths, the strongest first. Comparisons that connect some of them only indirectly count, too.
+    /// The strengths, the strongest first. Indirect comparisons through a third contender count, too.
     pub(crate) fn strengths(&self) -> Vec<Strength> {
         let n = self.len();
         let mut strengths = vec![0.0; n];
@@ -103,8 +104,8 @@ impl Tournament {
         (gradient, curvature)
     }
 
-    /// The prior leaves open where the mean is, within its wide interval; it is 0 by definition, so that part of the
-    /// covariance is left out.
+    /// The prior barely determines the mean, and leaves it a wide interval. The mean is 0 by definition, so that part
+    /// of the covariance is left out.
     fn with_intervals(&self, strengths: &[f64]) -> Vec<Strength> {
         let n = self.len();
         let (_, curvature) = self.derivatives(strengths);
@@ -155,8 +156,8 @@ mod tests {
         tournament
     }
 
-    /// The figures of `choix.ilsr_pairwise` (choix 0.4) and of a minimization of the negative log-likelihood with SciPy,
-    /// which agree; the standard errors are those of the pseudo-inverse of SciPy's Hessian.
+    /// The figures of `choix.ilsr_pairwise` (choix 0.4) and of a minimization of the negative log-likelihood with
+    /// SciPy, which agree. The standard errors come from the pseudo-inverse of SciPy's Hessian.
     #[test]
     fn strengths_are_those_of_an_independent_computation() {
         let tournament = tournament(&[

@@ -1,20 +1,20 @@
-//! What a judge's expected score means: the probability that a person finds the answer good.
+//! The meaning of a judge's expected score: the probability that a person finds the answer good.
 //!
 //! It is fitted by isotonic regression, which assumes only that higher scores are no worse (Barlow, Bartholomew,
 //! Bremner and Brunk 1972, "Statistical inference under order restrictions"; for probabilities Zadrozny and Elkan 2002,
-//! "Transforming classifier scores into accurate multiclass probability estimates"). Whether the map helps is measured
-//! on answers that it was not fitted to.
+//! "Transforming classifier scores into accurate multiclass probability estimates"). The benefit of the map is measured
+//! on held-out answers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::auc::wins;
 use crate::random::SplitMix;
 
-/// The fewest ratings that a map is fitted to.
+/// Minimum number of ratings to fit a map.
 pub const LEAST_RATINGS: usize = 30;
-/// The fewest ratings of each kind among them.
+/// Minimum number of good and of bad ratings among them.
 pub const LEAST_RATINGS_OF_EACH_KIND: usize = 5;
-/// Parts of the ratings, of which each is predicted by a map that was fitted to the others.
+/// Folds of the cross-validation: each part is predicted by a map fitted to the others.
 const FOLDS: usize = 5;
 const SEED: u64 = 0x0063_616c_6962;
 /// The scale of expected scores.
@@ -34,21 +34,21 @@ pub struct RatedAnswer {
 /// A map from expected scores to the probability that a person finds the answer good.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Expected scores in rising order, each with its probability; between two of them it is interpolated.
+    /// Expected scores in ascending order, each with its probability; values between them are interpolated.
     knots: Vec<[f64; 2]>,
 }
 
-/// How well a map predicts answers that it was not fitted to. A Brier score is the mean square of a prediction's error
-/// (Brier 1950, "Verification of forecasts expressed in terms of probability"): 0 is perfect.
+/// The quality of a map's predictions on held-out answers. A Brier score is the mean squared prediction error (Brier
+/// 1950, "Verification of forecasts expressed in terms of probability"): 0 is perfect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldOut {
-    /// Ratings.
+    /// The number of ratings.
     pub n: usize,
-    /// How many of them are good.
+    /// The number of good ratings.
     pub n_good: usize,
     /// The Brier score of the map.
     pub brier: f64,
-    /// The Brier score of the expected score itself, with 1 as probability 0 and 5 as 1.
+    /// The Brier score of the uncalibrated expected score, mapped linearly from 1 to 5 to probabilities 0 to 1.
     pub brier_uncalibrated: f64,
     /// The Brier score of the share of good ratings, which ignores the judge.
     pub brier_base_rate: f64,
@@ -57,27 +57,27 @@ pub struct HeldOut {
 }
 
 impl HeldOut {
-    /// Whether the map predicts better than the expected score itself, and than no judge at all.
+    /// Whether the map predicts better than both the uncalibrated score and the base rate.
     pub fn helps(&self) -> bool {
         self.brier < self.brier_uncalibrated && self.brier < self.brier_base_rate
     }
 }
 
-/// Why ratings are too few.
+/// The ratings missing for a fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TooFewRatings {
-    /// How many more are needed.
+    /// The number of missing ratings.
     pub missing: usize,
-    /// How many more good ones are needed, at least.
+    /// Minimum number of missing good ratings.
     pub missing_good: usize,
-    /// How many more bad ones are needed, at least.
+    /// Minimum number of missing bad ratings.
     pub missing_bad: usize,
 }
 
 /// Checks that there are enough ratings.
 ///
 /// # Errors
-/// When there are not; says how many are missing.
+/// When there are not enough; contains the missing numbers.
 pub fn check_number_of_ratings(answers: &[RatedAnswer]) -> Result<(), TooFewRatings> {
     let n_good = answers.iter().filter(|answer| answer.is_good).count();
     let missing_good = LEAST_RATINGS_OF_EACH_KIND.saturating_sub(n_good);
@@ -87,8 +87,8 @@ pub fn check_number_of_ratings(answers: &[RatedAnswer]) -> Result<(), TooFewRati
 }
 
 impl Calibration {
-    /// Fits a map. A bad answer at the upper end of the scale and a good one at the lower end are added, so that few
-    /// ratings never make a certainty.
+    /// Fits a map. A bad answer at the upper end of the scale and a good one at the lower end are added, so that a few
+    /// ratings never result in certainty.
     pub fn fit(answers: &[RatedAnswer]) -> Calibration {
         let rated = answers.iter().map(|answer| (answer.expected_score.clamp(SCALE[0], SCALE[1]), answer.is_good));
         let points: Vec<(f64, f64)> = rated
@@ -115,7 +115,7 @@ impl Calibration {
     }
 }
 
-/// Neighbouring points with one fitted value.
+/// Adjacent points that share a fitted value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct FittedBlock {
     first: f64,
@@ -130,8 +130,8 @@ impl FittedBlock {
     }
 }
 
-/// The rising step function with the least squares error: neighbours that fall are pooled ("pool adjacent violators";
-/// de Leeuw, Hornik and Mair 2009, "Isotone optimization in R").
+/// The increasing step function with the least squares error: adjacent values that decrease are pooled ("pool adjacent
+/// violators"; de Leeuw, Hornik and Mair 2009, "Isotone optimization in R").
 fn isotonic(mut points: Vec<(f64, f64)>) -> Vec<FittedBlock> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut blocks: Vec<FittedBlock> = Vec::new();
@@ -147,7 +147,7 @@ fn isotonic(mut points: Vec<(f64, f64)>) -> Vec<FittedBlock> {
     blocks
 }
 
-/// How well maps predict the part of the ratings that they were not fitted to.
+/// The quality of maps' predictions on the parts of the ratings that they were not fitted to.
 pub fn cross_validated_calibration(answers: &[RatedAnswer]) -> HeldOut {
     let fold_of = folds(answers);
     let part = |is_wanted: &dyn Fn(usize) -> bool| -> Vec<RatedAnswer> {
@@ -170,7 +170,7 @@ pub fn cross_validated_calibration(answers: &[RatedAnswer]) -> HeldOut {
     HeldOut { n: answers.len(), n_good, brier, brier_uncalibrated, brier_base_rate, auc: auc(answers) }
 }
 
-/// The part that each question belongs to, drawn at random.
+/// The fold of each question, assigned at random.
 fn folds(answers: &[RatedAnswer]) -> impl Fn(usize) -> usize {
     let mut questions: Vec<usize> = answers.iter().map(|answer| answer.question).collect();
     questions.sort_unstable();
@@ -199,7 +199,7 @@ mod tests {
         RatedAnswer { question, expected_score, is_good }
     }
 
-    /// A person who likes what the judge gives more than `bar`, and a few other things.
+    /// Ratings of a person who likes answers with an expected score above `bar`, and a few others.
     fn ratings(bar: f64) -> Vec<RatedAnswer> {
         let answer = |question: usize| {
             let score = 1.0 + 4.0 * (question * 37 % 100) as f64 / 99.0;
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn answers_to_one_question_are_held_out_together() {
-        // The question says everything, the score nothing: a map that has seen other answers to it would know.
+        // The question determines everything, the score nothing: a map fitted to other answers to it would know.
         let answers: Vec<RatedAnswer> =
             (0..100).map(|index| rated(index / 10, 1.0 + (index / 10) as f64 / 3.0, index / 10 % 2 == 0)).collect();
         let held_out = cross_validated_calibration(&answers);

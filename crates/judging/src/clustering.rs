@@ -1,16 +1,17 @@
-//! Texts that say the same, by the vectors of an embedding model.
+//! Merges texts with the same meaning, by the vectors of an embedding model.
 //!
 //! The leader algorithm (Hartigan, 1975, "Clustering algorithms", chapter 3): the texts are taken in order, the most
-//! frequent first; each joins the group with the most similar leader, if that is similar enough, and otherwise leads a
-//! group of its own. A group has no more than one leader's words, which a person has written or a judge has, so nothing
-//! has to be summarized.
+//! frequent first; each joins the group with the most similar leader if the similarity suffices, and otherwise leads a
+//! new group. A group is represented by its leader's text, written by a person or a judge, so nothing needs to be
+//! summarized.
 
-/// The least cosine similarity of a text to the leader of its group. Sentence embedders put paraphrases above this, and
-/// sentences about the same subject that say different things below it.
+/// Minimum cosine similarity of a text to the leader of its group. Sentence embedders put paraphrases above it, and
+/// sentences about the same subject with different meanings below it.
 const SIMILAR: f32 = 0.7;
 
-/// Merges texts that say the same. `texts` are in order, the most frequent first, each with its count; `vectors` have
-/// length 1, in the order of the texts. Returns the leaders' texts with the counts of their groups, the largest first.
+/// Merges texts with the same meaning. `texts` are in order, the most frequent first, each with its count; `vectors`
+/// have length 1, in the order of the texts. Returns the leaders' texts with the counts of their groups, the largest
+/// first.
 pub fn clustered(texts: &[(String, usize)], vectors: &[Vec<f32>]) -> Vec<(String, usize)> {
     let mut leaders: Vec<(usize, usize)> = Vec::new();
     for (index, ((_, count), vector)) in texts.iter().zip(vectors).enumerate() {
@@ -22,7 +23,7 @@ pub fn clustered(texts: &[(String, usize)], vectors: &[Vec<f32>]) -> Vec<(String
             _ => leaders.push((index, *count)),
         }
     }
-    // Stable, so that of equally frequent ones the earlier comes first.
+    // Stable, so that among equal counts the earlier text comes first.
     leaders.sort_by_key(|(_, total)| std::cmp::Reverse(*total));
     leaders.into_iter().map(|(leader, total)| (texts[leader].0.clone(), total)).collect()
 }
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn a_text_joins_the_nearest_leader_and_never_a_chain() {
         check(&[("a", 3, 0.0), ("b", 3, 70.0), ("nearer to b", 1, 40.0)], &[("b", 4), ("a", 3)]);
-        // 60 is near to 30, which is no leader.
+        // 60 is near 30, which is not a leader.
         check(&[("a", 3, 0.0), ("a too", 2, 30.0), ("other", 1, 60.0)], &[("a", 5), ("other", 1)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Comparing: decides which of two answers is better.
 //!
-//! Judges favor the answer in a certain position. So two requests run at once, one for each order, and the winner comes
-//! from the mean of both verdicts.
+//! Judges favor the answer in a certain position. So two requests run concurrently, one for each order, and the winner
+//! is determined by the mean of both verdicts.
 
 use std::cmp::Ordering;
 
@@ -17,18 +17,18 @@ use crate::shorten::with_remark;
 use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, no_verdict, without_label, without_verdict};
 
-/// Appended to a reason that was written with B first.
+/// Appended to a reason written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
 /// Two answers to compare.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompareTask {
-    /// What was asked.
+    /// The question.
     pub query: String,
-    /// What A answered.
+    /// A's answer.
     #[serde(rename = "a")]
     pub answer_a: String,
-    /// What B answered.
+    /// B's answer.
     #[serde(rename = "b")]
     pub answer_b: String,
 }
@@ -89,8 +89,8 @@ impl JudgeTask for CompareTask {
         })
     }
 
-    /// The likelihood judge sees each answer by itself, so that no order can matter. It prefers an answer only if it says
-    /// something of one of them that it does not say of the other.
+    /// The likelihood judge sees each answer by itself, so order cannot matter. It prefers an answer only if its
+    /// assessments of the two differ.
     fn weigh(_: &Judge, opinions: &[Opinion], unjudged: Preference) -> Preference {
         let [a, b] = opinions else { return unjudged };
         let winner = match standing(a).cmp(&standing(b)) {
@@ -107,7 +107,7 @@ impl JudgeTask for CompareTask {
     }
 }
 
-/// What the likelihood judge says of an answer, as a rank.
+/// The likelihood judge's assessment of an answer, as a rank.
 fn standing(opinion: &Opinion) -> i8 {
     match opinion.likely {
         Some(Likely::Wrong) => -1,
@@ -124,8 +124,8 @@ struct OrderVerdict {
     reason: String,
 }
 
-/// The reason given in the order that chose the winner; if both did, or neither answer won, the one with A first. In
-/// the other order the letters are swapped, which a note after the reason says.
+/// The reason given in the order that chose the winner; if both did, or neither answer won, the reason with A first. In
+/// the other order the letters are swapped, so a note is appended.
 fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderVerdict) -> String {
     let was_chosen_a_first = match winner {
         Some(RespondentId::A) => a_first.log_odds_of_first > 0.0,
@@ -139,7 +139,7 @@ fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderV
     }
 }
 
-/// The better answer by the odds of A; `None` if they are too even.
+/// The better answer by the log-odds of A; `None` if they are within the margin.
 pub(crate) fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     match log_odds {
         _ if log_odds.abs() < tie_margin => None,
@@ -149,7 +149,7 @@ pub(crate) fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     }
 }
 
-/// What the judge said, or what was expected of it where it named no winner.
+/// The judge's verdict, or the expected form where it named no winner.
 fn order_verdict(form: &VerdictForm, completion: &Completion) -> Result<OrderVerdict, String> {
     let reading = form.read(&completion.text)?;
     Ok(OrderVerdict {

@@ -1,5 +1,5 @@
-//! The examination that a critic takes before it may block: texts with planted flaws of known severity, each beside a
-//! sound one about the same thing, 40 pairs for each type of text, written for this purpose
+//! The examination that a critic takes before it may block: texts with planted flaws of known severity, each paired
+//! with a sound text about the same subject, 40 pairs for each type of text, written for this purpose
 //! (`config/critique-examination`).
 
 use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult};
@@ -9,24 +9,24 @@ use crate::critique::{CritiqueSettings, keeps_out};
 use crate::report::Share;
 use crate::review::ReviewTask;
 
-/// The largest share of critical flaws that a critic may miss.
+/// Maximum share of critical flaws that a critic may miss.
 const MOST_MISSED: f64 = 0.5;
 
-/// A text in which nothing is wrong, and one like it with a flaw.
+/// A text without a flaw, and a similar one with a flaw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlantedFlaw {
     /// Its name.
     pub id: String,
-    /// What has led to both texts.
+    /// The context of both texts.
     pub context: String,
-    /// The text in which nothing is wrong.
+    /// The text without a flaw.
     pub sound: String,
     /// The text with the flaw.
     pub flawed: String,
     /// How grave the flaw is.
     pub severity: CritiqueLevel,
-    /// What was planted.
+    /// The planted flaw.
     pub flaw: String,
 }
 
@@ -37,7 +37,7 @@ struct FlawsFile {
 }
 
 impl PlantedFlaw {
-    /// The pairs that a critic of texts of this type is examined with.
+    /// The pairs for examining a critic of texts of this type.
     pub fn shipped(kind: ContentType) -> Vec<PlantedFlaw> {
         let file = match kind {
             ContentType::General => include_str!("../../../config/critique-examination/general.toml"),
@@ -48,31 +48,31 @@ impl PlantedFlaw {
         toml::from_str::<FlawsFile>(file).unwrap_or_else(|error| unreachable!("{kind}: {error}")).text
     }
 
-    /// The critique of the sound text, and that of the flawed one.
+    /// The critique tasks for the sound text and the flawed one.
     pub fn tasks(&self, settings: &CritiqueSettings, kind: ContentType) -> [ReviewTask; 2] {
         [&self.sound, &self.flawed].map(|text| settings.task(kind, text, &self.context))
     }
 }
 
-/// What an examination found out about a critic of one type of text.
+/// The result of examining a critic of one type of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriticMarks {
-    /// The texts that were criticized: as many sound ones as flawed ones.
+    /// The number of criticized texts, half of them sound, half flawed.
     pub n_texts: u64,
-    /// Those with a flaw for which they should be blocked.
+    /// Texts with a flaw that should block them.
     pub n_critical: u64,
-    /// Those that the critic blocked.
+    /// Texts that the critic blocked.
     pub n_blocked: u64,
-    /// Those that it rightly blocked.
+    /// Texts that it rightly blocked.
     pub n_rightly_blocked: u64,
     /// Sound texts that it blocked.
     pub n_sound_blocked: u64,
-    /// Those without a verdict that counts.
+    /// Texts without a verdict that counts.
     pub n_without_verdict: u64,
 }
 
 impl CriticMarks {
-    /// The marks of a critic that said this of the sound text and the flawed text of each pair.
+    /// The marks of a critic with these results for the sound and the flawed text of each pair.
     pub fn of(flaws: &[PlantedFlaw], said: &[[CritiqueResult; 2]]) -> CriticMarks {
         let mut marks = CriticMarks::default();
         for (flaw, [of_sound, of_flawed]) in flaws.iter().zip(said) {
@@ -89,23 +89,24 @@ impl CriticMarks {
         marks
     }
 
-    /// The share of blocks that were right.
+    /// The share of right blocks.
     pub fn precision(&self) -> Share {
         Share::new(self.n_rightly_blocked, self.n_blocked)
     }
 
-    /// The share of texts that should have been blocked and were not.
+    /// The share of missed texts among those that should have been blocked.
     pub fn missed(&self) -> Share {
         Share::new(self.n_critical - self.n_rightly_blocked, self.n_critical)
     }
 
-    /// The share of sound texts that were blocked.
+    /// The share of blocked texts among sound ones.
     pub fn sound_blocked(&self) -> Share {
         Share::new(self.n_sound_blocked, self.n_texts / 2)
     }
 
-    /// Whether its word counts: its blocks are right at least this often, and more often than not with 95 % confidence; and as what
-    /// it does not block counts as reviewed, it misses no more than half of what should be blocked.
+    /// Whether its verdict counts. Its blocks must be right at least this often, and more often than not with 95 %
+    /// confidence. As texts that it does not block count as reviewed, it must also miss no more than half of the texts
+    /// that should be blocked.
     pub fn passes(&self, least_precision: f64) -> bool {
         let Share { share, interval, .. } = self.precision();
         let finds = self.missed().share.is_some_and(|share| share <= MOST_MISSED);
@@ -125,7 +126,7 @@ fn blocks(result: &CritiqueResult) -> bool {
 mod tests {
     use super::*;
 
-    /// A critic that says this of each sound text, and of each flawed one.
+    /// The marks of a critic with these responses to each sound text and each flawed one.
     fn marks(
         kind: ContentType,
         of_sound: impl Fn(usize) -> CritiqueLevel,
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A critic that goes by the length of a text, and one that blocks whatever is above it, must not pass.
+    /// A critic must not pass by going by the length of a text and blocking those above a limit.
     #[test]
     fn length_tells_nothing_about_a_text() {
         for kind in ContentType::ALL {

@@ -10,61 +10,61 @@ use crate::prompt::has_place;
 use crate::review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed};
 use crate::task::Verdict;
 
-/// How texts are criticized: `critique.toml`.
+/// Settings of critiques: `critique.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CritiqueSettings {
     /// The model that criticizes; empty for the judge of answers.
     pub model: String,
-    /// `GENERATOR -> CRITIC`: which model criticizes the texts of which other one.
+    /// `GENERATOR -> CRITIC`: the model that criticizes the texts of each generator.
     pub pairs: Vec<String>,
-    /// Whether a model may criticize its own texts, without blocking one.
+    /// Whether a model may criticize its own texts; such critiques do not block.
     pub self_critique: bool,
     /// Whether a critic blocks only if it has passed its examination.
     pub examination: bool,
-    /// The least share of right blocks with which a critic passes.
+    /// Minimum precision of a critic's blocks to pass the examination.
     pub least_precision: f64,
-    /// How much the critic's word counts when an exchange is reviewed.
+    /// Critic mode for exchanges.
     pub exchange_mode: CriticMode,
-    /// The same for an intention.
+    /// Critic mode for intentions.
     pub intention_mode: CriticMode,
-    /// The same for research.
+    /// Critic mode for research.
     pub research_mode: CriticMode,
-    /// The same for a consolidation.
+    /// Critic mode for consolidations.
     pub consolidation_mode: CriticMode,
-    /// The most critiques of one type in an hour.
+    /// Maximum critiques of one type per hour.
     pub per_hour: usize,
-    /// The same where nobody waits for them.
+    /// Maximum critiques of one type per hour when no caller waits for them.
     pub per_hour_in_batch: usize,
-    /// Blocks of one type in a row after which no more are asked for.
+    /// Consecutive blocks of one type that start a cooldown, during which no critiques are requested.
     pub blocks_before_cooldown: usize,
-    /// How long then, in minutes.
+    /// Length of the cooldown in minutes.
     pub cooldown_minutes: f64,
-    /// The most tokens of a critique.
+    /// Maximum tokens of a critique.
     pub max_tokens: usize,
-    /// How long a critique may take, in seconds, not counting time spent waiting.
+    /// Time limit of a critique in seconds, not counting time spent waiting.
     pub timeout: f64,
-    /// What is asked of a text of any kind, with places for it and its context.
+    /// The prompt for a text of any kind, with places for the text and its context.
     pub general_prompt: String,
-    /// The same for an intention.
+    /// The prompt for an intention.
     pub intention_prompt: String,
-    /// The same for research.
+    /// The prompt for research.
     pub research_prompt: String,
-    /// The same for a consolidation.
+    /// The prompt for a consolidation.
     pub consolidation_prompt: String,
 }
 
-/// The least validity of a text in which nothing is wrong, or little.
+/// Minimum validity of a text with no flaw or a minor one.
 const LEAST_VALIDITY: f64 = 0.5;
 
-/// The mark between the models of a pair.
+/// Separates the models of a pair.
 const ARROW: &str = "->";
 
 impl CritiqueSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// Describes the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         ReviewLimits::check(self.max_tokens, self.timeout)?;
         if self.per_hour == 0 || self.per_hour_in_batch == 0 {
@@ -97,14 +97,14 @@ impl CritiqueSettings {
         of_pair.or(Some(self.model.as_str()).filter(|name| !name.is_empty()))
     }
 
-    /// A critique of a text that `context` has led to.
+    /// A critique of a text that arose from `context`.
     pub fn task(&self, kind: ContentType, content: &str, context: &str) -> ReviewTask {
         let limits = ReviewLimits { max_tokens: self.max_tokens, timeout: Duration::from_secs_f64(self.timeout) };
         let texts = Reviewed { goal: context, requirements: "", work: content };
         ReviewTask::new(ReviewForm::Critique, self.prompt(kind), texts, limits)
     }
 
-    /// How much the critic's word counts for a text of this type, unless a person has set something else.
+    /// The critic mode for texts of this type, unless a person has set another one.
     pub fn mode(&self, kind: ContentType) -> CriticMode {
         match kind {
             ContentType::General => self.exchange_mode,
@@ -130,7 +130,7 @@ fn read_pair(pair: &str) -> Option<(&str, &str)> {
     (!generator.is_empty() && !critic.is_empty()).then_some((generator, critic))
 }
 
-/// What the critic says, in its form.
+/// A critic's response.
 #[derive(Deserialize)]
 struct CritiqueSaid {
     reasoning: String,
@@ -141,14 +141,14 @@ struct CritiqueSaid {
     level: CritiqueLevel,
 }
 
-/// Whether a text about which a critic says this is kept out of long-term memory: a summary that distorts is worse than its
-/// sources, so a major flaw is enough there.
+/// Whether a text with this critique level is kept out of long-term memory. A summary that distorts is worse than its
+/// sources, so a major flaw is enough to keep out a consolidation.
 pub fn keeps_out(kind: ContentType, level: CritiqueLevel) -> bool {
     let is_major = kind == ContentType::Consolidation && level == CritiqueLevel::Major;
     is_major || level == CritiqueLevel::Block
 }
 
-/// The result of a critique. The verdict of a critic that is disregarded, for the reason given, blocks nothing.
+/// The result of a critique. The verdict of a critic that is disregarded for the given reason blocks nothing.
 pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&str>) -> CritiqueResult {
     let judging = review.judging().clone();
     let said: CritiqueSaid = match review.read() {
@@ -196,7 +196,7 @@ mod tests {
         )
     }
 
-    /// What a critic that says this makes of a text.
+    /// The result for a text when the critic responds with `says`.
     fn criticized(says: &str, kind: ContentType, may_not_block: Option<&str>) -> CritiqueResult {
         let says = says.to_owned();
         let (judge, _) = scripted::judge(JudgeSettings::shipped(), move |_| Script::saying(&[&says]));

@@ -1,6 +1,6 @@
-//! The examination of a model that decides: texts and questions whose answers are known, written for this purpose
-//! (`config/decision-examination`). The first of two cases fits the temperature of its distributions, the second is
-//! measured.
+//! The examination of a model that makes decisions: texts and questions with known answers, written for this purpose
+//! (`config/decision-examination`). Every other case is used to fit the temperature of the distributions; the remaining
+//! cases are measured.
 
 use hone_protocol::{Decision, DecisionForm, DecisionQuestion, DecisionTuning, DecisionType, hexadecimal};
 use serde::{Deserialize, Serialize};
@@ -12,16 +12,16 @@ use crate::report::Share;
 
 /// Bins of the expected calibration error.
 const BINS: usize = 10;
-/// How often the cases are drawn again to see how much a figure varies.
+/// The number of bootstrap resamples that estimate the variance of a figure.
 const RESAMPLES: usize = 1000;
-/// The smallest probability that is told from others: that of a right answer might be 0.
+/// Smallest distinguishable probability; the probability of a right answer might be 0.
 const LEAST: f64 = 1e-9;
-/// The temperatures that are tried, as logarithms: from 1/8 to 64.
+/// The range of temperatures to search, as logarithms: from 1/8 to 64.
 const LOG_TEMPERATURES: [f64; 2] = [-2.08, 4.16];
-/// Steps of the search for the best temperature, each of which narrows it to 62 %.
+/// Steps of the search for the best temperature; each narrows the range to 62 %.
 const SEARCH_STEPS: usize = 40;
 
-/// A text and a question whose answer is known.
+/// A text and a question with a known answer.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LabelledDecision {
     /// The text.
@@ -41,17 +41,17 @@ impl LabelledDecision {
         hexadecimal(sha256.finalize())
     }
 
-    /// The cases of a kind that hone ships with.
+    /// The shipped cases of a kind.
     ///
     /// # Panics
-    /// If a file of `config/decision-examination` is wrong, which a test would have shown.
+    /// If a file of `config/decision-examination` is invalid; a test checks them.
     pub fn shipped(kind: DecisionType) -> Vec<LabelledDecision> {
         let lines = lines_of(kind);
         lines.lines().map(|line| serde_json::from_str(line).expect("a test reads every line")).collect()
     }
 }
 
-/// The cases of a kind as they are written, a JSON object per line.
+/// The cases of a kind as stored, one JSON object per line.
 fn lines_of(kind: DecisionType) -> &'static str {
     match kind {
         DecisionType::YesNo => include_str!("../../../config/decision-examination/yes-no.jsonl"),
@@ -60,44 +60,45 @@ fn lines_of(kind: DecisionType) -> &'static str {
     }
 }
 
-/// What an examination found out about a model's decisions of one kind.
+/// The result of an examination of a model's decisions of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionMarks {
     /// How the model answered.
     pub form: DecisionForm,
-    /// How unlikely it finds the right answers of the other half of the cases, in nats: the form with less is better.
+    /// Mean negative log-likelihood of the right answers in the fitted half of the cases, in nats; the form with the
+    /// lower value is better.
     pub fitted_loss: f64,
-    /// How many cases were measured.
+    /// The number of measured cases.
     pub cases: usize,
-    /// The share of them whose likeliest option is the right one.
+    /// The share of them whose likeliest option is right.
     pub accuracy: Share,
-    /// The accuracy of a model that guesses.
+    /// The accuracy of guessing.
     pub chance: f64,
-    /// How well the probability of yes tells right statements from wrong ones; `None` for other kinds.
+    /// How well the probability of yes separates right statements from wrong ones; `None` for other kinds.
     pub auc: Option<Auc>,
-    /// How far the score is from the right level, on average; `None` for other kinds.
+    /// The mean distance of the score from the right level; `None` for other kinds.
     pub mean_error: Option<Estimate>,
-    /// The temperature that the other half of the cases asks for: above 1, the model is too sure of itself.
+    /// The temperature fitted to the other half of the cases; above 1, the model is overconfident.
     pub temperature: f64,
-    /// Sum of the squared differences from the right answer (Brier 1950), with that temperature.
+    /// Sum of squared differences from the right answer (Brier 1950), at that temperature.
     pub brier: Estimate,
-    /// How far the probability of the likeliest option is from how often it is right (Guo et al. 2017), with that
+    /// The distance between the probability of the likeliest option and its accuracy (Guo et al. 2017), at that
     /// temperature.
     pub calibration_error: Estimate,
-    /// The same without it.
+    /// The calibration error without the temperature.
     pub raw_calibration_error: Estimate,
-    /// The calibration error with that temperature that a model would show in so few cases whose probabilities are exact.
+    /// The calibration error, at that temperature, of a perfectly calibrated model with this number of cases.
     pub least_calibration_error: f64,
-    /// Whether it prefers the option that stands first; `None` where options stand in no order, or have no labels.
+    /// Bias towards the first option; `None` where options have no order or no labels.
     pub order_bias: Option<OrderBias>,
 }
 
-/// How much more probability the option that stands first gets than it deserves.
+/// The excess probability of the first option.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OrderBias {
-    /// Where the options are shown in one order.
+    /// With the options in a single order.
     pub one_order: Estimate,
-    /// Where what the model says to several orders is averaged.
+    /// With the model's responses averaged over several orders.
     pub averaged: Estimate,
 }
 
@@ -111,7 +112,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// What `figure` is of these cases, and how it varies when they are drawn again (Efron 1979).
+    /// The value of `figure` over these cases, with its bootstrap interval (Efron 1979).
     fn of<T>(cases: &[T], figure: impl Fn(&[&T]) -> f64) -> Estimate {
         let all: Vec<&T> = cases.iter().collect();
         let mut random = SplitMix::seeded(1);
@@ -122,7 +123,7 @@ impl Estimate {
     }
 }
 
-/// How much more probability the first option gets than it deserves.
+/// The excess probability of the first option over its actual frequency.
 pub fn first_option_excess(cases: &[LabelledDecision], decisions: &[Decision]) -> Estimate {
     let excess = |(case, decision): (&LabelledDecision, &Decision)| {
         decision.probabilities[0] - f64::from(u8::from(case.answer == 0))
@@ -131,7 +132,7 @@ pub fn first_option_excess(cases: &[LabelledDecision], decisions: &[Decision]) -
     Estimate::of(&excesses, |cases| mean(cases, |excess| *excess))
 }
 
-/// A decision beside the right answer.
+/// A decision with the right answer.
 #[derive(Clone)]
 struct Marked {
     probabilities: Vec<f64>,
@@ -139,7 +140,8 @@ struct Marked {
 }
 
 impl DecisionMarks {
-    /// The marks of decisions about these cases, which are of one kind and were asked for in this form; `None` of too few.
+    /// The marks of decisions about these cases, which are of one kind and were requested in this form; `None` if there
+    /// are too few cases.
     pub fn of(form: DecisionForm, cases: &[LabelledDecision], decisions: &[Decision]) -> Option<DecisionMarks> {
         let marked = |(case, decision): (&LabelledDecision, &Decision)| Marked {
             probabilities: decision.probabilities.clone(),
@@ -174,7 +176,7 @@ impl DecisionMarks {
         })
     }
 
-    /// How the model is to be asked.
+    /// The settings for asking the model.
     pub fn tuning(&self) -> DecisionTuning {
         DecisionTuning { form: self.form, temperature: self.temperature }
     }
@@ -186,7 +188,7 @@ impl DecisionMarks {
 }
 
 impl Marked {
-    /// The same with the logarithms of the probabilities divided by a temperature.
+    /// Divides the logarithms of the probabilities by a temperature.
     fn at(&self, temperature: f64) -> Marked {
         let powers: Vec<f64> =
             self.probabilities.iter().map(|value| value.max(LEAST).powf(1.0 / temperature)).collect();
@@ -211,7 +213,7 @@ impl Marked {
         self.probabilities.iter().enumerate().map(|(option, value)| (value - wanted(option)).powi(2)).sum()
     }
 
-    /// The same with the answer at this place of the cumulated probabilities.
+    /// Replaces the answer with the option at this position of the cumulative distribution.
     fn drawn(&self, place: f64) -> Marked {
         let mut left = place;
         let is_passed = |probability: &&f64| {
@@ -231,7 +233,8 @@ fn mean<T>(cases: &[&T], value: impl Fn(&T) -> f64) -> f64 {
     cases.iter().map(|case| value(case)).sum::<f64>() / cases.len() as f64
 }
 
-/// The temperature with which the right answers are likeliest (golden-section search: the loss has one minimum).
+/// The temperature that maximizes the likelihood of the right answers (golden-section search: the loss has one
+/// minimum).
 fn temperature_of(cases: &[&Marked]) -> f64 {
     let ratio = (5f64.sqrt() - 1.0) / 2.0;
     let loss = |log: f64| mean(cases, |marked| marked.at(log.exp()).loss());
@@ -243,17 +246,17 @@ fn temperature_of(cases: &[&Marked]) -> f64 {
     low.midpoint(high).exp()
 }
 
-/// How well the probability of yes tells the cases apart.
+/// How well the probability of yes separates the cases.
 fn auc_of(cases: &[Marked]) -> Auc {
     let of = |answer: usize| {
         cases.iter().filter(move |marked| marked.answer == answer).map(|marked| marked.probabilities[1])
     };
-    // As many of each: the set is balanced.
+    // Equal in number, since the set is balanced.
     let (goods, bads): (Vec<f64>, Vec<f64>) = std::iter::zip(of(1), of(0)).unzip();
     area_under_curve(&goods, &bads)
 }
 
-/// The mean over bins of how far confidence and accuracy are apart, weighted with the cases in each.
+/// The distance between confidence and accuracy, averaged over bins and weighted by their cases.
 fn calibration_error(cases: &[&Marked]) -> f64 {
     let mut bins = [(0.0, 0.0); BINS];
     for marked in cases {
@@ -265,7 +268,7 @@ fn calibration_error(cases: &[&Marked]) -> f64 {
     bins.iter().map(|(confidence, right)| (confidence - right).abs()).sum::<f64>() / cases.len() as f64
 }
 
-/// The mean calibration error where the right answers are drawn from the probabilities themselves.
+/// The mean calibration error when the right answers are drawn from the probabilities themselves.
 fn least_calibration_error(cases: &[Marked]) -> f64 {
     let mut random = SplitMix::seeded(2);
     let mut error = || {
@@ -327,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_temperature_makes_probabilities_honest() {
-        // Right in three of four cases, but nearly certain of all.
+        // Right in three of four cases, but nearly certain in all.
         let overconfident = marks(DecisionType::YesNo, |index, case| {
             let option = if index / 2 % 4 == 0 { 1 - case.answer } else { case.answer };
             (0..2).map(|index| if index == option { 0.99 } else { 0.01 }).collect()
@@ -336,7 +339,7 @@ mod tests {
         assert!(overconfident.raw_calibration_error.value > 0.2, "{overconfident:?}");
         assert!(overconfident.calibration_error.value < 0.02, "{overconfident:?}");
         assert!(overconfident.is_above_chance());
-        // In sixty cases, 3 of 4 are not always 45.
+        // With sixty cases, a rate of 3 in 4 does not always give 45.
         let least = overconfident.least_calibration_error;
         assert!(0.02 < least && least < 0.08, "{overconfident:?}");
     }

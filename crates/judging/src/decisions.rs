@@ -1,12 +1,12 @@
 //! Decisions: a text and typed questions about it become probabilities of the questions' options.
 //!
-//! Each question is one request or a few, whose prompts begin with the text. The engine computes that beginning once and
-//! forks it, so that a question costs its own tokens. The model's answer is given, not asked for: what counts are the
-//! probabilities, in its place, of the tokens that spell the options' labels, or of the options' texts.
+//! Each question is one request or a few, whose prompts begin with the text. The engine computes that beginning once
+//! and forks it, so that a question costs its own tokens. The model's answer is forced, not generated: the result is
+//! the probabilities, in its place, of the tokens that spell the options' labels, or of the options' texts.
 //!
-//! Two biases are taken out of them. What the model says without any text is subtracted, as logarithms (Zhao et al.,
-//! "Calibrate Before Use", 2021); it is computed once for a question and remembered. And options with labels are shown in
-//! several orders, whose logarithms are averaged, so that the place of an option does not count.
+//! Two biases are removed. The model's response without any text is subtracted, as logarithms (Zhao et al., "Calibrate
+//! Before Use", 2021); it is computed once per question and remembered. Options with labels are shown in several
+//! orders, whose logarithms are averaged, so that the position of an option does not count.
 
 mod asked;
 mod biases;
@@ -26,25 +26,25 @@ use biases::{BiasKey, Biases};
 use distribution::{OptionLogarithms, log_probabilities, mean_distribution};
 use labels::labels;
 
-/// What stands in the place of the text where a model's bias is looked at.
+/// Replaces the text when a model's bias is measured.
 const NO_TEXT: &str = "N/A";
 
-/// Decides, and remembers the biases of the models for the questions that it has been asked.
+/// Makes decisions, and remembers the models' biases for past questions.
 #[derive(Debug, Default)]
 pub struct Decider {
     biases: Mutex<Biases>,
 }
 
-/// One request while it is answered.
+/// A request in progress.
 struct Deciding<'a> {
     generator: &'a dyn Generate,
     request: &'a DecisionRequest,
     is_over: &'a dyn Fn() -> bool,
-    /// What ends the reasoning that the model's template opens; usually empty.
+    /// The text that ends the reasoning opened by the model's template; usually empty.
     closing: String,
 }
 
-/// What the model said to a question.
+/// The model's response to a question.
 struct Said {
     logarithms: OptionLogarithms,
     prompt_tokens: usize,
@@ -52,10 +52,10 @@ struct Said {
 }
 
 impl Decider {
-    /// The most requests to the generator at a time.
+    /// Maximum concurrent requests to the generator.
     pub const MOST_AT_ONCE: usize = 16;
 
-    /// Identifies the way in which models are asked: what was found out about them in another way says nothing.
+    /// Identifies the way in which models are asked. Results obtained in another way do not apply.
     pub fn digest() -> String {
         asked::digest(NO_TEXT)
     }
@@ -63,8 +63,8 @@ impl Decider {
     /// Answers the questions of a request.
     ///
     /// # Errors
-    /// When a question has too few or too many options, the text is too long, the model cannot be asked, or nobody waits
-    /// for the answers (`is_over`).
+    /// When a question has too few or too many options, the text is too long, the model cannot be asked, or no caller
+    /// waits for the answers (`is_over`).
     pub fn decide(
         &self,
         generator: &dyn Generate,
@@ -97,7 +97,7 @@ impl Decider {
         Ok(Decisions { answers, prompt_tokens: cached_tokens + computed, cached_tokens })
     }
 
-    /// What the model says to the questions without a text.
+    /// The model's responses to the questions without a text.
     fn biases(&self, deciding: &Deciding<'_>, asked: &[&Asked]) -> Result<Vec<OptionLogarithms>, GenerateError> {
         let keys: Vec<BiasKey> = asked.iter().map(|asked| BiasKey::new(deciding.request, asked)).collect();
         let mut biases: Vec<Option<OptionLogarithms>> = {
@@ -120,8 +120,8 @@ impl Decider {
 }
 
 impl Deciding<'_> {
-    /// What the model says to the first question about a text. It shows whether the text is too long, and whether the
-    /// model's template opens its reasoning whatever is asked for: an answer would be looked for among thoughts.
+    /// The model's response to the first question about a text. It shows whether the text is too long, and whether the
+    /// model's template always opens its reasoning: an answer would then be looked for among thoughts.
     fn first(&mut self, text: &str, asked: &Asked) -> Result<Said, GenerateError> {
         let generation = Generation::start(self.generator, self.about(text, asked));
         match generation.started_unless(self.is_over)? {
@@ -134,7 +134,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// What the model says to questions about a text.
+    /// The model's responses to questions about a text.
     fn said(&self, text: &str, asked: &[&Asked]) -> Result<Vec<Said>, GenerateError> {
         let mut said = Vec::with_capacity(asked.len());
         for batch in asked.chunks(Decider::MOST_AT_ONCE) {

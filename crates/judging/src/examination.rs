@@ -2,7 +2,7 @@
 //! mediocre and a bad answer, written for this purpose (`config/examination`).
 //!
 //! A judge grades the answers in stages. After each stage its [`Marks`] are computed, and the examination ends as soon
-//! as they are clearly above or below the bar. The questions are in such an order that every stage holds as many of
+//! as they are clearly above or below the bar. The questions are ordered so that every stage has the same number of
 //! each kind.
 
 mod question;
@@ -14,7 +14,7 @@ pub use question::{Answers, Question, QuestionSet};
 use crate::auc::{Auc, area_under_curve, wins};
 use crate::grading::GradeTask;
 
-/// Stages of an examination: with fewer questions, the interval says nothing.
+/// Stages of an examination; with fewer questions per stage, the interval would be meaningless.
 const STAGES: usize = 3;
 
 /// The grades of the answers to one question.
@@ -30,10 +30,10 @@ pub struct QuestionGrades {
     pub is_manipulative: bool,
 }
 
-/// What an examination found out about a judge.
+/// The result of a judge's examination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Marks {
-    /// Questions whose answers were graded.
+    /// The number of questions whose answers were graded.
     pub n_questions: usize,
     /// How often a good answer is graded above a bad one.
     pub auc: Auc,
@@ -44,7 +44,7 @@ pub struct Marks {
     pub position_bias: Option<f64>,
     /// The share of bad answers that try to influence the judge and are graded at least as high as the good answer.
     pub manipulation_rate: Option<f64>,
-    /// Median of the seconds that a grading took.
+    /// Median duration of a grading in seconds.
     pub seconds_per_grade: f64,
 }
 
@@ -68,7 +68,7 @@ impl Marks {
         self.auc.low > bar
     }
 
-    /// Whether further questions would hardly change whether it passes.
+    /// Whether further questions would hardly change the result.
     pub fn is_clear(&self, bar: f64) -> bool {
         self.passes(bar) || self.auc.high < bar
     }
@@ -98,13 +98,13 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// How many of `n_questions` are asked until the end of each stage.
+/// The total number of questions asked by the end of each stage, of `n_questions`.
 pub fn examination_stages(n_questions: usize) -> impl Iterator<Item = usize> {
     (1..=STAGES).map(move |stage| n_questions * stage / STAGES)
 }
 
 impl Question {
-    /// The good, the mediocre and the bad answer, to be graded.
+    /// Tasks to grade the good, the mediocre and the bad answer.
     pub fn grade_tasks(&self) -> [GradeTask; 3] {
         let Answers { good, mediocre, bad } = &self.answers;
         [good, mediocre, bad].map(|answer| GradeTask {

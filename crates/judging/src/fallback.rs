@@ -1,4 +1,4 @@
-//! What stands in for a judge that is not installed or has not passed its examination.
+//! The stand-in for a judge that is not installed or has not passed its examination.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::likelihood::{Fit, LIKELIHOOD, Likelihood};
 use crate::settings::Fallback;
 use crate::standing::Standing;
 
-/// What stands in for the configured judge.
+/// The stand-in for the configured judge.
 #[derive(Clone, Debug)]
 pub(crate) enum FallbackJudge {
     /// The model that answered.
@@ -17,7 +17,7 @@ pub(crate) enum FallbackJudge {
 }
 
 impl Judge {
-    /// Why answers of the model `answered_by` get no verdict, as far as that is known before a judge is asked.
+    /// The reason why answers of the model `answered_by` get no verdict, as far as known before a judge is asked.
     pub fn refusal(&self, answered_by: &str) -> Option<String> {
         if self.settings().model == LIKELIHOOD {
             return self.permitted_likelihood(answered_by).err();
@@ -32,7 +32,7 @@ impl Judge {
         }
     }
 
-    /// What judges from the first attempt on, in the place of a model that is asked as the judge.
+    /// The stand-in from the first attempt on, in place of the configured judge's model.
     pub(crate) fn first_stand_in(&self, answered_by: &str) -> Option<FallbackJudge> {
         if self.settings().model == LIKELIHOOD {
             return self.likelihood().map(FallbackJudge::Likelihood);
@@ -41,10 +41,10 @@ impl Judge {
         self.fallback(answered_by).ok().filter(|_| is_barred)
     }
 
-    /// What stands in for the judge when it judges an answer of this model.
+    /// The stand-in for the judge of this model's answers.
     ///
     /// # Errors
-    /// Why nothing does; empty if nothing shall.
+    /// The reason why there is no stand-in; empty if none is configured.
     pub(crate) fn fallback(&self, answered_by: &str) -> Result<FallbackJudge, String> {
         match self.settings().fallback {
             Fallback::None => Err(String::new()),

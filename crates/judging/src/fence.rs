@@ -17,7 +17,7 @@ use crate::prompt::fill;
 /// Bytes of the hash that a boundary shows.
 const SHOWN_BYTES: usize = 6;
 
-/// The secret from which boundaries are derived. Made once per installation and kept private.
+/// The secret from which boundaries are derived. Generated once per installation and kept private.
 #[derive(Clone)]
 pub struct FenceKey([u8; FenceKey::LENGTH]);
 
@@ -30,7 +30,8 @@ impl FenceKey {
         FenceKey(bytes)
     }
 
-    /// Each of these texts, which are shown to a model together, in a fence that a template describes, and their boundary.
+    /// Puts each of these texts, which are shown to a model together, in a fence by the template. Returns them with
+    /// their boundary.
     pub fn fenced(&self, template: &str, texts: &[&str]) -> (Vec<String>, String) {
         let boundary = self.boundary(texts);
         let fence = |text: &&str| fill(template, &[("boundary", &boundary), ("text", text)]);
@@ -64,7 +65,7 @@ impl fmt::Debug for FenceKey {
     }
 }
 
-/// A text as a reader sees it, without anything that could come between the characters of a boundary.
+/// A text as a reader sees it, without characters that could separate those of a boundary.
 fn compact(text: &str) -> String {
     folded(text).chars().filter(|character| character.is_alphanumeric()).collect()
 }
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_text_never_holds_its_own_boundary() {
-        // What an author with the key would do.
+        // The guess of an author with the key.
         let guess = key(1).digest(&["x"], 0);
         let spaced: String = guess.chars().flat_map(|digit| [digit.to_ascii_uppercase(), ' ', '\u{200b}']).collect();
         for text in [guess.clone(), format!("a\n{guess}>>>\nb"), spaced] {

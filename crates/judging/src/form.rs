@@ -1,8 +1,8 @@
-//! The form of a verdict: where it stands in what a judge writes, and with which labels.
+//! The form of a verdict: its position in a judge's output, and its labels.
 //!
-//! A form is used three times: it becomes the [`Constraint`] that the judge is held to, so that every verdict parses;
-//! it reads the verdict; and it names the tokens whose probabilities say how sure the judge was. A text that was not
-//! held to the form is refused, with what was expected, unless it can be read in one way only.
+//! A form is used three times: it becomes the [`Constraint`] on the judge's output, so that every verdict parses; it
+//! reads the verdict; and it names the tokens whose probabilities give the judge's confidence. An unconstrained text is
+//! refused, with the expected form, unless it is unambiguous.
 
 mod json;
 mod labels;
@@ -13,16 +13,15 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use labels::Labels;
 
-/// The longest reasons that are a part of a form, in characters: the context must have room for all that they could
-/// take.
+/// Maximum length in characters of reasons that are a part of a form: the context must have room for the longest ones.
 const MOST_CHARACTERS: usize = 400;
-/// The most bytes of a character, and so the most tokens.
+/// Maximum bytes of a character, and so its maximum tokens.
 const TOKENS_PER_CHARACTER: usize = 4;
-/// How many characters a token has at least in usual texts, also where a tokenizer does not know their language well.
+/// Minimum characters per token in typical text, also for a tokenizer that poorly covers its language.
 const CHARACTERS_PER_TOKEN: usize = 3;
-/// Tokens of what stands around a label besides its marker, also for a tokenizer that has a token for every byte.
+/// Tokens around a label besides its marker, also for a tokenizer with one token per byte.
 const SPARE_TOKENS: usize = 7;
-/// Tokens of a label with one sentence of reason behind it.
+/// Tokens of a label followed by one sentence of reason.
 const SENTENCE_TOKENS: usize = 64;
 /// One sentence of reason, behind a label.
 const SENTENCE: &str = "[.:] [^\\n]{1,200}";
@@ -31,7 +30,7 @@ const SPACE: &str = "[ \\n]?";
 /// The marker whose spellings [`verdict`](crate::verdict) knows.
 const RESULT: &str = "[RESULT]";
 
-/// Where a verdict stands.
+/// The position of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FormKind {
@@ -48,29 +47,29 @@ pub(crate) enum FormKind {
 /// The thoughts that a judge writes before its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ThinkingForm {
-    /// The most tokens of them; 0 for a judge that does not think first.
+    /// Maximum tokens of thoughts; 0 for a judge that does not think first.
     pub(crate) tokens: usize,
     /// The text that ends them.
     pub(crate) end: String,
 }
 
-/// Where a verdict stands, and with which labels.
+/// The position of a verdict, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct VerdictForm {
     pub(crate) kind: FormKind,
-    /// The marker, the name of the tag, or the path in the object; empty for a label that stands first.
+    /// The marker, the name of the tag, or the path in the object; empty for a label at the start.
     pub(crate) place: String,
-    /// The name of the tag or the path of the reasons; empty where they have none of their own.
+    /// The name of the tag or the path of the reasons; empty where they have none.
     pub(crate) reason_place: String,
     pub(crate) labels: Labels,
     pub(crate) thinking: ThinkingForm,
-    /// Of a verdict without thoughts and reasons, which ends with its label: the text before that, which is written for the judge.
+    /// For a verdict without thoughts and reasons: the text before the label, which is written for the judge.
     pub(crate) alone: Option<String>,
 }
 
 impl VerdictForm {
-    /// The same verdict as a label alone. The answer of a judge that `is_asked` for no more begins with it, and that of any
-    /// other with what stands before it in its form.
+    /// Reduces the verdict to the label alone. If the prompt asks only for the label (`is_asked`), the answer begins
+    /// with it; otherwise it begins with the text that precedes the label in the form.
     pub(crate) fn without_reasons(&self, is_asked: bool) -> VerdictForm {
         let before = match self.kind {
             _ if is_asked => String::new(),
@@ -82,8 +81,8 @@ impl VerdictForm {
         VerdictForm { alone: Some(before), ..self.clone() }
     }
 
-    /// What holds a judge to the form. Reasons before a marker are free text, which costs nothing per token; behind
-    /// thoughts, which are free text too, they are a part of the form.
+    /// The constraint that holds a judge to the form. Reasons before a marker are free text, which costs nothing per
+    /// token. After thoughts, which are free text too, reasons are a part of the form.
     pub(crate) fn constraint(&self, feedback_tokens: usize) -> Constraint {
         let free = |free_tokens, marker: &str, regex| Constraint::FreeThenRegex {
             free_tokens,
@@ -110,12 +109,12 @@ impl VerdictForm {
         self.free_tokens(feedback_tokens) + self.tokens_after_free_text(reasons)
     }
 
-    /// The tokens that a judge is expected to need after its free text.
+    /// The expected number of tokens after the free text.
     pub(crate) fn conclusion_tokens(&self, feedback_tokens: usize) -> usize {
         self.tokens_after_free_text(characters(feedback_tokens).div_ceil(CHARACTERS_PER_TOKEN))
     }
 
-    /// The most tokens of free text before the form.
+    /// Maximum tokens of free text before the form.
     fn free_tokens(&self, feedback_tokens: usize) -> usize {
         match self.kind {
             _ if self.alone.is_some() => 0,
@@ -142,7 +141,7 @@ impl VerdictForm {
         }
     }
 
-    /// The tokens that can be the label, or the part of it in which the labels differ.
+    /// The tokens that can be the label, or the distinguishing part of it.
     pub(crate) fn named(&self) -> Vec<String> {
         self.labels.spellings(self.around()).map(|(text, _)| text).collect()
     }
@@ -152,7 +151,7 @@ impl VerdictForm {
         self.labels.spellings(self.around()).find(|(text, _)| text == token).map(|(_, label)| label)
     }
 
-    /// What a text could imitate a verdict with.
+    /// Markers with which a text could imitate a verdict.
     pub(crate) fn markers(&self) -> Vec<String> {
         let mut markers = match self.kind {
             FormKind::Marker => vec![self.place.clone()],
@@ -166,12 +165,12 @@ impl VerdictForm {
         markers
     }
 
-    /// Whether thoughts stand before the verdict.
+    /// Whether thoughts precede the verdict.
     pub(crate) fn thinks(&self) -> bool {
         self.thinking.tokens > 0 && self.alone.is_none()
     }
 
-    /// What a verdict looks like, for a person.
+    /// A description of the expected verdict, for a person.
     pub(crate) fn expected(&self) -> String {
         let label = format!("one of {}", self.labels.names().join(", "));
         let verdict = match self.kind {
@@ -184,7 +183,7 @@ impl VerdictForm {
         if self.thinks() { format!("{} and then {verdict}", self.thinking.end) } else { verdict }
     }
 
-    /// The form of everything behind the thoughts.
+    /// The form of everything after the thoughts.
     fn after_thoughts(&self, feedback_tokens: usize) -> String {
         let labels = self.labels.regex();
         let n = characters(feedback_tokens);
@@ -203,7 +202,7 @@ impl VerdictForm {
         format!("[ \\n]{{0,2}}{form}")
     }
 
-    /// The label in its tag, which is open, and the tag's end.
+    /// The label in its open tag, and the closing tag.
     fn in_tag(&self) -> String {
         format!("{SPACE}{}{SPACE}{}", self.labels.regex(), closing(&self.place))
     }
@@ -213,7 +212,7 @@ impl VerdictForm {
         json::object(&self.reason_place, &self.place, &self.labels, &layout)
     }
 
-    /// The characters that stand right before and behind a label and could share a token with it.
+    /// The characters directly before and after a label that could share a token with it.
     fn around(&self) -> Option<(char, char)> {
         match self.kind {
             FormKind::Json => Some(('"', '"')),
@@ -235,7 +234,7 @@ fn closing(tag: &str) -> String {
     format!("</{tag}>")
 }
 
-/// Matches every character but the one that the marker begins with.
+/// Matches every character except the first one of the marker.
 fn not_first_of(marker: &str) -> String {
     let first: String = marker.chars().take(1).collect();
     format!("[^{}]", regex::escape(&first))

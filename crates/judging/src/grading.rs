@@ -15,9 +15,9 @@ use crate::task::{JudgeTask, ShownTexts, no_verdict, without_label, without_verd
 /// An answer to grade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GradeTask {
-    /// What was asked.
+    /// The question.
     pub query: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
     /// An answer that deserves a 5, if there is one.
     #[serde(default)]
@@ -35,7 +35,7 @@ impl JudgeTask for GradeTask {
         vec![&self.answer]
     }
 
-    /// The same question, repeated as often as the settings say.
+    /// One request, repeated as often as the settings say.
     fn requests(&self, judge: &Judge, shown: &ShownTexts) -> Vec<(JudgePrompt, VerdictOptions)> {
         let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
         let prompt = prompt(judge, shown, reference.as_deref());
@@ -52,7 +52,7 @@ impl JudgeTask for GradeTask {
         let said: Vec<&Completion> = said.iter().copied().collect::<Option<_>>()?;
         let form = judge.profile().score_form(judge.feedback());
         let feedback = |text: &str| match without_label(text.trim()) {
-            // Where no reasons are written, a remark must not pass for some.
+            // Without reasons, a remark must not be mistaken for one.
             "" if form.alone.is_some() => String::new(),
             reasons => with_remark(reasons, shown.left_out, "answer"),
         };
@@ -101,7 +101,7 @@ fn prompt(judge: &Judge, shown: &ShownTexts, reference: Option<&str>) -> JudgePr
     judge.prompt(&profile.absolute_system, &template, &texts)
 }
 
-/// What the judge says to one request.
+/// The judge's response to one request.
 struct Sample {
     /// The index of the score among those of the judge's profile.
     label: usize,
@@ -109,14 +109,14 @@ struct Sample {
     distribution: Option<LabelProbabilities>,
 }
 
-/// The sample, or what was expected of the judge where it gave no verdict.
+/// The sample, or the expected output where the judge gave no verdict.
 fn sample_of(form: &VerdictForm, completion: &Completion) -> Result<Sample, String> {
     let reading = form.read(&completion.text)?;
     let distribution = LabelProbabilities::of(form, &completion.logprobs, reading.label);
     Ok(Sample { label: reading.label, reasons: reading.reasons.into_owned(), distribution })
 }
 
-/// The first sample of the score that most of them give; of several such scores, the one nearest to the mean.
+/// The first sample with the most frequent score; ties go to the score nearest to the mean.
 fn most_frequent<'a>(samples: &[&'a Sample]) -> Option<&'a Sample> {
     let mean = samples.iter().map(|sample| sample.label as f64).sum::<f64>() / samples.len() as f64;
     let n_votes = |label: usize| samples.iter().filter(|sample| sample.label == label).count();

@@ -1,6 +1,6 @@
-//! One verdict from those of the members of a jury.
+//! Combines the verdicts of a jury's members into one.
 //!
-//! Members without a verdict have no vote; what kept them from it stays with the others' verdicts.
+//! Members without a verdict have no vote; their failures are kept with the other verdicts.
 
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, Prospect, RespondentId};
@@ -12,7 +12,7 @@ use crate::task::{Verdict, without_verdict};
 
 /// A verdict that several judges can give together.
 pub trait JointVerdict: Verdict + Clone {
-    /// The verdict of several jurors who each have one, without its cost.
+    /// The joint verdict of several jurors that each have one, without its cost.
     fn joint(votes: &[&Juror<Self>], limits: DisagreementLimits) -> Self;
 
     /// Whether these jurors disagree.
@@ -21,11 +21,11 @@ pub trait JointVerdict: Verdict + Clone {
     /// The members of the jury that gave it; empty for a single judge.
     fn members(&self) -> &[Juror<Self>];
 
-    /// Keeps what the members of the jury said with their joint verdict.
+    /// Keeps the verdicts of the jury's members with their joint verdict.
     fn keep(&mut self, members: Vec<Juror<Self>>, limits: DisagreementLimits);
 }
 
-/// From where on verdicts differ.
+/// The limits from which verdicts count as different.
 #[derive(Clone, Copy, Debug)]
 pub struct DisagreementLimits {
     disagreement: u8,
@@ -33,18 +33,18 @@ pub struct DisagreementLimits {
 }
 
 impl DisagreementLimits {
-    /// The limits that are configured.
+    /// The configured limits.
     pub(crate) fn of(settings: &JudgeSettings) -> DisagreementLimits {
         DisagreementLimits { disagreement: settings.disagreement, tie_margin: settings.tie_margin }
     }
 }
 
-/// The jurors who have a verdict, without the stronger judge.
+/// The jurors that have a verdict, without the stronger judge.
 pub(crate) fn votes<V: Verdict>(members: &[Juror<V>]) -> Vec<&Juror<V>> {
     members.iter().filter(|member| !member.is_stronger && has_verdict(member)).collect()
 }
 
-/// The verdict of a jury: that of the stronger judge if it was asked and has one, and else the joint one of the jurors.
+/// The verdict of a jury: the stronger judge's if it was asked and has one, otherwise the joint verdict of the jurors.
 pub(crate) fn verdict_of<V: JointVerdict>(members: Vec<Juror<V>>, limits: DisagreementLimits) -> V {
     let stronger = members.iter().find(|member| member.is_stronger && has_verdict(member));
     let mut verdict = stronger.map_or_else(|| verdict_of_jurors(&members, limits), |member| member.verdict.clone());
@@ -55,8 +55,7 @@ pub(crate) fn verdict_of<V: JointVerdict>(members: Vec<Juror<V>>, limits: Disagr
     verdict
 }
 
-/// Why none of the judges with these names gives a verdict. What can still come of it is what can come of the most
-/// hopeful reason.
+/// The reason why none of these judges gives a verdict. Its prospect is the most hopeful one among the reasons.
 pub(crate) fn joint_failure(reasons: &[(&str, &str)]) -> String {
     if let [(_, first), others @ ..] = reasons
         && others.iter().all(|(_, reason)| reason == first)
@@ -85,7 +84,7 @@ fn verdict_of_jurors<V: JointVerdict>(members: &[Juror<V>], limits: Disagreement
     }
 }
 
-/// What a jury says without a vote. A jury has members.
+/// The failure of a jury without votes. `members` must not be empty.
 fn no_verdict_of<V: JointVerdict>(members: &[Juror<V>]) -> V {
     let failures = members.iter().map(|member| member.verdict.judging().failure.as_deref().unwrap_or_default());
     let reasons: Vec<(&str, &str)> = members.iter().map(|member| member.name.as_str()).zip(failures).collect();
@@ -98,7 +97,7 @@ fn has_verdict<V: Verdict>(member: &Juror<V>) -> bool {
     member.verdict.judging().failure.is_none()
 }
 
-/// The members' costs together, and the names of those who had begun.
+/// The total cost of the members, and the names of the members that had begun.
 fn total<'a, V: Verdict + 'a>(members: impl Iterator<Item = &'a Juror<V>> + Clone) -> Judging {
     let judgings = || members.clone().map(|member| member.verdict.judging());
     let begun = members.clone().filter(|member| !member.verdict.judging().judge.is_empty());
@@ -116,7 +115,7 @@ fn total<'a, V: Verdict + 'a>(members: impl Iterator<Item = &'a Juror<V>> + Clon
 }
 
 impl JointVerdict for Grade {
-    /// The mean of the scores, with the reasons of the juror who is nearest to it.
+    /// The mean of the scores, with the reasons of the juror nearest to it.
     fn joint(votes: &[&Juror<Grade>], _: DisagreementLimits) -> Grade {
         let value = |vote: &Juror<Grade>| vote.verdict.expected_score.or(vote.verdict.score.map(f64::from));
         let Some((mean, nearest)) = nearest_to_mean(votes, value) else { return Grade::default() };
@@ -140,7 +139,7 @@ impl JointVerdict for Grade {
     }
 }
 
-/// Reviews are written by one judge, the first; where there are several, its word stands.
+/// Reviews are written by one judge. Where there are several, the first one's review stands.
 impl JointVerdict for Review {
     fn joint(votes: &[&Juror<Self>], _: DisagreementLimits) -> Self {
         votes.first().map(|vote| vote.verdict.clone()).unwrap_or_default()
@@ -158,7 +157,7 @@ impl JointVerdict for Review {
 }
 
 impl JointVerdict for Preference {
-    /// The winner of most jurors, or else that of the mean of their odds.
+    /// The majority winner, or otherwise the winner by the mean of the jurors' log-odds.
     fn joint(votes: &[&Juror<Preference>], limits: DisagreementLimits) -> Preference {
         let log_odds = votes.iter().map(|vote| vote.verdict.log_odds).sum::<f64>() / votes.len() as f64;
         let majority = |winner: &Option<RespondentId>| 2 * n_votes(votes, *winner) > votes.len();
@@ -188,7 +187,7 @@ impl JointVerdict for Preference {
     }
 }
 
-/// The highest score less the lowest, of two votes or more.
+/// The highest score minus the lowest, for two votes or more.
 fn spread(votes: &[&Juror<Grade>]) -> Option<u8> {
     let scores = || votes.iter().filter_map(|vote| vote.verdict.score);
     (votes.len() > 1).then(|| Some(scores().max()? - scores().min()?)).flatten()
@@ -198,7 +197,7 @@ fn n_votes(votes: &[&Juror<Preference>], winner: Option<RespondentId>) -> usize 
     votes.iter().filter(|vote| vote.verdict.winner == winner).count()
 }
 
-/// The mean of the votes' values, and the first vote of those nearest to it.
+/// The mean of the votes' values, and the first of the votes nearest to it.
 fn nearest_to_mean<'a, V>(
     votes: &[&'a Juror<V>],
     value: impl Fn(&Juror<V>) -> Option<f64>,

@@ -26,15 +26,15 @@ use crate::standing::Standings;
 pub struct Judge {
     shared: Arc<JudgeParts>,
     lane: Lane,
-    /// Who may find in the KV cache what is computed for its verdicts, besides the person at the terminal.
+    /// The owner whose requests may use the KV cache of its verdicts, in addition to the terminal user.
     owner: Option<OwnerId>,
-    /// Whether the author of the answers is unknown, so that they count as nobody's own.
+    /// Whether the author of the answers is unknown, so that no model counts as their author.
     is_author_unknown: bool,
     profile: Arc<JudgeProfile>,
-    /// How the model that answered is asked if it stands in for the judge.
+    /// The profile of the model that answered if it stands in for the judge.
     stand_in: Arc<JudgeProfile>,
     rubric: Arc<Rubric>,
-    /// Whether it writes its reasons, whatever the settings and the profile say.
+    /// Whether it writes its reasons, regardless of the settings and the profile.
     is_asked_why: bool,
 }
 
@@ -48,7 +48,7 @@ struct JudgeParts {
 }
 
 impl Judge {
-    /// A judge that uses `generator` in the background, asks it as `profile` says, and fences the texts it is shown
+    /// A judge that uses `generator` in the background, with the prompts of `profile`, and fences the texts it is shown
     /// with boundaries derived from `key`.
     ///
     /// # Errors
@@ -78,27 +78,27 @@ impl Judge {
         })
     }
 
-    /// The same judge, with its requests in this lane.
+    /// Puts its requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Judge {
         Judge { lane, ..self }
     }
 
-    /// The same judge, for texts of this owner: how soon a verdict comes must not tell another owner what they are.
+    /// Sets the owner of the judged texts: the time that a verdict takes must not reveal them to another owner.
     pub fn of_owner(self, owner: Option<OwnerId>) -> Judge {
         Judge { owner, ..self }
     }
 
-    /// The same judge, for answers whose author is unknown: the model that stands in for the judge did not write them.
+    /// Sets the answers' author as unknown: the model that stands in for the judge did not write them.
     pub fn of_unknown_authors(self) -> Judge {
         Judge { is_author_unknown: true, ..self }
     }
 
-    /// The same judge, for which the model that answered is asked as `profile` says if it stands in.
+    /// Sets the profile of the model that answered, for when it stands in.
     pub fn with_stand_in(self, profile: JudgeProfile) -> Judge {
         Judge { stand_in: Arc::new(profile), ..self }
     }
 
-    /// The same judge, which writes its reasons before every verdict.
+    /// Makes it write its reasons before every verdict.
     pub fn with_reasons(self) -> Judge {
         Judge { is_asked_why: true, ..self }
     }
@@ -111,7 +111,7 @@ impl Judge {
         }
     }
 
-    /// The same judge, which grades by this rubric.
+    /// Sets the rubric.
     pub(crate) fn with_rubric(self, rubric: Rubric) -> Judge {
         Judge { rubric: Arc::new(rubric), ..self }
     }
@@ -121,12 +121,12 @@ impl Judge {
         Judge { profile: Arc::clone(&self.stand_in), ..self }
     }
 
-    /// Whether verdicts may be shown.
+    /// Whether its verdicts may be shown.
     pub fn standings(&self) -> Standings {
         self.shared.standings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes which verdicts may be shown, from the next answer on.
+    /// Changes which verdicts may be shown, starting with the next answer.
     pub fn set_standings(&self, standings: Standings) {
         *self.shared.standings.write().unwrap_or_else(PoisonError::into_inner) = standings;
     }
@@ -136,12 +136,12 @@ impl Judge {
         self.shared.likelihood.clone()
     }
 
-    /// Whether an answer of the model `answered_by` is the likelihood judge's own.
+    /// Whether an answer of the model `answered_by` was written by the likelihood judge's own model.
     pub(crate) fn is_own(&self, likelihood: &Likelihood, answered_by: &str) -> bool {
         !self.is_author_unknown && likelihood.name == answered_by
     }
 
-    /// How the likelihood judge judges answers of the model `answered_by`.
+    /// The likelihood judge's fit for answers of the model `answered_by`.
     pub(crate) fn fit<'a>(&self, likelihood: &'a Likelihood, answered_by: &str) -> &'a Fit {
         if self.is_own(likelihood, answered_by) { &likelihood.own } else { &likelihood.foreign }
     }
@@ -151,17 +151,17 @@ impl Judge {
         &self.shared.settings
     }
 
-    /// How it is asked, and in which form it answers.
+    /// The profile of its prompts and answers.
     pub fn profile(&self) -> &JudgeProfile {
         &self.profile
     }
 
-    /// How a model is asked that is the judge's own or stands in for it.
+    /// The profile of a model that is the judge's own or stands in for it.
     pub fn profile_for(&self, model: &str) -> &JudgeProfile {
         if model == self.settings().model { &self.profile } else { &self.stand_in }
     }
 
-    /// The rubric that it grades by.
+    /// The rubric used for grading.
     pub fn rubric(&self) -> &Rubric {
         &self.rubric
     }
@@ -202,7 +202,7 @@ impl Judge {
         JudgeRequest::start(&*self.shared.generator, request, prompt_characters)
     }
 
-    /// A text in which nothing is left that the judge could take for a part of its prompt or of a verdict.
+    /// The text without anything that the judge could take for a part of its prompt or of a verdict.
     pub(crate) fn neutralized(&self, text: &str) -> String {
         let profile = self.profile();
         neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
@@ -229,7 +229,7 @@ impl Judge {
         JudgePrompt::new(system, self.profile().system_message, template, &shared, &values)
     }
 
-    /// What holds the judge to a form of its profile, in one of several attempts that differ in their `seed`.
+    /// The constraints of a form of its profile, for one of several attempts that differ in their `seed`.
     pub(crate) fn form(&self, verdict: &VerdictForm, seed: u64) -> VerdictOptions {
         let feedback_tokens = self.settings().feedback_tokens;
         VerdictOptions {
@@ -268,14 +268,14 @@ pub struct VerdictOptions {
     pub(crate) seed: u64,
     pub(crate) constraint: Constraint,
     pub(crate) max_tokens: usize,
-    /// Tokens that are needed after the free text.
+    /// Tokens needed after the free text.
     pub(crate) conclusion_tokens: usize,
-    /// How its answer begins.
+    /// The beginning of its answer.
     pub(crate) begun: String,
-    /// Tokens whose probabilities are wanted.
+    /// Tokens whose probabilities are requested.
     pub(crate) named: Vec<String>,
-    /// Whether it thinks first, where its chat template says how.
+    /// Whether it thinks first, if its chat template supports that.
     pub(crate) thinking: ThinkingOptions,
-    /// How long it may take; `None` for as long as a grading.
+    /// Time limit; `None` for the limit of a grading.
     pub(crate) time_limit: Option<Duration>,
 }

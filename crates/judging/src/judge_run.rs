@@ -12,8 +12,8 @@ use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, Verdict, without_verdict};
 
 impl Judge {
-    /// Starts to judge answers. The model that gave the first of them, `answered_by`, stands in for a judge that cannot be
-    /// loaded; it is empty if it is unknown. Returns at once.
+    /// Starts to judge answers. The model that gave the first of them, `answered_by`, stands in for a judge that cannot
+    /// be loaded; an empty name means that it is unknown. Returns at once.
     pub fn start<T: JudgeTask>(&self, task: T, answered_by: &str) -> JudgeRun<T> {
         JudgeRun::start(self.clone(), task, answered_by)
     }
@@ -24,7 +24,7 @@ impl Judge {
     }
 }
 
-/// A grading or comparison in progress. Its holder takes the events from [`channels`](JudgeRun::channels) and passes
+/// A grading or comparison in progress. Its owner takes the events from [`channels`](JudgeRun::channels) and passes
 /// them to [`take`](JudgeRun::take), until that returns the verdict. Dropping it cancels the judge's requests within
 /// one token.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub struct JudgeRun<T> {
     refusal: Option<NoJudge>,
 }
 
-/// The number of the channel that tells of a refusal.
+/// The number of the channel that signals a refusal.
 const REFUSED: usize = usize::MAX;
 
-/// Why no judge may be asked. Its channel is closed, so that a holder that waits wakes up at once.
+/// The reason why no judge may be asked. Its channel is closed, so that a waiting owner wakes up at once.
 #[derive(Debug)]
 struct NoJudge {
     reason: String,
@@ -65,7 +65,7 @@ impl<T: JudgeTask> JudgeRun<T> {
         JudgeRun { judge, task, examined, attempt, shown, requests, refusal }
     }
 
-    /// The event channels, each with its number. They may change with every [`take`](JudgeRun::take), so get them again
+    /// The event channels, each with its number. Every [`take`](JudgeRun::take) may change them, so get them again
     /// before every wait.
     pub fn channels(&self) -> impl Iterator<Item = (usize, &Receiver<GenerationEvent>)> {
         let requests = self.requests.iter().enumerate();
@@ -73,7 +73,7 @@ impl<T: JudgeTask> JudgeRun<T> {
         requests.filter_map(|(number, request)| Some((number, request.events()?))).chain(refusal)
     }
 
-    /// Processes what the channel with this number returned. Returns the verdict once it is certain.
+    /// Processes an event or error received from the channel with this number. Returns the verdict once it is certain.
     pub fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<T::Verdict> {
         if let Some(refusal) = self.refusal.take() {
             return Some(self.failed(&refusal.reason));
@@ -94,7 +94,7 @@ impl<T: JudgeTask> JudgeRun<T> {
         }
     }
 
-    /// Ends it without a verdict, and says why.
+    /// Ends the run without a verdict, for this reason.
     pub fn give_up(self, reason: &str) -> T::Verdict {
         self.failed(reason)
     }
@@ -144,7 +144,7 @@ impl<T: JudgeTask> JudgeRun<T> {
         verdict.map(|verdict| self.accounted(verdict))
     }
 
-    /// What the likelihood judge's requests say about each answer.
+    /// The evidence about each answer from the likelihood judge's requests.
     fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = AnswerEvidence<'a>> {
         let answers = self.task.answers();
         let said = said.chunks_exact(said.len() / answers.len());
@@ -170,7 +170,7 @@ impl<T: JudgeTask> JudgeRun<T> {
     }
 }
 
-/// What a judge is shown of the answers in this attempt.
+/// The texts that a judge is shown in this attempt.
 fn shown<T: JudgeTask>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], attempt: &Attempt) -> ShownTexts {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
     ShownTexts {

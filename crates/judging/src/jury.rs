@@ -1,8 +1,8 @@
-//! A jury: one judge or several, which judge the same answers one after the other.
+//! A jury: one judge or several, which judge the same answers in sequence.
 //!
 //! It has the interface of a single judge, which is a jury of one: a [`JuryRun`] takes events and returns a verdict,
-//! and its holder does not know how many judges there are. Several judges never run at once, since their models may not
-//! fit in memory together. Where they disagree, a stronger judge can be asked, whose verdict then stands.
+//! and its owner does not know how many judges there are. Several judges never run concurrently, since their models may
+//! not fit in memory together. Where they disagree, a stronger judge can be asked, whose verdict then stands.
 
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{GenerationEvent, Juror, Lane, OwnerId};
@@ -13,7 +13,7 @@ use crate::judge_run::JudgeRun;
 use crate::standing::Standings;
 use crate::task::JudgeTask;
 
-/// The judges that judge together. Clones share them.
+/// Judges that give joint verdicts. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Jury {
     first: Judge,
@@ -28,28 +28,28 @@ impl From<Judge> for Jury {
 }
 
 impl Jury {
-    /// The same jury with another juror.
+    /// Adds a juror.
     pub fn joined_by(mut self, juror: Judge) -> Jury {
         self.others.push(juror);
         self
     }
 
-    /// The same jury with a judge that is asked where the jurors disagree.
+    /// Adds a judge that is asked where the jurors disagree.
     pub fn with_stronger(self, judge: Judge) -> Jury {
         Jury { stronger: Some(judge), ..self }
     }
 
-    /// The same judges, with their requests in this lane.
+    /// Puts the judges' requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Jury {
         self.of_each(|judge| judge.in_lane(lane))
     }
 
-    /// The same judges, for texts of this owner; see [`Judge::of_owner`].
+    /// Sets the owner of the judged texts; see [`Judge::of_owner`].
     pub fn of_owner(self, owner: Option<OwnerId>) -> Jury {
         self.of_each(|judge| judge.of_owner(owner))
     }
 
-    /// The same judges, for answers whose author is unknown.
+    /// Sets the answers' author as unknown; see [`Judge::of_unknown_authors`].
     pub fn of_unknown_authors(self) -> Jury {
         self.of_each(Judge::of_unknown_authors)
     }
@@ -62,7 +62,7 @@ impl Jury {
         }
     }
 
-    /// The first juror, which is the judge where there is only one.
+    /// The first juror, or the only judge.
     pub fn first(&self) -> &Judge {
         &self.first
     }
@@ -77,17 +77,17 @@ impl Jury {
         self.jurors().chain(&self.stronger)
     }
 
-    /// Whether verdicts of each judge may be shown.
+    /// Whether the verdicts of each judge may be shown.
     pub fn standings(&self) -> Vec<Standings> {
         self.judges().map(Judge::standings).collect()
     }
 
-    /// Whether a single judge judges.
+    /// Whether the jury has a single judge.
     pub fn is_single(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// Why answers of the model `answered_by` get no verdict, as far as that is known before a judge is asked.
+    /// The reason why answers of the model `answered_by` get no verdict, as far as known before a judge is asked.
     pub fn refusal(&self, answered_by: &str) -> Option<String> {
         let reason = |judge| Some((name_of(judge), Judge::refusal(judge, answered_by)?));
         let reasons: Vec<(&str, String)> = self.jurors().map(reason).collect::<Option<_>>()?;
@@ -95,7 +95,8 @@ impl Jury {
         Some(joint_failure(&reasons))
     }
 
-    /// Starts to judge answers, the first of which the model `answered_by` gave; it is empty if it is unknown. Returns at once.
+    /// Starts to judge answers. The model `answered_by` gave the first of them; an empty name means that it is unknown.
+    /// Returns at once.
     pub fn start<T: JudgeTask<Verdict: JointVerdict> + Clone>(&self, task: T, answered_by: &str) -> JuryRun<T> {
         if self.is_single() {
             return JuryRun { run: self.first.start(task, answered_by), poll: None };
@@ -121,18 +122,18 @@ impl Jury {
     }
 }
 
-/// A grading or comparison in progress. Its holder takes the events from [`channels`](JuryRun::channels) and passes
-/// them to [`take`](JuryRun::take), until that returns the verdict. Dropping it cancels the judges' requests within one
+/// A grading or comparison in progress. Its owner takes the events from [`channels`](JuryRun::channels) and passes them
+/// to [`take`](JuryRun::take), until that returns the verdict. Dropping it cancels the judges' requests within one
 /// token.
 #[derive(Debug)]
 pub struct JuryRun<T: JudgeTask> {
-    /// The judge whose turn it is.
+    /// The run of the current judge.
     run: JudgeRun<T>,
-    /// `None` where a single judge judges.
+    /// `None` for a single judge.
     poll: Option<Poll<T>>,
 }
 
-/// What the members of a jury have said so far.
+/// The verdicts of the jury's members so far.
 #[derive(Debug)]
 struct Poll<T: JudgeTask> {
     jury: Jury,
@@ -142,13 +143,13 @@ struct Poll<T: JudgeTask> {
 }
 
 impl<T: JudgeTask<Verdict: JointVerdict> + Clone> JuryRun<T> {
-    /// The event channels, each with its number. They may change with every [`take`](JuryRun::take), so get them again
+    /// The event channels, each with its number. Every [`take`](JuryRun::take) may change them, so get them again
     /// before every wait.
     pub fn channels(&self) -> impl Iterator<Item = (usize, &Receiver<GenerationEvent>)> {
         self.run.channels()
     }
 
-    /// Processes what the channel with this number returned. Returns the verdict once it is certain.
+    /// Processes an event or error received from the channel with this number. Returns the verdict once it is certain.
     pub fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<T::Verdict> {
         let verdict = self.run.take(channel, event)?;
         let Some(poll) = &mut self.poll else { return Some(verdict) };
@@ -162,14 +163,14 @@ impl<T: JudgeTask<Verdict: JointVerdict> + Clone> JuryRun<T> {
         }
     }
 
-    /// Ends it without a verdict, and says why.
+    /// Ends the run without a verdict, for this reason.
     pub fn give_up(self, reason: &str) -> T::Verdict {
         self.run.give_up(reason)
     }
 }
 
 impl<T: JudgeTask<Verdict: JointVerdict>> Poll<T> {
-    /// Takes down the verdict of the judge whose turn it was.
+    /// Records the verdict of the current judge.
     fn hear(&mut self, verdict: T::Verdict) {
         let juror = self.jury.jurors().nth(self.members.len());
         let is_stronger = juror.is_none();
@@ -177,7 +178,7 @@ impl<T: JudgeTask<Verdict: JointVerdict>> Poll<T> {
         self.members.push(Juror { name: name_of(judge).to_owned(), is_stronger, verdict });
     }
 
-    /// The judge whose turn is next: the next juror, or the stronger judge if the jurors disagree.
+    /// The judge to ask next: the next juror, or the stronger judge if the jurors disagree.
     fn next_judge(&self) -> Option<&Judge> {
         let n_heard = self.members.len();
         let n_jurors = self.jury.jurors().count();
@@ -190,7 +191,7 @@ impl<T: JudgeTask<Verdict: JointVerdict>> Poll<T> {
     }
 }
 
-/// The name by which the configuration knows a judge.
+/// The configured name of a judge.
 fn name_of(judge: &Judge) -> &str {
     &judge.settings().model
 }

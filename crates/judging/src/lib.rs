@@ -1,13 +1,13 @@
-//! How answers are graded and compared: rubrics, the judge's prompts, and the parsing of what the judge writes.
+//! Grading and comparison of answers: rubrics, the judge's prompts, and the parsing of the judge's output.
 //!
 //! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric.
-//! What it can be asked is a [`JudgeTask`]: a [`GradeTask`] becomes a request, and the events that come back a
-//! [`Grade`](hone_protocol::Grade); a [`CompareTask`] two requests, one for each order, and a
-//! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread
-//! here: its holder takes the events from channels and hands them on, and can so wait for other things at the same
-//! time. Several judges are a [`Jury`], which is asked as a single one is.
+//! A [`JudgeTask`] is a request for a verdict. A [`GradeTask`] becomes a single request, and its events a
+//! [`Grade`](hone_protocol::Grade). A [`CompareTask`] becomes two requests, one for each order, and a
+//! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. This crate starts
+//! no threads: the owner of a run takes the events from channels and passes them on, so it can wait for other events at
+//! the same time. Several judges form a [`Jury`], which has the interface of a single judge.
 //!
-//! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
+//! A judge that is missing, slow or incoherent is not an error: its grade has no score and states the reason.
 
 mod agreement;
 mod attempt;

@@ -1,12 +1,12 @@
-//! A judge that is not asked anything: it looks at how likely a model finds an answer, and at a few rules. It gives no score:
-//! it says that an answer is likely wrong, or likely right, or nothing.
+//! A judge that is not asked a question: it evaluates how likely a model finds an answer, and a few rules. It gives no
+//! score: it says that an answer is likely wrong, or likely right, or makes no statement.
 //!
-//! A model that knows better finds a right answer more likely than a wrong one, and its own states differ while it reads
-//! them. The log-probabilities of the answer's tokens, after the question and without it, become [`features`]; so does
-//! what a linear probe reads in the states (the residual stream, averaged over the answer); rules about the text add some
-//! more. A logistic model over the features gives the probability that the answer is good. Its coefficients belong to the model that computes
-//! the log-probabilities, and stand in `config/likelihood.toml`, which `scripts/record.sh likelihood` writes together with
-//! the marks of the held-out examination.
+//! A knowledgeable model finds a right answer more likely than a wrong one, and its internal states differ while it
+//! reads them. The log-probabilities of the answer's tokens, after the question and without it, become [`features`]; so
+//! does the output of a linear probe of the states (the residual stream, averaged over the answer); rules about the
+//! text add some more. A logistic model over the features gives the probability that the answer is good. Its
+//! coefficients belong to the model that computes the log-probabilities. They are in `config/likelihood.toml`, which
+//! `scripts/record.sh likelihood` writes together with the marks of the held-out examination.
 
 mod features;
 mod form;
@@ -26,24 +26,24 @@ pub(crate) use features::AnswerEvidence;
 use crate::auc::Auc;
 use crate::suspicion::suspicion;
 
-/// The name of this judge, in the place of a model's name.
+/// The name of this judge, in place of a model's name.
 pub const LIKELIHOOD: &str = "likelihood";
-/// The coefficients that hone ships with.
+/// The shipped coefficients.
 const SHIPPED: &str = include_str!("../../../config/likelihood.toml");
-/// What stands in the place of the question where the answer's likelihood without it is wanted.
+/// Replaces the question when the answer's likelihood without it is computed.
 const NO_QUESTION: &str = "Write something.";
-/// Reasons that an opinion names.
+/// Maximum number of reasons in an opinion.
 const REASONS: usize = 3;
-/// Contributions to the log-odds that are smaller are not worth a word.
+/// Smaller contributions to the log-odds are not mentioned.
 const LEAST_REASON: f64 = 0.1;
 
-/// The likelihood judge of one model: what the log-probabilities that this model computes say about answers.
+/// The likelihood judge of one model, based on the log-probabilities that this model computes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Likelihood {
-    /// The model that computes the log-probabilities, by its name in the catalog.
+    /// Catalog name of the model that computes the log-probabilities.
     pub name: String,
-    /// For answers of the same model. It finds most of what it says likely, so that other differences decide.
+    /// For answers of the same model. It finds most of its own answers likely, so other differences decide.
     pub own: Fit,
     /// For answers of people and other models.
     pub foreign: Fit,
@@ -57,33 +57,33 @@ pub struct Fit {
     intercept: f64,
     /// The weight of each feature.
     features: BTreeMap<String, FeatureWeight>,
-    /// How the model's own states enter.
+    /// The contribution of the model's states.
     #[serde(default)]
     reading: Option<StateProbe>,
-    /// How well it tells good answers from bad ones that it was not fitted on.
+    /// How well it separates good answers from bad ones in held-out data.
     pub auc: Auc,
-    /// Up to which probability it says that an answer is wrong; `None` if it never can be relied on to.
+    /// The probability up to which it says that an answer is wrong; `None` if that is never reliable.
     #[serde(default)]
     pub likely_wrong: Option<Threshold>,
-    /// From which probability on it says that an answer is right; `None` if it never can be relied on to.
+    /// The probability from which it says that an answer is right; `None` if that is never reliable.
     #[serde(default)]
     pub likely_right: Option<Threshold>,
 }
 
-/// A probability from which on the judge can be relied on, with what it said of answers that it was not fitted on: at least 80 %
-/// of what it says is true, and at most 5 % of the answers to which it does not apply are marked.
+/// A probability from which the judge is reliable, with its results on held-out answers: at least 80 % of its
+/// statements are true, and at most 5 % of the answers to which they do not apply are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
     /// The probability that the answer is right.
     pub probability: f64,
-    /// How many answers it said it of.
+    /// The number of answers with this statement.
     pub marked: usize,
-    /// Of how many of them it was true.
+    /// The number of them for which it was true.
     pub correct: usize,
 }
 
-/// How a feature enters the log-odds: `weight * (value - mean) / deviation`.
+/// Contribution of a feature to the log-odds: `weight * (value - mean) / deviation`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FeatureWeight {
@@ -92,9 +92,9 @@ struct FeatureWeight {
     weight: f64,
 }
 
-/// How the mean of the model's states over an answer enters the log-odds: `offset + weights · state`, 0 for an average
-/// answer. A linear probe of a middle layer tells true statements from false ones better than what the model says about
-/// them (Azaria and Mitchell, "The Internal State of an LLM Knows When It's Lying", 2023).
+/// Contribution of the model's states, averaged over an answer, to the log-odds: `offset + weights · state`, 0 for an
+/// average answer. A linear probe of a middle layer separates true statements from false ones better than the model's
+/// own assessment does (Azaria and Mitchell, "The Internal State of an LLM Knows When It's Lying", 2023).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StateProbe {
@@ -103,7 +103,7 @@ struct StateProbe {
 }
 
 impl StateProbe {
-    /// What a state contributes; nothing if it is of another model.
+    /// The contribution of a state; 0 for a state of another size.
     fn contribution(&self, state: &[f64]) -> f64 {
         match state.len() == self.weights.len() {
             true => {
@@ -114,21 +114,21 @@ impl StateProbe {
     }
 }
 
-/// What the judge thinks of an answer.
+/// The judge's opinion of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opinion {
     /// Logarithm of the odds that the answer is good.
     pub(crate) log_odds: f64,
-    /// What that says, where it can be relied on.
+    /// The conclusion, where it is reliable.
     pub(crate) likely: Option<Likely>,
-    /// The features that decided, those with the most weight first.
+    /// The deciding features, in descending order of weight.
     reasons: Vec<Reason>,
 }
 
-/// What speaks for an answer, or against it.
+/// A reason for or against an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reason {
-    /// What it contributes to the log-odds.
+    /// The contribution to the log-odds.
     share: f64,
     text: &'static str,
 }
@@ -141,28 +141,28 @@ struct File {
 }
 
 impl Likelihood {
-    /// All that hone ships with.
+    /// All shipped likelihood judges.
     ///
     /// # Panics
-    /// If `config/likelihood.toml` is wrong, which a test would have shown.
+    /// If `config/likelihood.toml` is invalid; a test checks it.
     pub fn shipped() -> Vec<Likelihood> {
         let file: File = toml::from_str(SHIPPED).expect("config/likelihood.toml is checked by a test");
         file.model
     }
 
-    /// A digest of what all verdicts depend on, in hexadecimal digits.
+    /// A digest of everything that all verdicts depend on, in hexadecimal digits.
     pub fn digest() -> String {
         hexadecimal(Sha256::digest(SHIPPED))
     }
 
-    /// The one whose log-probabilities `model` computes.
+    /// The likelihood judge for log-probabilities computed by `model`.
     pub fn of_model(model: &str) -> Option<Likelihood> {
         Likelihood::shipped().into_iter().find(|likelihood| likelihood.name == model)
     }
 }
 
-/// The request to `model` for the log-probabilities of an answer to a question, and for the likeliest token and the
-/// model's state at each position if they are wanted.
+/// The request to `model` for the log-probabilities of an answer to a question, optionally with the likeliest token and
+/// the model's state at each position.
 fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool, state: bool) -> GenerateRequest {
     GenerateRequest {
         forced_answer: Some(answer.to_owned()),
@@ -176,10 +176,10 @@ fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool, sta
     }
 }
 
-/// What coefficients are fitted to.
+/// The data to fit coefficients to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
-    /// The features by their names.
+    /// The features by name.
     pub named: Vec<(&'static str, f64)>,
     /// The mean of the model's states over the answer.
     pub state: Vec<f64>,
@@ -204,8 +204,8 @@ pub fn features_of(
 }
 
 impl Fit {
-    /// The requests to `model` that its features need: the answer after its question and, if a feature compares with
-    /// it, after none.
+    /// The requests to `model` needed for its features: the answer after its question and, if a feature needs the
+    /// comparison, without the question.
     pub(crate) fn requests(&self, model: &str, query: &str, answer: &str) -> Vec<GenerateRequest> {
         let compares = features::COMPARING.iter().any(|name| self.features.contains_key(*name));
         let questions = [Some(query), compares.then_some(NO_QUESTION)];
@@ -214,7 +214,7 @@ impl Fit {
         requests.map(|(question, state)| request(model, question, answer, wants_likeliest, state)).collect()
     }
 
-    /// What it thinks of an answer.
+    /// Its opinion of an answer.
     pub(crate) fn opinion(&self, evidence: &AnswerEvidence<'_>) -> Opinion {
         let of_feature = |(name, weight): (&String, &FeatureWeight)| {
             let feature = features::named(name)?;
@@ -232,7 +232,7 @@ impl Fit {
         Opinion { log_odds, likely: self.likely(probability(log_odds)), reasons }
     }
 
-    /// What a probability says, where it can be relied on.
+    /// The conclusion from a probability, where it is reliable.
     fn likely(&self, probability: f64) -> Option<Likely> {
         let is_wrong = self.likely_wrong.is_some_and(|threshold| probability <= threshold.probability);
         let is_right = self.likely_right.is_some_and(|threshold| probability >= threshold.probability);
@@ -254,7 +254,7 @@ impl Opinion {
         probability(self.log_odds)
     }
 
-    /// The features that decided, in sentences.
+    /// The deciding features, in sentences.
     pub(crate) fn reason(&self) -> String {
         let side = |begins: &str, is_meant: fn(f64) -> bool| {
             let texts: Vec<&str> =
@@ -271,7 +271,7 @@ impl Opinion {
 }
 
 impl<'a> AnswerEvidence<'a> {
-    /// The evidence about an answer from what was said to the [requests](Fit::requests).
+    /// The evidence about an answer from the completions of the [requests](Fit::requests).
     pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: &[&'a Completion]) -> Self {
         let logprobs = |index: usize| said.get(index).map_or(&[][..], |completion| completion.logprobs.as_slice());
         AnswerEvidence { query, answer, is_suspicious, after: logprobs(0), alone: logprobs(1) }

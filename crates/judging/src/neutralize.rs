@@ -1,9 +1,9 @@
 //! Makes texts harmless before they are shown to a judge, so that an answer cannot grade itself.
 //!
-//! Whatever the judge could mistake for a part of its own prompt or verdict is marked as quoted: `[RESULT]`, headings
-//! like those that divide the prompt, the control tokens of chat templates. It stays visible and readable, since the
+//! Anything that the judge could mistake for a part of its own prompt or verdict is marked as quoted: `[RESULT]`,
+//! headings like those in the prompt, the control tokens of chat templates. It stays visible and readable, since the
 //! judge must grade the answer as given. The text is examined as a reader sees it: without invisible characters, in one
-//! case, with look-alikes replaced by what they look like.
+//! case, with look-alikes replaced.
 
 mod appearance;
 
@@ -16,7 +16,7 @@ const QUOTED: &str = "quoted ";
 const HEADING: &str = "»";
 /// Replaces each character of a line under a heading.
 const UNDERLINE: &str = "·";
-/// The shortest run of `#`, `=` or `-` that divides a prompt.
+/// Minimum length of a run of `#`, `=` or `-` that divides a prompt.
 const LEAST_RUN: usize = 3;
 /// Control tokens of chat templates in square brackets; spaces and underscores do not count.
 const BRACKETED: [&str; 7] =
@@ -25,17 +25,17 @@ const BRACKETED: [&str; 7] =
 const ANGLED: [&str; 9] = ["s", "bos", "eos", "pad", "unk", "sys", "start_of_turn", "end_of_turn", "endoftext"];
 /// Words that may follow `[RESULT` in a verdict.
 const VERDICT_WORDS: [&str; 7] = ["a", "b", "response", "answer", "score", "rating", "grade"];
-/// The longest control token between `<|` and `|>`, in characters.
+/// Maximum length of a control token between `<|` and `|>`, in characters.
 const LONGEST_CONTROL_TOKEN: usize = 48;
 
-/// The text with everything quoted that a judge could mistake for its own.
+/// Quotes everything in the text that a judge could mistake for its own prompt or verdict.
 ///
-/// Each replacement adds at most a few characters: the text grows to at most three times its length.
+/// Each replacement adds at most a few characters, and the text grows to at most three times its length.
 pub fn neutralized(text: &str) -> String {
     neutralized_against(text, &[])
 }
 
-/// The same, where a judge's verdicts have these markers.
+/// Like [`neutralized`], for a judge whose verdicts have these markers.
 pub(crate) fn neutralized_against(text: &str, markers: &[String]) -> String {
     let signs = signs(text);
     let mut edits = Edits::default();
@@ -71,8 +71,8 @@ impl Edits {
         self.edits.push(Edit { at: sign.at, removed: sign.length, inserted });
     }
 
-    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. It
-    /// is quoted before its first letter, so that it is no marker any more. `[RESULT]` is left to `bracket`.
+    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. The
+    /// quote is inserted before its first letter, so that it is no longer a marker. `[RESULT]` is left to `bracket`.
     fn marker(&mut self, signs: &[Sign], marker: &str) {
         let wanted: Vec<char> = folded(marker).chars().filter(|letter| !letter.is_whitespace()).collect();
         let bare: Vec<&Sign> = signs.iter().filter(|sign| !sign.looks_like.is_whitespace()).collect();
@@ -87,7 +87,7 @@ impl Edits {
         }
     }
 
-    /// `[RESULT`, `[INST]` and the like. Returns where to continue, like the other methods.
+    /// `[RESULT`, `[INST]` and the like. Like the other methods, returns the index at which to continue.
     fn bracket(&mut self, signs: &[Sign], index: usize) -> usize {
         let rest = &signs[index + 1..];
         let is_result = after_letters(rest, "result").is_some_and(opens_verdict);
@@ -119,7 +119,7 @@ impl Edits {
         index + length
     }
 
-    /// `###`, anywhere.
+    /// `###` at any position.
     fn heading(&mut self, signs: &[Sign], index: usize) -> usize {
         let length = signs[index..].iter().take_while(|sign| sign.looks_like == '#').count();
         if length >= LEAST_RUN {
@@ -156,7 +156,7 @@ impl Edits {
     }
 }
 
-/// What follows `letters`, which fillers may separate; `None` if the signs do not begin with them.
+/// The signs after `letters`, which fillers may separate; `None` if the signs do not begin with them.
 fn after_letters<'a>(mut rest: &'a [Sign], letters: &str) -> Option<&'a [Sign]> {
     for letter in letters.chars() {
         let (first, after) = without_fillers(rest).split_first()?;
@@ -168,7 +168,7 @@ fn after_letters<'a>(mut rest: &'a [Sign], letters: &str) -> Option<&'a [Sign]> 
     Some(rest)
 }
 
-/// Whether what follows `[RESULT` makes it a verdict, unlike `[results]` or `[result of the vote]`.
+/// Whether the text after `[RESULT` makes it a verdict, unlike `[results]` or `[result of the vote]`.
 fn opens_verdict(rest: &[Sign]) -> bool {
     let is_part_of_name = matches!(rest, [underscore, next, ..]
         if underscore.looks_like == '_' && next.looks_like.is_alphanumeric());

@@ -1,4 +1,4 @@
-//! Tasks that bring the rubric they are judged by, such as those of a data set with a rubric for each line.
+//! Tasks with their own rubric, such as those of a data set with a rubric in each line.
 
 use hone_protocol::Completion;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::rubric::Rubric;
 use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts};
 
-/// A task with a rubric of its own; without one, the judge's rubric applies.
+/// A task with its own rubric; without one, the judge's rubric applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnRubric<T> {
     /// The task.

@@ -1,12 +1,12 @@
-//! What the judge's log-probabilities say beyond its verdict: how confident it was.
+//! Evaluates the judge's log-probabilities: the confidence of its verdict.
 
 use hone_protocol::TokenLogprobs;
 
 use crate::form::{FormKind, Labels, VerdictForm};
 
-/// Log-odds of a verdict whose probabilities the generator did not report, in nats: 99 to 1.
+/// Log-odds of a verdict without reported probabilities, in nats: 99 to 1.
 const UNREPORTED_LOG_ODDS: f64 = 4.6;
-/// Limit on log-odds: those of a probability of 0 would be infinite.
+/// Limit on log-odds, which would be infinite for a probability of 0.
 const LARGEST_LOG_ODDS: f64 = 100.0;
 
 /// Probabilities of the labels.
@@ -14,10 +14,11 @@ const LARGEST_LOG_ODDS: f64 = 100.0;
 pub(crate) struct LabelProbabilities(Vec<f64>);
 
 impl LabelProbabilities {
-    /// That of the labels where the judge chose `label` as its verdict; `None` where the generator reported none.
+    /// The probabilities of the labels where the judge chose `label` as its verdict; `None` if the generator reported
+    /// none.
     ///
-    /// The probability of a label is that of all its spellings. They are divided by their sum: the softmax over the
-    /// labels alone, as if no other token could have been chosen.
+    /// The probability of a label is summed over all its spellings. The probabilities are normalized over the labels
+    /// alone, as if no other token could have been chosen.
     pub(crate) fn of(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> Option<LabelProbabilities> {
         let row = position(form, rows, label)?;
         let logprobs: Vec<Option<f64>> = (0..form.labels.len()).map(|label| logprob_of(form, row, label)).collect();
@@ -28,7 +29,7 @@ impl LabelProbabilities {
         largest.is_finite().then(|| LabelProbabilities(weights.iter().map(|weight| weight / total).collect()))
     }
 
-    /// The mean of several over the same labels; `None` of none.
+    /// The mean of several distributions over the same labels; `None` for an empty slice.
     pub(crate) fn mean(distributions: &[LabelProbabilities]) -> Option<LabelProbabilities> {
         let n_labels = distributions.first()?.0.len();
         let share = 1.0 / distributions.len() as f64;
@@ -36,7 +37,7 @@ impl LabelProbabilities {
         Some(LabelProbabilities((0..n_labels).map(mean).collect()))
     }
 
-    /// The mean of the labels' scores on the scale from 1 to 5, weighted with their probabilities.
+    /// The mean of the labels' scores on the scale from 1 to 5, weighted by their probabilities.
     pub(crate) fn expected_score(&self, labels: &Labels) -> f64 {
         self.0.iter().enumerate().map(|(label, probability)| labels.score(label) * probability).sum()
     }
@@ -44,13 +45,13 @@ impl LabelProbabilities {
     /// Entropy in nats.
     pub(crate) fn entropy(&self) -> f64 {
         let surprise = |probability: &f64| if *probability > 0.0 { -probability * probability.ln() } else { 0.0 };
-        // Certainty would otherwise come out as a negative zero.
+        // Certainty would otherwise give a negative zero.
         self.0.iter().map(surprise).sum::<f64>().max(0.0)
     }
 }
 
-/// Natural logarithm of the odds of the first label over the second where the judge chose `label` as its verdict; those
-/// of a judge that is nearly sure where the generator reported no probabilities.
+/// Natural logarithm of the odds of the first label over the second where the judge chose `label` as its verdict. If
+/// the generator reported no probabilities, the odds of a judge that is nearly sure.
 pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> f64 {
     let logprob = |row, label| logprob_of(form, row, label).unwrap_or(f64::NEG_INFINITY);
     let log_odds =
@@ -59,19 +60,18 @@ pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], labe
     log_odds.unwrap_or(unreported).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 }
 
-/// The first position where `label` was chosen, where the verdict stands first, and the last where it stands at the
-/// end.
+/// The first position where `label` was chosen if the verdict comes first in the form, otherwise the last.
 fn position<'a>(form: &VerdictForm, rows: &'a [TokenLogprobs], label: usize) -> Option<&'a TokenLogprobs> {
     let mut positions = rows.iter().filter(|row| chosen(form, row) == Some(label));
     if form.kind == FormKind::First { positions.next() } else { positions.next_back() }
 }
 
-/// The label that was chosen, where the token is one of those that spell labels.
+/// The label that was chosen, if the token spells one.
 fn chosen(form: &VerdictForm, row: &TokenLogprobs) -> Option<usize> {
     row.named.iter().find(|named| named.id == row.id).and_then(|named| form.label_of(&named.text))
 }
 
-/// Natural logarithm of the probability of a label in any of its spellings; `None` where no token spells it.
+/// Natural logarithm of the probability of a label over all its spellings; `None` if no token spells it.
 fn logprob_of(form: &VerdictForm, row: &TokenLogprobs, label: usize) -> Option<f64> {
     let spelled = row.named.iter().filter(|named| form.label_of(&named.text) == Some(label));
     let logprobs: Vec<f64> = spelled.map(|named| f64::from(named.logprob)).collect();
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::form::ThinkingForm;
 
-    /// The form of Prometheus' scores, or of a letter that stands first.
+    /// The form of Prometheus' scores, or of a letter at the start.
     fn form(kind: FormKind, labels: &[&str]) -> VerdictForm {
         let labels = Labels::new(labels.iter().map(|label| (*label).to_owned()).collect());
         let thinking = ThinkingForm { tokens: 0, end: String::new() };
@@ -100,7 +100,7 @@ mod tests {
         form(FormKind::Marker, &["1", "2", "3", "4", "5"])
     }
 
-    /// A position where `chosen` was chosen and the names had these probabilities.
+    /// A position where `chosen` was chosen, with these probabilities of the tokens.
     fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
         let named: Vec<TokenLogprob> = (10..)
             .zip(probabilities)

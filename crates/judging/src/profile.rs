@@ -1,8 +1,8 @@
-//! How a kind of judge is asked and answers: a row of `config/judges.toml`.
+//! Profiles of judges, which define their prompts and verdict forms: rows of `config/judges.toml`.
 //!
-//! Judges are trained on one way of asking and one form of verdict, and grade worse in any other. So what differs
-//! between them is data: templates, how rubrics are written, the form of the verdict, whether they think first. A
-//! profile that does not say everything takes the rest from the one that it is `like`, or else from `plain`.
+//! Judges are trained on one way of asking and one form of verdict, and grade worse in any other. So the differences
+//! between them are data: templates, the format of rubrics, the form of the verdict, whether they think first. A
+//! profile inherits missing keys from the profile named by `like`, or else from `plain`.
 
 mod file;
 
@@ -19,10 +19,10 @@ use crate::rubric::Rubric;
 
 /// The profiles that hone ships with.
 const SHIPPED: &str = include_str!("../../../config/judges.toml");
-/// The profile of a model that no other is for, which also says which keys a profile has.
+/// The profile of a model without a profile of its own; it also defines the valid keys.
 const PLAIN: &str = "plain";
 
-/// The place in a prompt that says what the judge is to write.
+/// The place in a prompt for the instructions about the judge's output.
 const ENDING: &str = "ending";
 
 /// When a judge writes its reasons.
@@ -31,28 +31,28 @@ const ENDING: &str = "ending";
 pub enum FeedbackMode {
     /// Before every verdict, which then follows from them.
     Always,
-    /// When a person asks for them. The verdict is read from the probabilities of its labels.
+    /// On request. The verdict is read from the probabilities of its labels.
     OnRequest,
 }
 
-/// How a kind of judge is asked, and in which form it answers.
+/// The prompts of a kind of judge, and the form of its answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JudgeProfile {
     /// Its name.
     pub name: String,
-    /// What it is for, and where its authors describe it.
+    /// Its purpose, and where its authors describe it.
     pub about: String,
-    /// Parts of the names of the models that it is for, in lower case.
+    /// Parts of the names of its models, in lower case.
     pub models: Vec<String>,
     /// Divides the judge's logits; 0 takes the likeliest token.
     pub temperature: f32,
-    /// The most tokens of the judge's prompt, its thoughts and its verdict together.
+    /// Maximum tokens of the judge's prompt, thoughts and verdict together.
     pub context: usize,
-    /// How long a grading may take.
+    /// Time limit of a grading.
     pub grade_timeout: Duration,
     /// When it writes its reasons.
     pub feedback: FeedbackMode,
-    /// Whether the system text is a message of its own; otherwise it stands before the prompt, in one turn.
+    /// Whether the system text is a separate message; otherwise it precedes the prompt in a single turn.
     pub(crate) system_message: bool,
     pub(crate) rubric: RubricForm,
     pub(crate) absolute_system: String,
@@ -68,26 +68,26 @@ pub struct JudgeProfile {
     pub(crate) choice: VerdictForm,
 }
 
-/// How rubrics are written.
+/// The format of rubrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RubricForm {
     /// The criterion, with a place for `criterion`.
     pub(crate) criterion: String,
-    /// What a score means, with places for `score` and `meaning`.
+    /// The meaning of a score, with places for `score` and `meaning`.
     pub(crate) score: String,
 }
 
-/// How a prompt ends.
+/// The end of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Ending {
-    /// For a judge that is to write its reasons.
+    /// For a judge that writes its reasons.
     with_reasons: String,
-    /// For one that is not.
+    /// For a judge that does not.
     alone: String,
 }
 
 impl Ending {
-    /// The prompt with the ending for a judge that writes its reasons then.
+    /// The prompt with the ending for this feedback mode.
     fn of(&self, prompt: &str, feedback: FeedbackMode) -> String {
         let ending = match feedback {
             FeedbackMode::Always => &self.with_reasons,
@@ -103,7 +103,7 @@ impl Ending {
 pub struct InvalidProfile {
     /// Its name.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub reason: String,
 }
 
@@ -116,7 +116,7 @@ impl JudgeProfiles {
     /// The profiles that hone ships with.
     ///
     /// # Panics
-    /// When `config/judges.toml` is wrong, which a test would have shown.
+    /// If `config/judges.toml` is invalid; a test checks it.
     pub fn shipped() -> JudgeProfiles {
         toml::from_str(SHIPPED).expect("config/judges.toml is checked by a test")
     }
@@ -126,13 +126,13 @@ impl JudgeProfiles {
         self.0.get(name)
     }
 
-    /// All of them, in alphabetical order.
+    /// All profiles, in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = &JudgeProfile> {
         self.0.values()
     }
 
-    /// The profile for the model of this name or path: the one with the longest text among its `models` that the name
-    /// or the file's name holds; else the one for any instruct model.
+    /// The profile for the model of this name or path: the profile with the longest entry in `models` that the name or
+    /// the file name contains, or else the profile for any instruct model.
     pub fn for_model(&self, model: &str) -> &JudgeProfile {
         let name = model.rsplit(['/', '\\']).next().unwrap_or(model).to_lowercase();
         let length = |profile: &JudgeProfile| {
@@ -150,7 +150,7 @@ impl JudgeProfile {
         JudgeProfiles::shipped().0.remove(name)
     }
 
-    /// The most tokens that the judge thinks before its verdict; 0 for one that does not.
+    /// Maximum tokens that the judge thinks before its verdict; 0 if it does not think.
     pub fn thinking_tokens(&self) -> usize {
         self.score.thinking.tokens
     }
@@ -176,7 +176,7 @@ impl JudgeProfile {
         of_feedback(&self.choice, &[&self.pairwise_prompt], feedback)
     }
 
-    /// The same profile, whose judge thinks no longer than this; one that does not think is left as it is.
+    /// Limits the judge's thoughts to this many tokens; a judge that does not think is left unchanged.
     pub fn thinking_at_most(mut self, tokens: usize) -> JudgeProfile {
         for form in [&mut self.score, &mut self.choice] {
             form.thinking.tokens = form.thinking.tokens.min(tokens.max(1));
@@ -184,8 +184,8 @@ impl JudgeProfile {
         self
     }
 
-    /// The criterion of a rubric, and what each score means, as this judge reads them. Where it has other scores than 1
-    /// to 5, each means what the nearest of those does.
+    /// The criterion of a rubric and the meaning of each score, as this judge reads them. On a scale other than 1 to 5,
+    /// each score means the same as the nearest of those five.
     pub fn written(&self, rubric: &Rubric) -> (String, String) {
         let labels = &self.score.labels;
         let criterion = crate::prompt::fill(&self.rubric.criterion, &[("criterion", rubric.criterion.trim())]);
@@ -198,7 +198,7 @@ impl JudgeProfile {
     }
 }
 
-/// The form of a verdict that is asked for with these prompts, some of which may say that it is to be a label alone.
+/// The form of the verdict that these prompts ask for. Some of them may ask for the label alone.
 fn of_feedback<'a>(form: &'a VerdictForm, prompts: &[&str], feedback: FeedbackMode) -> Cow<'a, VerdictForm> {
     match feedback {
         FeedbackMode::Always => Cow::Borrowed(form),

@@ -1,7 +1,7 @@
-//! Templates with places for texts, and the single chat turn that is built from them.
+//! Templates with places for texts, and the single chat turn built from them.
 
-/// Fills the places of a template with values, in one pass: a place named inside a value stays text. Braces around
-/// anything else are text too.
+/// Fills the places of a template with values, in one pass: a place name inside a value stays text. Braces around any
+/// other text are kept, too.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
@@ -38,17 +38,17 @@ fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
 /// A prompt to a judge.
 #[derive(Clone)]
 pub struct JudgePrompt {
-    /// The system text, where it is a message of its own.
+    /// The system text, if it is a separate message.
     pub(crate) system: Option<String>,
-    /// The turn of the user.
+    /// The user's turn.
     pub(crate) text: String,
-    /// The part that it shares with all prompts of its kind.
+    /// The part shared by all prompts of its kind.
     pub(crate) beginning: String,
 }
 
 impl JudgePrompt {
-    /// The prompt of a system text and a template with values in the places of both: `shared` ones, which all prompts of its
-    /// kind have, and its `own`.
+    /// Builds a prompt from a system text and a template, filling the places of both with `shared` values, which all
+    /// prompts of its kind have, and its `own`.
     pub(crate) fn new(
         system: &str,
         system_message: bool,
@@ -72,14 +72,14 @@ impl JudgePrompt {
         JudgePrompt { system: own, text, beginning }
     }
 
-    /// Characters of all of it.
+    /// Characters of the whole prompt.
     pub(crate) fn characters(&self) -> usize {
         let system = self.system.as_deref().unwrap_or_default();
         system.chars().count() + self.text.chars().count()
     }
 }
 
-/// The system text, a blank line and the prompt are one turn, for models whose chats have no system text.
+/// Joins the system text, a blank line and the prompt in one turn, for models whose chats have no system text.
 fn one_turn(system: &str, prompt: &str) -> String {
     match system.trim() {
         "" => prompt.to_owned(),
@@ -87,7 +87,7 @@ fn one_turn(system: &str, prompt: &str) -> String {
     }
 }
 
-/// What follows `{name}` if `text` begins with it.
+/// The text after `{name}` if `text` begins with it.
 fn after_place<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')
 }

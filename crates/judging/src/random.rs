@@ -1,7 +1,7 @@
-//! A small generator of repeatable random numbers (SplitMix64: Steele, Lea and Flood 2014, "Fast splittable
+//! A small generator of reproducible random numbers (SplitMix64: Steele, Lea and Flood 2014, "Fast splittable
 //! pseudorandom number generators").
 
-/// Random numbers that follow from their seed.
+/// Random numbers determined by their seed.
 pub(crate) struct SplitMix {
     state: u64,
 }
@@ -16,19 +16,19 @@ impl SplitMix {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// The values in a random order (Fisher and Yates).
+    /// Shuffles the values (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, values: &mut [T]) {
         for end in (1..values.len()).rev() {
             values.swap(end, self.below(end + 1));
         }
     }
 
-    /// A number from 0 up to 1, which is excluded.
+    /// A number from 0 to 1, excluding 1.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number above 0 and up to 1.
+    /// A number from 0 to 1, excluding 0.
     pub(crate) fn positive_fraction(&mut self) -> f64 {
         1.0 - self.fraction()
     }

@@ -1,4 +1,4 @@
-//! Reasons for a grade that was read from probabilities, written when somebody asks for them.
+//! Reasons for a grade that was read from probabilities, written on request.
 
 use hone_protocol::{Grade, Juror};
 
@@ -6,18 +6,18 @@ use crate::judge::Judge;
 use crate::jury::Jury;
 
 impl Jury {
-    /// The same judges, which write their reasons before every verdict.
+    /// Makes all judges write their reasons before every verdict.
     #[must_use]
     pub fn with_reasons(self) -> Jury {
         self.of_each(Judge::with_reasons)
     }
 }
 
-/// A grade with the reasons that its judge, or its jurors, have `written` since. The score stays: it is the one that they were
-/// examined for. Where a judge comes to another one while it writes, the reasons say so.
+/// A grade with the reasons that its judge or jurors have `written` since. The score stays, since the judges were
+/// examined for it. If a judge arrives at another score while writing, the reasons say so.
 ///
 /// # Errors
-/// When nothing was written, or by another judge or for another rubric.
+/// When no reasons were written, or they come from another judge or are for another rubric.
 pub fn explained(grade: Grade, written: &Grade) -> Result<Grade, String> {
     match grade.jury.is_empty() {
         true => explained_alone(grade, written),
@@ -46,8 +46,8 @@ fn explained_alone(grade: Grade, written: &Grade) -> Result<Grade, String> {
     }
 }
 
-/// The reasons of the juror who is nearest to the score are those of the jury. Whom else a jury asks depends on what its
-/// jurors say, so that each is explained by what it has written itself.
+/// The jury's reasons are those of the juror nearest to the score. A jury decides which other judges to ask by its
+/// jurors' verdicts, so each juror is explained by its own reasons.
 fn explained_together(mut grade: Grade, written: &Grade) -> Result<Grade, String> {
     let mut failures = Vec::new();
     for juror in grade.jury.iter_mut().filter(|juror| juror.verdict.lacks_reasons()) {

@@ -1,7 +1,7 @@
-//! How good agents and models are: figures over scores, kept apart by the scale that they are on.
+//! Quality of agents and models: statistics over scores, kept apart by scale.
 //!
-//! A judge's scores, the outcomes of tasks, and what a model says of itself are on different scales and are never in one mean. What has
-//! no score counts in no mean, and is counted by itself.
+//! A judge's scores, the outcomes of tasks, and a model's self-assessment are on different scales and never share a
+//! mean. Rows without a score count in no mean, and are counted separately.
 
 mod pairs;
 mod regression;
@@ -16,34 +16,34 @@ use serde::Serialize;
 pub use self::pairs::{Contender, PairReport, PairRow, Share};
 pub use self::regression::{Conclusion, PairOutcome, Regression, sample};
 
-/// The number of equal parts of a scale's range that a distribution counts.
+/// The number of equal parts of a scale's range in a distribution.
 const PARTS: usize = 5;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.96;
 const DAY: u64 = 86_400_000;
 
-/// Something that was scored, or should have been.
+/// An item that was scored, or should have been.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportRow {
-    /// The model that did it.
+    /// The model that produced it.
     pub agent: String,
-    /// The respondent that it was; `None` for a task.
+    /// Its respondent; `None` for a task.
     pub respondent: Option<RespondentId>,
     /// The temperature; `None` for a task.
     pub temperature: Option<f32>,
     /// Whether the model reasoned first.
     pub thinking: bool,
-    /// The kind of task or of question.
+    /// The kind of task or question.
     pub kind: Cow<'static, str>,
-    /// What the score is comparable with: outcomes of tasks, or a judge and its rubric.
+    /// The scores that it is comparable with: outcomes of tasks, or a judge and its rubric.
     pub scale: Arc<str>,
     /// The worst and the best score of the scale.
     pub range: [f64; 2],
     /// The score.
     pub score: Option<f64>,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at: u64,
-    /// What would have improved it.
+    /// Suggestions for improvement.
     pub suggestions: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub enum Period {
 }
 
 impl Period {
-    /// The beginning of the period in which a time lies, both in milliseconds since 1970.
+    /// The beginning of the period that contains a time, both in milliseconds since 1970.
     pub fn begin_of(self, at: u64) -> u64 {
         let length = match self {
             Period::Day => DAY,
@@ -85,33 +85,33 @@ pub struct ScoreFigures {
     pub interval: Option<[f64; 2]>,
     /// The standard deviation; `None` with fewer than two scores.
     pub spread: Option<f64>,
-    /// How many scores lie in each fifth of the range.
+    /// The number of scores in each fifth of the range.
     pub distribution: [usize; PARTS],
 }
 
 /// The figures of a scale.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScaleReport {
-    /// What its scores are comparable with.
+    /// The scores that it is comparable with.
     pub scale: String,
     /// The worst and the best score.
     pub range: [f64; 2],
-    /// All of them.
+    /// Figures over all rows.
     pub all: ScoreFigures,
-    /// Those of each agent.
+    /// Figures by agent.
     pub agents: BTreeMap<String, ScoreFigures>,
-    /// Those of each respondent.
+    /// Figures by respondent.
     pub respondents: BTreeMap<String, ScoreFigures>,
-    /// Those of each kind of task.
+    /// Figures by kind of task.
     pub kinds: BTreeMap<String, ScoreFigures>,
-    /// Those of each configuration and kind of question, where there are several configurations: models, quantizations (which
-    /// have names of their own), temperatures, with and without reasoning.
+    /// Figures by configuration and kind of question; empty for a single configuration. A configuration is a model
+    /// (each quantization has its own name), a temperature, and whether it reasons.
     pub configurations: Vec<ConfigurationFigures>,
-    /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
+    /// Figures by period, keyed by the day on which it begins, in milliseconds since 1970; empty unless requested.
     pub trend: BTreeMap<u64, ScoreFigures>,
 }
 
-/// The figures of a configuration for questions of a kind.
+/// The figures of a configuration for one kind of question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConfigurationFigures {
     /// The model.
@@ -127,7 +127,7 @@ pub struct ConfigurationFigures {
     pub figures: ScoreFigures,
 }
 
-/// A report.
+/// Quality figures by scale.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QualityReport {
     /// The scales, in alphabetical order.
@@ -164,7 +164,7 @@ impl QualityReport {
     }
 }
 
-/// Each text with how often it was said, the commonest first; of equally common ones, the one that came first.
+/// Each distinct text with its count, the most common first; ties are in order of first occurrence.
 pub fn counted<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(String, usize)> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut counts: Vec<(&str, usize)> = Vec::new();
@@ -179,7 +179,7 @@ pub fn counted<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(String, usize)>
     counts.into_iter().map(|(text, count)| (text.to_owned(), count)).collect()
 }
 
-/// A share of a number of cases with its 95 % interval, by Wilson's score (1927), which holds for few cases, too.
+/// A share of a number of cases with its 95 % interval, by Wilson's score (1927), which is also valid for few cases.
 pub fn share_with_interval(cases: u64, of: u64) -> Option<(f64, [f64; 2])> {
     let n = of as f64;
     let share = (of > 0).then(|| cases as f64 / n)?;
@@ -196,9 +196,10 @@ fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K)
     groups.into_iter().map(|(key, rows)| (key, figures(&rows))).collect()
 }
 
-/// The figures by configuration and kind; empty for a single configuration, whose figures by kind are those of all.
+/// The figures by configuration and kind. Empty for a single configuration, whose figures by kind are already in the
+/// report.
 fn configurations(rows: &[&ReportRow]) -> Vec<ConfigurationFigures> {
-    // The order of the bits is that of the numbers, since a temperature is at least 0.
+    // Temperatures are at least 0, so their bits sort like their values.
     let configuration = |row: &ReportRow| (row.temperature.unwrap_or_default().to_bits(), row.thinking);
     let is_other = |row: &&ReportRow| {
         rows.first().is_some_and(|first| (&first.agent, configuration(first)) != (&row.agent, configuration(row)))

@@ -19,7 +19,7 @@ pub(crate) struct JudgeRequest {
 pub(crate) enum RequestProgress {
     /// More events follow.
     Running,
-    /// The judge has finished writing.
+    /// The judge has finished.
     Ended,
     /// The prompt leaves no room, or no time, for the verdict.
     TooLong(Overflow),
@@ -34,16 +34,16 @@ pub(crate) struct Overflow {
     pub(crate) prompt_tokens: usize,
     /// Its characters.
     pub(crate) prompt_characters: usize,
-    /// Tokens that are left for the prompt.
+    /// Tokens available for the prompt.
     pub(crate) room: usize,
-    /// What leaves no more.
+    /// The limit that was exceeded.
     pub(crate) limit: Limit,
 }
 
-/// What bounds a prompt.
+/// A limit on a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// The context, which holds this many tokens.
+    /// The context, in tokens.
     Context(usize),
     /// The judge's time limit.
     Time,
@@ -89,8 +89,8 @@ impl JudgeRequest {
         }
     }
 
-    /// A truncated verdict does not count, so the prompt must leave room for all of it. The model's own context, which
-    /// may be smaller than requested, becomes apparent only when it is full.
+    /// A truncated verdict does not count, so the prompt must leave room for a complete one. The model's own context,
+    /// which may be smaller than requested, becomes apparent only when it is full.
     fn check_room(&mut self, is_last: bool) -> RequestProgress {
         let prompt_tokens = self.completion.prompt_token_ids.len();
         if prompt_tokens + self.max_tokens > self.context {

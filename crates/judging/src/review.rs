@@ -1,4 +1,4 @@
-//! Reviews: what a model thinks of a text, as a JSON object.
+//! Reviews: a model's assessment of a text, as a JSON object.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::prompt::JudgePrompt;
 use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, Verdict, no_verdict, without_verdict};
 
-/// The tokens that a usual review takes.
+/// Tokens of a typical review.
 const USUAL_TOKENS: usize = 200;
-/// The most characters of a text in a review.
+/// Maximum characters of a text in a review.
 const MOST_CHARACTERS: usize = 240;
-/// The most suggestions of a review, and its most blocking issues.
+/// Maximum number of suggestions of a review, and of blocking issues.
 const MOST_ITEMS: usize = 3;
 /// The criteria of a review of code quality.
 const CRITERIA: [&str; 4] = ["correctness", "clarity", "completeness", "best_practices"];
 
-/// How long a review may be and take.
+/// Limits on the length and duration of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReviewLimits {
-    /// The most tokens.
+    /// Maximum number of tokens.
     pub max_tokens: usize,
-    /// The most time of the device.
+    /// Maximum device time.
     pub timeout: Duration,
 }
 
 impl ReviewLimits {
-    /// Checks both.
+    /// Checks both limits.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// Describes the first invalid one.
     pub fn check(max_tokens: usize, timeout: f64) -> Result<(), String> {
         if max_tokens == 0 {
             return Err("max_tokens is 0: a review needs some".to_owned());
@@ -46,7 +46,7 @@ impl ReviewLimits {
     }
 }
 
-/// What a review says.
+/// The form of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewForm {
@@ -54,7 +54,7 @@ pub enum ReviewForm {
     CodeQuality,
     /// Four metrics, feedback and suggestions.
     Critic,
-    /// What speaks against a text.
+    /// Objections to a text.
     Critique,
     /// Whether passages support a claim.
     Support,
@@ -64,7 +64,7 @@ impl ReviewForm {
     /// The schema of the object. All texts and lists are bounded, so the review ends.
     fn schema(self) -> Value {
         let text = json!({"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS});
-        // A number as such may have any number of digits, and a small model writes them until its tokens run out.
+        // An unrestricted number may have any number of digits, and a small model writes them until its tokens run out.
         let share = json!({"enum": (0..=100).map(|hundredths| f64::from(hundredths) / 100.0).collect::<Vec<_>>()});
         let texts = json!({"type": "array", "items": text, "maxItems": MOST_ITEMS});
         match self {
@@ -118,7 +118,7 @@ fn object(properties: &[(&str, Value)]) -> Value {
     json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 }
 
-/// Work to review, and everything else that the review depends on besides the model.
+/// Work to review, and everything else besides the model that the review depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReviewTask {
     form: ReviewForm,
@@ -130,7 +130,7 @@ pub struct ReviewTask {
 }
 
 impl ReviewTask {
-    /// A review of this form, asked for by a prompt with places for the texts.
+    /// A review in this form, with a prompt that has places for the texts.
     pub fn new(form: ReviewForm, prompt: &str, texts: Reviewed<'_>, limits: ReviewLimits) -> ReviewTask {
         let Reviewed { goal, requirements, work } = texts;
         let [prompt, goal, requirements, work] = [prompt.trim(), goal, requirements, work].map(str::to_owned);
@@ -138,26 +138,26 @@ impl ReviewTask {
     }
 }
 
-/// What is reviewed.
+/// The texts for a review.
 #[derive(Clone, Copy, Debug)]
 pub struct Reviewed<'a> {
-    /// What was asked for.
+    /// The goal.
     pub goal: &'a str,
-    /// What it has to meet.
+    /// The requirements.
     pub requirements: &'a str,
-    /// What came of it.
+    /// The resulting work.
     pub work: &'a str,
 }
 
-/// A review, or why it could not be made.
+/// A review, or the reason why it could not be made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Review {
     /// The object that the model wrote.
     said: Option<Value>,
-    /// How many characters of the work it was not shown.
+    /// The number of characters of the work that were not shown.
     #[serde(default)]
     pub(crate) left_out: usize,
-    /// What makes the work look as if it tried to influence its review; `None` if nothing does.
+    /// The finding that makes the work look as if it tried to influence its review; `None` if there is none.
     #[serde(default)]
     pub(crate) suspicious: Option<Suspicion>,
     /// The cost.
@@ -165,15 +165,15 @@ pub struct Review {
 }
 
 impl Review {
-    /// A review that only says why it could not be made.
+    /// A review that only states why it could not be made.
     pub fn failed(reason: impl Into<String>) -> Review {
         Review { judging: Judging::failed(reason), ..Review::default() }
     }
 
-    /// What it says.
+    /// Parses the object.
     ///
     /// # Errors
-    /// Why it says nothing.
+    /// The reason why there is none.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
         match (&self.judging.failure, &self.said) {
             (Some(failure), _) => Err(failure.clone()),
@@ -186,7 +186,7 @@ impl Review {
 }
 
 impl Review {
-    /// What a reader must know about a review of the `work`.
+    /// Remarks for a reader of a review of the `work`.
     pub fn remarks(&self, work: &str) -> impl Iterator<Item = String> {
         let left_out =
             (self.left_out > 0).then(|| format!("{} characters of the {work} were not shown", self.left_out));
@@ -262,7 +262,7 @@ impl JudgeTask for ReviewTask {
     fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &ShownTexts, unjudged: Review) -> Option<Review> {
         let completion = (*said.first()?)?;
         let (text, end) = (completion.text.trim(), judge.profile().score.thinking.end.as_str());
-        // An object that mentions the end of thoughts is no thought.
+        // An object that mentions the end of thoughts is not a thought.
         let thoughts = if text.starts_with('{') || end.is_empty() { None } else { text.split_once(end) };
         let text = thoughts.map_or(text, |(_, after)| after);
         Some(match serde_json::from_str(text.trim()) {

@@ -1,17 +1,17 @@
-//! Which model gets the next task of a type: the one that did best, most of the time.
+//! Chooses the model for the next task of a type: usually the one that did best.
 //!
-//! Thompson sampling (Thompson, 1933; Agrawal and Goyal, 2012, "Analysis of Thompson sampling for the multi-armed bandit
-//! problem"): a model's quality has the distribution Beta(1 + scores, 1 + what is missing to full marks), of which one
-//! value is drawn for each model, and the highest one wins. So a model that is probably the best is chosen with about
-//! that probability. Below that lies a floor: one choice in ten is made among all of them alike, so that a model that
-//! was unlucky, or has been replaced by a better version of its name, is tried again.
+//! Thompson sampling (Thompson, 1933; Agrawal and Goyal, 2012, "Analysis of Thompson sampling for the multi-armed
+//! bandit problem"): a model's quality has the distribution Beta(1 + scores, 1 + missing score). One value is drawn for
+//! each model, and the highest wins. A model that is probably the best is thus chosen with about that probability. An
+//! exploration floor makes one choice in ten uniformly among all models, so that a model that was unlucky, or was
+//! replaced by a better version of the same name, is tried again.
 
 use crate::random::SplitMix;
 
-/// The share of choices that are made among all models alike.
+/// The share of choices that are made uniformly among all models.
 const EXPLORATION: f64 = 0.1;
 
-/// A model with its past.
+/// A model with its history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
     /// The model.
@@ -25,11 +25,11 @@ pub struct Arm {
 pub struct RoutedModel {
     /// The model.
     pub model: String,
-    /// Why.
+    /// The reason for the choice.
     pub reason: String,
 }
 
-/// Chooses a model; the same seed chooses the same one. `None` without models.
+/// Chooses a model, deterministically for a given seed. `None` without models.
 pub fn choose(arms: &[Arm], seed: u64) -> Option<RoutedModel> {
     let mut random = SplitMix::seeded(seed);
     if arms.is_empty() {
@@ -53,7 +53,7 @@ fn past(arm: &Arm) -> String {
     }
 }
 
-/// A value of the distribution of a model's quality.
+/// Draws a value from the distribution of a model's quality.
 fn draw(arm: &Arm, random: &mut SplitMix) -> f64 {
     let total: f64 = arm.scores.iter().map(|score| score.clamp(0.0, 1.0)).sum();
     let good = gamma(1.0 + total, random);
@@ -61,7 +61,7 @@ fn draw(arm: &Arm, random: &mut SplitMix) -> f64 {
     good / (good + bad)
 }
 
-/// A value of the gamma distribution with this shape, 1 or more, and the scale 1 (Marsaglia and Tsang, 2000, "A simple
+/// Draws from the gamma distribution with this shape, at least 1, and scale 1 (Marsaglia and Tsang, 2000, "A simple
 /// method for generating gamma variables").
 fn gamma(shape: f64, random: &mut SplitMix) -> f64 {
     let d = shape - 1.0 / 3.0;
@@ -75,7 +75,7 @@ fn gamma(shape: f64, random: &mut SplitMix) -> f64 {
     }
 }
 
-/// A value of the standard normal distribution (Box and Muller, 1958).
+/// Draws from the standard normal distribution (Box and Muller, 1958).
 fn normal(random: &mut SplitMix) -> f64 {
     let radius = (-2.0 * random.positive_fraction().ln()).sqrt();
     radius * (std::f64::consts::TAU * random.fraction()).cos()
@@ -89,7 +89,7 @@ mod tests {
         Arm { model: model.to_owned(), scores: scores.to_vec() }
     }
 
-    /// How often each of the models is chosen in 10 000 choices.
+    /// The share of 10 000 choices that each model gets.
     fn shares(arms: &[Arm]) -> Vec<f64> {
         let mut counts = vec![0.0; arms.len()];
         for seed in 0..10_000 {

@@ -1,9 +1,9 @@
-//! What an answer is graded by: a criterion, and what each score from 1 to 5 means for it.
+//! Rubrics: a criterion, and the meaning of each score from 1 to 5.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The rubrics that are compiled in.
+/// The compiled-in rubrics.
 const SHIPPED: [(&str, &str); 6] = [
     ("default", include_str!("../../../config/rubrics/default.toml")),
     ("factual_accuracy", include_str!("../../../config/rubrics/factual_accuracy.toml")),
@@ -13,14 +13,14 @@ const SHIPPED: [(&str, &str); 6] = [
     ("reasoning", include_str!("../../../config/rubrics/reasoning.toml")),
 ];
 
-/// What an answer is graded by.
+/// A criterion with the meaning of each score.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rubric {
     /// Its name.
     pub name: String,
     /// The question that the judge answers about the answer.
     pub criterion: String,
-    /// What the scores 1 to 5 mean.
+    /// The meanings of the scores 1 to 5.
     pub scores: [String; 5],
 }
 
@@ -30,7 +30,7 @@ pub struct Rubric {
 pub struct InvalidRubric {
     /// The intended name.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ impl Rubric {
     /// The compiled-in rubric with this name.
     ///
     /// # Errors
-    /// Only when its file is invalid, which a test would have shown.
+    /// Only if its file is invalid; a test checks it.
     pub fn shipped(name: &str) -> Option<Result<Rubric, InvalidRubric>> {
         SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(name, text)| Rubric::parse(name, text))
     }

@@ -1,4 +1,4 @@
-//! Judges over a model whose answers are written by a test.
+//! Judges over a model whose answers are scripted by a test.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
 /// The shipped rubric.
 ///
 /// # Panics
-/// When hone does not ship it, or it is invalid.
+/// If hone does not ship it, or it is invalid.
 pub fn rubric() -> Rubric {
     match Rubric::shipped("default") {
         Some(Ok(rubric)) => rubric,
@@ -21,10 +21,10 @@ pub fn rubric() -> Rubric {
     }
 }
 
-/// The shipped profile of this name.
+/// The shipped profile with this name.
 ///
 /// # Panics
-/// When hone does not ship it.
+/// If hone does not ship it.
 pub fn profile(name: &str) -> JudgeProfile {
     match JudgeProfile::shipped(name) {
         Some(profile) => profile,
@@ -32,18 +32,18 @@ pub fn profile(name: &str) -> JudgeProfile {
     }
 }
 
-/// A judge that uses `model` and the shipped rubric, and is asked as Prometheus is.
+/// A judge that uses `model`, the shipped rubric and the profile of Prometheus.
 ///
 /// # Panics
-/// When the settings contradict each other.
+/// If the settings contradict each other.
 pub fn judge_over(model: Arc<dyn Generate>, settings: JudgeSettings) -> Judge {
     judge_of(profile("prometheus"), model, settings)
 }
 
-/// A judge of this profile that works with `model` by the shipped rubric.
+/// A judge with this profile that uses `model` and the shipped rubric.
 ///
 /// # Panics
-/// When the settings contradict each other.
+/// If the settings contradict each other.
 pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: JudgeSettings) -> Judge {
     match Judge::new(model, settings, profile, rubric(), KEY) {
         Ok(judge) => judge,
@@ -60,10 +60,10 @@ pub fn judge(
     (judge_over(Arc::clone(&model) as _, settings), model)
 }
 
-/// The one turn of a request to a judge.
+/// The single turn of a request to a judge.
 ///
 /// # Panics
-/// When it has a different form.
+/// If the request has a different form.
 pub fn turn(request: &GenerateRequest) -> &str {
     match &request.prompt {
         Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,

@@ -1,4 +1,4 @@
-//! The judge's configuration, validated.
+//! The judge's validated configuration.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use thiserror::Error;
 use crate::profile::{FeedbackMode, JudgeProfile};
 use crate::prompt::has_place;
 
-/// The settings that hone ships with.
+/// The shipped settings.
 const SHIPPED: &str = include_str!("../../../config/judge.toml");
 /// The longest timeout, in seconds: a week.
 const LONGEST_TIMEOUT: f64 = 604_800.0;
-/// The most gradings of one answer.
+/// Maximum gradings of one answer.
 const MOST_SAMPLES: usize = 64;
-/// The smallest context in tokens: less cannot hold a prompt.
+/// Minimum context in tokens; a smaller one cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
 /// The judge's model, rubric and limits. They are validated when read from TOML (`config/judge.toml` has every key).
@@ -25,49 +25,49 @@ pub struct JudgeSettings {
     pub model: String,
     /// Names or paths of the jurors' models; empty if the judge alone judges.
     pub models: Vec<String>,
-    /// The spread of the jurors' scores from which on they disagree.
+    /// The spread of the jurors' scores from which they count as disagreeing.
     pub disagreement: u8,
-    /// Name or path of the model that is asked where the jurors disagree; empty for none.
+    /// Name or path of the model to ask when the jurors disagree; empty for none.
     pub stronger: String,
-    /// Name of the judge's profile; empty for the one that its model has.
+    /// Name of the judge's profile; empty selects the one for its model.
     pub profile: String,
     /// Divides the judge's logits; 0 takes the likeliest token.
     pub temperature: f32,
-    /// The most tokens of the judge's prompt and verdict together.
+    /// Maximum tokens of the judge's prompt and verdict together.
     pub context: usize,
-    /// How long a grading may take, not counting time spent waiting.
+    /// Time limit of a grading, not counting time spent waiting.
     pub grade_timeout: Duration,
     /// Name of the rubric.
     pub rubric: String,
-    /// What grades if the judge cannot be loaded.
+    /// The fallback if the judge cannot be loaded.
     pub fallback: Fallback,
     /// Whether only verdicts of judges that have passed their examination are shown.
     pub examination: bool,
     /// A judge passes if the lower end of the interval of its area under the curve is above this.
     pub least_auc: f64,
-    /// The model whose log-probabilities the likelihood judge looks at.
+    /// The model whose log-probabilities the likelihood judge uses.
     pub likelihood_model: String,
-    /// How often an answer is graded; the most frequent score wins.
+    /// The number of gradings of an answer; the most frequent score wins.
     pub samples: usize,
-    /// When the judge writes its reasons; `None` as its profile says.
+    /// When the judge writes its reasons; `None` uses the profile's mode.
     pub feedback: Option<FeedbackMode>,
-    /// The most tokens of feedback before the verdict.
+    /// Maximum tokens of feedback before the verdict.
     pub feedback_tokens: usize,
     /// Two answers are a tie if the log-odds between them, in nats, are smaller than this.
     pub tie_margin: f64,
-    /// Whether a badge shows how often people agree with such a score, where that is known.
+    /// Whether a badge shows how often people agree with such a score, where known.
     pub calibrated: bool,
     /// Whether passages that address the judge are hidden from it.
     pub leave_out_suspicious: bool,
-    /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
+    /// The fence around every judged text, with a place for `text` and, before and after it, places for `boundary`.
     pub fence: String,
 }
 
-/// What grades if the judge cannot be loaded.
+/// The fallback if the judge cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
-    /// The likelihood judge, where it tells good answers from bad ones well enough.
+    /// The likelihood judge, where it separates good answers from bad ones well enough.
     Likelihood,
     /// The model that answered; the grade is marked as self-graded.
     Generator,
@@ -88,7 +88,7 @@ pub enum InvalidJudgeSettings {
         /// The allowed values.
         expected: &'static str,
     },
-    /// A fence without a place for what the judge is to judge.
+    /// A fence without a place for the judged text.
     #[error("{key} has no place for the {place}: write {{{place}}} where it belongs")]
     Place {
         /// The key in the configuration.
@@ -96,7 +96,7 @@ pub enum InvalidJudgeSettings {
         /// The missing place.
         place: &'static str,
     },
-    /// A fence that is open on one side.
+    /// A fence without a boundary on one side.
     #[error("fence has no boundary on one side of the text: write {{boundary}} before and after {{text}}")]
     OpenFence,
     /// Two values that leave no room for a prompt.
@@ -107,7 +107,7 @@ pub enum InvalidJudgeSettings {
     NoRoom {
         /// Tokens of feedback.
         feedback_tokens: usize,
-        /// Tokens of thoughts, as the profile of the judge has them.
+        /// Tokens of thoughts, from the judge's profile.
         thinking_tokens: usize,
         /// Tokens of context.
         context: usize,
@@ -121,21 +121,21 @@ pub enum InvalidJudgeSettings {
     /// Several gradings that would all be identical.
     #[error("samples is {samples} and temperature is 0, at which all of them say the same: raise the temperature")]
     SameSamples {
-        /// How often an answer would be graded.
+        /// The number of gradings of an answer.
         samples: usize,
     },
 }
 
 impl JudgeSettings {
-    /// The settings that hone ships with.
+    /// The shipped settings.
     ///
     /// # Panics
-    /// When `config/judge.toml` is invalid, which a test would have shown.
+    /// If `config/judge.toml` is invalid; a test checks it.
     pub fn shipped() -> JudgeSettings {
         toml::from_str(SHIPPED).expect("config/judge.toml is checked by a test")
     }
 
-    /// The models that judge: those of the jury, or the judge's alone.
+    /// The models that judge: the jurors' models, or the judge's alone.
     pub fn jurors(&self) -> &[String] {
         match self.models.as_slice() {
             [] => std::slice::from_ref(&self.model),
@@ -143,7 +143,7 @@ impl JudgeSettings {
         }
     }
 
-    /// The settings for a judge of this profile: the keys that nobody has set, as `is_set` tells, take its values.
+    /// Fills the keys that are not set, according to `is_set`, with the values of this profile.
     pub fn for_profile(mut self, profile: &JudgeProfile, is_set: impl Fn(&str) -> bool) -> JudgeSettings {
         if !is_set("temperature") {
             self.temperature = profile.temperature;
@@ -157,7 +157,7 @@ impl JudgeSettings {
         self
     }
 
-    /// Checks constraints between several values that are each valid.
+    /// Checks constraints between values that are individually valid.
     ///
     /// # Errors
     /// When they contradict each other.
@@ -278,7 +278,7 @@ fn named(key: &'static str, name: String) -> Result<String, InvalidJudgeSettings
     }
 }
 
-/// Checks that every juror has a name of its own.
+/// Checks that the jurors' names are unique.
 fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidJudgeSettings> {
     let models: Vec<String> = models.into_iter().map(|name| named("models", name)).collect::<Result<_, _>>()?;
     match (1..models.len()).find(|place| models[..*place].contains(&models[*place])) {

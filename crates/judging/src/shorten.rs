@@ -1,5 +1,5 @@
-//! Removes the middle of answers that do not fit the judge's context. The beginning and the end stay, because they say
-//! what an answer is about and what it concludes.
+//! Removes the middle of answers that do not fit the judge's context. The beginning and the end are kept, because they
+//! state the subject and the conclusion.
 
 /// A text, perhaps without its middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,15 +10,15 @@ pub(crate) struct Shortened {
     pub(crate) left_out: usize,
 }
 
-/// The texts with at most `room` characters in total, unchanged if they fit. A text that is shorter than its share
-/// leaves the rest of the share to the others.
+/// The texts with at most `room` characters in total, unchanged if they fit. A text shorter than its share leaves the
+/// rest of the share to the others.
 pub(crate) fn shortened<'a>(texts: impl Iterator<Item = &'a str> + Clone, room: usize) -> Vec<Shortened> {
     let lengths: Vec<usize> = texts.clone().map(|text| text.chars().count()).collect();
     let share = share(&lengths, room);
     texts.zip(&lengths).map(|(text, length)| without_middle(text, *length, share)).collect()
 }
 
-/// The maximum length of a text such that all of them together have at most `room` characters.
+/// The maximum length of a text such that all texts together have at most `room` characters.
 fn share(lengths: &[usize], room: usize) -> usize {
     let mut sorted = lengths.to_vec();
     sorted.sort_unstable();
@@ -45,7 +45,7 @@ fn without_middle(text: &str, length: usize, kept: usize) -> Shortened {
     Shortened { text: format!("{head}\n[… {} left out …]\n{tail}", characters(left_out)), left_out }
 }
 
-/// The judge's text, with a note of how much of the `answers` it was not shown.
+/// The judge's text, with a note about the part of the `answers` that it was not shown.
 pub(crate) fn with_remark(text: &str, left_out: usize, answers: &str) -> String {
     if left_out == 0 {
         return text.to_owned();

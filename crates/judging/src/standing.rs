@@ -3,10 +3,10 @@
 /// Whether the verdicts of a model, asked in the configured way, may be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// They may, whatever an examination says: it is not required, or somebody asked for this judge by name.
+    /// They may, regardless of the examination: it is not required, or the judge was requested by name.
     #[default]
     Unchecked,
-    /// They may: it has passed.
+    /// They may: the model has passed.
     Passed,
     /// They may not, for this reason.
     Barred(String),
@@ -15,10 +15,11 @@ pub enum Standing {
 /// The standing of the models that a judge may ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standings {
-    /// Of the configured judge.
+    /// The configured judge's standing.
     pub judge: Standing,
-    /// Of the model that answers, if it grades its own answers.
+    /// The standing of the model that answers, if it grades its own answers.
     pub generator: Standing,
-    /// Of the likelihood judge; [`Standing::Passed`] leaves the decision to the marks that come with its coefficients.
+    /// The likelihood judge's standing; [`Standing::Passed`] leaves the decision to the marks that come with its
+    /// coefficients.
     pub likelihood: Standing,
 }

@@ -1,4 +1,4 @@
-//! Whether passages support a claim, as a judge sees it.
+//! Checks whether passages support a claim, by a judge.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed};
 /// A claim to be checked.
 #[derive(Clone, Copy, Debug)]
 pub struct SupportTask<'a> {
-    /// What the judge is asked, with places for the claim (`content`) and the passages (`context`).
+    /// The prompt, with places for the claim (`content`) and the passages (`context`).
     pub prompt: &'a str,
     /// The claim.
     pub claim: &'a str,
     /// The passages that it cites.
     pub passages: &'a str,
-    /// The most tokens of the verdict.
+    /// Maximum tokens of the verdict.
     pub max_tokens: usize,
-    /// How long it may take.
+    /// The time limit.
     pub timeout: Duration,
 }
 
 impl SupportTask<'_> {
-    /// The review that answers it.
+    /// The review task for this claim.
     pub fn review(&self) -> ReviewTask {
         let texts = Reviewed { goal: self.passages, requirements: "", work: self.claim };
         let limits = ReviewLimits { max_tokens: self.max_tokens, timeout: self.timeout };
@@ -37,10 +37,10 @@ struct SupportSaid {
     verdict: Support,
 }
 
-/// What a review says about a claim, and why.
+/// The verdict of a review about a claim, and its reasoning.
 ///
 /// # Errors
-/// Why it says nothing.
+/// The reason why the review has no verdict.
 pub fn support_of(review: &Review) -> Result<(Support, String), String> {
     let SupportSaid { reasoning, verdict } = review.read()?;
     Ok((verdict, reasoning))

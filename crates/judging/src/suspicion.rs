@@ -1,9 +1,9 @@
-//! Finds answers that address their judge: that claim a score, imitate the judge's verdict or prompt, or tell a grader
+//! Finds answers that address their judge: they claim a score, imitate the judge's verdict or prompt, or tell a grader
 //! what to do.
 //!
 //! A text is examined in several [`views`]: as a reader sees it, and also decoded, joined or reversed where it is
-//! encoded, spaced out or reversed. Each view is searched sentence by sentence with the [`rules`]. Anything that no
-//! rule covers is not a finding: wrongly calling an answer suspicious costs trust.
+//! encoded, spaced out or reversed. Each view is searched sentence by sentence with the [`rules`]. Text that no rule
+//! covers is not a finding: wrongly calling an answer suspicious costs trust.
 //!
 //! Answers may legitimately be about scores. If the question asks for one, a claimed score is not a finding; only text
 //! that addresses the judge or has the form of its prompt or verdict is.
@@ -22,11 +22,11 @@ use views::TextView;
 
 /// Replaces a passage that is left out.
 const LEFT_OUT: &str = "[a passage that speaks to the judge is left out]";
-/// The most characters of a passage that a finding shows.
+/// Maximum characters of a passage shown in a finding.
 const SHOWN_CHARACTERS: usize = 120;
 
-/// What makes `answer` look as if it tried to influence its judge; `None` if nothing does. Of several findings, the
-/// first of the gravest kind is reported.
+/// The finding that makes `answer` look as if it tried to influence its judge; `None` if there is none. Of several
+/// findings, the first of the gravest kind is reported.
 pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
     reported(answer, &findings(query, answer))
 }
@@ -34,14 +34,14 @@ pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
 /// An answer that has been examined.
 #[derive(Clone, Debug)]
 pub struct ExaminedAnswer {
-    /// What makes it suspicious.
+    /// The finding that makes it suspicious.
     pub(crate) suspicion: Option<Suspicion>,
-    /// The part of it that the judge is shown.
+    /// The part of it shown to the judge.
     pub(crate) shown: String,
 }
 
 impl ExaminedAnswer {
-    /// Examines an answer, and leaves out what addresses the judge if requested.
+    /// Examines an answer, and removes passages that address the judge if requested.
     pub(crate) fn of(query: &str, answer: &str, leaves_out: bool) -> ExaminedAnswer {
         let findings = findings(query, answer);
         let shown = if leaves_out { without(answer, &findings) } else { answer.to_owned() };

@@ -1,4 +1,4 @@
-//! The kinds of requests to a judge, and what they share.
+//! The kinds of requests to a judge, and their shared interface.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::suspicion::ExaminedAnswer;
 
-/// A request for a verdict. An implementation defines what is specific to a kind of verdict; running requests, time
-/// limits and fallbacks are common to all, and implemented in `JudgeRun`.
+/// A request for a verdict. An implementation defines the specifics of a kind of verdict. Running requests, time limits
+/// and fallbacks are common to all, and implemented in `JudgeRun`.
 pub trait JudgeTask {
     /// The resulting verdict.
     type Verdict: Verdict;
 
-    /// What was asked.
+    /// The question.
     fn query(&self) -> &str;
 
     /// The answers that are judged.
@@ -41,14 +41,14 @@ pub trait JudgeTask {
     fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Self::Verdict) -> Self::Verdict;
 }
 
-/// What the judge is shown.
+/// The texts that the judge is shown.
 #[derive(Debug)]
 pub struct ShownTexts {
-    /// What was asked.
+    /// The question.
     pub(crate) query: String,
     /// The answers, perhaps without their middles.
     pub(crate) answers: Vec<String>,
-    /// How many characters of the answers are not shown.
+    /// The number of characters of the answers that are not shown.
     pub(crate) left_out: usize,
 }
 
@@ -57,7 +57,7 @@ pub trait Verdict: fmt::Debug {
     /// The cost, and the failure if there is no verdict.
     fn judging(&self) -> &Judging;
 
-    /// The same, to be filled in.
+    /// Mutable access to the cost and the failure.
     fn judging_mut(&mut self) -> &mut Judging;
 
     /// The score, if the verdict has one.
@@ -92,18 +92,18 @@ impl Verdict for Preference {
     }
 }
 
-/// A verdict that only says what failed.
+/// A verdict that only states the failure.
 pub(crate) fn without_verdict<V: Verdict>(mut verdict: V, failure: &str) -> V {
     verdict.judging_mut().failure = Some(failure.to_owned());
     verdict
 }
 
-/// Says that the judge wrote no verdict, and what was expected of it.
+/// The failure of a judge that wrote no verdict, with the expected form.
 pub(crate) fn no_verdict(expected: &str) -> String {
     format!("{NO_VERDICT}: expected {expected}")
 }
 
-/// Reasons without the label that prompts ask for, or end with.
+/// Reasons without the label that prompts request, or end with.
 pub(crate) fn without_label(text: &str) -> &str {
     const LABELS: [&str; 2] = ["feedback:", "reasoning:"];
     let bare = text.trim_start_matches(['#', '*', ' ']);

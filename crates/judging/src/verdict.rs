@@ -1,4 +1,4 @@
-//! Parses the verdict from what a judge wrote freely.
+//! Parses the verdict from a judge's unconstrained text.
 //!
 //! A verdict comes at the end of the text, so the text is read backwards, token by token, against the forms in which
 //! judges write verdicts: `[RESULT] 4`, `[Result]: 4/5`, `Score: 4 out of 5`, `**[RESULT]** 4.`, `[RESULT: B]`.
@@ -22,7 +22,7 @@ pub(crate) use score::score_at_end;
 pub(crate) use tail::is_emphasis;
 pub(crate) use winner::{winner_at_end, winner_of};
 
-/// A verdict and its place in the text, in bytes.
+/// A verdict and its location in the text, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundVerdict<T> {
     /// The verdict.
@@ -35,7 +35,7 @@ pub(crate) struct FoundVerdict<T> {
     pub(crate) is_marked: bool,
 }
 
-/// The score from 1 to 5 that the text ends with; `None` if it does not end with a verdict.
+/// The score from 1 to 5 at the end of the text; `None` if the text does not end with a verdict.
 pub fn parse_score(text: &str) -> Option<u8> {
     score_at_end(text).map(|found| found.verdict)
 }

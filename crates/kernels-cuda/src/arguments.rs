@@ -1,4 +1,4 @@
-//! What kernels are launched with: the structs of `cuda/types.h`, field by field.
+//! The launch arguments of kernels: the structs of `cuda/types.h`, field by field.
 //!
 //! Pointers are addresses in the device's memory. All structs are plain data without padding.
 
@@ -21,11 +21,11 @@ pub(crate) const SET_TOKENS: u32 = 0;
 pub(crate) const SET_SELECTED: u32 = 1;
 pub(crate) const SET_ROUTED: u32 = 2;
 
-/// Matrices of one launch.
+/// Maximum number of matrices of one launch.
 pub(crate) const MAX_OUTPUTS: usize = 4;
-/// Ranks of a tile.
+/// Ranks per tile.
 pub(crate) const TILE_RANKS: usize = 8;
-/// Operations that come with a launch.
+/// Maximum number of operations passed with a launch.
 pub(crate) const MAX_FEW_OPERATIONS: usize = 8;
 
 arguments! {

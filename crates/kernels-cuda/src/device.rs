@@ -1,13 +1,13 @@
-//! Where a program's memory is and its kernels run: a card, or the processor that stands for one.
+//! The device that holds a program's memory and runs its kernels: a card, or the processor in its place.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// An address in the device's memory; 0 is none.
+/// An address in the device's memory; 0 means no address.
 pub(crate) type Address = u64;
 
-/// What went wrong on a device.
+/// A failure of a device.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DeviceError {
     /// No card can be used.
@@ -21,9 +21,9 @@ pub enum DeviceError {
         free / 1_000_000
     )]
     OutOfMemory {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         needed: usize,
-        /// Bytes that are free.
+        /// Free bytes.
         free: usize,
     },
     /// A call failed; the card may be gone.
@@ -35,7 +35,7 @@ pub enum DeviceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel(pub(crate) usize);
 
-/// How many blocks of how many threads run a kernel, and the bytes of shared memory of each block.
+/// The launch dimensions of a kernel: blocks, threads of a block, and bytes of shared memory of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) grid: [usize; 3],
@@ -43,10 +43,11 @@ pub(crate) struct Shape {
     pub(crate) shared: u32,
 }
 
-/// Launches that belong together: a whole step.
+/// Launches that are replayed together: a whole step.
 pub(crate) struct Recording(pub(crate) Box<dyn std::any::Any + Send>);
 
-/// A product of many rows in bfloat16: `to[r][i] = Σ weights[i][j] · input[r][j]`, added to what is there if `add`.
+/// A product of many rows in bfloat16: `to[r][i] = Σ weights[i][j] · input[r][j]`, added to the existing values if
+/// `add`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matmul {
     pub(crate) weights: Address,
@@ -60,11 +61,11 @@ pub(crate) struct Matmul {
     pub(crate) add: bool,
 }
 
-/// Memory and kernels. Calls are carried out in their order; only downloads wait for it.
+/// Memory and kernels. Calls are executed in order; only downloads wait for them.
 ///
 /// # Safety
-/// An address that [`allocate`](Device::allocate) gave is valid for that many bytes until it is freed, and nothing else
-/// is there.
+/// An address returned by [`allocate`](Device::allocate) is valid for that many bytes until it is freed, and the memory
+/// has no other use.
 pub(crate) unsafe trait Device: Send + Sync {
     /// Its name, as `--device` accepts it.
     fn name(&self) -> String;
@@ -73,49 +74,49 @@ pub(crate) unsafe trait Device: Send + Sync {
     fn allocate(&self, n_bytes: usize) -> Result<Address, DeviceError>;
 
     /// # Safety
-    /// The address was allocated here, with this length, and is not used any more.
+    /// The address was allocated here, with this length, and is no longer used.
     unsafe fn free(&self, address: Address, n_bytes: usize);
 
     /// # Safety
-    /// There are as many bytes at the address.
+    /// `to` is valid for writes of `bytes.len()` bytes.
     unsafe fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Waits for everything before it.
+    /// Waits for all earlier calls.
     ///
     /// # Safety
-    /// There are as many bytes at the address.
+    /// `from` is valid for reads of `to.len()` bytes.
     unsafe fn download(&self, from: Address, to: &mut [u8]) -> Result<(), DeviceError>;
 
     /// # Safety
-    /// There are as many bytes at both addresses.
+    /// Both addresses are valid for `n_bytes` bytes.
     unsafe fn copy(&self, from: Address, to: Address, n_bytes: usize) -> Result<(), DeviceError>;
 
     /// # Safety
-    /// There are as many bytes at the address.
+    /// `at` is valid for writes of `n_bytes` bytes.
     unsafe fn clear(&self, at: Address, n_bytes: usize) -> Result<(), DeviceError>;
 
-    /// Memory of the host that downloads are fast into, initialized.
+    /// Initialized host memory for fast downloads.
     fn allocate_host(&self, n_bytes: usize) -> Result<*mut u8, DeviceError>;
 
     /// # Safety
-    /// It was allocated here, with this length, and is not used any more.
+    /// It was allocated here, with this length, and is no longer used.
     unsafe fn free_host(&self, start: *mut u8, n_bytes: usize);
 
-    /// Looks a kernel up by the name that it has in the sources.
+    /// Looks up a kernel by its name in the sources.
     fn kernel(&self, name: &str) -> Result<Kernel, DeviceError>;
 
     /// # Safety
-    /// The bytes are the kernel's arguments, and every address in them is valid for what the kernel does with it.
+    /// The bytes are the kernel's arguments, and every address in them is valid for the kernel's use of it.
     unsafe fn launch(&self, kernel: Kernel, shape: Shape, arguments: &[u8]) -> Result<(), DeviceError>;
 
     /// # Safety
     /// The addresses are valid for the shapes.
     unsafe fn matmul(&self, matmul: &Matmul) -> Result<(), DeviceError>;
 
-    /// From here on, what this thread launches is recorded in place of being carried out.
+    /// From here on, this thread's launches are recorded instead of executed.
     fn begin_recording(&self) -> Result<(), DeviceError>;
 
-    /// What was recorded, ready to be launched again and again; `None` if it cannot be.
+    /// The recording, ready to be launched repeatedly; `None` if it cannot be.
     fn end_recording(&self) -> Result<Option<Recording>, DeviceError>;
 
     /// Launches everything that was recorded, with the same arguments.
@@ -124,10 +125,10 @@ pub(crate) unsafe trait Device: Send + Sync {
     /// It was recorded on this device, and every address in it is still valid.
     unsafe fn replay(&self, recording: &Recording) -> Result<(), DeviceError>;
 
-    /// Waits for everything before it.
+    /// Waits for all earlier calls.
     fn synchronize(&self) -> Result<(), DeviceError>;
 
-    /// Bytes that are free, and all there are.
+    /// Free and total bytes.
     fn memory(&self) -> Result<(usize, usize), DeviceError>;
 }
 
@@ -141,7 +142,7 @@ impl SharedDevice {
         self.0.name()
     }
 
-    /// Bytes that are free, and all there are.
+    /// Free and total bytes.
     ///
     /// # Errors
     /// When the card does not answer.
@@ -150,7 +151,7 @@ impl SharedDevice {
     }
 }
 
-/// Memory of the device, freed when it is dropped.
+/// Device memory, freed when it is dropped.
 pub(crate) struct Buffer {
     device: SharedDevice,
     address: Address,
@@ -167,7 +168,7 @@ impl Buffer {
     pub(crate) fn from_bytes(device: &SharedDevice, bytes: &[u8]) -> Result<Self, DeviceError> {
         let buffer = Buffer::new(device, bytes.len())?;
         buffer.upload(0, bytes)?;
-        // The bytes may be gone soon, and some systems read them later.
+        // The bytes may be freed soon, and some systems read them later.
         device.0.synchronize()?;
         Ok(buffer)
     }

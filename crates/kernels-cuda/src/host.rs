@@ -21,14 +21,14 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Names of kernels that were looked up; a kernel is a place in it.
+/// Names of the kernels looked up so far; a `Kernel` is an index into it.
 static NAMES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 /// The emulation runs one launch at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 #[derive(Default)]
 pub(crate) struct Host {
-    /// What is recorded, while something is.
+    /// The launches recorded so far, while recording.
     recorded: Mutex<Option<Vec<Launch>>>,
 }
 
@@ -43,13 +43,13 @@ fn layout(n_bytes: usize) -> Layout {
     Layout::from_size_align(n_bytes, 256).expect("the size fits the address space")
 }
 
-// SAFETY: memory comes from the allocator, and is given back when it is freed.
+// SAFETY: memory comes from the allocator, and is returned to it when it is freed.
 unsafe impl Device for Host {
     fn name(&self) -> String {
         "host".to_owned()
     }
 
-    /// What is not written yet is poisoned, so that a kernel that reads it is found out.
+    /// Poisons the memory, so that a kernel that reads unwritten bytes is found out.
     fn allocate(&self, n_bytes: usize) -> Result<Address, DeviceError> {
         // SAFETY: the layout is not empty, because buffers of no bytes are not allocated.
         let memory = unsafe { alloc(layout(n_bytes)) };
@@ -114,7 +114,7 @@ unsafe impl Device for Host {
         let name: CString = NAMES.lock().unwrap_or_else(PoisonError::into_inner)[kernel.0].clone();
         let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let [x, y, z] = shape.grid.map(|n| n as u32);
-        // Arguments are aligned as their fields are.
+        // Arguments need the alignment of their fields.
         let mut aligned = vec![0u64; arguments.len().div_ceil(8)];
         bytemuck::cast_slice_mut::<u64, u8>(&mut aligned)[..arguments.len()].copy_from_slice(arguments);
         // SAFETY: the caller's promise.

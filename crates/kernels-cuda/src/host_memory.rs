@@ -1,4 +1,4 @@
-//! Memory of the host that the device copies into at full speed.
+//! Host memory that the device copies into at full speed.
 
 use crate::device::{DeviceError, SharedDevice};
 
@@ -17,7 +17,7 @@ impl HostMemory {
         HostMemory { device: device.clone(), start: std::ptr::NonNull::<u64>::dangling().as_ptr().cast(), n_bytes: 0 }
     }
 
-    /// Room for so many bytes, whose content is arbitrary.
+    /// Makes room for `n_bytes` bytes with arbitrary content.
     pub(crate) fn reserve(&mut self, n_bytes: usize) -> Result<&mut [u8], DeviceError> {
         if n_bytes > self.n_bytes {
             self.free();

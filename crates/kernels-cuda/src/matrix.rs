@@ -1,4 +1,4 @@
-//! Weight matrices in the device's memory, as the file has them.
+//! Weight matrices in the device's memory, in the file's format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct DeviceMatrix {
     n_columns: usize,
 }
 
-/// Whether kernels read this type as it is; the others become bfloat16.
+/// Whether kernels read this type directly; the others are converted to bfloat16.
 pub fn is_native(tensor_type: TensorType) -> bool {
     use TensorType::{
         BF16, F16, F32, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
@@ -46,13 +46,13 @@ pub fn is_native(tensor_type: TensorType) -> bool {
 }
 
 impl DeviceMatrix {
-    /// Copies rows of blocks, as a GGUF file has them.
+    /// Copies rows of blocks in the format of a GGUF file.
     ///
     /// # Errors
-    /// When the device has not enough memory, or fails.
+    /// When the device does not have enough memory, or fails.
     ///
     /// # Panics
-    /// When the bytes are not those of the shape.
+    /// When the bytes do not match the shape.
     pub fn upload(
         device: &SharedDevice,
         tensor_type: TensorType,
@@ -70,7 +70,7 @@ impl DeviceMatrix {
         Ok(DeviceMatrix { buffer, offset: 0, tensor_type: stored, n_rows, n_columns })
     }
 
-    /// Matrices that lie one after the other in this one.
+    /// The matrices stored one after the other in this one.
     ///
     /// # Panics
     /// When the rows cannot be divided.

@@ -1,7 +1,7 @@
 //! A card, through NVIDIA's driver.
 //!
-//! Everything goes to one stream, so that it happens in the order of the calls, whichever thread they come from. cuBLAS
-//! multiplies many rows; where it is missing, a kernel of ours does.
+//! Everything goes to one stream, so that it runs in the order of the calls, whichever thread they come from. cuBLAS
+//! multiplies many rows; without it, our own kernel does.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -25,7 +25,7 @@ pub(crate) struct Nvidia {
     ordinal: usize,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    /// Where launches are recorded, apart from what other threads upload meanwhile.
+    /// The stream on which launches are recorded, separate from concurrent uploads of other threads.
     recorder: Arc<CudaStream>,
     /// Whether kernels may start while the one before them still runs.
     starts_early: bool,
@@ -75,7 +75,7 @@ impl Nvidia {
             let (major, minor) = context.compute_capability().unwrap_or_default();
             unavailable(format!("this binary has no kernels for cards of compute capability {major}.{minor} ({error})"))
         })?;
-        // Without it, our own kernel multiplies, and gives the same.
+        // Without it, our own kernel multiplies, with the same results.
         let blas = Self::open_blas(&stream).ok().map(Mutex::new);
         let starts_early = context.compute_capability().is_ok_and(|(major, _)| major >= 9);
         Ok(Nvidia {
@@ -98,7 +98,7 @@ impl Nvidia {
         Ok(Blas(handle))
     }
 
-    /// Makes the context that of this thread.
+    /// Makes the context current on this thread.
     fn bind(&self) -> Result<(), DeviceError> {
         self.context.bind_to_thread().map_err(failed)
     }
@@ -114,8 +114,8 @@ impl Nvidia {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).functions[kernel.0]
     }
 
-    /// Lets a kernel have all the shared memory of a multiprocessor. How much of it there is stays the same for all, or one
-    /// could not start beside another.
+    /// Lets a kernel use all the shared memory of a multiprocessor. The split between cache and shared memory is the
+    /// same for all kernels; otherwise one could not start alongside another.
     fn allow_shared(&self, function: sys::CUfunction) -> Result<(), DriverError> {
         use sys::CUfunction_attribute_enum as Attribute;
         let most =
@@ -148,7 +148,7 @@ impl Nvidia {
     }
 }
 
-/// A launch's attribute: it may start before the kernel that was launched before it is done.
+/// A launch's attribute: the kernel may start before the previous one is done.
 fn early_start() -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -157,7 +157,7 @@ fn early_start() -> sys::CUlaunchAttribute {
     }
 }
 
-// SAFETY: the driver gives memory that nothing else has until it is freed.
+// SAFETY: memory from the driver is exclusive until it is freed.
 unsafe impl Device for Nvidia {
     fn name(&self) -> String {
         format!("cuda:{}", self.ordinal)
@@ -176,9 +176,9 @@ unsafe impl Device for Nvidia {
     }
 
     unsafe fn free(&self, address: Address, _n_bytes: usize) {
-        // A card that is gone has no memory to give back.
+        // A lost card has no memory to free.
         if self.bind().is_ok() && self.stream.synchronize().is_ok() {
-            // SAFETY: the caller's promise; nothing that was launched uses it any more.
+            // SAFETY: the caller's promise; no launched kernel still uses it.
             let _ = unsafe { result::free_sync(address) };
         }
     }
@@ -260,7 +260,7 @@ unsafe impl Device for Nvidia {
             numAttrs: u32::from(self.starts_early),
         };
         // SAFETY: the caller's promise; the driver copies configuration and arguments before it returns. Every kernel
-        // waits for earlier ones before it reads what they write.
+        // waits for earlier ones before it reads their results.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
@@ -282,7 +282,7 @@ unsafe impl Device for Nvidia {
         let handle = handle.lock().unwrap_or_else(PoisonError::into_inner);
         let &Matmul { weights, input, to, to_stride, n_rows, n_out, n_columns, add } = matmul;
         let (one, beta) = (1.0f32, if add { 1.0f32 } else { 0.0 });
-        // cuBLAS counts by columns: what are rows here are its columns.
+        // cuBLAS is column-major: rows here are its columns.
         // SAFETY: the caller's promise; the factors are read before the call returns.
         let status = unsafe {
             blas::gemm_ex(

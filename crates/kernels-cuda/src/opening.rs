@@ -10,13 +10,13 @@ impl SharedDevice {
     /// Opens a card.
     ///
     /// # Errors
-    /// When there is no driver or no such card, or it is too old; the message says what to do.
+    /// When there is no driver or no such card, or it is too old; the message says how to fix it.
     #[cfg(feature = "cuda")]
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         crate::nvidia::Nvidia::open(ordinal).map(|device| SharedDevice(Arc::new(device)))
     }
 
-    /// The processor, which runs the card's kernels thread by thread: slow, and right.
+    /// The processor, which runs the card's kernels thread by thread: slow, but correct.
     #[cfg(feature = "host")]
     pub fn host() -> Self {
         SharedDevice(Arc::new(crate::host::Host::default()))

@@ -1,5 +1,5 @@
-//! A decoder's step on a device: the phases that a [`ProgramBuilder`](hone_kernels::step::ProgramBuilder) has described,
-//! each as one launch or a few. Nothing comes back before the results.
+//! A decoder's step on a device: the phases that a [`ProgramBuilder`](hone_kernels::step::ProgramBuilder) has
+//! described, each as one launch or a few. Nothing is read back before the results.
 
 mod encoding;
 mod launching;
@@ -28,7 +28,7 @@ use tables::Tables;
 /// Why a step failed.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ProgramError {
-    /// The batch is not valid; nothing has happened.
+    /// The batch is not valid; nothing has run.
     #[error(transparent)]
     Step(#[from] StepError),
     /// The device failed.
@@ -42,7 +42,7 @@ pub struct Program {
     kernels: Kernels,
     description: Description<DeviceMatrix>,
     vectors: Vec<Buffer>,
-    /// Of the position encodings.
+    /// Frequencies of the position encodings.
     frequencies: Vec<Buffer>,
     rows: Vec<Growing>,
     quantized: Vec<Quantized>,
@@ -51,7 +51,7 @@ pub struct Program {
     states: States,
     /// The operations of every phase over rows.
     operations: Vec<Operations>,
-    /// Buffers have moved since the operations were written.
+    /// Whether buffers have moved since the operations were written.
     is_stale: bool,
     tables: Tables,
     batch: Batch,
@@ -66,7 +66,7 @@ pub struct Program {
     unfinished: Range<usize>,
 }
 
-/// All that the launches of a step of few tokens depend on, as long as no buffer moves.
+/// Everything that the launches of a step of few tokens depend on, as long as no buffer moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StepKey {
     tables: (Address, Address),
@@ -76,7 +76,7 @@ struct StepKey {
     most_splits: usize,
 }
 
-/// Recorded steps that are kept: sizes of batches come and go.
+/// Maximum number of recorded steps: batch sizes come and go.
 const MAX_RECORDINGS: usize = 32;
 
 /// Rows of the selected tokens, on the host.
@@ -91,14 +91,14 @@ struct Download {
 struct Operations {
     buffer: Buffer,
     len: usize,
-    /// Those that come with the launch, if there is a kernel for just them.
+    /// Operations passed with the launch, if there is a kernel for just them.
     few: Option<(FewRows, Vec<Operation>)>,
-    /// The columns of all of them, if columns may be divided.
+    /// The columns of all operations, if columns may be divided.
     columns: Option<usize>,
     widest: usize,
 }
 
-/// What rows of a step chose among experts.
+/// The choices among experts by the rows of a step.
 struct Routes {
     shape: RouterShape,
     at: RoutesAt,
@@ -117,7 +117,7 @@ impl Routes {
         Ok(Routes { shape, at, memory, n_tiles })
     }
 
-    /// Makes room for the choices of `n_rows`; `choices` is what they chose.
+    /// Makes room for the choices of `n_rows` rows; `choices` is their address.
     fn reserve(&mut self, device: &SharedDevice, n_rows: usize, choices: u64) -> Result<bool, DeviceError> {
         let mut moved = self.memory.reserve(device, n_rows)?;
         moved |= self.at.choices != choices;
@@ -128,18 +128,18 @@ impl Routes {
         Ok(moved)
     }
 
-    /// More tiles than there can be for so many ranks.
+    /// An upper bound on the number of tiles for `n_ranks` ranks.
     fn max_tiles(&self, n_ranks: usize) -> usize {
         n_ranks.min(n_ranks.div_ceil(TILE_RANKS) + self.shape.n_experts)
     }
 }
 
 impl Program {
-    /// Puts what a builder has described onto a device. `results` are the rows that are read after every step, besides
-    /// the program's output.
+    /// Loads a builder's program onto a device. `results` are rows that are read after every step in addition to the
+    /// program's output.
     ///
     /// # Errors
-    /// When the device has not enough memory, or fails.
+    /// When the device does not have enough memory, or fails.
     pub fn new(
         device: &SharedDevice,
         description: Description<DeviceMatrix>,
@@ -218,18 +218,18 @@ impl Program {
             self.download()?;
             return Ok(true);
         }
-        // Whoever interrupts the step has the card at once.
+        // Waits, so that a caller that interrupts the step has the card at once.
         self.device.0.synchronize()?;
         Ok(false)
     }
 
-    /// Whether the step's launches are the same as those of others of its size.
+    /// Whether the step's launches are the same as for other steps of its size.
     fn has_few_tokens(&self) -> bool {
         launching::is_few(self.batch.n_tokens())
             && self.batch.spans(RowSet::Tokens).iter().all(|span| span.n_tokens == 1)
     }
 
-    /// The launches of a step, recorded; `None` if that fails, which costs speed and no more.
+    /// The launches of a step, recorded; `None` if that fails, which affects only speed.
     fn record(&mut self, n_phases: usize) -> Option<Recording> {
         self.device.0.begin_recording().ok()?;
         let launched = (0..n_phases).try_for_each(|phase| self.launch_phase(phase));
@@ -271,7 +271,7 @@ impl Program {
         Ok(())
     }
 
-    /// Runs the phases after those of a step, for which `values` are the `input` rows of the tokens. They neither read
+    /// Runs the phases after a step's own, with `values` as the `input` rows of the tokens. These phases neither read
     /// nor write states. An unfinished step is abandoned.
     ///
     /// # Errors
@@ -333,7 +333,7 @@ impl Program {
         self.cache.read_block(block, out)
     }
 
-    /// Writes what [`Program::read_block`] returned into a cache block.
+    /// Writes content returned by [`Program::read_block`] into a cache block.
     ///
     /// # Errors
     /// When the device fails.
@@ -352,13 +352,13 @@ impl Program {
         self.states.bytes()
     }
 
-    /// Frees the memory of a state that is not needed any more.
+    /// Frees the memory of a state that is no longer needed.
     pub fn free_state(&mut self, state: u32) {
         self.states.free(state);
     }
 
-    /// Where the results of the attention of a phase are quantized, if nothing else is done with them first, and if a
-    /// group of elements that share a scale has one head.
+    /// The destination of a phase's attention results if they are quantized without other operations before, and if
+    /// every group of elements that share a scale belongs to one head.
     fn quantized_results(&self, phase: usize) -> Option<QuantizedRows> {
         let phases = &self.description.phases;
         let Phase::Attend(attention) = phases[phase] else { return None };
@@ -375,7 +375,7 @@ impl Program {
         }
     }
 
-    /// Whether the rows of a phase have been quantized by the attention before it.
+    /// Whether the preceding attention has already quantized the rows of a phase.
     fn is_quantized_already(&self, phase: usize) -> bool {
         let before = self.description.phases[..phase].iter().rposition(|before| !matches!(before, Phase::Merge(_)));
         !self.is_prompt() && before.is_some_and(|before| self.quantized_results(before).is_some())
@@ -392,7 +392,7 @@ impl Program {
         }
     }
 
-    /// Makes room for the batch, and tells the device of it.
+    /// Makes room for the batch, and uploads its tables.
     fn prepare(&mut self, with_states: bool) -> Result<(), DeviceError> {
         let device = self.device.clone();
         self.cache.grow(&device, self.batch.n_blocks())?;

@@ -1,12 +1,12 @@
-//! How many blocks of how many threads run a kernel. The comments of the kernels say what they expect.
+//! The launch shapes of the kernels: blocks and threads. The comments of the kernels state their requirements.
 
 use hone_kernels::step::Geometry;
 
 use crate::arguments::StatesArguments;
 use crate::device::Shape;
 
-/// Blocks of a product that a large card runs at the same time. More would start late: every block takes rows until there are none
-/// left.
+/// Blocks of a product that a large card runs at the same time. More would start late: every block takes rows until
+/// none are left.
 const PRODUCT_BLOCKS: usize = 132 * 4;
 
 /// A product of few rows.
@@ -21,7 +21,7 @@ pub(crate) fn matmul(n_rows: usize, n_out: usize) -> Shape {
     Shape { grid: [n_out.div_ceil(128), n_rows.div_ceil(64), 1], threads: 128, shared: 0 }
 }
 
-/// Blocks take rows of the matrix until there are none left.
+/// Blocks take rows of the matrix until none are left.
 pub(crate) fn dequantize(n_rows: usize) -> Shape {
     Shape { grid: [n_rows.min(1 << 16), 1, 1], threads: 256, shared: 0 }
 }
@@ -44,9 +44,9 @@ pub(crate) fn merge_splits(n_rows: usize, geometry: &Geometry) -> Shape {
     Shape { grid: [geometry.n_heads, n_rows, 1], threads, shared: 0 }
 }
 
-/// Widths of heads that kernels are made for; wider ones than the last of `SPLIT_WIDTHS` go through it in parts.
+/// Head widths that kernels are compiled for; wider heads than the last of `SPLIT_WIDTHS` are processed in parts.
 pub(crate) const SPLIT_WIDTHS: [usize; 2] = [64, 128];
-/// The same of prompts.
+/// Head widths that kernels for prompts are compiled for.
 pub(crate) const PROMPT_WIDTHS: [usize; 4] = [64, 128, 256, 512];
 
 /// The smallest width that heads fit into, or the largest.

@@ -5,10 +5,10 @@
 //!     [--context 1024] [--tokens 1,128] [--repeats 3]
 //! ```
 //!
-//! `--heads` is the number of heads, of those of keys and values, and their width. The new tokens are the last ones of
-//! the context. Multiply-accumulates are counted for what a token sees: those of the scores, and those of the weighted
-//! values. With `--repeats`, every step is computed that often and nothing is measured: that is for tools that count
-//! instructions from outside.
+//! `--heads` gives the number of query heads, the number of key/value heads, and the width of a head. The new tokens
+//! are the last ones of the context. Multiply-accumulates are counted over the visible positions, for scores and
+//! weighted values alike. With `--repeats`, every step is computed that many times without measuring, for external
+//! tools that count instructions.
 //!
 //! Runs on one thread, with the processor's best instruction set unless `--set` names another. Every figure is the best
 //! of many runs, because other processes only ever slow a run down.
@@ -24,7 +24,7 @@ use hone_kernels::pool::Pool;
 use hone_kernels::step::{AttentionOptions, Program, ProgramBuilder, RowOperation, RowSet, Sequence};
 use hone_kernels::{BLOCK_TOKENS, KvFormat, Matrix, TensorType};
 
-/// How long one figure is measured.
+/// Measurement time per figure.
 const TIME_PER_FIGURE: Duration = Duration::from_millis(400);
 
 struct Settings {
@@ -32,7 +32,7 @@ struct Settings {
     heads: Heads,
     context: usize,
     tokens: Vec<usize>,
-    /// How often to compute every step without measuring it.
+    /// How many times to compute every step without measuring it.
     repeats: Option<usize>,
 }
 
@@ -96,7 +96,7 @@ fn main() {
     }
 }
 
-/// A cache that is filled, and a program that attends to it.
+/// A filled cache, and a program that attends to it.
 struct Context {
     program: Program,
     n_positions: usize,
@@ -108,7 +108,7 @@ impl Context {
         let blocks: Vec<u32> = (0..settings.context.div_ceil(BLOCK_TOKENS) as u32).collect();
         let mut context = Context { program: program(format, &settings.heads), n_positions: settings.context, blocks };
         let (mut pool, n_tokens) = (Pool::new(NonZeroUsize::MIN), BLOCK_TOKENS.min(settings.context));
-        // The keys and values of one block are those of all.
+        // All blocks share the keys and values of the first.
         context.attend_from(&mut pool, 0, n_tokens);
         for block in 1..context.blocks.len() as u32 {
             context.program.copy_block(0, block);
@@ -153,7 +153,7 @@ impl Context {
     }
 }
 
-/// Attention of one layer, and nearly nothing beside it.
+/// Attention of one layer, and almost nothing else.
 fn program(format: KvFormat, heads: &Heads) -> Program {
     let (width, kv_width) = (heads.n_heads * heads.head_dim, heads.n_kv_heads * heads.head_dim);
     let mut builder = ProgramBuilder::new();

@@ -6,8 +6,8 @@
 //!     [--repeats 3]
 //! ```
 //!
-//! With `--repeats`, every product is computed that often, quantizing the activations each time, and nothing is
-//! measured: that is for tools that count instructions from outside.
+//! With `--repeats`, every product is computed that many times without measuring, quantizing the activations each time,
+//! for external tools that count instructions.
 //!
 //! Runs on one thread. Every figure is the best of many runs, because other processes only ever slow a run down. The
 //! weights of products with few tokens exceed the caches, as they do in a model.
@@ -23,7 +23,7 @@ use hone_kernels::{ActivationBits, Activations, Matrix, TensorType, matmul};
 /// More weights than any cache holds.
 const UNCACHED_BYTES: usize = 160 << 20;
 
-/// How long one figure is measured.
+/// Measurement time per figure.
 const TIME_PER_FIGURE: Duration = Duration::from_millis(400);
 
 struct Settings {
@@ -31,7 +31,7 @@ struct Settings {
     sets: Vec<InstructionSet>,
     shapes: Vec<(usize, usize)>,
     tokens: Vec<usize>,
-    /// How often to compute every product without measuring it.
+    /// How many times to compute every product without measuring it.
     repeats: Option<usize>,
 }
 
@@ -124,12 +124,12 @@ fn repeat_all(settings: &Settings, repeats: usize) {
 
 fn matrix(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Matrix {
     let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
-    // Small bytes everywhere make small numbers of all scales, whatever the type.
+    // Small bytes everywhere yield small scales, whatever the type.
     let bytes: Vec<u8> = (0..n_bytes).map(|idx| (idx * 7 % 31) as u8).collect();
     Matrix::pack(tensor_type, n_rows, n_columns, &bytes).unwrap()
 }
 
-/// Enough copies of one matrix not to fit into a cache.
+/// Enough copies of one matrix to exceed the caches.
 fn matrices(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
     let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
     (0..(UNCACHED_BYTES / n_bytes).max(2)).map(|_| matrix(tensor_type, n_rows, n_columns)).collect()
@@ -143,7 +143,7 @@ fn activations(matrix: &Matrix, n_tokens: usize) -> Activations {
     activations
 }
 
-/// What every token is.
+/// The row that every token uses.
 fn activation_row(n_columns: usize) -> Vec<f32> {
     (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect()
 }
@@ -188,7 +188,7 @@ fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     best.iter().sum::<f64>() / best.len() as f64
 }
 
-/// The best rate at which one thread sums up memory that is not cached.
+/// The best rate at which one thread sums up uncached memory.
 fn memory_bandwidth() -> f64 {
     let words = vec![1u64; UNCACHED_BYTES / 8];
     let start = Instant::now();

@@ -78,7 +78,7 @@ impl Activations {
         self.n_columns
     }
 
-    /// Tokens that there is room for.
+    /// Capacity in tokens.
     pub fn max_tokens(&self) -> usize {
         self.max_tokens
     }

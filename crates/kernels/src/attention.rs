@@ -21,9 +21,9 @@ pub use plan::Span;
 /// Which positions before its own a token sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The latest of this many, including its own.
+    /// The latest positions, this many including its own.
     Sliding(usize),
-    /// Those of its own chunk, where positions are cut into chunks of this many.
+    /// The positions of its own chunk, where positions are cut into chunks of this length.
     Chunk(usize),
 }
 
@@ -57,7 +57,7 @@ pub struct Geometry {
     pub scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub soft_cap: Option<f32>,
-    /// What a token sees; `None` means all positions before it, and its own.
+    /// The window of visible positions; `None` means all positions before the token, and its own.
     pub window: Option<Window>,
 }
 
@@ -83,7 +83,7 @@ impl Geometry {
     }
 }
 
-/// What all tasks of a phase share.
+/// Inputs and outputs shared by all tasks of a phase.
 #[derive(Clone, Copy)]
 pub(crate) struct Attention<'a> {
     pub(crate) geometry: Geometry,
@@ -97,14 +97,14 @@ pub(crate) struct Attention<'a> {
     pub(crate) out_stride: usize,
     /// Partial results, [`Geometry::partial_width`] floats each.
     pub(crate) partials: *mut f32,
-    /// A score of every query head that joins the softmax and brings no value
+    /// One extra score per query head that takes part in the softmax without a value
     /// (<https://arxiv.org/abs/2309.17453>).
     pub(crate) sinks: Option<&'a [f32]>,
 }
 
 impl Attention<'_> {
-    /// What a query's sum of weighted values is divided by, given its largest score and the sum of its weights relative
-    /// to that. An overflow leaves nothing of the values, which is the limit.
+    /// The divisor of a query's sum of weighted values, given its largest score and the sum of its weights relative to
+    /// that. On overflow the values vanish, which is the limit.
     fn divisor(&self, head: usize, largest: f32, sum: f32) -> f32 {
         self.sinks.map_or(sum, |sinks| sum + (sinks[head] - largest).exp())
     }
@@ -133,8 +133,8 @@ impl AttentionKernels {
     /// # Safety
     /// The processor has the instruction set. The pointers are valid for all rows that the plan was made for.
     /// Meanwhile, no one writes the queries or the cache, and no one else touches the task's part of `out` or
-    /// `partials`. `blocks` are those of the task's sequence, and allocated in the layer. The scratch memory was made
-    /// for this geometry.
+    /// `partials`. `blocks` are the blocks of the task's sequence, and are allocated in the layer. The scratch memory
+    /// was made for this geometry.
     pub(crate) unsafe fn attend(&self, attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut Scratch) {
         // SAFETY: the caller's promise.
         unsafe { (self.attend)(attention, task, blocks, &mut scratch.0) }

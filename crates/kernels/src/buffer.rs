@@ -44,7 +44,7 @@ impl Buffer {
 
     /// Allocates uninitialized memory for `n_bytes` of weights, on large pages that it may share with other weights.
     pub(crate) fn for_weights(n_bytes: usize) -> Buffer {
-        /// The region for the next weights, and how many of its bytes are in use.
+        /// The region for the next weights, and the number of its bytes in use.
         static OPEN: Mutex<(Weak<Region>, usize)> = Mutex::new((Weak::new(), 0));
 
         if n_bytes > REGION_BYTES / 4 {

@@ -168,7 +168,7 @@ macro_rules! table {
     };
     (@ $vector:ty, [$($features:literal)?], $name:ident($($argument:ident: $type:ty),*)) => {
         /// # Safety
-        /// As for the body of the same name; and the processor must have the instruction set.
+        /// As for the body of the same name; the processor must have the instruction set.
         $(#[target_feature(enable = $features)])?
         unsafe fn $name($($argument: $type),*) {
             // SAFETY: the caller's promise.

@@ -1,8 +1,9 @@
-//! A weight matrix in the order that the products read it.
+//! A weight matrix in the order in which products read it.
 //!
 //! Packing copies a GGUF tensor once, when it is loaded; the file's own bytes are not needed afterwards. The packed
 //! matrix takes the bytes of the tensor and a few percent more, because only the order of the bits changes
-//! ([`layout`]). Only indices into a grid (IQ2, IQ3) and digits in base 3 (TQ1_0) are replaced by what they stand for.
+//! ([`layout`]). Only indices into a grid (IQ2, IQ3) and digits in base 3 (TQ1_0) are replaced by the values that they
+//! encode.
 
 pub(crate) mod formats;
 pub(crate) mod layout;
@@ -115,7 +116,7 @@ impl Matrix {
         self.buffer.n_bytes()
     }
 
-    /// Bytes of one group of rows: what a product of [`ROW_GROUP`] rows with one vector reads.
+    /// Bytes of one group of rows: the weights that a product of [`ROW_GROUP`] rows with one vector reads.
     pub(crate) fn group_bytes(&self) -> usize {
         formats::group_bytes(self.tensor_type, self.n_columns)
     }

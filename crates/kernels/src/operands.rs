@@ -67,8 +67,8 @@ impl QuantizedRow {
         bits: ActivationBits::Eight,
     };
 
-    /// Quantizes a row block by block with `quantize`, which is told where to write. Inlined into the kernels, so that
-    /// the arithmetic here is compiled for their instructions.
+    /// Quantizes a row block by block with `quantize`, which receives the destination. Inlined into the kernels, so
+    /// that the arithmetic here is compiled for their instructions.
     ///
     /// # Safety
     /// The pointers are valid for writes of all blocks of the row.

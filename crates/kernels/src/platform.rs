@@ -9,7 +9,7 @@ pub use crate::arch::{InstructionSet, Kernels};
 
 static CHOSEN: AtomicPtr<Kernels> = AtomicPtr::new(ptr::null_mut());
 
-/// The kernels that this process uses: those of the widest instruction set that the machine has.
+/// The kernels that this process uses: by default, for the machine's widest instruction set.
 pub fn kernels() -> &'static Kernels {
     let chosen = CHOSEN.load(Ordering::Acquire);
     // SAFETY: the pointer is null or came from a `&'static Kernels`.

@@ -149,7 +149,7 @@ struct Shared {
 // SAFETY: every field but `job` is itself safe to share. `job` is written by the caller while no task can be taken, and
 // read by threads that hold a task; the cursor orders the two. It points to something Sync.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; what `job` points to may be used from any thread.
+// SAFETY: as above; the target of `job` may be used from any thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
@@ -200,12 +200,12 @@ impl Shared {
     }
 
     fn perform(&self, taken: Position, thread: usize) {
-        // SAFETY: this thread holds a task, so the caller waits and the pointer is that of the running job.
+        // SAFETY: this thread holds a task, so the caller waits and the pointer belongs to the running job.
         let phases = unsafe { (*self.job.get()).map(|job| &*job) }.expect("a task belongs to a job");
         if !self.has_panicked.load(Ordering::Relaxed) {
             self.catch(|| phases.run(taken.phase(), taken.task(), thread));
         }
-        // Release and acquire: the thread that counts the last task sees what all tasks of the phase have written.
+        // Release and acquire: the thread that counts the last task sees the writes of all tasks of the phase.
         if self.n_done.0.fetch_add(1, Ordering::AcqRel) + 1 == taken.n_tasks() {
             self.n_done.0.store(0, Ordering::Relaxed);
             self.enter(self.next_phase(phases, taken.phase() + 1));

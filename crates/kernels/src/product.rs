@@ -78,8 +78,8 @@ pub(crate) unsafe fn matmul_rows(
             n_tokens,
             out: Output { pointer, ..out },
         };
-        // SAFETY: the caller's promises are those of `Product`, restricted to the tokens of one tile; kernels exist
-        // only for instruction sets that the machine has.
+        // SAFETY: the caller's promises match the requirements of `Product`, restricted to the tokens of one tile;
+        // kernels exist only for instruction sets that the machine has.
         unsafe { kernel(&product) };
         token += n_tokens;
     }

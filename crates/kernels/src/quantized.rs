@@ -298,9 +298,9 @@ fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// 48 bytes of five digits and 4 bytes of four, then scale `d`. A byte is a fraction of 256 whose first digits in base 3
-/// are the elements `q`: `d (q - 1)`. The first digits of 32 bytes come first, then their second ones, to the fifth; then
-/// likewise those of the next 16 bytes, and of the last 4.
+/// 48 bytes of five digits and 4 bytes of four, then scale `d`. A byte is a fraction of 256 whose first digits in base
+/// 3 are the elements `q`: `d (q - 1)`. The first digits of 32 bytes come first, then their second ones, to the fifth;
+/// the next 16 bytes and the last 4 follow likewise.
 fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
     let scale = half_at(block, 52);
     for (element, out) in out.iter_mut().enumerate() {

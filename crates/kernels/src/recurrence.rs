@@ -2,25 +2,25 @@
 //! adds to.
 //!
 //! A matrix M (key × value) of a head becomes decay · M, then M + k ⊗ d, and the head's output is Mᵀq. Mamba-2 adds
-//! d = strength · v (<https://arxiv.org/abs/2405.21060>); a gated delta net only what M does not say already:
-//! d = strength · (v − Mᵀk) (<https://arxiv.org/abs/2412.06464>). The columns of a matrix are independent, and a token's
-//! part of the work is the same however a prompt is cut into steps.
+//! d = strength · v (<https://arxiv.org/abs/2405.21060>); a gated delta net adds only the part that M does not predict
+//! yet: d = strength · (v − Mᵀk) (<https://arxiv.org/abs/2412.06464>). The columns of a matrix are independent, and a
+//! token's part of the work is the same however a prompt is cut into steps.
 
 mod body;
 #[cfg(test)]
 mod tests;
 
-/// Columns of a strip of a matrix, the last of which may have fewer. A matrix is stored strip by strip, and a strip row by
-/// row, a row for every element of the key: lines of the whole width would share few places of the cache.
+/// Columns of a strip of a matrix, the last of which may have fewer. A matrix is stored strip by strip, and a strip row
+/// by row, a row for every element of the key: full-width rows would compete for few places in the cache.
 pub(crate) const STRIP_COLUMNS: usize = 16;
 
-/// The most taps of a convolution.
+/// Maximum number of taps of a convolution.
 pub(crate) const MAX_TAPS: usize = 16;
 
 /// One row of a convolution over time, each channel by itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Convolution<'a> {
-    /// The inputs that the taps meet, the present one last; `None` before the beginning of the text.
+    /// The inputs that the taps apply to, the current one last; `None` before the beginning of the text.
     pub(crate) inputs: &'a [Option<&'a [f32]>],
     /// A row of channels for every tap.
     pub(crate) taps: &'a [f32],
@@ -32,7 +32,7 @@ pub(crate) struct Convolution<'a> {
 /// A part of the rows of a buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct RowsAt<P> {
-    /// Of the first row.
+    /// Pointer to the first row.
     pub(crate) pointer: P,
     /// Floats from one row to the next.
     pub(crate) stride: usize,
@@ -40,9 +40,9 @@ pub(crate) struct RowsAt<P> {
 
 /// The work of some neighbouring tokens on one head's matrix.
 ///
-/// A kernel reads `key_dim` floats of every row of keys and queries, `value_dim` of values, one of decays and strengths,
-/// and writes `value_dim` of `out`. The code that builds a `HeadRun` must guarantee that all of them exist, that no one
-/// writes what is read, and that no one else accesses what is written.
+/// A kernel reads `key_dim` floats of every row of keys and queries, `value_dim` of values, one of decays and
+/// strengths, and writes `value_dim` of `out`. The code that builds a `HeadRun` must guarantee that all of them exist,
+/// that no one writes the inputs, and that no one else accesses the outputs.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadRun {
     pub(crate) keys: RowsAt<*const f32>,
@@ -54,7 +54,7 @@ pub(crate) struct HeadRun {
     pub(crate) n_tokens: usize,
     pub(crate) key_dim: usize,
     pub(crate) value_dim: usize,
-    /// Whether only what the matrix does not say already is added.
+    /// Whether only the part that the matrix does not predict yet is added.
     pub(crate) is_delta: bool,
 }
 
@@ -75,19 +75,19 @@ impl RecurrenceKernels {
         unsafe { (self.convolve)(convolution, out) }
     }
 
-    /// Computes a head's matrix after some tokens from the one before them, and the head's output for each.
+    /// Advances a head's matrix by some tokens, and computes the head's output for each.
     ///
     /// # Safety
-    /// The promises of [`HeadRun`] hold. `before` is valid for reads and `after` for writes of `key_dim · value_dim`
-    /// floats, in strips of [`STRIP_COLUMNS`]. They are the same memory or do not overlap, and no one else accesses
-    /// them meanwhile.
+    /// The requirements of [`HeadRun`] hold. `before` is valid for reads and `after` for writes of
+    /// `key_dim · value_dim` floats, in strips of [`STRIP_COLUMNS`]. They are the same memory or do not overlap, and no
+    /// one else accesses them meanwhile.
     pub(crate) unsafe fn advance(&self, run: &HeadRun, before: *const f32, after: *mut f32) {
         // SAFETY: the table is for an instruction set that the processor has; the rest is the caller's promise.
         unsafe { (self.advance)(run, before, after) }
     }
 }
 
-/// Compiles the bodies for one instruction set, with so many registers of columns at a time.
+/// Compiles the bodies for one instruction set, with the given number of column registers at a time.
 macro_rules! table {
     ($name:ident, $vector:ty, $registers:literal $(, $features:literal)?) => {
         pub(crate) mod $name {

@@ -1,12 +1,12 @@
 //! A decoder's step as a program.
 //!
-//! What a model computes for a batch of tokens is described once, by a [`ProgramBuilder`]: buffers with a row per
-//! token, and phases over them (an operation on every row, a product with weights, attention). All shapes are checked
-//! when the program is built; after that [`Program::run`] checks only the batch. A step is submitted to the threads of
-//! a [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
+//! A [`ProgramBuilder`] describes a model's computation for a batch of tokens once: buffers with a row per token, and
+//! phases over them (an operation on every row, a product with weights, attention). All shapes are checked when the
+//! program is built; after that [`Program::run`] checks only the batch. A step is submitted to the threads of a
+//! [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
 //!
-//! A layer may be a mixture of experts, for which every row chooses some of many matrices ([`RoutingOptions`]), or keep a
-//! state of all earlier tokens in place of a cache ([`SequenceStates`]).
+//! A layer may be a mixture of experts, in which every row chooses some of many matrices ([`RoutingOptions`]), or keep
+//! a state of all earlier tokens in place of a cache ([`SequenceStates`]).
 //!
 //! Steps mix sequences freely: rows are the tokens of all of them, one after the other. Some phases run only over the
 //! rows whose results are wanted.
@@ -101,7 +101,7 @@ pub enum StepError {
     /// A sequence has no states although the model needs them, or they do not exist or are used twice.
     #[error("the states of a sequence do not fit its place in the step")]
     States,
-    /// Results are wanted of tokens that do not exist.
+    /// Results are requested for tokens that do not exist.
     #[error("results are requested for tokens up to {end} of a sequence with {n_tokens} new tokens")]
     Selection {
         /// End of the selected range.
@@ -132,7 +132,7 @@ pub struct Program {
     output: Rows,
     vocab_size: usize,
     batch: Batch,
-    /// The number of phases of a step. Those after them are run by themselves.
+    /// The number of phases of a step. Later phases are run by themselves.
     n_step_phases: usize,
     /// The phases that are left to run; empty when the step is done.
     unfinished: Range<usize>,
@@ -162,7 +162,7 @@ impl Program {
     /// tokens, in their order.
     ///
     /// # Errors
-    /// When the batch is not valid; nothing has happened then.
+    /// When the batch is not valid; the program has done nothing then.
     ///
     /// # Panics
     /// When a task panics, which is a bug.
@@ -176,11 +176,11 @@ impl Program {
         Ok(self.output())
     }
 
-    /// Runs the phases after those of a step, for which `values` are the `input` rows of the tokens, and returns the
-    /// output rows of the selected tokens. They neither read nor write states. An unfinished step is abandoned.
+    /// Runs the phases after a step's own, with `values` as the `input` rows of the tokens, and returns the output rows
+    /// of the selected tokens. These phases neither read nor write states. An unfinished step is abandoned.
     ///
     /// # Errors
-    /// When the batch is not valid; nothing has happened then.
+    /// When the batch is not valid; the program has done nothing then.
     ///
     /// # Panics
     /// When `values` are not rows of all tokens, or a task panics, which is a bug.
@@ -202,8 +202,8 @@ impl Program {
         Ok(self.output())
     }
 
-    /// Begins a step that [`Program::resume`] then carries out in parts. An earlier unfinished step is abandoned; what
-    /// it wrote into the cache at its new positions may be written again.
+    /// Begins a step that [`Program::resume`] then carries out in parts. An earlier unfinished step is abandoned; its
+    /// writes into the cache at new positions may be overwritten.
     ///
     /// # Errors
     /// When the batch is not valid; there is then no step to resume.
@@ -286,7 +286,7 @@ impl Program {
         self.layers.iter().for_each(|layer| layer.read_block(block, out));
     }
 
-    /// Writes what [`Program::read_block`] returned into a cache block.
+    /// Writes content returned by [`Program::read_block`] into a cache block.
     ///
     /// # Panics
     /// When the content does not have the length of one block.
@@ -317,7 +317,7 @@ impl Program {
         self.states.state_bytes()
     }
 
-    /// Frees the memory of a state that is not needed any more.
+    /// Frees the memory of a state that is no longer needed.
     pub fn free_state(&mut self, state: u32) {
         self.states.free(state);
     }

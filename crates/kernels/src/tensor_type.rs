@@ -86,7 +86,7 @@ macro_rules! is_float {
 
 for_each_tensor_type!(define);
 
-/// The products of an instruction set, one for every type, in their order. Of two functions that have the type as a
+/// The products of an instruction set, one for every type, in order. Of the two functions that have the type as a
 /// parameter, the first multiplies floating-point weights and the second quantized ones.
 macro_rules! products {
     ($float:ident, $quant:ident) => {

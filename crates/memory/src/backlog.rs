@@ -1,13 +1,12 @@
 //! The backlog: answers whose grade, or whose comparison with the other respondent's answer, is due.
 //!
-//! What is due stands on the engram itself. It is written together with the answer, and goes in the write that stores
-//! the verdict or the final reason why it has none, so an answer is never graded twice and its grade is never
-//! forgotten. A record per such engram names the process that works on it; it is made anew from the engrams by an
-//! import or a repair.
+//! Pending work is recorded on the engram itself. It is written together with the answer, and removed by the write that
+//! stores the verdict or the final reason for its absence, so an answer is never graded twice and its grade is never
+//! forgotten. A record per such engram names the process that works on it; an import or a repair recreates these
+//! records from the engrams.
 //!
-//! A process holds what it works on by a lease. While a [`Holder`](crate::Holder) lives it renews the lease; when it is
-//! dropped everything that it held is free again, and when its process is killed that happens as soon as the lease has
-//! run out.
+//! A process holds a lease on its claims. While a [`Holder`](crate::Holder) lives it renews the lease; when it is
+//! dropped, its claims are free again, and when its process is killed they are free as soon as the lease expires.
 
 use std::time::Duration;
 
@@ -15,34 +14,34 @@ use hone_protocol::{HolderId, OwnerId, Prospect, QueryId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The field of an engram that says what is due.
+/// The field of an engram with its pending work.
 pub(crate) const DUE: &str = "due";
 
-/// Verdicts that a judge may fail to write before that is final.
+/// The number of missing verdicts from a judge after which the absence is final.
 const MOST_WITHOUT_VERDICT: u32 = 2;
 
-/// What of an answer's judging is due.
+/// The pending judging of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
     /// Its grade.
     #[serde(default)]
     pub grade: bool,
-    /// Its comparison with the other respondent's answer. It stands on the engram of respondent B.
+    /// Its comparison with the other respondent's answer, recorded on the engram of respondent B.
     #[serde(default)]
     pub comparison: bool,
-    /// How often judging it has failed.
+    /// The number of failed attempts.
     #[serde(default)]
     pub failures: u32,
-    /// How often the judge wrote no verdict.
+    /// The number of times that the judge wrote no verdict.
     #[serde(default)]
     pub without_verdict: u32,
-    /// Why it was not judged the last time.
+    /// The reason for the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Due {
-    /// What is due of an answer that was just given: its grade and, of respondent B's answer, the comparison.
+    /// The pending work of a new answer: its grade and, for respondent B's answer, the comparison.
     pub fn fresh(comparison: bool) -> Due {
         Due { grade: true, comparison, ..Due::default() }
     }
@@ -51,7 +50,7 @@ impl Due {
         !self.grade && !self.comparison
     }
 
-    /// Takes note of an attempt without a verdict; returns whether that is final.
+    /// Records an attempt without a verdict; returns whether that is final.
     pub(crate) fn fail(&mut self, reason: &str) -> bool {
         self.reason = Some(reason.to_owned());
         match Prospect::of(reason) {
@@ -84,27 +83,27 @@ impl Due {
 pub struct BacklogEntry {
     /// Its id.
     pub query_id: QueryId,
-    /// Whose it is.
+    /// Its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<OwnerId>,
     /// The time of the answer.
     pub at: Timestamp,
-    /// What is due.
+    /// The pending work.
     pub due: Due,
     /// Whether a process works on it.
     pub is_held: bool,
 }
 
-/// Which answers a process wants to work on.
+/// The answers that a process wants to work on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Wanted {
-    /// These.
+    /// These answers.
     These(Vec<QueryId>),
-    /// At most this many: those that have failed least, and among these the oldest.
+    /// At most this many: those with the fewest failures, oldest first.
     Next(usize),
 }
 
-/// A process that claims answers, and for how long if nothing more is heard of it.
+/// A process that claims answers, and the length of its lease without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) holder: HolderId,

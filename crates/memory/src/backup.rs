@@ -1,8 +1,8 @@
-//! Backups of memory, for the day when storage can no longer be read.
+//! Backups of memory, for when storage can no longer be read.
 //!
 //! A backup holds every engram and every event as compressed lines of JSON; vectors are left out, since they can be
-//! computed again. The last line holds the number of lines and the sha256 of everything before it. A new backup is read
-//! back and verified before an older one is removed. Forgotten answers are removed from the backups, too.
+//! recomputed. The last line holds the number of lines and the sha256 of everything before it. A new backup is read
+//! back and verified before an older one is removed. Forgotten answers are also removed from the backups.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -164,7 +164,7 @@ pub(crate) fn remove_old(memory: &Path, keep: usize) -> io::Result<()> {
 /// Reads and verifies a backup.
 ///
 /// # Errors
-/// Why it is not valid.
+/// The reason why it is not valid.
 pub(crate) fn read(file: &Path) -> Result<Backup, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     read_lines(BufReader::new(GzDecoder::new(file)))
@@ -173,7 +173,7 @@ pub(crate) fn read(file: &Path) -> Result<Backup, String> {
 /// Reads and verifies the lines of a backup.
 ///
 /// # Errors
-/// Why they are not valid.
+/// The reason why they are not valid.
 pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
     let (mut backup, mut sum, mut before) = (Backup::default(), Sha256::new(), String::new());
     let mut end = None;
@@ -274,7 +274,7 @@ mod tests {
             fs::write(&file, &whole[..position]).unwrap();
             assert!(read(&file).is_err(), "{position}");
         }
-        // A few bytes of a compressed file's header say nothing about what is in it.
+        // A few bytes of a compressed file's header do not affect its contents.
         assert!(n_noticed >= whole.len() - 10, "{n_noticed} of {}", whole.len());
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::MemoryError;
 
-/// Which writes are durable.
+/// The durability of writes.
 #[derive(Default)]
 pub(crate) struct Commits {
     state: Mutex<CommitState>,
@@ -20,7 +20,7 @@ struct CommitState {
 }
 
 impl Commits {
-    /// Notes that a write was applied; the number is what to wait for.
+    /// Records that a write was applied; returns its number for [`Commits::wait`].
     pub(crate) fn applied(&self) -> u64 {
         let mut state = self.lock();
         state.applied += 1;

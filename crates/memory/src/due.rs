@@ -1,9 +1,9 @@
-//! The due list: requests that memory could not take when they came, kept as files until it can.
+//! The due list: requests that memory could not take on arrival, kept as files until it can.
 //!
 //! A process that cannot reach memory, because its owner hangs, its disk is full or its files are damaged, writes the
 //! request to a file in `due/`, completely and durably, before the call returns. The next owner applies the files in
-//! order when it opens memory, and before it answers any request. A file is removed once its effect is durable. If a
-//! process is killed in between, the request is applied a second time, which is a repetition like any other.
+//! order when it opens memory, before it answers any request. A file is removed once its effect is durable. If a
+//! process is killed in between, the request is applied a second time, like any repetition.
 //!
 //! The order does not depend on a clock: a file name begins with a number that is higher than that of all existing
 //! files.
@@ -91,7 +91,7 @@ impl DueList {
         }
     }
 
-    /// The files of the list, in the order in which they are to be applied.
+    /// The files of the list, in the order of application.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -106,7 +106,7 @@ impl DueList {
         Ok(files)
     }
 
-    /// Waits until no other process applies the list, and keeps them from it until this is dropped.
+    /// Waits until no other process applies the list, and excludes other processes until this is dropped.
     ///
     /// # Errors
     /// When the file for it cannot be locked.
@@ -122,7 +122,7 @@ impl DueList {
     /// When the file cannot be removed.
     pub(crate) fn remove(&self, file: &Path) -> io::Result<()> {
         match fs::remove_file(file) {
-            // Another process, which uses the same database, has applied it, too.
+            // Another process, which uses the same database, has also applied it.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
@@ -158,15 +158,15 @@ impl DueList {
 /// Reads a file of the list.
 ///
 /// # Errors
-/// Why it is not valid.
+/// The reason why it is not valid.
 pub(crate) fn read(file: &Path) -> io::Result<Result<Request, String>> {
     Ok(from_bytes(&fs::read(file)?))
 }
 
-/// Reads what [`to_bytes`] wrote.
+/// Parses the output of [`to_bytes`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is not valid.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Request, String> {
     let (sum, rest) = bytes.split_at_checked(65).ok_or("it is cut short")?;
     if sum != sum_line(rest).as_bytes() {
@@ -200,7 +200,7 @@ fn number_of(file: &Path) -> Option<u64> {
 }
 
 impl Request {
-    /// The id of the answer that the request is about, if any.
+    /// The id of the request's answer, if any.
     fn about(&self) -> Option<QueryId> {
         match self {
             Request::Remember { engram, .. } => Some(engram.query_id),

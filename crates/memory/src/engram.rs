@@ -1,4 +1,4 @@
-//! What is remembered of one answer.
+//! The memory of one answer.
 //!
 //! In JSON an engram is one flat object that also holds the parts of the grade, under the names that the quality loop
 //! uses (`critic_score`, `feedback`, …). An update changes fields of the object and never rewrites it, so fields that
@@ -18,28 +18,28 @@ use self::flat::{FlatEngram, FlatGrade};
 use crate::backlog::Due;
 use crate::vetting::Vetting;
 
-/// An answer of this score, or of less, is not recalled.
+/// The highest score of answers that are not recalled.
 const HIGHEST_POOR_SCORE: u8 = 2;
 
-/// What kind of memory an engram is.
+/// The kind of memory that an engram is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngramKind {
-    /// Something that happened: a question and its answer.
+    /// A question and its answer.
     #[default]
     Episodic,
-    /// Something that the user stated in a question, in the user's words. It is its `query`; its `answer` is empty.
+    /// A statement of the user in a question, in the user's words. It is its `query`; its `answer` is empty.
     Fact,
-    /// What a model has resolved to do on a day, from the state of memory.
+    /// A model's resolution for a day, made from the state of memory.
     Intention,
     /// An answer from memory and files, with its citations.
     Research,
-    /// A summary of what was remembered.
+    /// A summary of memories.
     Consolidation,
 }
 
 impl EngramKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [EngramKind; 5] = [
         EngramKind::Episodic,
         EngramKind::Fact,
@@ -59,12 +59,12 @@ impl EngramKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<EngramKind> {
         EngramKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether a model made it from what is remembered, so that a critic stands before it.
+    /// Whether a model made it from memory, so that a critic must pass it.
     pub fn is_note(self) -> bool {
         match self {
             EngramKind::Episodic | EngramKind::Fact => false,
@@ -73,16 +73,16 @@ impl EngramKind {
     }
 }
 
-/// An answer, and what is known about it.
+/// An answer and its annotations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "FlatEngram", from = "FlatEngram")]
 pub struct Engram {
     /// Its id.
     pub query_id: QueryId,
-    /// What kind of memory it is.
+    /// Its kind.
     pub kind: EngramKind,
-    /// Its position in the order of everything ever remembered, from 1. The store assigns it and ignores the value it
-    /// is given.
+    /// Its position in the order of all engrams ever remembered, from 1. The store assigns it and ignores any given
+    /// value.
     pub sequence: u64,
     /// The question.
     pub query: String,
@@ -92,9 +92,9 @@ pub struct Engram {
     pub at: Timestamp,
     /// The conversation.
     pub session_id: SessionId,
-    /// The key of the client that asked; `None` for the person at the terminal.
+    /// The key of the client that asked; `None` for the user at the terminal.
     pub owner: Option<OwnerId>,
-    /// What it is recalled with: answers of the same scope; see [`Response::scope`].
+    /// Its scope for recall: answers of the same scope are recalled together; see [`Response::scope`].
     pub scope: Option<String>,
     /// The respondent.
     pub respondent_id: RespondentId,
@@ -104,7 +104,7 @@ pub struct Engram {
     pub sampling: SamplingOptions,
     /// Whether the model reasoned before it answered.
     pub thinking: bool,
-    /// Why the answer ended; `None` if it was cancelled.
+    /// The reason why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
     /// The intent of the question, in a few words; `None` if it was not extracted.
     pub intent: Option<String>,
@@ -118,11 +118,11 @@ pub struct Engram {
     pub user_feedback: Option<Rating>,
     /// The question as it was received: the `query_id` of respondent A's engram.
     pub correlation_id: QueryId,
-    /// What came of the comparison with the other respondent's answer; `None` if they were not compared.
+    /// The outcome of the comparison with the other respondent's answer; `None` if they were not compared.
     pub compared: Option<Compared>,
-    /// What of its judging is due; `None` if nothing is.
+    /// Its pending judging; `None` if there is none.
     pub due: Option<Due>,
-    /// The exchange that a fact was stated in.
+    /// The exchange in which a fact was stated.
     pub source: Option<QueryId>,
     /// Whether a fact says that something has changed.
     pub is_update: bool,
@@ -130,12 +130,12 @@ pub struct Engram {
     pub facts_extracted: bool,
     /// The engrams that a note was made from.
     pub sources: Vec<QueryId>,
-    /// Whether it counts as long-term memory. Facts do without a critic: they are the user's own words.
+    /// Its status as long-term memory. Facts need no critic: they are the user's own words.
     pub vetting: Vetting,
 }
 
-/// What came of a comparison of two answers, as it stands on both engrams. Which one won is
-/// [`Engram::pairwise_winner`].
+/// The outcome of a comparison of two answers, recorded on both engrams. [`Engram::pairwise_winner`] says which one
+/// won.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The engram of the other answer.
@@ -154,10 +154,10 @@ pub struct Compared {
     /// Whether it also gave one of the answers.
     #[serde(default)]
     pub self_graded: bool,
-    /// How it judged.
+    /// The method of judging.
     #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
     pub method: JudgingMethod,
-    /// Why there is no verdict; `None` where there is one, which is a tie if neither answer won.
+    /// The reason for a missing verdict; `None` if there is a verdict, which is a tie if neither answer won.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -207,13 +207,13 @@ impl Engram {
         }
     }
 
-    /// A note of the present time that was made from `sources`: the question that it answers is the response's.
+    /// A note of the present time, made from `sources`; the response's question is the question that it answers.
     pub fn note(kind: EngramKind, session_id: SessionId, response: &Response, sources: Vec<QueryId>) -> Engram {
         Engram { kind, sources, facts_extracted: true, ..Engram::new(QueryId::fresh(), session_id, response) }
     }
 
-    /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids follow
-    /// from it, so that remembering one again changes nothing.
+    /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids are
+    /// derived from the exchange, so that remembering one again changes nothing.
     pub fn fact(source: &Engram, number: usize, text: &str, is_update: bool) -> Engram {
         Engram {
             query_id: Engram::fact_id(source.query_id, number),
@@ -242,15 +242,16 @@ impl Engram {
         QueryId::from_bits(u128::from_be_bytes(*bytes))
     }
 
-    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, a judge graded 1 or
-    /// 2 or the likelihood judge finds likely wrong, what a critic has blocked, and what respondent B answered, which nobody saw, does not.
+    /// Whether it may help to answer another question. Excluded are answers that were cut short or stopped, that a
+    /// person marked bad, that a judge graded 1 or 2, that the likelihood judge finds likely wrong or that a critic has
+    /// blocked, and respondent B's answers, which no user saw.
     pub fn is_worth_recalling(&self) -> bool {
         let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
         let is_refused = self.is_marked_poor() || self.vetting.state == VettingState::Blocked;
         self.kind == EngramKind::Fact || (is_complete && !is_refused && self.respondent_id == RespondentId::A)
     }
 
-    /// Whether the person's rating, or without one the grade, says that it is not good.
+    /// Whether the user's rating, or without one the grade, says that it is not good.
     fn is_marked_poor(&self) -> bool {
         match self.user_feedback {
             Some(rating) => rating == Rating::Bad,
@@ -260,19 +261,19 @@ impl Engram {
         }
     }
 
-    /// Whether it counts as long-term memory: a critic or a person has let it pass, or it is what the user said.
+    /// Whether it counts as long-term memory: a critic or a person has passed it, or it is a statement of the user.
     pub fn is_reviewed(&self) -> bool {
         let is_passed = self.vetting.state == VettingState::Reviewed || self.user_feedback == Some(Rating::Good);
         self.kind == EngramKind::Fact || is_passed && self.vetting.state != VettingState::Blocked
     }
 
-    /// The exchange that it is, or was stated in.
+    /// The exchange that it is, or in which it was stated.
     pub(crate) fn exchange(&self) -> QueryId {
         self.source.unwrap_or(self.correlation_id)
     }
 
-    /// What stands for it where texts are compared by their words or their meaning: a fact's statement alone, or
-    /// question and answer. A model that reads only the beginning of a text reads the question.
+    /// Its text for comparisons by words or meaning: a fact's statement alone, or question and answer. A model that
+    /// reads only the beginning of a text reads the question.
     pub fn text(&self) -> String {
         match self.kind {
             EngramKind::Fact => self.query.clone(),
@@ -295,7 +296,7 @@ pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
 }
 
 /// The fields on both engrams that say which one was better, and why. The first is absent without a verdict, which is
-/// not a tie; the second then says what failed.
+/// not a tie; the second then gives the failure.
 pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String, Value>); 2] {
     let Comparison { query_id_a, query_id_b, preference, .. } = comparison;
     let fields = |respondent: RespondentId, with: QueryId| {
@@ -314,10 +315,10 @@ fn compared(with: QueryId, preference: &Preference) -> Compared {
     Compared { with, log_odds, consistent, reason, jury, judge, self_graded, method, failure }
 }
 
-/// The field of an engram that says what came of a comparison.
+/// The field of an engram with the outcome of its comparison.
 const COMPARED: &str = "compared";
 
-/// The field that says that a question was searched for facts.
+/// The field that marks a question as searched for facts.
 pub(crate) fn facts_extracted() -> Map<String, Value> {
     field("facts_extracted", true.into())
 }
@@ -333,7 +334,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An engram of this number, with all that there can be on one where `number` is odd.
+    /// An engram with this number; an odd number has every optional field.
     pub(crate) fn example(number: u128) -> Engram {
         let full = number % 2 == 1;
         Engram {

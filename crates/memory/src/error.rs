@@ -7,7 +7,7 @@ use hone_protocol::QueryId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why an export or an import failed.
+/// The reason why an export or an import failed.
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// Memory failed.
@@ -18,7 +18,7 @@ pub enum TransferError {
     Lines(#[from] io::Error),
 }
 
-/// Why a request to memory failed. Nothing was written, unless the variant says otherwise.
+/// The reason why a request to memory failed. Nothing was written, unless the variant says otherwise.
 #[derive(Clone, Debug, Error, PartialEq, Serialize, Deserialize)]
 pub enum MemoryError {
     /// There is not enough disk space for the write.
@@ -29,7 +29,7 @@ pub enum MemoryError {
         /// The details.
         reason: String,
     },
-    /// The files of memory could not be read or written. The write that failed may have taken effect or not, but never
+    /// The files of memory could not be read or written. The failed write may or may not have taken effect, but never
     /// in part.
     #[error("memory in {folder} cannot be used: {reason}")]
     Storage {
@@ -38,8 +38,8 @@ pub enum MemoryError {
         /// The details.
         reason: String,
     },
-    /// The database that holds memory could not be reached, or refused to do its work. A write may have taken effect or
-    /// not, but never in part.
+    /// The database that holds memory could not be reached, or refused to do its work. A write may or may not have
+    /// taken effect, but never in part.
     #[error("memory in the database {database} cannot be used: {reason}")]
     Database {
         /// Its host and name, without a password.
@@ -62,7 +62,7 @@ pub enum MemoryError {
     Damaged {
         /// The record.
         record: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The folder was written by a later version of hone.
@@ -86,15 +86,15 @@ pub enum MemoryError {
     Vector {
         /// The embedding model.
         model: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// An abbreviated id that is not valid.
     #[error("{text:?} is not the id of an engram: {reason}")]
     Id {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Pieces of answers are not kept in the event log.
@@ -115,17 +115,17 @@ pub enum MemoryError {
         folder: PathBuf,
         /// The process id of the owner, as far as it is known.
         process: String,
-        /// Why the owner cannot be reached.
+        /// The reason why the owner cannot be reached.
         reason: String,
     },
     /// Memory could not be reached, and the request could not be kept for later either.
     #[error("{cause}; it could not be kept for later in {folder} either: {reason}")]
     NotKept {
-        /// Why memory could not be reached.
+        /// The reason why memory could not be reached.
         cause: Box<MemoryError>,
         /// The folder of the due list.
         folder: PathBuf,
-        /// Why the request could not be kept.
+        /// The reason why the request could not be kept.
         reason: String,
     },
 }

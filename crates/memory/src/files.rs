@@ -82,7 +82,7 @@ pub(crate) fn remove_unfinished(folder: &Path, purpose: Purpose) {
     let prefix = purpose.prefix();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // It takes up space, but does no other harm.
+            // A leftover takes up space, but does no other harm.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -90,7 +90,7 @@ pub(crate) fn remove_unfinished(folder: &Path, purpose: Purpose) {
 
 /// Removes all permissions of other users from a folder and everything in it. A failure is only logged: a folder that
 /// belongs to another user can still be read. On systems other than Unix, folders inherit the permissions of the user's
-/// own.
+/// home folder.
 pub(crate) fn make_private(folder: &Path) {
     if let Err(error) = hone_files::make_tree_private(folder) {
         tracing::warn!(folder = %folder.display(), %error, "other users may be able to read memory");

@@ -5,19 +5,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::engram::{Engram, EngramKind};
 
-/// Whose engrams and events to include.
+/// The owners whose engrams and events to include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
-    /// Everyone's.
+    /// All owners.
     #[default]
     Everyones,
-    /// Those of a key of the server, or of the person at the terminal (`None`).
+    /// One owner: a key of the server, or the user at the terminal (`None`).
     Of(Option<OwnerId>),
 }
 
 impl Whose {
-    /// Whether what belongs to this owner is included.
+    /// Whether this owner is included.
     pub fn includes(self, owner: Option<OwnerId>) -> bool {
         match self {
             Whose::Everyones => true,
@@ -26,16 +26,16 @@ impl Whose {
     }
 }
 
-/// Of which scope engrams are included; see [`Engram::scope`].
+/// The scopes of the engrams to include; see [`Engram::scope`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WithinScope {
-    /// Of any.
+    /// Any scope.
     #[default]
     Any,
-    /// Of this one alone.
+    /// This scope alone.
     Only(Option<String>),
-    /// Of any but this one.
+    /// Any scope but this one.
     AllBut(String),
 }
 
@@ -49,7 +49,7 @@ impl WithinScope {
     }
 }
 
-/// Which engrams to include. The default includes all answers, and no facts.
+/// A filter for engrams. The default includes all answers, and no facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
     /// Only engrams of this owner.
@@ -72,13 +72,13 @@ pub struct Filters {
     pub since: Option<Timestamp>,
     /// Only answers before this time.
     pub until: Option<Timestamp>,
-    /// Only answers with a score, or only those without.
+    /// Only answers with a score, or only those without one.
     pub scored: Option<bool>,
     /// Only answers that the model ended, or only those that were stopped.
     pub finished: Option<bool>,
     /// Only exchanges with this text in the question or the answer, ignoring case.
     pub text: Option<String>,
-    /// Also facts that the user stated, besides answers.
+    /// Also facts that the user stated.
     #[serde(default)]
     pub facts: bool,
     /// Also notes that were made from memory.
@@ -90,16 +90,16 @@ pub struct Filters {
     /// Only engrams in this state.
     #[serde(default)]
     pub vetting: Option<VettingState>,
-    /// Only what no critic has been asked about.
+    /// Only engrams that no critic has been asked about.
     #[serde(default)]
     pub untried: bool,
-    /// Only what counts as long-term memory; see [`Engram::is_reviewed`].
+    /// Only long-term memory; see [`Engram::is_reviewed`].
     #[serde(default)]
     pub reviewed: bool,
-    /// Only what may help to answer another question; see [`Engram::is_worth_recalling`].
+    /// Only engrams that may help to answer another question; see [`Engram::is_worth_recalling`].
     #[serde(default)]
     pub worth_recalling: bool,
-    /// No answers whose first words hold one of these phrases, ignoring case.
+    /// Exclude answers whose first words contain one of these phrases, ignoring case.
     #[serde(default)]
     pub unhelpful: Vec<String>,
     /// At least this cosine similarity to the query, -1 to 1; used by searches only.
@@ -138,7 +138,7 @@ impl Filters {
     }
 }
 
-/// The characters of an answer that say whether it helps.
+/// The length of the beginning of an answer that shows whether it helps, in characters.
 const FIRST_WORDS: usize = 60;
 
 fn begins_with_one_of(answer: &str, phrases: &[String]) -> bool {
@@ -152,7 +152,7 @@ fn holds(engram: &Engram, text: &str) -> bool {
     engram.query.to_lowercase().contains(&text) || engram.answer.to_lowercase().contains(&text)
 }
 
-/// Which events to include. The default includes all.
+/// A filter for events. The default includes all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventFilter {
     /// Only events of this owner.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::engram::tests::example;
 
-    /// Whether the filters let the unscored engram 2 pass, and the engram 3 with its score of 4.
+    /// Checks whether the filters accept the unscored engram 2, and engram 3 with its score of 4.
     #[track_caller]
     fn check(filters: Filters, expected: [bool; 2]) {
         assert_eq!([2, 3].map(|number| filters.accept(&example(number))), expected, "{filters:?}");

@@ -1,4 +1,4 @@
-//! A new store is written beside the damaged one, and takes its place once it is complete.
+//! A new store is written next to the damaged one, and replaces it once it is complete.
 //!
 //! If the process is killed meanwhile, either nothing has changed, or the next process that opens memory finishes the
 //! exchange.
@@ -21,7 +21,7 @@ const FRESH_FOLDER: &str = "repairing";
 /// The file that marks a new store as complete.
 const COMPLETE: &str = "complete";
 
-/// Creates the folder of a new store and returns it; removes what an interrupted repair left there.
+/// Creates the folder of a new store and returns it; removes the leftovers of an interrupted repair.
 ///
 /// # Errors
 /// When it cannot be created.
@@ -35,7 +35,7 @@ pub(crate) fn begin(folder: &Path) -> Result<PathBuf, MemoryError> {
 /// Marks the new store as complete.
 ///
 /// # Errors
-/// When that cannot be written.
+/// When the mark cannot be written.
 pub(crate) fn complete(folder: &Path) -> Result<(), MemoryError> {
     let note = folder.join(FRESH_FOLDER).join(COMPLETE);
     write_file(&note, Purpose::Owner, b"").map_err(|error| of_io(folder, &error))

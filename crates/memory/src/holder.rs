@@ -1,4 +1,4 @@
-//! What a process holds of the backlog, for as long as it lives.
+//! A process's claims on the backlog, for as long as it lives.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,10 +12,10 @@ use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::store::MemoryStore;
 
-/// A lease is renewed after this part of its length.
+/// The number of renewals within a lease.
 const RENEWALS_PER_LEASE: u32 = 3;
 
-/// What a process works on of the backlog. Dropping it makes all of that free again.
+/// A process's claims on the backlog. Dropping it frees all of them.
 pub struct Holder {
     id: HolderId,
     store: MemoryStore,
@@ -24,10 +24,10 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts to hold; nothing is held yet.
+    /// Creates a holder without claims.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub fn new(store: &MemoryStore) -> io::Result<Holder> {
         let (id, renewing) = (HolderId::fresh(), store.clone());
         let (stop, stopped) = bounded::<Infallible>(0);
@@ -48,7 +48,7 @@ impl Holder {
         self.id
     }
 
-    /// Claims those of these answers that are due and that nobody works on.
+    /// Claims the pending ones among these answers that no process works on.
     ///
     /// # Errors
     /// When memory cannot be read or written.
@@ -56,7 +56,7 @@ impl Holder {
         self.store.claim(self.id, Wanted::These(ids))
     }
 
-    /// Claims the next answer: of those that nobody works on the one that has failed least, and among these the oldest.
+    /// Claims the next answer: among the free ones that with the fewest failures, the oldest first.
     ///
     /// # Errors
     /// When memory cannot be read or written.

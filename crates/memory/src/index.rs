@@ -1,8 +1,8 @@
 //! The only module that uses usearch: finds the nearest vectors by cosine similarity.
 //!
-//! The index is a cache of what storage holds. It is kept in memory and written to one file from time to time: a sha256
-//! of everything that follows, a header that says which changes of vectors the index includes, and usearch's own bytes.
-//! The file is written beside the current one and renamed over it, so it is complete or absent. Nothing in it is used
+//! The index is a cache of storage. It is kept in memory and written to one file from time to time: a sha256 of
+//! everything that follows, a header with the changes of vectors that the index includes, and usearch's own bytes. The
+//! file is written next to the current one and renamed over it, so it is complete or absent. Nothing in it is used
 //! before the checksum is verified.
 
 use std::fs;
@@ -43,7 +43,7 @@ pub(crate) struct VectorIndex {
 pub(crate) struct Neighbour {
     /// The engram's sequence number.
     pub(crate) sequence: u64,
-    /// Cosine similarity, as the index knows it.
+    /// Cosine similarity, as computed by the index.
     pub(crate) similarity: f32,
 }
 
@@ -67,7 +67,8 @@ impl VectorIndex {
     /// Reads the index in `file`.
     ///
     /// # Errors
-    /// Why it cannot be used: it is missing, damaged, or belongs to another model, other dimensions or another version.
+    /// The reason why it is unusable: it is missing, damaged, or belongs to another model, other dimensions or another
+    /// version.
     pub(crate) fn load(file: PathBuf, model: &str, dimensions: Option<usize>) -> Result<VectorIndex, String> {
         let bytes = fs::read(&file).map_err(|error| error.to_string())?;
         let (header, payload) = open_file(&bytes)?;
@@ -150,7 +151,7 @@ impl VectorIndex {
         self.native.as_ref().is_some_and(matches) && held == vector
     }
 
-    /// The `n` nearest vectors, nearest first; none if those in the index have other dimensions.
+    /// The `n` nearest vectors, nearest first; empty if those in the index have other dimensions.
     ///
     /// # Errors
     /// When usearch fails.

@@ -1,4 +1,4 @@
-//! What a judge's verdict changes on an engram, and what is due of it then.
+//! The effects of a judge's verdict on an engram, and the work that remains pending.
 
 use hone_protocol::{Comparison, Grade};
 use serde_json::{Map, Value};
@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 use crate::backlog::{DUE, Due};
 use crate::engram::grade_fields;
 
-/// What is due according to an engram's fields.
+/// The pending work in an engram's fields.
 pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
     let due: Due = serde_json::from_value(fields.get(DUE)?.clone()).ok()?;
     Some(due).filter(|due| !due.is_empty())
 }
 
-/// The fields that change when an answer was graded, or could not be. A grade never replaces one that says more: a
-/// judge's score says most, then what the likelihood judge says, and last why there is no verdict, which stands only where
-/// that is final. Reasons that a judge has written for its score stay when the same score comes without them.
+/// The fields that change after an attempt to grade an answer. A grade never replaces one with more information: a
+/// judge's score has most, then the likelihood judge's verdict, and last the reason for a missing verdict, which is
+/// stored only if it is final. A judge's reasons for its score stay when the same score arrives without them.
 pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {
     let is_there = |name: &str| stored.get(name).is_some_and(|value| !value.is_null());
     let may_stand = match grade.score {
@@ -39,14 +39,14 @@ pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<S
     fields
 }
 
-/// Whether this very score stands there with reasons.
+/// Whether this very score is stored with reasons.
 fn is_explained(stored: &Map<String, Value>, grade: &Grade) -> bool {
     let fields = grade_fields(grade);
     let has_reasons = stored.get("feedback").and_then(Value::as_str).is_some_and(|feedback| !feedback.is_empty());
     has_reasons && ["critic_score", "judge", "rubric"].iter().all(|name| stored.get(*name) == fields.get(*name))
 }
 
-/// What is still due of an engram that was put together from several sources: no grade that one of them has.
+/// The pending work of an engram assembled from several sources, without grades that one of them has.
 pub(crate) fn still_due(engram: &Map<String, Value>) -> Map<String, Value> {
     let is_there = |name: &str| engram.get(name).is_some_and(|value| !value.is_null());
     let Some(due) = due_in(engram) else { return Map::new() };
@@ -58,14 +58,14 @@ pub(crate) fn still_due(engram: &Map<String, Value>) -> Map<String, Value> {
     due.into_fields()
 }
 
-/// Whether what a comparison says is to stand on the engrams: a verdict, or the final reason why there is none.
+/// Whether a comparison is to be stored on the engrams: it has a verdict, or the final reason for a missing one.
 /// `stored` is the engram of respondent B, on which the comparison is due.
 pub(crate) fn is_final_comparison(stored: Option<&Map<String, Value>>, comparison: &Comparison) -> bool {
     let mut due = stored.and_then(due_in).unwrap_or_default();
     comparison.preference.judging.failure.as_ref().is_none_or(|failure| due.fail(failure))
 }
 
-/// The field that changes on respondent B's engram when the answers were compared, or could not be.
+/// The field that changes on respondent B's engram after an attempt to compare the answers.
 pub(crate) fn due_after_comparing(stored: &Map<String, Value>, comparison: &Comparison) -> Map<String, Value> {
     let Some(mut due) = due_in(stored) else { return Map::new() };
     let is_final = match &comparison.preference.judging.failure {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::engram::tests::graded;
 
-    /// What stands on an engram after these verdicts on it, where its grade was due at first.
+    /// Checks the fields of an engram after these grades; its grade was due at first.
     #[track_caller]
     fn check(grades: &[Grade], expected: (Option<u8>, Option<&str>, Option<(u32, &str)>)) {
         let mut stored = Due::fresh(false).into_fields();

@@ -1,4 +1,4 @@
-//! What hone remembers: answers, their grades and vectors, and every event.
+//! hone's memory: answers, their grades and vectors, and every event.
 //!
 //! sled is the source of truth; usearch is an index over it that can be discarded. A [`MemoryStore`] can be cloned,
 //! used from any thread, and opened by several processes at once.
@@ -11,8 +11,8 @@
 //! that it includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do
 //! not match, it is rebuilt.
 //!
-//! With [`MemoryOptions::url`], the same records are rows of a PostgreSQL database that several machines share. The folder
-//! then holds only what the database could not take.
+//! With [`MemoryOptions::url`], the same records are rows of a PostgreSQL database that several machines share. The
+//! folder then holds only requests that the database could not take.
 //!
 //! # Backlog
 //!
@@ -21,7 +21,7 @@
 //!
 //! # Quarantine
 //!
-//! An engram counts as long-term memory once a critic has let it pass; see [`Vetting`].
+//! An engram counts as long-term memory once a critic has passed it; see [`Vetting`].
 //!
 //! # Processes
 //!

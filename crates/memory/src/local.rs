@@ -41,7 +41,7 @@ use crate::storage::Heard;
 
 pub(crate) use transfer::parse_line;
 
-/// The time in which a database that could not be opened is not tried again.
+/// The pause before a database that could not be opened is tried again.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(500);
 
 /// Memory whose folder no other process has open.
@@ -51,7 +51,7 @@ pub(crate) struct Local {
     opened: RwLock<Option<Opened>>,
     /// The last durable event.
     watermark: Arc<Watermark>,
-    /// When a database could not be opened last, and why.
+    /// The time of and the reason for the last failure to open a database.
     failure: Mutex<Option<(Instant, MemoryError)>>,
     /// The due list. Its lock is held while it is applied.
     due: Mutex<DueList>,
@@ -91,7 +91,7 @@ impl Local {
             self.watermark.wait_past(*after, *milliseconds);
         }
         match self.take_in_due() {
-            // It may be about an answer that is itself on the due list.
+            // The request may be about an answer that is itself on the due list.
             Err(error) if request.can_be_kept() => return Err(error),
             _ => {}
         }
@@ -137,7 +137,7 @@ impl Local {
         }
     }
 
-    /// Opens storage. What has just failed is not tried again by those who have waited meanwhile.
+    /// Opens storage. Callers that waited during a failed attempt get its error instead of a new attempt.
     fn try_to_open(&self) -> Result<Opened, MemoryError> {
         let mut failure = lock(&self.failure);
         if let Some((at, error)) = failure.as_ref()
@@ -258,7 +258,7 @@ impl Local {
     }
 }
 
-/// Raises the watermark with the events of other processes, for as long as somebody may wait for it.
+/// Raises the watermark with the events of other processes, for as long as the watermark exists.
 fn raising(watermark: &Arc<Watermark>) -> Heard {
     let watermark: Weak<Watermark> = Arc::downgrade(watermark);
     Box::new(move |event| watermark.upgrade().inspect(|watermark| watermark.raise(event)).is_some())

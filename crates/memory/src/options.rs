@@ -10,12 +10,13 @@ use crate::engram::Engram;
 /// The options of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryOptions {
-    /// Where memory is kept if not in its folder: the address of a PostgreSQL database, as `postgres://USER@HOST/NAME`.
+    /// The address of a PostgreSQL database for memory, as `postgres://USER@HOST/NAME`; `None` for memory in its
+    /// folder.
     pub url: Option<String>,
     /// Name of the current embedding model, whose vectors are stored and searched. Vectors of other models stay, but
     /// are left out of every search.
     pub embedding_model: String,
-    /// How search results are ranked.
+    /// The ranking of search results.
     pub ranking: Ranking,
     /// The number of changed vectors after which the index is written to disk. A crash costs at most that many
     /// insertions into the index when memory is next opened. An index of more than eight times as many vectors is
@@ -25,8 +26,7 @@ pub struct MemoryOptions {
     pub reserved_bytes: u64,
     /// The number of daily backups to keep; 0 for none.
     pub backups: usize,
-    /// How long a claim on a due answer lasts if its process is not heard of any more. A process that works renews its
-    /// claims.
+    /// How long a claim on a due answer lasts without renewal. A live process renews its claims.
     pub lease: Duration,
 }
 
@@ -44,18 +44,18 @@ impl Default for MemoryOptions {
     }
 }
 
-/// How a search result is ranked:
+/// The ranking of a search result:
 ///
 /// `relevance = similarity * (1 + weight * mark)`
 ///
-/// The mark is 1 for the best, -1 for the worst, and comes from the first of these that there is: the person's rating,
-/// a comparison with another answer, the grade of a judge (`(score - 3) / 2`), the generator's grade of its own answer.
+/// The mark is 1 for the best, -1 for the worst, and comes from the first available of these: the person's rating, a
+/// comparison with another answer, the grade of a judge (`(score - 3) / 2`), the generator's grade of its own answer.
 /// Each has a weight of its own. An answer without a mark keeps its similarity, and so does a negative similarity: a
 /// good mark would push it further down.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ranking {
-    /// The weight of a person's rating, from 0 (none) to 1; and so are those that follow.
+    /// The weight of a person's rating, from 0 (none) to 1, the range of all weights.
     pub person_weight: f32,
     /// The weight of a comparison.
     pub comparison_weight: f32,
@@ -107,12 +107,12 @@ fn of_best(is_best: bool) -> f32 {
     if is_best { 1.0 } else { -1.0 }
 }
 
-/// Outside of 0 to 1, a good mark could count against an answer.
+/// Clamps a weight: outside of 0 to 1, a good mark could count against an answer.
 fn sound(weight: f32) -> f32 {
     weight.clamp(0.0, 1.0)
 }
 
-/// What is similar enough to be recalled, and how engrams are told from each other.
+/// The thresholds of recall, and those for telling engrams apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Matching {
     /// The least cosine similarity to the question, -1 to 1.
@@ -123,15 +123,15 @@ pub struct Matching {
     pub words_threshold: f32,
     /// The least share of the question's words, whatever the similarity.
     pub least_words: f32,
-    /// The weight of the ranking by words, beside that by meaning.
+    /// The weight of the ranking by words, relative to that by meaning.
     pub words_weight: f32,
-    /// How much more relevant a fact is than an exchange of the same similarity: its relevance times 1 + weight.
+    /// The additional relevance of a fact over an exchange of the same similarity: its relevance times 1 + weight.
     pub facts_weight: f32,
     /// The least similarity of two engrams that say the same; only the newer one is recalled.
     pub duplicate: f32,
     /// The least similarity of two facts about the same thing; the newer one comes first.
     pub same_statement: f32,
-    /// The same where the newer one says that something has changed.
+    /// Like [`Matching::same_statement`], when the newer one says that something has changed.
     pub changed_statement: f32,
 }
 

@@ -1,7 +1,7 @@
-//! Answers without their texts: what figures over a whole history need.
+//! Answers without their texts, for statistics over a whole history.
 //!
-//! An engram in JSON is mostly text. An outline is read straight from the stored bytes and passes over everything else,
-//! so a report over 100 000 answers reads them once and copies almost nothing.
+//! An engram in JSON is mostly text. An outline is read straight from the stored bytes and skips everything else, so a
+//! report over 100 000 answers reads them once and copies almost nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -45,24 +45,24 @@ pub struct Outline {
     pub compared: Option<ComparedOutline>,
 }
 
-/// A grade, and who gave it.
+/// A grade and its judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradeOutline {
     /// 1 to 5; `None` is unscored.
     pub score: Option<u8>,
     /// The rubric.
     pub rubric: String,
-    /// The judge's reasons; empty unless they were asked for.
+    /// The judge's reasons; empty unless requested.
     pub feedback: String,
     /// The model that judged.
     pub judge: String,
     /// Whether it judged its own answer.
     pub self_graded: bool,
-    /// How it judged.
+    /// The method of judging.
     pub method: JudgingMethod,
 }
 
-/// A comparison, and who made it.
+/// A comparison and its judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedOutline {
     /// The engram of the other answer.
@@ -73,7 +73,7 @@ pub struct ComparedOutline {
     pub judge: String,
     /// Whether it also gave one of the answers.
     pub self_graded: bool,
-    /// How it judged.
+    /// The method of judging.
     pub method: JudgingMethod,
 }
 
@@ -95,7 +95,7 @@ fn judging(judge: &str, self_graded: bool, method: JudgingMethod) -> Judging {
     Judging { judge: judge.to_owned(), self_graded, method, ..Judging::default() }
 }
 
-/// The outline of a stored engram; `None` for a fact, and for what belongs to somebody else.
+/// The outline of a stored engram; `None` for a fact, and for another owner's engram.
 ///
 /// # Errors
 /// When the bytes are not an engram.
@@ -199,7 +199,7 @@ impl Stored<'_> {
     }
 }
 
-/// The number of characters of a text that is not kept.
+/// The length of a text in characters, without the text.
 struct Length(usize);
 
 impl<'de> Deserialize<'de> for Length {

@@ -1,4 +1,4 @@
-//! The type of a question, told by its words: which model answers which type better is a question of its own.
+//! The type of a question, recognized by its words: models differ in which types they answer best.
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ use crate::words::words;
 pub enum QuestionType {
     /// Programs, queries, markup and tools for them.
     Code,
-    /// From one language into another.
+    /// Translation between languages.
     Translation,
     /// The gist of a text.
     Summary,
     /// Calculations.
     Math,
-    /// Texts to be written or reworded.
+    /// Texts to write or reword.
     Writing,
     /// Everything else.
     Question,
 }
 
-/// The characters of a question that are read; a text that is pasted below it says little about what is wanted.
+/// The characters of a question that are read; a text pasted below it says little about its type.
 const READ: usize = 400;
 
-/// Words, or their beginnings where they end with an asterisk, by type. The first type of which one is in the question counts.
-/// English, German, French, Spanish, Italian and Portuguese.
+/// Words, or prefixes of words if they end with an asterisk, by type. The first type with a word in the question
+/// counts. English, German, French, Spanish, Italian and Portuguese.
 const WORDS: [(QuestionType, &[&str]); 5] = [
     (
         QuestionType::Code,
@@ -160,7 +160,7 @@ impl QuestionType {
         }
     }
 
-    /// Its name, as it stands after `best:` and in reports.
+    /// Its name, as used after `best:` and in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             QuestionType::Code => "code",
@@ -179,21 +179,21 @@ impl fmt::Display for QuestionType {
     }
 }
 
-/// A question without the files that were attached, which stand in fences before it.
+/// A question without its attached files, which precede it in fences.
 fn without_files(question: &str) -> &str {
     const FILE: &str = "File: ";
     let after_files = question.rsplit_once("\n```\n\n").map(|(_, after)| after);
     after_files.filter(|_| question.starts_with(FILE)).unwrap_or(question)
 }
 
-/// Whether a text has the signs of a program in it.
+/// Whether a text looks like a program.
 fn is_code(text: &str) -> bool {
     const SIGNS: [&str; 12] = ["();", "()", "=>", "->", "==", "!=", "};", "</", "#include", "c++", "c#", ".py"];
     let text = text.to_lowercase();
     SIGNS.iter().any(|sign| text.contains(sign))
 }
 
-/// Whether two numbers stand on both sides of a sign or a word that calculates.
+/// Whether an operator or a word for a calculation stands between two numbers.
 fn is_calculation(text: &str) -> bool {
     const BETWEEN: [&str; 12] = ["+", "-", "*", "/", "×", "÷", "^", "=", "plus", "times", "mod", "over"];
     let text = text.replace(['?', '(', ')', ','], " ").to_lowercase();
@@ -216,7 +216,7 @@ fn is_calculation(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Questions as people ask them, with the type that a person gives them.
+    /// Typical questions, with the types that a person assigns them.
     const LABELLED: [(QuestionType, &[&str]); 6] = [
         (
             QuestionType::Code,

@@ -9,12 +9,12 @@
 //! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
 //! | `m` model | the number of dimensions of that embedding model's vectors; any other vectors count as missing |
 //! | `x` event | an envelope as JSON |
-//! | `d` sequence | which engram something is due of, and who works on it, as JSON |
+//! | `d` sequence | the id of an engram with pending work, and the process that works on it, as JSON |
 //! | `q` critique | the figures of a critique, as JSON |
 //! | `o` | the mode that a person has set for every gate, as JSON |
 //! | `t` name | a document, such as a conversation, as JSON |
-//! | `i` name | when that document was written, as JSON |
-//! | `l` holder | until when what it works on is its own, as JSON |
+//! | `i` name | the time of that document's last write, as JSON |
+//! | `l` holder | the end of its lease, as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
 
@@ -36,7 +36,7 @@ pub(crate) const HEAD_KEY: &[u8] = b"h";
 /// The key of the critic's override.
 pub(crate) const OVERRIDE_KEY: &[u8] = b"o";
 
-/// The counters. A number is assigned once, and never reused after what it named was removed.
+/// The counters. A number is assigned once, and never reused after its record was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     /// The format version of storage.
@@ -66,7 +66,7 @@ pub(crate) enum Numbered {
     Engram,
     Change,
     Event,
-    /// Of the sequence number of the engram that something is due of.
+    /// The pending work of the engram with this sequence number.
     Due,
     Critique,
 }
@@ -122,7 +122,7 @@ pub(crate) fn document_key(name: &str) -> Vec<u8> {
     [b"t", name.as_bytes()].concat()
 }
 
-/// The key of what is listed of a document.
+/// The key of a document's list entry.
 pub(crate) fn listed_key(name: &str) -> Vec<u8> {
     [b"i", name.as_bytes()].concat()
 }
@@ -155,7 +155,7 @@ impl StoredVector {
         self.model == model && Some(self.values.len()) == dimensions
     }
 
-    /// As bytes: sequence (8), length of the model's name (4), name, values as 32-bit floats.
+    /// The bytes: sequence (8), length of the model's name (4), name, values as 32-bit floats.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(12 + self.model.len() + 4 * self.values.len());
         bytes.extend(self.sequence.to_le_bytes());
@@ -165,7 +165,7 @@ impl StoredVector {
         bytes
     }
 
-    /// Reads [`StoredVector::to_bytes`].
+    /// Parses the output of [`StoredVector::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<StoredVector, MemoryError> {
         let read = || {
             let (sequence, rest) = bytes.split_first_chunk::<8>()?;
@@ -190,12 +190,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// As bytes: sequence (8), id (16).
+    /// The bytes: sequence (8), id (16).
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         [self.sequence.to_le_bytes().as_slice(), self.id.as_bytes()].concat()
     }
 
-    /// Reads [`Change::to_bytes`].
+    /// Parses the output of [`Change::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Change, MemoryError> {
         let (sequence, id) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("a change", "it is too short"))?;
         Ok(Change { sequence: u64::from_le_bytes(*sequence), id: id_of(id)? })
@@ -218,8 +218,8 @@ pub(crate) fn to_json<T: Serialize>(what: &str, record: &T) -> Result<Vec<u8>, M
     serde_json::to_vec(record).map_err(|error| damaged(what, &error.to_string()))
 }
 
-/// A record of JSON without the character 0, which a database cannot keep: the picture of one stands for it, so that a record
-/// is the same wherever it is.
+/// A record of JSON without the character 0, which a database cannot keep: its visible symbol replaces it, so that a
+/// record is the same in every kind of storage.
 pub(crate) fn shown(bytes: &[u8]) -> Result<Cow<'_, [u8]>, MemoryError> {
     // Most records are not parsed for this.
     if !bytes.windows(ZERO.len()).any(|part| part == ZERO) {
@@ -229,7 +229,7 @@ pub(crate) fn shown(bytes: &[u8]) -> Result<Cow<'_, [u8]>, MemoryError> {
     to_json("a record", &value).map(Cow::Owned)
 }
 
-/// The character 0 as JSON has it.
+/// The character 0 in JSON.
 const ZERO: &[u8] = b"\\u0000";
 
 pub(crate) fn show_zeros(value: Value) -> Value {

@@ -1,8 +1,8 @@
 //! Repair: rebuilds a damaged store from everything that can still be read.
 //!
-//! The old files are only read. The data that could be saved is written into a new store beside them. Once that is
-//! complete, the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has
-//! either changed nothing or is finished when memory is next opened.
+//! The old files are only read. The recoverable data is written into a new store next to them. Once that is complete,
+//! the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has either
+//! changed nothing or is finished when memory is next opened.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Repaired {
     pub was_whole: bool,
     /// Answers in memory now.
     pub answers: u64,
-    /// How many of them came from each source.
+    /// The number of answers from each source.
     pub sources: BTreeMap<Source, u64>,
     /// Vectors that were saved; missing ones are computed again over time.
     pub vectors: u64,
@@ -47,7 +47,7 @@ pub struct Repaired {
     pub old_store: Option<PathBuf>,
 }
 
-/// Repairs the memory in `folder`. `elsewhere` holds answers that the caller knows and that may be missing.
+/// Repairs the memory in `folder`. `elsewhere` holds the caller's own copies of answers that may be missing.
 ///
 /// # Errors
 /// [`MemoryError::Held`] if a process has memory open; otherwise when the new store cannot be written.
@@ -72,7 +72,7 @@ pub fn repair(folder: &Path, options: &MemoryOptions, elsewhere: &[Engram]) -> R
     })
 }
 
-/// Opens a memory whose log is intact, and returns what it holds if that is consistent.
+/// Opens a memory whose log is intact, and returns its contents if they are consistent.
 fn look_at_whole(folder: &Path, options: &MemoryOptions) -> Option<Repaired> {
     let local = Local::closed(folder, options.clone());
     let (statistics, verification) = local.look().ok()?;
@@ -90,7 +90,7 @@ fn look_at_whole(folder: &Path, options: &MemoryOptions) -> Option<Repaired> {
     })
 }
 
-/// What can be saved, what cannot, the number of unreadable places in the old log, and of unreadable backups.
+/// The recoverable data, the lost answers, and the numbers of unreadable places in the old log and unreadable backups.
 fn collect(folder: &Path, elsewhere: &[Engram]) -> (Salvage, Vec<QueryId>, u64, u64) {
     let (mut salvage, mut n_bad) = (Salvage::default(), 0);
     let log = log::read(&folder.join(STORAGE_FOLDER));
@@ -107,7 +107,7 @@ fn collect(folder: &Path, elsewhere: &[Engram]) -> (Salvage, Vec<QueryId>, u64, 
         }
     }
     salvage.add_what_events_say();
-    // Not everything that was said was meant to be remembered.
+    // Not every answer was meant to be remembered.
     let is_wanted = |engram: &&Engram| is_log_lost || salvage.knows(engram.query_id);
     let wanted: Vec<&Engram> = elsewhere.iter().filter(is_wanted).collect();
     wanted.into_iter().for_each(|engram| salvage.add_from_elsewhere(engram));

@@ -43,7 +43,7 @@ impl Vector {
     }
 }
 
-/// A fact that the user stated in a question, as it is sent to the owner.
+/// A fact that the user stated in a question, as sent to the owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StatedFact {
     pub(crate) text: String,
@@ -51,12 +51,12 @@ pub(crate) struct StatedFact {
     pub(crate) vector: Option<Vector>,
 }
 
-/// What is to be recalled for.
+/// A question to recall engrams for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) text: String,
     pub(crate) vector: Vector,
-    /// Texts that the conversation holds already.
+    /// Texts already in the conversation.
     pub(crate) known: Vec<String>,
     pub(crate) matching: Matching,
     pub(crate) keeps_all: bool,
@@ -71,7 +71,7 @@ pub(crate) struct ExportedEngram {
     pub(crate) vector: Option<Vector>,
 }
 
-/// How a line of an import relates to what is remembered.
+/// The relation of a line of an import to memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Standing {
     New,
@@ -92,12 +92,12 @@ pub enum Update {
     Kept,
 }
 
-/// What is listed of a document.
+/// A document's list entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    /// When it was written.
+    /// The time of the write.
     pub(crate) at: Timestamp,
-    /// Tells a write that is repeated from another one.
+    /// Distinguishes a repeated write from a new one.
     pub(crate) write: EnvelopeId,
 }
 
@@ -107,10 +107,10 @@ pub(crate) enum Request {
     Remember {
         engram: Box<Engram>,
         vector: Option<Vector>,
-        /// Of the process that works on what is due of it.
+        /// The lease of the process that does its pending work.
         #[serde(default)]
         lease: Option<Lease>,
-        /// What the user stated in the question; `None` if it was not searched for facts.
+        /// The user's statements in the question; `None` if it was not searched for facts.
         #[serde(default)]
         facts: Option<Vec<StatedFact>>,
     },
@@ -238,7 +238,7 @@ pub(crate) enum Request {
     Critiques {
         since: Option<Timestamp>,
     },
-    /// Events as they are stored, with those that this version does not know.
+    /// Events as stored, including those that this version does not know.
     ExportEvents {
         after: u64,
         n: usize,
@@ -250,7 +250,7 @@ pub(crate) enum Request {
         name: String,
         listed: Listed,
         content: Value,
-        /// Whether another document of this name stays instead.
+        /// Whether an existing document of this name stays instead.
         is_new: bool,
     },
     Document {

@@ -1,7 +1,6 @@
-//! Collects what can be saved of memory from every source: its log, its backups, its events, and engrams that the
-//! caller has.
+//! Collects recoverable data from every source: memory's log, its backups, its events, and the caller's engrams.
 //!
-//! The first source that has an engram provides it; the others add what it lacks (a grade, a rating). A forgotten
+//! The first source that has an engram provides it; the others add its missing parts (a grade, a rating). A forgotten
 //! answer is not restored if any source shows that it was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +31,7 @@ pub enum Source {
     Elsewhere,
 }
 
-/// What can be saved.
+/// The recoverable data.
 #[derive(Debug, Default)]
 pub(crate) struct Salvage {
     pub(crate) engrams: BTreeMap<QueryId, (Source, Map<String, Value>)>,
@@ -93,7 +92,7 @@ impl Salvage {
         }
     }
 
-    /// Adds what the events say, once all of them have been found.
+    /// Adds the contents of the events, once all of them have been found.
     pub(crate) fn add_what_events_say(&mut self) {
         let mut events: Vec<(u64, Envelope)> = self.events.values().filter_map(parsed).collect();
         events.sort_by_key(|(number, event)| (*number, event.at));
@@ -152,9 +151,9 @@ impl Salvage {
         self.engrams.values().all(|(source, _)| *source == Source::Storage)
     }
 
-    /// Removes what was forgotten, and returns the ids of engrams that existed and could not be saved.
+    /// Removes forgotten engrams, and returns the ids of engrams that existed and could not be saved.
     pub(crate) fn settle(&mut self) -> Vec<QueryId> {
-        // An answer that was removed and remembered again is in storage; elsewhere it is the removed one.
+        // An answer that was removed and remembered again is in storage; other sources have the removed one.
         self.engrams.retain(|id, (source, _)| *source == Source::Storage || !self.forgotten.contains(id));
         self.vectors.retain(|id, _| self.engrams.contains_key(id));
         let is_lost = |id: &&QueryId| !self.engrams.contains_key(id) && !self.forgotten.contains(id);
@@ -184,7 +183,7 @@ impl Salvage {
     }
 }
 
-/// Adds to an engram what it lacks. A grade is taken completely or not at all.
+/// Adds the missing fields to an engram. A grade is taken completely or not at all.
 fn complete(engram: &mut Map<String, Value>, other: Map<String, Value>) {
     let says_nothing = |value: Option<&Value>| match value {
         None | Some(Value::Null) => true,
@@ -222,12 +221,12 @@ fn fields_of(engram: &Engram) -> Option<Map<String, Value>> {
     }
 }
 
-/// Adds what an event says about engrams to what earlier ones have said.
+/// Adds an event's annotations of engrams to those of earlier events.
 fn annotate(annotations: &mut BTreeMap<QueryId, Map<String, Value>>, event: &Envelope) {
     match (&event.payload, event.query_id) {
         (Payload::CritiqueResult(critique), Some(id)) => {
             let said = annotations.entry(id).or_default();
-            // Where there is a judge, a grade is due until it has come.
+            // With a judge, a grade is due until it arrives.
             said.entry(DUE).or_insert_with(|| Due::fresh(false).into_value());
             said.extend(after_grading(said, &critique.grade));
         }

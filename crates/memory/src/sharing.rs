@@ -7,7 +7,7 @@
 //! every request can be repeated, see [`Local::answer`].
 //!
 //! An owner that was stopped or hangs still holds the lock, but sends no heartbeat. A client notices after a few
-//! seconds. Its requests then fail at once for a while, or until the owner is heard again.
+//! seconds. Its requests then fail at once for a while, or until it receives a heartbeat again.
 
 mod owner;
 #[cfg(unix)]
@@ -39,7 +39,7 @@ use crate::storage::{folder_name, of_io};
 use owner::{OwnerLock, owner_of};
 use sockets::{Client, HeartbeatProbe, Server};
 
-/// The folder inside memory's with a folder for each database.
+/// The subfolder of memory's folder with a folder for each database.
 const DATABASE_FOLDER: &str = "postgres";
 
 /// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the
@@ -49,7 +49,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long requests fail at once after the owner stopped responding, unless it is heard earlier.
+/// How long requests fail at once after the owner stopped responding, unless it sends a heartbeat earlier.
 const OUTAGE_LENGTH: Duration = Duration::from_secs(30);
 
 /// The shortest time for which requests fail at once after a database has failed.
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     due: DueList,
     /// Whether the last write was kept for later.
     keeps: AtomicBool,
-    /// Why the first lost request was lost, if any was.
+    /// The reason for the first lost request, if any.
     loss: Mutex<Option<MemoryError>>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
 struct Outage {
     error: MemoryError,
     until: Instant,
-    /// Ends the outage early, once the owner is heard.
+    /// Ends the outage early, once the owner sends a heartbeat.
     probe: Option<HeartbeatProbe>,
 }
 
@@ -84,8 +84,8 @@ impl Outage {
         Outage { error: held(folder, reason), until: Instant::now() + OUTAGE_LENGTH, probe }
     }
 
-    /// Memory cannot be opened or used at present, which took from `begun` to find out. A database that refuses at once is
-    /// tried again soon, one that hangs is not.
+    /// Memory cannot be opened or used at present; the failed attempt began at `begun`. A database that refuses at once
+    /// is retried soon, one that hangs is not.
     fn of(error: MemoryError, begun: Instant) -> Outage {
         let length = match error {
             MemoryError::Database { .. } => (2 * begun.elapsed()).clamp(SHORTEST_OUTAGE, OUTAGE_LENGTH),
@@ -99,11 +99,11 @@ impl Outage {
     }
 }
 
-/// How this process reaches memory.
+/// This process's access to memory.
 enum Access {
     Owner(Owner),
     Client(Client),
-    /// In a database, as other processes do.
+    /// In a database, like other processes.
     Database(Arc<Local>),
     /// Not at all: memory cannot be opened at present.
     Unavailable,
@@ -150,7 +150,7 @@ impl Drop for BackupThread {
     }
 }
 
-/// Why a client got no answer: the owner is gone or does not respond.
+/// The reason why a client got no answer: the owner is gone or does not respond.
 pub(crate) struct NoAnswer {
     reason: String,
     /// Set if the owner does not respond.
@@ -170,7 +170,7 @@ impl Shared {
         Ok(Shared::with_access(folder, options, access))
     }
 
-    /// Opens the memory in `folder`. If that fails, requests that write are kept until memory can be opened, which is
+    /// Opens the memory in `folder`. If that fails, writing requests are kept until memory can be opened, which is
     /// retried from time to time; the reason is returned as well.
     pub(crate) fn open_or_defer(folder: &Path, options: MemoryOptions) -> (Shared, Option<MemoryError>) {
         let begun = Instant::now();
@@ -202,7 +202,7 @@ impl Shared {
     /// Answers a request, or keeps it for later if memory cannot be reached.
     ///
     /// # Errors
-    /// See [`MemoryError`]; [`MemoryError::NotKept`] where it could not be kept.
+    /// See [`MemoryError`]; [`MemoryError::NotKept`] if it could not be kept.
     pub(crate) fn ask_or_keep(&self, request: &Request) -> Result<Reply, MemoryError> {
         let cause = match self.ask(request) {
             Err(error) if error.may_pass() => error,
@@ -213,7 +213,7 @@ impl Shared {
         };
         match self.due.keep(request) {
             Ok(()) => {
-                // Said once for all that is kept while it cannot be reached.
+                // Logged as a warning once per interruption.
                 match self.keeps.swap(true, Ordering::AcqRel) {
                     false => tracing::warn!(%cause, "memory cannot be reached: what is written is kept for later"),
                     true => tracing::debug!(%cause, "memory cannot be reached: a request is kept for later"),
@@ -237,12 +237,12 @@ impl Shared {
         }
     }
 
-    /// The requests that are kept for later.
+    /// The list of kept requests.
     pub(crate) fn due(&self) -> &DueList {
         &self.due
     }
 
-    /// Why a request was lost, if any was.
+    /// The reason for the first lost request, if any.
     pub(crate) fn loss(&self) -> Option<MemoryError> {
         lock(&self.loss).clone()
     }
@@ -341,7 +341,7 @@ impl Shared {
     }
 }
 
-/// Why this process can neither own memory nor be a client.
+/// The reason why this process can neither own memory nor be a client.
 enum NoAccess {
     /// This process holds the lock, but memory cannot be opened.
     Failed(MemoryError),
@@ -389,7 +389,7 @@ fn obtain_access(folder: &Path, options: &MemoryOptions) -> Result<Access, NoAcc
 }
 
 /// Opens memory as its owner. Clients are accepted before memory is open, so that they receive heartbeats however long
-/// opening takes. Permissions and leftover files are dealt with first, before any client can see or disturb them.
+/// opening takes. Permissions and leftover files are handled first, before any client can see or disturb them.
 fn own(folder: &Path, options: &MemoryOptions, owner_lock: OwnerLock) -> Result<Owner, MemoryError> {
     make_private(folder);
     [Purpose::Owner, Purpose::Index].into_iter().for_each(|purpose| remove_unfinished(folder, purpose));
@@ -400,7 +400,8 @@ fn own(folder: &Path, options: &MemoryOptions, owner_lock: OwnerLock) -> Result<
     Ok(Owner { _server: server, backup: BackupThread::default(), local, _owner_lock: owner_lock })
 }
 
-/// The folder for what a database could not take. Others never take it: it may be somebody else's there.
+/// The folder for requests that this database could not take. No other database receives them: there they might belong
+/// to another user.
 fn folder_of(folder: &Path, url: &str) -> PathBuf {
     folder.join(DATABASE_FOLDER).join(folder_name(url))
 }
@@ -408,7 +409,7 @@ fn folder_of(folder: &Path, url: &str) -> PathBuf {
 /// Does `work` on the folder while no process has memory open.
 ///
 /// # Errors
-/// [`MemoryError::Held`] if a process has.
+/// [`MemoryError::Held`] if a process has it open.
 pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, MemoryError>) -> Result<R, MemoryError> {
     create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
     let owner_lock = OwnerLock::try_acquire(folder).map_err(|error| of_io(folder, &error))?;
@@ -429,7 +430,7 @@ pub(crate) fn read_request(_bytes: impl std::io::Read) -> bool {
     false
 }
 
-/// Why a process could not connect to the owner.
+/// The reason why a process could not connect to the owner.
 pub(crate) struct Unreachable {
     reason: String,
     /// Whether retrying is pointless.

@@ -1,4 +1,4 @@
-//! Figures about memory.
+//! Statistics of memory.
 
 mod judges;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub use self::judges::{ComparisonTally, JudgeTally, Scores};
 use crate::engram::{Engram, EngramKind};
 
-/// Figures about memory.
+/// Statistics of memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// All answers.
     pub all: Tally,
-    /// Facts that the user stated, which count nowhere else.
+    /// Facts that the user stated; they count only here.
     #[serde(default)]
     pub facts: u64,
-    /// Notes that were made from memory, which count nowhere else.
+    /// Notes made from memory; they count only here.
     #[serde(default)]
     pub notes: u64,
     /// Answers and notes that count as long-term memory.
@@ -29,7 +29,7 @@ pub struct Statistics {
     pub blocked: u64,
     /// The number of engrams with each score, from 1 to 5.
     pub scores: [u64; 5],
-    /// Scores by the judge that gave them. What a model says of its own answers stands by itself, and so do grades from
+    /// Scores by the judge that gave them. A model's grades of its own answers are separate, and so are grades from
     /// log-probabilities.
     #[serde(default)]
     pub judges: Vec<JudgeTally>,
@@ -99,7 +99,7 @@ impl Statistics {
         }
     }
 
-    /// Everything is counted. Scores of several judges are on different scales, so that they have no mean.
+    /// Completes the count. Scores of several judges are on different scales and have no common mean.
     pub(crate) fn conclude(&mut self) {
         if self.judges.len() > 1 {
             let groups = self.models.values_mut().chain(self.respondents.values_mut());
@@ -108,7 +108,7 @@ impl Statistics {
     }
 }
 
-/// Figures about a group of engrams.
+/// Statistics of a group of engrams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Engrams.
@@ -123,7 +123,7 @@ pub struct Tally {
     /// Engrams that a judge without scores marked as likely right.
     #[serde(default)]
     pub likely_right: u64,
-    /// Engrams that it marked as likely wrong.
+    /// Engrams that such a judge marked as likely wrong.
     #[serde(default)]
     pub likely_wrong: u64,
     /// The mean of the scores; `None` without scores, and if several judges gave the scores in memory: see
@@ -170,7 +170,7 @@ pub struct Verification {
     pub vectors: u64,
     /// Vectors in the index.
     pub indexed: u64,
-    /// Inconsistencies that were found.
+    /// The inconsistencies found.
     pub problems: Vec<String>,
 }
 

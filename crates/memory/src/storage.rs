@@ -1,4 +1,4 @@
-//! Where records are kept: ordered keys and values, in a folder or in a database that several machines share.
+//! Storage of records: ordered keys and values, in a folder or in a database that several machines share.
 
 mod damage;
 pub(crate) mod log;
@@ -21,16 +21,16 @@ use crate::words::WordMatch;
 pub(crate) use on_disk::DiskStorage;
 pub(crate) use postgres::{PostgresStorage, folder_name};
 
-/// A key and its value, or why they could not be read.
+/// A key and its value, or the reason why they could not be read.
 pub(crate) type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
 
-/// A key, and the value that it is to have; `None` to remove it.
+/// A key and its new value; `None` to remove it.
 type KeyChange = (Vec<u8>, Option<Vec<u8>>);
 
 /// The pairs of a range. After an error the iterator ends.
 pub(crate) type Pairs<'a> = Box<dyn Iterator<Item = Pair> + 'a>;
 
-/// Records by their keys; [`crate::records`] says which there are.
+/// Records by their keys; [`crate::records`] lists their kinds.
 pub(crate) trait Storage: Send + Sync {
     /// The value at `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError>;
@@ -43,29 +43,29 @@ pub(crate) trait Storage: Send + Sync {
     /// The pairs of a range of keys of one kind.
     fn pairs(&self, range: KeyRange) -> Pairs<'_>;
 
-    /// The events that name one of these answers, and perhaps others.
+    /// The events that name one of these answers; other events may be included.
     fn events_about(&self, ids: &[QueryId]) -> Pairs<'_> {
         pairs_with(self.pairs(KeyRange::of(keys_of_all(Numbered::Event.kind()))), ids.iter().map(QueryId::to_string))
     }
 
-    /// The engrams that were made from others, and perhaps others.
+    /// The engrams that were made from others; other engrams may be included.
     fn notes(&self) -> Pairs<'_> {
         pairs_with(self.pairs(KeyRange::of(keys_of_all(b'e'))), ["\"sources\"".to_owned()])
     }
 
-    /// Begins a write. No other begins before this one is applied or dropped, in no process.
+    /// Begins a write. No other write begins in any process before this one is applied or dropped.
     fn begin(&self) -> Result<Box<dyn Write + '_>, MemoryError>;
 
-    /// Makes everything that was applied before durable.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// When it could not be written. Writes since the last flush may then be lost.
     fn flush(&self) -> Result<(), MemoryError>;
 
-    /// Whether it has failed: what it holds may differ from what it shows, and it has to be opened again.
+    /// Whether it has failed: its contents may differ from its replies, and it has to be reopened.
     fn is_broken(&self) -> bool;
 
-    /// Records that it has failed in a way that it does not notice itself.
+    /// Marks it as failed, for failures that it does not notice itself.
     fn mark_broken(&self);
 
     /// Its size in bytes.
@@ -77,13 +77,13 @@ pub(crate) trait Storage: Send + Sync {
     /// When there is not enough room.
     fn check_room(&self, n_bytes: u64) -> Result<(), MemoryError>;
 
-    /// What it can do that records alone cannot, if it is a database.
+    /// Its additional abilities, if it is a database.
     fn database(&self) -> Option<&dyn Database> {
         None
     }
 }
 
-/// A listener, which is called with the number of an event and returns whether it wants to hear of more.
+/// A listener, called with the number of an event; returns whether it wants to hear of more.
 pub(crate) type Heard = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// A storage that other processes, on other machines, read and write at the same time.
@@ -94,37 +94,37 @@ pub(crate) trait Database: Send + Sync {
     /// The number of the event with this id.
     fn number_of_event(&self, id: EnvelopeId) -> Result<Option<u64>, MemoryError>;
 
-    /// Those of these ids under which there are events.
+    /// The ids among these under which events exist.
     fn known_events(&self, ids: &[String]) -> Result<HashSet<String>, MemoryError>;
 
-    /// Appends an event as JSON, durably, and returns its number; one that is there already keeps the one that it has.
+    /// Durably appends an event as JSON and returns its number; an existing event keeps its number.
     fn append_event(&self, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError>;
 
-    /// The `n` vectors of its model that are nearest, nearest first; `None` if the database cannot compare vectors.
+    /// The `n` nearest vectors of its model, nearest first; `None` if the database cannot compare vectors.
     fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError>;
 
     /// The `n` texts that match the question best, best first.
     fn best_by_words(&self, question: &str, n: usize) -> Result<Vec<WordMatch>, MemoryError>;
 
-    /// Calls what this makes with the number of every event that a process appends, from another thread, until it returns
-    /// `false`; not if somebody is called already.
+    /// Calls the listener that `heard` makes with the number of every event that a process appends, from another
+    /// thread, until it returns `false`; does nothing if there is a listener already.
     fn on_events(&self, heard: &dyn Fn() -> Heard);
 }
 
 /// A write that has begun. Dropping it leaves everything as it was.
 pub(crate) trait Write {
-    /// The head as it stands now; `None` where only this process writes, which therefore knows it.
+    /// The current head; `None` if only this process writes, which therefore knows it.
     fn head(&self) -> Option<Head>;
 
-    /// Applies a batch; it is durable after the next [`Storage::flush`]. `texts` are those that were added or removed, by
-    /// the sequence numbers of their engrams.
+    /// Applies a batch; it is durable after the next [`Storage::flush`]. `texts` are the added and removed ones, by the
+    /// sequence numbers of their engrams.
     ///
     /// # Errors
     /// When it cannot be written.
     fn apply(self: Box<Self>, batch: Batch, texts: &[(u64, Option<String>)]) -> Result<(), MemoryError>;
 }
 
-/// Those of these pairs whose values contain one of these texts. Few do, and most need not be parsed to know that.
+/// The pairs whose values contain one of these texts. Few do, and most need not be parsed to find out.
 fn pairs_with<'a>(pairs: Pairs<'a>, texts: impl IntoIterator<Item = String>) -> Pairs<'a> {
     let texts: Vec<String> = texts.into_iter().collect();
     let has_one =
@@ -138,7 +138,7 @@ impl dyn Storage + '_ {
         self.pairs(KeyRange::of(range))
     }
 
-    /// The same, last one first.
+    /// The pairs of a range of keys of one kind, in reverse order.
     pub(crate) fn range_back(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
         self.pairs(KeyRange { is_reversed: true, ..KeyRange::of(range) })
     }
@@ -170,7 +170,7 @@ impl KeyRange {
     }
 }
 
-/// Writes that are applied together or not at all. Of several to one key, the last one counts.
+/// Writes that are applied together or not at all. The last of several writes to one key counts.
 #[derive(Default)]
 pub(crate) struct Batch {
     writes: Vec<KeyChange>,

@@ -1,6 +1,6 @@
 //! The public interface of memory.
 
-// Above the modules below it, so that they see it.
+// Placed above the modules below, so that they see it.
 macro_rules! expect {
     ($reply:expr, $pattern:pat => $result:expr) => {
         match $reply? {
@@ -56,7 +56,7 @@ pub struct MemoryStore {
     ranking: Ranking,
     /// Whether requests that fail now are kept and applied later.
     keeps: bool,
-    /// How long a claim lasts that is not renewed.
+    /// How long a claim lasts without renewal.
     lease: Duration,
     /// The folder of a copy that is read, to be removed after it is closed.
     _copy: Option<Arc<TempDir>>,
@@ -71,7 +71,7 @@ pub struct Imported {
     pub already_there: u64,
 }
 
-/// Something that the user stated.
+/// A statement of the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     /// The statement, in the user's words.
@@ -82,18 +82,18 @@ pub struct Fact {
     pub vector: Option<Vec<f32>>,
 }
 
-/// What is to be recalled for.
+/// A question to recall engrams for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallQuestion {
     /// The question.
     pub text: String,
     /// Its vector by the current embedding model.
     pub vector: Vec<f32>,
-    /// Texts that the conversation holds already; what was said with them is not recalled.
+    /// Texts already in the conversation; statements made with them are not recalled.
     pub known: Vec<String>,
-    /// What is similar enough.
+    /// The thresholds of similarity.
     pub matching: Matching,
-    /// Whether an exchange and the facts stated in it may all be recalled, and so may engrams that say the same.
+    /// Whether an exchange and the facts stated in it may all be recalled, as may engrams that say the same.
     pub keeps_all: bool,
 }
 
@@ -155,7 +155,7 @@ impl MemoryStore {
         self.shared.due().check()
     }
 
-    /// Why a request was neither applied nor kept, if that has happened in this process.
+    /// The reason why a request was neither applied nor kept, if that has happened in this process.
     pub fn loss(&self) -> Option<MemoryError> {
         self.shared.loss()
     }
@@ -174,7 +174,7 @@ impl MemoryStore {
         self.remember_exchange(engram, vector, None, None)
     }
 
-    /// Remembers an answer as [`MemoryStore::remember`] does, and in the same write what the user stated in its
+    /// Remembers an answer as [`MemoryStore::remember`] does, and in the same write the user's statements in its
     /// question, if it was searched for facts: each fact is an engram of its own, which is removed with the answer. If
     /// the grade of the answer is [due](Engram::due), `holder` works on it from the start.
     ///
@@ -193,7 +193,7 @@ impl MemoryStore {
         self.number(Request::Remember { engram: Box::new(engram), vector, facts, lease })
     }
 
-    /// Remembers what the user stated in the question of an answer that is remembered already.
+    /// Remembers the user's statements in the question of a remembered answer.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -201,8 +201,8 @@ impl MemoryStore {
         self.update(Request::AddFacts { id, facts: self.stated(id, facts) })
     }
 
-    /// The first `n` answers whose questions were not searched for facts, oldest first: an earlier version has
-    /// remembered them.
+    /// The first `n` answers whose questions were not searched for facts, oldest first; an earlier version remembered
+    /// them.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -211,7 +211,7 @@ impl MemoryStore {
     }
 
     /// At most `n` engrams that may help to answer a question, best first: those that are similar to it in meaning or
-    /// hold its words, each exchange once, the newest of statements about the same thing first.
+    /// contain its words, each exchange once, the newest of statements about the same thing first.
     ///
     /// # Errors
     /// When the vector has length zero.
@@ -252,8 +252,7 @@ impl MemoryStore {
     }
 
     /// Sets the grade of an engram, which is then no longer due. A grade without a score changes no earlier score: if
-    /// it was not given for a reason that is final, the answer stays in the backlog, and otherwise the reason stands on
-    /// the engram.
+    /// the reason for its absence is final, it is stored on the engram; otherwise the answer stays in the backlog.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -315,15 +314,15 @@ impl MemoryStore {
         expect!(self.ask(Request::List { filters: filters.clone(), n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// Removes engrams, all at once, and their texts from the event log; those that do not exist are `Missing`.
+    /// Removes engrams, all at once, and their texts from the event log; missing ones are `Missing`.
     ///
     /// # Errors
-    /// When they cannot be removed; all of them are then still there.
+    /// When they cannot be removed; then all of them still exist.
     pub fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
         expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// Removes an engram, and of a fact also the exchange in which it was stated: otherwise that would say it again.
+    /// Removes an engram, and for a fact also the exchange in which it was stated, which would state it again.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -363,8 +362,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Abbreviate { ids: ids.to_vec() }), Reply::Lengths(lengths) => lengths)
     }
 
-    /// Figures about memory; about the engrams of one owner, those of storage and index are left out. This reads every
-    /// engram.
+    /// Statistics of memory; for a single owner, those of storage and index are left out. This reads every engram.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -372,7 +370,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Statistics { whose }), Reply::Statistics(statistics) => *statistics)
     }
 
-    /// Every answer without its texts, in the order of the ids; with the judges' feedback if that is wanted.
+    /// Every answer without its texts, in the order of the ids; with the judges' feedback on request.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -551,7 +549,7 @@ struct SeenLines {
 }
 
 impl SeenLines {
-    /// Parses a line and checks it against those before.
+    /// Parses a line and checks it against the earlier ones.
     fn check(&mut self, number: usize, line: &str) -> Result<ExportedEngram, String> {
         let (id, exported) = parse_line(line)?;
         if let Some(first) = self.numbers.insert(id, number) {
@@ -575,7 +573,7 @@ pub struct EventFollower {
 }
 
 impl EventFollower {
-    /// Waits for the next events until the time is over; returns none if none came.
+    /// Waits until the next events or the end of the time limit; returns an empty list if none arrived.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -588,7 +586,7 @@ impl EventFollower {
     }
 }
 
-/// The options that go with requests, and do not depend on who owns memory.
+/// The options that accompany requests, and do not depend on the owner of memory.
 fn parts_of(options: &MemoryOptions) -> (Arc<str>, Ranking, Duration) {
     (options.embedding_model.as_str().into(), options.ranking, options.lease)
 }

@@ -1,6 +1,6 @@
-//! Quarantine: whether a memory counts as long-term memory, and what critics and people have said of it.
+//! Quarantine: whether a memory counts as long-term memory, and the judgements of critics and people about it.
 //!
-//! An engram is written unreviewed. What a critic decides is one write, which changes the engram's state, stores the
+//! An engram is written unreviewed. A critic's decision is one write, which changes the engram's state, stores the
 //! critique with it, adds a [`CritiqueRecord`] and appends an event: a crash leaves all of them or none.
 
 use hone_protocol::{ContentType, CriticMode, CritiqueLevel, CritiqueResult, QueryId, Timestamp, VettingState};
@@ -16,15 +16,15 @@ pub(crate) const VETTING: &str = "vetting";
 /// Whether an engram counts as long-term memory, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vetting {
-    /// Whether it does.
+    /// Its state.
     pub state: VettingState,
-    /// What the critic said; `None` until one has said something.
+    /// The critique; `None` before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critique: Option<Box<Criticized>>,
-    /// Why it is still unreviewed, or why a block did not count.
+    /// The reason why it is still unreviewed, or why a block did not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What a person said of the block.
+    /// A person's ruling on the block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
 }
@@ -34,42 +34,42 @@ pub struct Vetting {
 pub struct Criticized {
     /// When it was given.
     pub at: Timestamp,
-    /// How much it counted.
+    /// The mode that determined its effect.
     pub mode: CriticMode,
-    /// What the critic said.
+    /// The critic's result.
     #[serde(flatten)]
     pub result: CritiqueResult,
 }
 
-/// What a person says of a block.
+/// A person's ruling on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
-    /// When.
+    /// The time of the ruling.
     pub at: Timestamp,
-    /// Whether it was right to block.
+    /// Whether the block was right.
     pub is_right: bool,
 }
 
-/// The figures of a critique that was stored. They stay when its engram is forgotten.
+/// The figures of a stored critique. They stay when its engram is forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CritiqueRecord {
     /// The engram.
     pub query_id: QueryId,
     /// When it was given.
     pub at: Timestamp,
-    /// What kind of text it is about.
+    /// The kind of text that it is about.
     pub content_type: ContentType,
-    /// How much speaks against the text.
+    /// The severity of the objections to the text.
     pub level: CritiqueLevel,
     /// How valid the text is, 0 to 1.
     pub validity_score: f64,
     /// Whether the critic wanted to block, and may.
     pub should_block: bool,
-    /// How much it counted.
+    /// The mode that determined its effect.
     pub mode: CriticMode,
-    /// What the engram was after it.
+    /// The engram's state after it.
     pub state: VettingState,
-    /// What a person said of the block.
+    /// A person's ruling on the block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
 }
@@ -92,7 +92,7 @@ impl CritiqueRecord {
     }
 }
 
-/// What the fields of an engram say of its vetting.
+/// The vetting in an engram's fields.
 pub(crate) fn vetting_in(fields: &Map<String, Value>) -> Result<Vetting, MemoryError> {
     match fields.get(VETTING) {
         None | Some(Value::Null) => Ok(Vetting::default()),

@@ -1,23 +1,23 @@
 //! An inverted index of words, ranked with BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25
-//! and Beyond*, 2009), for what vectors are bad at: names, numbers and rare words.
+//! and Beyond*, 2009), for the weak spots of vectors: names, numbers and rare words.
 //!
-//! It is kept in memory only: it is made of the engrams at the first search that needs it, and follows every write from
-//! then on. So nothing on disk has to be kept consistent with storage. It is hone's own because the `bm25` crate tells
-//! the score of a text but not which share of the question it holds, by which a match is told from a chance word, and
-//! fixes the mean length of all texts at the start; tantivy would keep a second set of files beside sled.
+//! It is kept in memory only: it is built from the engrams at the first search that needs it, and follows every later
+//! write. So nothing on disk has to be kept consistent with storage. It is hone's own because the `bm25` crate provides
+//! the score of a text but not the share of the question's words in it, which distinguishes a match from a chance word,
+//! and fixes the mean length of all texts at the start; tantivy would keep a second set of files besides sled's.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use unicode_normalization::UnicodeNormalization;
 
-/// How fast repetitions of a word lose their weight, and how much long texts are discounted: the usual values.
+/// The saturation of repeated words, and the discount of long texts: the usual values.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
 
 /// Words of texts, by the engrams' sequence numbers.
 #[derive(Debug, Default)]
 pub struct WordIndex {
-    /// For each word, how often it occurs in which texts.
+    /// For each word, the number of its occurrences in each text.
     postings: HashMap<String, HashMap<u64, u32>>,
     /// The words of each text; the number of all of them counts repetitions.
     texts: BTreeMap<u64, Text>,
@@ -95,7 +95,7 @@ impl WordIndex {
     }
 }
 
-/// What BM25 has to know about all texts together.
+/// The properties of all texts together that BM25 needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collection {
     pub(crate) n_texts: u64,
@@ -110,7 +110,7 @@ impl Collection {
         (1.0 + (self.n_texts as f32 - n_with + 0.5) / (n_with + 0.5)).max(1.0).ln()
     }
 
-    /// The weight of a word that occurs so often in a text of that length; of the mean length if it is not known.
+    /// The weight of a word with this many occurrences in a text of this length; of the mean length if it is unknown.
     pub(crate) fn saturated(&self, count: u32, n_words: Option<u32>) -> f32 {
         let mean = self.n_words as f32 / self.n_texts.max(1) as f32;
         let (count, length) = (count as f32, n_words.map_or(mean, |n_words| n_words as f32));
@@ -123,7 +123,7 @@ pub(crate) fn asked(question: &str) -> HashSet<String> {
     words(question).filter(|word| !is_common(word)).collect()
 }
 
-/// How often each word occurs in a text.
+/// The number of occurrences of each word in a text.
 pub(crate) fn counts(text: &str) -> HashMap<String, u32> {
     let mut counts: HashMap<String, u32> = HashMap::new();
     for word in words(text).chain(single_characters(text)) {
@@ -132,9 +132,9 @@ pub(crate) fn counts(text: &str) -> HashMap<String, u32> {
     counts
 }
 
-/// The words of a text, in lower case and composed form. What punctuation joins (`AZ-5518`, `user@host`) counts as its
-/// parts. Where no spaces separate words, each pair of letters that follow each other counts as one, which finds words of
-/// any length without a dictionary.
+/// The words of a text, in lower case and composed form. Words joined by punctuation (`AZ-5518`, `user@host`) count
+/// separately. In scripts without spaces between words, each pair of adjacent letters counts as one, which finds words
+/// of any length without a dictionary.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let text: String = text.nfc().collect();
     let mut words = Vec::new();
@@ -154,12 +154,12 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-/// Letters, and the marks of scripts that write vowels and tones as such.
+/// Letters, and the marks of scripts that write vowels and tones with them.
 fn is_letter(letter: char) -> bool {
     letter.is_alphanumeric() || is_unspaced(letter)
 }
 
-/// Whether a letter belongs to a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+/// Whether a letter belongs to a script without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 fn is_unspaced(letter: char) -> bool {
     matches!(letter,
         '\u{e01}'..='\u{e3a}' | '\u{e40}'..='\u{e4e}' | '\u{e81}'..='\u{ece}' | '\u{1000}'..='\u{1049}'
@@ -173,7 +173,7 @@ fn is_chinese(letter: char) -> bool {
         '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
 }
 
-/// Each pair of letters that follow each other; a single letter is a word of its own.
+/// Each pair of adjacent letters; a single letter is a word of its own.
 fn pairs(run: &str) -> Vec<String> {
     let letters: Vec<char> = run.chars().collect();
     match letters.len() {
@@ -182,7 +182,7 @@ fn pairs(run: &str) -> Vec<String> {
     }
 }
 
-/// Chinese characters between others, of which each may be a word, as a question names one.
+/// Chinese characters between others, each of which may be a word, as in a question about one character.
 fn single_characters(text: &str) -> impl Iterator<Item = String> {
     let is_alone = |at: usize, letter: char| {
         let is_next = |next: Option<char>| next.is_some_and(is_unspaced);
@@ -208,7 +208,7 @@ pub fn is_common(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The sequence numbers of the texts found, best first, with the share of the question that the first one holds.
+    /// Checks the sequence numbers of the texts found, best first, and the share of the question in the first one.
     #[track_caller]
     fn check(index: &WordIndex, question: &str, expected: &[u64], share: f32) {
         let found = index.best(question, 9);

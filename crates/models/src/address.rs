@@ -1,4 +1,4 @@
-//! Addresses as they are shown, and as they are requested.
+//! Addresses for display and for requests.
 
 use url::Url;
 
@@ -19,7 +19,7 @@ pub(crate) fn shown(address: &Url) -> String {
     shown.into()
 }
 
-/// The same for an address that is not parsed.
+/// Like [`shown`], for an address that is not parsed.
 pub(crate) fn without_secrets(address: &str) -> String {
     match Url::parse(address) {
         Ok(url) if url.has_host() => shown(&url),

@@ -31,7 +31,7 @@ const MOST_THREADS: usize = 4;
 pub struct Blocks(Vec<[u8; 32]>);
 
 impl Blocks {
-    /// Whether nothing was recorded.
+    /// Whether no hashes were recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Digests of `bytes` that come in pieces.
+    /// The hashes of `bytes`, added in pieces.
     fn digests(bytes: &[u8], piece: usize) -> Blocks {
         let mut hashing = BlockHashing::default();
         bytes.chunks(piece).for_each(|piece| hashing.update(piece));

@@ -1,9 +1,9 @@
 //! Bundles: executables with models inside. `hone bundle` writes one, and at start hone checks whether it is one.
 //!
 //! The models are appended to the executable. Each file starts at a multiple of 64 KiB, so that it can be memory-mapped
-//! in place; an index and a trailer of fixed size follow, which say where everything is (see [`mod@format`]). Systems
-//! load an executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle
-//! takes only its program: payloads are replaced, never stacked.
+//! in place; an index with the positions and a trailer of fixed size follow (see [`mod@format`]). Systems load an
+//! executable by its header and ignore trailing bytes, so the program itself is unchanged. Bundling from a bundle takes
+//! only its program: payloads are replaced, never stacked.
 //!
 //! A signature over the whole file (as on macOS and Windows) becomes invalid; sign the bundle, not the program.
 
@@ -46,10 +46,10 @@ pub enum BundleError {
     Damaged {
         /// The executable.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The kind of damage.
         reason: String,
     },
-    /// A model to bundle differs from what was installed.
+    /// A model to bundle differs from its installed state.
     #[error("model `{name}`: {file} has changed since it was installed: run `hone rm {name}` and `hone pull {name}`")]
     Changed {
         /// The model.
@@ -103,7 +103,7 @@ impl Bundle {
         }
     }
 
-    /// The bundled model of that name.
+    /// The bundled model with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&InstalledModel> {
         self.models.iter().find(|model| model.name == name)
@@ -115,7 +115,7 @@ impl Bundle {
 /// The output appears under its name only once complete. An existing payload of `executable` is left out.
 ///
 /// # Errors
-/// When there is nothing to bundle, a file cannot be read or written, or a model differs from what was installed.
+/// When there is nothing to bundle, a file cannot be read or written, or a model differs from its installed state.
 pub fn write_bundle(
     executable: &Path,
     models: &[InstalledModel],

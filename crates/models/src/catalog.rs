@@ -40,7 +40,7 @@ pub struct Defaults {
     pub embedder: String,
 }
 
-/// What a model is used for.
+/// The purpose of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -55,7 +55,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether such a model writes text.
+    /// Whether models of this role write text.
     #[must_use]
     pub fn writes(self) -> bool {
         matches!(self, Role::Generator | Role::Judge)
@@ -67,13 +67,13 @@ impl Role {
 pub struct CatalogModel {
     /// The name that users type, such as `smollm2:135m`.
     pub name: String,
-    /// What it is used for.
+    /// Its purpose.
     pub role: Role,
     /// The family, such as `SmolLM2`.
     pub family: String,
     /// The number of parameters, as its makers state it, such as `135M`.
     pub parameters: String,
-    /// The number of parameters that one token is computed with, if it is not all of them.
+    /// The number of parameters used for each token, if not all of them.
     pub active_parameters: Option<String>,
     /// The quantization, such as `Q4_K_M`.
     pub quantization: String,
@@ -81,11 +81,11 @@ pub struct CatalogModel {
     pub context: u32,
     /// The licence of the weights.
     pub licence: String,
-    /// The profile of `judges.toml` by which it is asked for verdicts, if it is made for that.
+    /// The profile of `judges.toml` for its verdicts, if it is made for judging.
     pub judge_profile: Option<String>,
     /// A small model of the catalog with the same vocabulary, which can draft for this one.
     pub draft: Option<String>,
-    /// The repository of the hub, `OWNER/REPO`, that has it in other quantizations, if it is not the first source's.
+    /// The `OWNER/REPO` on the hub that has it in other quantizations, if it is not the first source's.
     pub quantizations: Option<String>,
     /// Its files; one for a GGUF, unless it is split into parts.
     pub files: Vec<CatalogFile>,
@@ -116,7 +116,7 @@ pub enum Source {
         revision: String,
         /// The path of each file in the repository, in the order of [`CatalogModel::files`].
         paths: Vec<String>,
-        /// The hash of the only file, if this source publishes other bytes than the entry says.
+        /// The hash of the only file, if this source publishes different bytes.
         sha256: Option<String>,
         /// Whether the repository and the file are confirmed by a public record.
         confirmed: bool,
@@ -127,7 +127,7 @@ pub enum Source {
         requirement: String,
         /// The path of each file in the wheel, in the order of [`CatalogModel::files`].
         paths: Vec<String>,
-        /// The hash of the only file, if this source publishes other bytes than the entry says.
+        /// The hash of the only file, if this source publishes different bytes.
         sha256: Option<String>,
         /// Whether the package and the file are confirmed by a public record.
         confirmed: bool,
@@ -150,7 +150,7 @@ pub enum CatalogError {
     Model {
         /// The entry's name.
         model: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -192,14 +192,14 @@ impl Catalog {
         self.models.iter().find(|model| model.name == name)
     }
 
-    /// What is known about a model by its name: of one in another quantization (`qwen3:4b-q8_0`) what is known of the model
-    /// itself.
+    /// The catalog entry for a model name; a name with another quantization (`qwen3:4b-q8_0`) has its base model's
+    /// entry.
     #[must_use]
     pub fn about(&self, name: &str) -> Option<&CatalogModel> {
         self.find(name).or_else(|| self.find(quantization::of_model(name)?.0))
     }
 
-    /// The name of the model that a name with its own quantization means (`qwen3:4b` for `qwen3:4b-q4_k_m`).
+    /// The base name for a name that spells out the model's own quantization (`qwen3:4b` for `qwen3:4b-q4_k_m`).
     pub(crate) fn in_own_quantization<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (base, asked) = quantization::of_model(name)?;
         self.find(base).filter(|known| quantization::is(&known.quantization, &asked)).map(|_| base)
@@ -239,7 +239,7 @@ impl CatalogModel {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// The repository of the hub that has it in other quantizations.
+    /// The hub repository that has it in other quantizations.
     pub(crate) fn other_quantizations(&self) -> Option<HubRepository> {
         let of_source = |source: &Source| match source {
             Source::Hub { repository, .. } => Some(repository.clone()),
@@ -249,7 +249,7 @@ impl CatalogModel {
         self.role.writes().then_some(HubRepository { repository, revision: "main".to_owned(), quantization: None })
     }
 
-    /// About how many bytes of its files one token is computed with: all of them, or the share of the active
+    /// The approximate number of bytes of its files used for each token: all of them, or the share of the active
     /// parameters. Tensors with more bits per parameter than others are not accounted for.
     #[must_use]
     pub fn active_bytes(&self) -> u64 {
@@ -282,7 +282,7 @@ impl Source {
         }
     }
 
-    /// The hash of the only file, if this source publishes other bytes than the entry says.
+    /// The hash of the only file, if this source publishes different bytes.
     pub(crate) fn sha256(&self) -> Option<&str> {
         match self {
             Self::Hub { sha256, .. } | Self::Wheel { sha256, .. } => sha256.as_deref(),

@@ -1,5 +1,5 @@
 //! SHA-256 of streams: every byte that enters the store or a bundle goes through [`copy_hashed`] or [`Hashing`], so
-//! that hashing never needs a second reading of the file.
+//! files are never read a second time for hashing.
 
 use std::io::{self, Read, Write};
 
@@ -16,7 +16,7 @@ const CHUNK: usize = 256 * 1024;
 pub(crate) struct Digest {
     /// Lower-case hexadecimal SHA-256.
     pub(crate) sha256: String,
-    /// How many bytes were hashed.
+    /// The number of hashed bytes.
     pub(crate) size: u64,
     /// BLAKE3 hashes of the blocks.
     pub(crate) blocks: Blocks,
@@ -45,7 +45,7 @@ impl Hashing {
     /// Copies everything from `reader` to `writer` and hashes it; `on_bytes` is called with the running total.
     ///
     /// # Errors
-    /// Those of the reader and the writer; what was written before the error is hashed.
+    /// As the reader and the writer; bytes written before the error are hashed.
     pub(crate) fn copy(
         &mut self,
         reader: &mut dyn Read,
@@ -69,7 +69,7 @@ impl Hashing {
     }
 }
 
-/// Which side of a copy failed: a broken connection is worth retrying, a full disk is not.
+/// The side of a copy that failed: a broken connection is worth retrying, a full disk is not.
 #[derive(Debug)]
 pub(crate) enum CopyError {
     /// Reading failed.
@@ -89,7 +89,7 @@ impl From<CopyError> for io::Error {
 /// Copies all of `reader` to `writer` and returns its digest.
 ///
 /// # Errors
-/// Those of the reader and the writer.
+/// As the reader and the writer.
 pub(crate) fn copy_hashed(
     reader: &mut dyn Read,
     writer: &mut dyn Write,

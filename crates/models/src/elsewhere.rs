@@ -1,9 +1,9 @@
-//! Models that other programs on this machine have fetched. They are linked into the store: the bytes stay where they are,
-//! and are read once to verify them.
+//! Models fetched by other programs on this machine. They are linked into the store: the bytes stay where they are, and
+//! are read once to verify them.
 //!
-//! A model becomes a hard link, so it stays when the other program removes its own; where the system refuses one (another
-//! disk, another owner) it becomes a symbolic link, and where that is refused, too, a copy. These programs name their files
-//! after their contents or write them once, and the store notices a file that was changed.
+//! A model becomes a hard link, so it stays when the other program removes its own; where the system refuses one
+//! (another disk, another owner) it becomes a symbolic link, or else a copy. These programs name their files after
+//! their contents or write them once, and the store notices a file that was changed.
 
 mod link;
 mod ollama;
@@ -41,7 +41,7 @@ pub struct Found {
     pub file: ModelFile,
     /// The SHA-256 that its only file must have, if the program records it.
     pub(crate) sha256: Option<String>,
-    /// Why hone cannot use it, if something beside the file says so.
+    /// The reason why hone cannot use it, if metadata next to the file shows one.
     pub obstacle: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Program {
 }
 
 impl Found {
-    /// Whether a text means this model: its name in any case, of Ollama's also without the tag `latest`, or the file's
+    /// Whether a text means this model: its name in any case, for Ollama also without the tag `latest`, or the file's
     /// name.
     #[must_use]
     pub fn is_called(&self, text: &str) -> bool {
@@ -78,7 +78,7 @@ fn is_stem(file: &str, text: &str) -> bool {
         && file.get(text.len()..).is_some_and(|rest| rest.eq_ignore_ascii_case(".gguf"))
 }
 
-/// The models that other programs have at these places, by program and name. What cannot be read is left out.
+/// The models of other programs at these places, by program and name. Unreadable ones are left out.
 #[must_use]
 pub fn find_elsewhere(places: &Places) -> Vec<Found> {
     let of = |program| {
@@ -93,10 +93,10 @@ pub fn find_elsewhere(places: &Places) -> Vec<Found> {
     Program::ALL.into_iter().flat_map(of).collect()
 }
 
-/// How deep a program's folder is looked into.
+/// The maximum depth of a search in a program's folder.
 const MOST_FOLDERS: usize = 16;
 
-/// The GGUF files below a folder, whose folders may be links to others.
+/// The GGUF files below a folder; its subfolders may be links.
 fn in_folder(program: Program, place: &Path) -> Vec<Found> {
     let files = WalkDir::new(place).follow_links(true).max_depth(MOST_FOLDERS).into_iter().flatten();
     files.filter_map(|file| model(program, place, file.path())).collect()

@@ -2,7 +2,7 @@
 //!
 //! `HONE_HOME` takes precedence; otherwise it is the platform's folder for local data: `$XDG_DATA_HOME/hone` or
 //! `~/.local/share/hone`, `~/Library/Application Support/hone` on macOS, `%LOCALAPPDATA%\hone` on Windows (not the
-//! roaming folder: models take gigabytes). These three rules are shorter than the use of a library for them.
+//! roaming folder: models take gigabytes). Implementing these three rules is shorter than using a library.
 
 use std::{
     ffi::OsString,

@@ -14,7 +14,7 @@ pub struct InstalledModel {
     pub name: String,
     /// Its source, as users see it.
     pub source: String,
-    /// When it was added, in seconds since 1970-01-01 UTC; `None` for a path.
+    /// The time it was added, in seconds since 1970-01-01 UTC; `None` for a path.
     pub added: Option<u64>,
     /// Where it is stored.
     pub place: Place,
@@ -55,8 +55,8 @@ impl InstalledModel {
         self.files.iter().map(|file| file.location.length).sum()
     }
 
-    /// The location of its GGUF: of its only file, or of its files if they are the parts of one. `None` for a model that
-    /// is something else.
+    /// The location of its GGUF: its only file, or all files if they are parts of one. `None` for another kind of
+    /// model.
     #[must_use]
     pub fn gguf(&self) -> Option<ModelFile> {
         if let [file] = self.files.as_slice() {

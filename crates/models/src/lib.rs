@@ -5,10 +5,10 @@
 //! whole file in the store, a bundled one is a region of the executable, and a path is that file itself. Nothing here
 //! reads the contents of a model beyond its first four bytes.
 //!
-//! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and
-//! appears under its name in one rename, after it was verified against its hash; a file without a known hash is
-//! reported and marked. Second, this is the only crate that downloads, and it accesses the network only in
-//! [`Store::pull`] and for a [`Messenger`] to an address that the person has named, and never where that is disabled.
+//! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder, verified
+//! against its hash, and then appears under its name in one rename; a file without a known hash is reported and marked.
+//! Second, this is the only crate that downloads. It accesses the network only in [`Store::pull`] and for a
+//! [`Messenger`] to an address that the user has named, and never where network access is disabled.
 
 mod address;
 mod blocks;

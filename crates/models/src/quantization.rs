@@ -1,31 +1,31 @@
-//! Quantizations as the names of files and models give them: `Q4_K_M` in `Qwen3-4B-Q4_K_M.gguf` and in `qwen3:4b-q4_k_m`.
+//! Quantizations in the names of files and models: `Q4_K_M` in `Qwen3-4B-Q4_K_M.gguf` and in `qwen3:4b-q4_k_m`.
 
 use hone_protocol::PartName;
 
-/// Formats of weights that do not begin like the others.
+/// Weight formats with other prefixes.
 const OTHERS: [&str; 6] = ["F32", "F16", "BF16", "MXFP4", "MXFP4_MOE", "NVFP4"];
 
-/// The quantization that a file name ends with, in capitals: after the last `-` or `.`, before `.gguf` and the number of a
-/// part. The makers' mark `UD-` belongs to it.
+/// The quantization at the end of a file name, in capitals: after the last `-` or `.`, before `.gguf` and the number of
+/// a part. It includes the makers' mark `UD-`.
 pub(crate) fn of_file(name: &str) -> Option<String> {
     let name = PartName::parse(name).map_or(name, |part| part.stem).to_uppercase();
     of_end(name.strip_suffix(".GGUF").unwrap_or(&name)).map(|(_, quantization)| quantization.to_owned())
 }
 
-/// Splits the name of a model into that of a model without a quantization and the quantization.
+/// Splits the name of a model into its base name and its quantization.
 pub(crate) fn of_model(name: &str) -> Option<(&str, String)> {
     let upper = name.to_uppercase();
     let (rest, quantization) = of_end(&upper)?;
     Some((name.get(..rest.len())?, quantization.to_owned()))
 }
 
-/// Whether a quantization is the one that is asked for, in capitals or not, with or without the makers' mark.
+/// Whether a quantization is the requested one, in any case, with or without the makers' mark.
 pub(crate) fn is(quantization: &str, asked: &str) -> bool {
     let plain = quantization.strip_prefix("UD-").unwrap_or(quantization);
     quantization.eq_ignore_ascii_case(asked) || plain.eq_ignore_ascii_case(asked)
 }
 
-/// Whether the engine has the types of a quantization.
+/// Whether the engine supports the types of a quantization.
 pub(crate) fn runs(quantization: &str) -> bool {
     let plain = quantization.strip_prefix("UD-").unwrap_or(quantization);
     !plain.starts_with("IQ1_") && !plain.starts_with("Q1_") && plain != "NVFP4"

@@ -1,4 +1,4 @@
-//! What people type to pull a model that is not in the catalog: a file or a repository of the hub, or any address.
+//! References to models outside the catalog: a file or a repository of the hub, or any address.
 
 mod hub_file;
 mod hub_repository;
@@ -10,7 +10,7 @@ use url::Url;
 pub(crate) use self::{hub_file::HubFile, hub_repository::HubRepository};
 use crate::{address::without_secrets, name::is_safe_file_name};
 
-/// How references to the hub begin.
+/// The prefixes of references to the hub.
 const HUB: [&str; 7] = [
     "hf:",
     "https://huggingface.co/",
@@ -21,7 +21,7 @@ const HUB: [&str; 7] = [
     "hf.co/",
 ];
 
-/// How other addresses begin.
+/// The prefixes of other addresses.
 const WEB: [&str; 2] = ["https://", "http://"];
 
 /// A model somewhere on the network.
@@ -29,7 +29,7 @@ const WEB: [&str; 2] = ["https://", "http://"];
 pub(crate) enum Reference {
     /// A file on the hub.
     File(HubFile),
-    /// A repository of the hub, and which of its quantizations.
+    /// A repository of the hub, and the quantization.
     Repository(HubRepository),
     /// A file at any other address.
     Web(WebFile),
@@ -40,7 +40,7 @@ pub(crate) enum Reference {
 pub(crate) struct WebFile(Url);
 
 impl Reference {
-    /// Reads a reference; `None` for a text that is no reference to the network. The error says what is expected.
+    /// Parses a reference; `None` for a text that does not refer to the network. The error says what is expected.
     pub(crate) fn parse(text: &str) -> Result<Option<Reference>, String> {
         if let Some((prefix, rest)) = after_any(&HUB, text) {
             // Only an address has a query.
@@ -54,7 +54,7 @@ impl Reference {
         Ok(repository.map(Reference::Repository))
     }
 
-    /// Whether a text says by its beginning that it is a reference, and cannot be a path.
+    /// Whether a text begins like a reference, and so cannot be a path.
     pub(crate) fn is_explicit(text: &str) -> bool {
         after_any(&HUB, text).or_else(|| after_any(&WEB, text)).is_some()
     }
@@ -69,7 +69,7 @@ impl Reference {
     }
 }
 
-/// The prefix that a text begins with, in capitals or not, and what follows it.
+/// The prefix that a text begins with, in any case, and the rest.
 fn after_any<'a>(prefixes: &[&'static str], text: &'a str) -> Option<(&'static str, &'a str)> {
     prefixes.iter().find_map(|prefix| {
         let (beginning, rest) = text.split_at_checked(prefix.len())?;
@@ -77,7 +77,7 @@ fn after_any<'a>(prefixes: &[&'static str], text: &'a str) -> Option<(&'static s
     })
 }
 
-/// A reference to the hub without its beginning: as people type it, or an address copied from a browser.
+/// A reference to the hub without its prefix: typed by a user, or an address copied from a browser.
 fn on_hub(rest: &str) -> Result<Reference, String> {
     let rest = rest.trim_end_matches('/');
     let parts: Vec<&str> = rest.splitn(5, '/').collect();

@@ -1,4 +1,4 @@
-//! The models on this machine, and where their bytes are.
+//! The models on this machine, and the location of their bytes.
 //!
 //! A model is a folder under `models/` in the data folder with its files and a `manifest.json`. A folder appears in one
 //! rename when it is complete and disappears in one rename when it is removed, so there is no intermediate state to
@@ -65,7 +65,7 @@ pub struct Listing {
 pub struct BrokenModel {
     /// The folder.
     pub folder: PathBuf,
-    /// What is wrong with it, and what to do.
+    /// The reason, and what to do.
     pub reason: String,
 }
 
@@ -117,13 +117,13 @@ impl Store {
         Ok(Self { folder: home.join("models"), catalog: Catalog::built_in()?, bundle: None })
     }
 
-    /// The same store, in which the models of `bundle` take precedence.
+    /// Gives the models of `bundle` precedence over the stored ones.
     #[must_use]
     pub fn with_bundle(self, bundle: Option<Bundle>) -> Self {
         Self { bundle, ..self }
     }
 
-    /// The same store with another catalog.
+    /// Replaces the catalog.
     #[must_use]
     pub fn with_catalog(self, catalog: Catalog) -> Self {
         Self { catalog, ..self }
@@ -169,7 +169,7 @@ impl Store {
         Ok(listing)
     }
 
-    /// Whether a model of this name is bundled or pulled, as far as one look at its folder can tell. A path is no name.
+    /// Whether a model of this name is bundled or pulled, judging by its folder alone. A path is not a name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         let name = &self.installed_name(name);
@@ -208,7 +208,7 @@ impl Store {
     /// # Errors
     /// When there is no such model, it is bundled, or another process is pulling it.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
-        // What is removed has to be named as such, and not by where it came from.
+        // A model to remove must be named; its source is not enough.
         let name = name.to_lowercase();
         let name = name.as_str();
         if self.bundled(name).is_some() {
@@ -244,8 +244,8 @@ impl Store {
         Ok(Removal { folder, _lock: ModelLock(file) })
     }
 
-    /// Deletes what killed processes left half removed. If that fails, or another process is removing something, it is
-    /// left to the next process.
+    /// Deletes the leftovers of killed removals. If that fails, or another process is removing something, the next
+    /// process does it.
     pub(crate) fn sweep(&self) {
         let left = folders(&self.folder).unwrap_or_default();
         let left: Vec<String> = left.into_iter().filter(|name| name.starts_with(REMOVED)).collect();
@@ -322,7 +322,7 @@ impl Store {
         open_private(&path, options.read(true).create(true).append(true)).map_err(|error| io_error(&path, error))
     }
 
-    /// The error for a name that is neither known nor installed, with what the user probably meant.
+    /// The error for a name that is neither known nor installed, with the name that the user probably meant.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let other = kind_of(Path::new(name)).map(|kind| format!("`{name}` is {kind} and not a GGUF file"));
         if looks_like_path(name) {
@@ -352,10 +352,10 @@ impl Store {
         }
     }
 
-    /// The name of the model that `name` means, if it is installed: a name in any case, a name of the catalog of which
-    /// another quantization is installed (`qwen3:4b` for `qwen3:4b-q8_0`), a family's name without a tag or with `latest`
-    /// if one model of the family is installed, or what it was pulled by. Otherwise it is the name in lower case, or the
-    /// text as it is.
+    /// The installed model that `name` means: a name in any case, a catalog name of which another quantization is
+    /// installed (`qwen3:4b` for `qwen3:4b-q8_0`), a family's name without a tag or with `latest` if one model of the
+    /// family is installed, or the reference by which it was pulled. Otherwise the name in lower case, or the text
+    /// unchanged.
     #[must_use]
     pub fn installed_name(&self, name: &str) -> String {
         let lower = name.to_lowercase();
@@ -459,8 +459,8 @@ fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
     Ok(InstalledModel { name, source, added: None, place: Place::Path, files })
 }
 
-/// The model at a path, with the parts beside it, by their absolute paths. A part that is a symbolic link keeps its
-/// name, by which it is recognised; any other file is named as what it links to.
+/// The model at a path, with its other parts, by their absolute paths. A part that is a symbolic link keeps its name,
+/// by which it is recognised; any other file gets the name of its link's target.
 pub(crate) fn located_at_path(path: &Path) -> Result<ModelFile, StoreError> {
     let located = ModelFile::at_path(path)?;
     let is_whole = located.rest.is_empty();
@@ -474,7 +474,7 @@ pub(crate) fn located_at_path(path: &Path) -> Result<ModelFile, StoreError> {
     Ok(ModelFile { rest, ..first })
 }
 
-/// What is at a path, if it exists and is not a regular file.
+/// The kind of a path that exists and is not a regular file.
 fn kind_of(path: &Path) -> Option<&'static str> {
     let kind = path.metadata().ok()?.file_type();
     #[cfg(unix)]
@@ -512,7 +512,7 @@ fn size_of_folder(folder: &Path) -> io::Result<u64> {
     sum_of_files(folder, &fs::Metadata::len)
 }
 
-/// The bytes that are freed when a folder is removed: those of copies of a model stay with the others.
+/// The bytes that are freed when a folder is removed; bytes shared with copies of a model stay.
 fn bytes_only_in(folder: &Path) -> io::Result<u64> {
     sum_of_files(folder, &|file| if is_linked_elsewhere(file) { 0 } else { file.len() })
 }
@@ -532,7 +532,7 @@ fn is_linked_elsewhere(metadata: &fs::Metadata) -> bool {
     std::os::unix::fs::MetadataExt::nlink(metadata) > 1
 }
 
-/// Rust does not tell it there.
+/// Rust does not report the number of links there.
 #[cfg(not(unix))]
 fn is_linked_elsewhere(_: &fs::Metadata) -> bool {
     false

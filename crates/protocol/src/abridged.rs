@@ -1,5 +1,5 @@
-//! Messages as a record keeps them. A client or a model decides how long a text is, and what is kept of it for a while,
-//! or for good, must be bounded all the same. The whole texts of an answer are remembered with it.
+//! Messages abridged for records. Clients and models decide how long a text is, but the part that a record keeps,
+//! temporarily or permanently, must be bounded. The full texts of an answer are remembered with it.
 
 use serde_json::Value;
 
@@ -19,8 +19,9 @@ const MOST_TEXT: usize = 32 << 10;
 const MOST_ITEMS: usize = 32;
 
 impl Envelope {
-    /// The same message for a record of it. Of a text over 32 KiB it has the beginning, which says how much there was, and
-    /// of a client's list the first 32 items. The conversation before a question and the options of its answer are left out.
+    /// An abridged copy for a record. A text over 32 KiB keeps its beginning, followed by a note of its length, and a
+    /// client's list keeps its first 32 items. The conversation before a question and the options of its answer are
+    /// left out.
     pub fn abridged(&self) -> Envelope {
         Envelope { sender: self.sender.clone(), payload: abridged(&self.payload), ..*self }
     }
@@ -51,7 +52,7 @@ fn abridged(payload: &Payload) -> Payload {
         | Payload::UserFeedback(_)
         | Payload::RewardEvent(_)
         | Payload::SessionClosed(_)
-        // What tools say is quoted in excerpts.
+        // Tool output is quoted in excerpts.
         | Payload::EvaluationStarted(_)
         | Payload::EvaluationCompleted(_)
         | Payload::EvaluationFailed(_)
@@ -144,7 +145,7 @@ fn abridged_recall(recall: &Recall) -> Recall {
     }
 }
 
-/// A text, or its beginning and how much of it that is.
+/// A text, or its beginning and a note of the beginning's and the text's length.
 fn beginning(text: &str) -> String {
     if text.len() <= MOST_TEXT {
         return text.to_owned();

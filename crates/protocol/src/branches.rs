@@ -1,8 +1,8 @@
-//! A conversation with branches: what is asked anew, or in place of something else, begins a branch and replaces nothing.
+//! A conversation with branches: a question that is asked again or replaced begins a branch and overwrites nothing.
 //!
-//! The items are kept in the order in which they were added. Each follows an earlier one, or begins the conversation. One
-//! path, from a first item to a last one, is shown. In a file the items stay a plain list, and [`Forks`] says where their
-//! order is not that of the conversation; a conversation without branches has none.
+//! The items are kept in the order in which they were added. Each follows an earlier one, or begins the conversation.
+//! One path, from a first item to a last one, is shown. In a file the items stay a plain list, and [`Forks`] records
+//! where their order differs from that of the conversation; a conversation without branches has no forks.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,37 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branches<T> {
     nodes: Vec<Node<T>>,
-    /// The path that is shown, as places in `nodes`.
+    /// The shown path, as indices into `nodes`.
     shown: Vec<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Node<T> {
     item: T,
-    /// The place of the item that it follows; `None` if it begins the conversation.
+    /// The index of the item that it follows; `None` if it begins the conversation.
     after: Option<usize>,
 }
 
-/// Where the order of a list of items is not that of the conversation. Items are numbered from 1.
+/// Where the order of a list of items differs from that of the conversation. Items are numbered from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forks {
-    /// The items that do not follow the one before them in the list, and the earlier ones that they follow; 0 begins the
-    /// conversation.
+    /// The items that do not follow the one before them in the list, and the earlier items that they follow; 0 begins
+    /// the conversation.
     pub after: BTreeMap<usize, usize>,
-    /// The last item that is shown; 0 shows nothing, and `None` the path to the last of all.
+    /// The last item that is shown; 0 shows nothing, and `None` the path to the last item of the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<usize>,
 }
 
 impl Forks {
-    /// Whether the list is the conversation.
+    /// Whether the list has the order of the conversation and is shown up to its last item.
     pub fn is_empty(&self) -> bool {
         self.after.is_empty() && self.shown.is_none()
     }
 }
 
-/// Forks that do not belong to the list of items.
+/// The error for forks that do not belong to the list of items.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "the forks name item {number}, which is not among the {count} items or does not come before the one that follows it"
@@ -53,12 +53,12 @@ pub struct WrongFork {
     count: usize,
 }
 
-/// The place of an item among those that follow the same one.
+/// An item's position among the items that follow the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BranchPlace {
     /// Its number, from 1, in the order in which they were added.
     pub number: usize,
-    /// How many there are.
+    /// The number of these items.
     pub count: usize,
 }
 
@@ -68,7 +68,7 @@ impl<T> Branches<T> {
         self.shown.iter().map(|&place| &self.nodes[place].item)
     }
 
-    /// How many items are shown.
+    /// The number of items that are shown.
     pub fn n_shown(&self) -> usize {
         self.shown.len()
     }
@@ -84,7 +84,7 @@ impl<T> Branches<T> {
         self.shown.push(self.nodes.len() - 1);
     }
 
-    /// Shows only the first `n` items of those that are shown. What is added then begins a branch.
+    /// Shows only the first `n` of the shown items. An item added then begins a branch.
     pub fn show_first(&mut self, n: usize) {
         self.shown.truncate(n);
     }
@@ -109,7 +109,7 @@ impl<T> Branches<T> {
         removed
     }
 
-    /// Where the item that is shown at `index` stands among its branches.
+    /// The position among its branches of the item that is shown at `index`.
     pub fn place(&self, index: usize) -> Option<BranchPlace> {
         let shown = *self.shown.get(index)?;
         let branches = self.followers(self.nodes[shown].after);
@@ -117,7 +117,8 @@ impl<T> Branches<T> {
         Some(BranchPlace { number, count: branches.len() })
     }
 
-    /// Shows another branch at `index`: the one with this number, and what was added to it last. Returns whether it exists.
+    /// Shows another branch at `index`: the one with this number, followed by its latest items. Returns whether it
+    /// exists.
     pub fn switch(&mut self, index: usize, number: usize) -> bool {
         let Some(&shown) = self.shown.get(index) else { return false };
         let branches = self.followers(self.nodes[shown].after);
@@ -135,7 +136,7 @@ impl<T> Branches<T> {
         (0..self.nodes.len()).filter(|&place| self.nodes[place].after == of).collect()
     }
 
-    /// The items in the order in which they were added, and how they follow each other.
+    /// The items in the order in which they were added, and the forks between them.
     pub fn into_list(self) -> (Vec<T>, Forks) {
         let shown = self.shown.last().map_or(0, |last| last + 1);
         let shown = (shown != self.nodes.len()).then_some(shown);
@@ -149,10 +150,10 @@ impl<T> Branches<T> {
         (self.nodes.into_iter().map(|node| node.item).collect(), Forks { after, shown })
     }
 
-    /// The branches that [`into_list`](Branches::into_list) made a list of.
+    /// The inverse of [`into_list`](Branches::into_list).
     ///
     /// # Errors
-    /// When the forks name items that the list does not have, or let an item follow a later one.
+    /// When the forks name items that the list does not have, or make an item follow a later one.
     pub fn from_list(items: Vec<T>, forks: &Forks) -> Result<Branches<T>, WrongFork> {
         let count = items.len();
         let wrong = |number: usize| WrongFork { number, count };
@@ -175,7 +176,7 @@ impl<T> Branches<T> {
         Ok(branches)
     }
 
-    /// The same branches of other items.
+    /// Maps the items and keeps the branches.
     pub fn map<U>(self, mut to: impl FnMut(T) -> U) -> Branches<U> {
         let node = |Node { item, after }| Node { item: to(item), after };
         Branches { nodes: self.nodes.into_iter().map(node).collect(), shown: self.shown }
@@ -201,10 +202,11 @@ impl<T> FromIterator<T> for Branches<T> {
 mod tests {
     use super::*;
 
-    /// Checks what is shown after these steps, with the place of each item that has branches, and that a list of it makes
-    /// the same branches.
+    /// Checks the shown items after these steps, with the place of each item that has branches, and that the branches
+    /// survive the conversion to a list and back.
     ///
-    /// A word is added; `<n` shows the first n only, `n/m` switches at place n to branch m, and `-` removes the last one.
+    /// A word is added; `<n` shows only the first n, `n/m` switches at place n to branch m, and `-` removes the last
+    /// one.
     #[track_caller]
     fn check(steps: &str, expected: &str) -> Forks {
         let mut branches = Branches::default();

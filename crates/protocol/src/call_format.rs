@@ -5,7 +5,7 @@
 pub struct CallFormat {
     /// Begins calls.
     pub open: &'static str,
-    /// Ends them. If it is empty, the end of the turn does.
+    /// Ends them. If empty, they end with the turn.
     pub close: &'static str,
     /// How the calls are written.
     pub body: CallBody,
@@ -23,19 +23,20 @@ pub enum CallBody {
     Python,
     /// `call:f{a:1}`, with `<|"|>` around texts.
     Braces,
-    /// A message with a recipient in its header: `assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}`.
+    /// A message with its recipient in the header: `assistant to=functions.f<|channel|>commentary json<|message|>{"a":
+    /// 1}`.
     Message,
 }
 
-/// Stands around texts in [`CallBody::Braces`].
+/// The delimiter of texts in [`CallBody::Braces`].
 pub const TEXT_MARK: &str = "<|\"|>";
-/// Stands between the name and the arguments in [`CallBody::NameAndJson`].
+/// The separator between the name and the arguments in [`CallBody::NameAndJson`].
 pub const ARGUMENTS_MARK: &str = "[ARGS]";
-/// Stands between the name and the id of a call, which some models write, in [`CallBody::NameAndJson`].
+/// The separator between the name and the id of a call, which some models write, in [`CallBody::NameAndJson`].
 pub const CALL_ID_MARK: &str = "[CALL_ID]";
 
 impl CallFormat {
-    /// Those of all known models: Hermes, Qwen, Granite 4 and SmolLM3; Mistral; LFM2; OLMo 3; Gemma 4; Granite 3;
+    /// The formats of all known models: Hermes, Qwen, Granite 4 and SmolLM3; Mistral; LFM2; OLMo 3; Gemma 4; Granite 3;
     /// gpt-oss.
     pub const ALL: [CallFormat; 7] = [
         CallFormat { open: "<tool_call>", close: "</tool_call>", body: CallBody::JsonOrTags },
@@ -47,8 +48,8 @@ impl CallFormat {
         CallFormat { open: "<|start|>", close: "", body: CallBody::Message },
     ];
 
-    /// Whether a token of this name is one of the marks. In some vocabularies they are control tokens, which are not
-    /// shown otherwise.
+    /// Whether a token of this name is one of the marks. In some vocabularies they are control tokens, which are
+    /// otherwise not shown.
     pub fn has(name: &str) -> bool {
         let is_around = CallFormat::ALL.iter().any(|format| name == format.open || name == format.close);
         is_around || [TEXT_MARK, ARGUMENTS_MARK, CALL_ID_MARK].contains(&name)

@@ -24,7 +24,7 @@ pub fn call_schema(tools: &[Tool]) -> Value {
     }
 }
 
-/// A schema that has become a part of another one at `place`: its references to itself lead there.
+/// A schema that has become a part of another one at `place`, with its references to itself adjusted.
 fn moved(schema: Value, place: &str) -> Value {
     match schema {
         Value::Object(fields) => fields.into_iter().map(|(key, value)| moved_field(key, value, place)).collect(),
@@ -39,7 +39,7 @@ fn moved_field(key: String, value: Value, place: &str) -> (String, Value) {
     (key, moved_to.unwrap_or_else(|| moved(value, place)))
 }
 
-/// The schema of an object without further keys, so that its answer ends.
+/// The schema of an object that allows no further keys, so that the generated answer ends.
 fn closed(schema: &Value) -> Value {
     let fields = schema.as_object().cloned().unwrap_or_default();
     let mut closed: Map<String, Value> = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-/// The text of `error` and of everything that caused it, outermost first.
+/// The text of `error` and of all its causes, outermost first.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |error| (*error).source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")

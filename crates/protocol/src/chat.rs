@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who speaks in a turn.
+/// The speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Instructions before the conversation.
     System,
-    /// The person who asks.
+    /// The user.
     User,
     /// The model that answers.
     Assistant,
@@ -40,11 +40,11 @@ impl fmt::Display for Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Who speaks.
+    /// The speaker.
     pub role: Role,
-    /// What is said.
+    /// The text.
     pub content: String,
-    /// What the model thought before it said it; chat templates decide which of it the model is shown again.
+    /// The model's reasoning before the text; chat templates decide which parts of it the model is shown again.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
     /// The tools that the model calls in this turn.
@@ -68,7 +68,7 @@ impl Message {
 pub struct Tool {
     /// Its name.
     pub name: String,
-    /// What it does and when to call it, for the model to read.
+    /// Its purpose and when to call it, for the model to read.
     pub description: String,
     /// JSON schema of its arguments, an object.
     pub parameters: serde_json::Value,
@@ -78,7 +78,7 @@ pub struct Tool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCall {
-    /// What the sender of a conversation calls this call, if anything.
+    /// The call's id in the sender's conversation, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The tool's name.

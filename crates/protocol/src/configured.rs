@@ -1,5 +1,5 @@
-//! Values as they stand in configuration files, for `#[serde(deserialize_with)]`: a missing number is written as 0, a
-//! missing text as empty, and a choice by its name.
+//! Values in configuration files, for `#[serde(deserialize_with)]`: a missing number is written as 0, a missing text as
+//! empty, and a choice by its name.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Deserializer};
 /// Reads the name of a choice.
 ///
 /// # Errors
-/// When there is no such choice.
+/// When the choice does not exist.
 pub fn named<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(deserializer: D) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-/// Reads a text; an empty one stands for none.
+/// Reads a text; an empty one means `None`.
 ///
 /// # Errors
 /// When it is not a text.
@@ -32,7 +32,7 @@ pub fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize,
     usize::try_from(value).map_err(|_| D::Error::custom(format!("{value} is negative, expected 0 or more")))
 }
 
-/// Reads a number of which 0 stands for none.
+/// Reads a number; 0 means `None`.
 ///
 /// # Errors
 /// When it is negative.
@@ -40,7 +40,7 @@ pub fn positive_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     not_negative(deserializer).map(|value| (value > 0).then_some(value))
 }
 
-/// Reads a number of seconds of which 0 stands for none.
+/// Reads a number of seconds; 0 means `None`.
 ///
 /// # Errors
 /// When it is negative, infinite or not a number.
@@ -51,7 +51,7 @@ pub fn seconds_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     Ok((!duration.is_zero()).then_some(duration))
 }
 
-/// Reads a number of bytes with its unit, such as `8GiB`; an empty text stands for none.
+/// Reads a number of bytes with its unit, such as `8GiB`; an empty text means `None`.
 ///
 /// # Errors
 /// When the text is not a size.

@@ -1,4 +1,4 @@
-//! Critiques: what speaks against a text.
+//! Critiques: the arguments against a text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::verdict::Judging;
 
-/// What kind of text is criticized.
+/// The kind of text that is criticized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentType {
     /// Any text.
     #[default]
     General,
-    /// What is to be done today.
+    /// An item to be done today.
     Intention,
     /// An answer from memory and files, with its sources.
     Research,
-    /// A summary of what was remembered.
+    /// A summary of memories.
     Consolidation,
 }
 
@@ -54,15 +54,15 @@ impl FromStr for ContentType {
     }
 }
 
-/// How much speaks against a text.
+/// The severity of the arguments against a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CritiqueLevel {
-    /// Nothing.
+    /// No concerns.
     Pass,
     /// Small concerns, to be noted.
     Minor,
-    /// Significant ones: it should be revised.
+    /// Significant concerns: the text should be revised.
     Major,
     /// A critical flaw: it should not be remembered.
     Block,
@@ -90,18 +90,18 @@ impl fmt::Display for CritiqueLevel {
     }
 }
 
-/// What a critic says of a text.
+/// A critic's opinion of a text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CritiqueResult {
-    /// What kind of text it is.
+    /// The kind of text.
     pub content_type: ContentType,
-    /// How much speaks against it; `None` without a verdict.
+    /// The severity of the arguments against it; `None` without a verdict.
     pub level: Option<CritiqueLevel>,
     /// How valid the text is, 0 to 1; `None` without a verdict.
     pub validity_score: Option<f64>,
-    /// What is wrong with it.
+    /// The problems found.
     pub challenges: Vec<String>,
-    /// What would make it better.
+    /// Suggested improvements.
     pub suggested_improvements: Vec<String>,
     /// The strongest argument for the opposite.
     pub strongest_counterargument: String,
@@ -109,10 +109,10 @@ pub struct CritiqueResult {
     pub should_block: bool,
     /// Why.
     pub reasoning: String,
-    /// Why the verdict neither blocks nor lets pass, such as that the critic wrote the text; `None` where it counts.
+    /// Why the verdict neither blocks nor passes, such as that the critic wrote the text; `None` if it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disregarded: Option<String>,
-    /// What a reader must know besides, such as what the critic was not shown.
+    /// Further remarks for the reader, such as about text that the critic was not shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// The cost, and whether the critic is the model that wrote the text.
@@ -124,10 +124,10 @@ pub struct CritiqueResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticMode {
-    /// What it blocks, and what it could not be asked about, does not count as long-term memory.
+    /// A text that it blocks, or about which it could not be asked, does not count as long-term memory.
     #[default]
     Hard,
-    /// What it says is kept, and blocks nothing.
+    /// Its opinion is kept, and blocks nothing.
     Soft,
     /// It is not asked.
     Off,
@@ -157,10 +157,10 @@ impl fmt::Display for CriticMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VettingState {
-    /// No critic has let it pass yet.
+    /// No critic has passed it yet.
     #[default]
     Unreviewed,
-    /// A critic has let it pass, or a person has.
+    /// A critic or a person has passed it.
     Reviewed,
     /// A critic has blocked it.
     Blocked,
@@ -186,16 +186,16 @@ impl fmt::Display for VettingState {
     }
 }
 
-/// What a gate has decided about a memory.
+/// A gate's decision about a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CriticDecision {
-    /// What kind of text it is.
+    /// The kind of text.
     pub content_type: ContentType,
-    /// How much speaks against it; `None` without a verdict.
+    /// The severity of the arguments against it; `None` without a verdict.
     pub level: Option<CritiqueLevel>,
     /// How valid it is, 0 to 1; `None` without a verdict.
     pub validity_score: Option<f64>,
-    /// What it is now.
+    /// Its state after the decision.
     pub state: VettingState,
     /// How much the critic's word counted.
     pub mode: CriticMode,
@@ -203,19 +203,19 @@ pub struct CriticDecision {
     pub reason: String,
 }
 
-/// What a person says of a block.
+/// A person's ruling on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRuling {
     /// Whether it was right to block.
     pub is_right: bool,
-    /// What the memory is now.
+    /// The memory's state after the ruling.
     pub state: VettingState,
 }
 
-/// What a person has set for every gate.
+/// A person's setting for every gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriticOverride {
-    /// The mode of every gate; `None` for the configured ones.
+    /// The mode of every gate; `None` keeps the configured modes.
     pub mode: Option<CriticMode>,
 }
 

@@ -10,7 +10,7 @@ use crate::ids::{OwnerId, SessionId};
 pub struct DecisionRequest {
     /// Name or path of the model.
     pub model: String,
-    /// What tells the model from another that has had its name; empty where names are never given twice.
+    /// Distinguishes the model from earlier ones with its name; empty if names are never reused.
     pub identity: String,
     /// The text that the questions are about.
     pub state: String,
@@ -18,19 +18,19 @@ pub struct DecisionRequest {
     pub questions: Vec<DecisionQuestion>,
     /// How the model is asked questions of each kind.
     pub tunings: DecisionTunings,
-    /// In how many orders the options of a choice are shown, at most, where they have labels; what the model says to them
-    /// is averaged. Levels are shown in two orders at most. At least 1.
+    /// The most orders in which the options of a choice are shown, if they have labels; the model's answers are
+    /// averaged. Levels are shown in at most two orders. At least 1.
     pub orders: usize,
-    /// How soon it is needed.
+    /// The request's priority.
     pub lane: Lane,
     /// The conversation that it belongs to.
     pub session: Option<SessionId>,
-    /// Whose it is, where clients have keys.
+    /// The owner, if clients have keys.
     pub owner: Option<OwnerId>,
 }
 
 impl DecisionRequest {
-    /// How many orders are enough to tell what a model thinks of an option from what it thinks of the option's place.
+    /// Orders that suffice to separate a model's opinion of an option from its opinion of the option's place.
     pub const ORDERS: usize = 2;
     /// The most questions of a request.
     pub const MOST_QUESTIONS: usize = 400;
@@ -51,12 +51,12 @@ impl DecisionRequest {
     }
 }
 
-/// How a model is asked questions of one kind, as its examination has found out.
+/// How to ask a model questions of one kind, as determined by its examination.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionTuning {
     /// How it answers with an option.
     pub form: DecisionForm,
-    /// What the logarithms of its probabilities are divided by: more than 1 for a model that is too sure of itself.
+    /// The divisor of the logarithms of its probabilities: more than 1 for an overconfident model.
     pub temperature: f64,
 }
 
@@ -66,19 +66,19 @@ impl Default for DecisionTuning {
     }
 }
 
-/// How a model is asked questions of each kind.
+/// How to ask a model questions of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecisionTunings {
-    /// Those that are answered with yes or no.
+    /// For questions answered with yes or no.
     pub yes_no: DecisionTuning,
-    /// Those with options.
+    /// For questions with options.
     pub choice: DecisionTuning,
-    /// Those with levels.
+    /// For questions with levels.
     pub score: DecisionTuning,
 }
 
 impl DecisionTunings {
-    /// That of a kind.
+    /// The tuning for a kind of question.
     pub fn of(&self, kind: DecisionType) -> DecisionTuning {
         match kind {
             DecisionType::YesNo => self.yes_no,
@@ -87,7 +87,7 @@ impl DecisionTunings {
         }
     }
 
-    /// That of a kind, to be changed.
+    /// Mutable access to the tuning for a kind of question.
     pub fn of_mut(&mut self, kind: DecisionType) -> &mut DecisionTuning {
         match kind {
             DecisionType::YesNo => &mut self.yes_no,
@@ -113,7 +113,7 @@ impl DecisionType {
     /// All of them.
     pub const ALL: [DecisionType; 3] = [DecisionType::YesNo, DecisionType::Choice, DecisionType::Score];
 
-    /// Its name for people.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             DecisionType::YesNo => "yes or no",
@@ -127,32 +127,32 @@ impl DecisionType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecisionForm {
-    /// With the letter or the number that stands beside it: one token tells all options apart.
+    /// With the letter or number shown next to it: one token distinguishes all options.
     #[default]
     Labels,
-    /// With its text, whose log-probability is summed: each option is a request, so that only questions of few options
-    /// are asked like this. Small models may not connect a letter with what stands beside it.
+    /// With its text, whose log-probability is summed. Each option is a request, so only questions with few options are
+    /// asked this way. Small models may not connect a letter with the option next to it.
     Texts,
 }
 
 /// A question about a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionQuestion {
-    /// The question itself; it may be empty where the options say enough.
+    /// The question itself; it may be empty if the options suffice.
     pub instructions: String,
-    /// What can be answered.
+    /// The possible answers.
     pub kind: DecisionKind,
 }
 
-/// What can be answered to a question.
+/// The possible answers to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
     /// Yes or no.
     YesNo {
-        /// What counts as yes.
+        /// The meaning of yes.
         yes: Option<String>,
-        /// What counts as no.
+        /// The meaning of no.
         no: Option<String>,
     },
     /// One of 2 to [`MOST_OPTIONS`](DecisionKind::MOST_OPTIONS) options.
@@ -189,16 +189,16 @@ impl DecisionKind {
 /// An option of a choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionOption {
-    /// Its name, which may be all that is said of it.
+    /// Its name, which may be its only description.
     pub name: String,
-    /// When it is right.
+    /// When it applies.
     pub description: Option<String>,
 }
 
 /// The answer to a question: a probability for every option. They sum to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Those of no and yes, of the options of a choice in their order, or of the levels from the lowest.
+    /// The probabilities of no and yes, of the options of a choice in their order, or of the levels from the lowest.
     pub probabilities: Vec<f64>,
 }
 
@@ -208,7 +208,7 @@ impl Decision {
         self.probabilities.last().copied().unwrap_or_default()
     }
 
-    /// The likeliest option; the first of several.
+    /// The index of the likeliest option; the first of several.
     pub fn likeliest(&self) -> usize {
         let larger = |best: usize, index: usize| {
             if self.probabilities[index] > self.probabilities[best] { index } else { best }
@@ -216,7 +216,7 @@ impl Decision {
         (0..self.probabilities.len()).fold(0, larger)
     }
 
-    /// The mean of the levels from 0, weighted with their probabilities.
+    /// The mean of the levels from 0, weighted by their probabilities.
     pub fn score(&self) -> f64 {
         self.probabilities.iter().enumerate().map(|(level, probability)| level as f64 * probability).sum()
     }
@@ -229,15 +229,15 @@ impl Decision {
     }
 }
 
-/// The answers to the questions of a request, in their order, and what they cost.
+/// The answers to the questions of a request, in their order, and their cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decisions {
     /// The answers.
     pub answers: Vec<Decision>,
-    /// Tokens of the text and of the questions about it, as often as they were asked. The beginning that they share counts
-    /// once, and what was asked without the text does not.
+    /// Tokens of the text and of the questions about it, counted each time that they are asked. Their common beginning
+    /// counts once; questions asked without the text do not count.
     pub prompt_tokens: usize,
-    /// Tokens of the first question that had been computed before.
+    /// Tokens of the first question that were already computed.
     pub cached_tokens: usize,
 }
 

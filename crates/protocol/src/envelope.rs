@@ -60,7 +60,7 @@ impl Envelope {
         }
     }
 
-    /// The same message, about a question to a respondent.
+    /// Assigns the message to a question and its respondent.
     pub fn about(self, query_id: QueryId, correlation_id: QueryId, respondent_id: RespondentId) -> Self {
         Envelope {
             query_id: Some(query_id),
@@ -70,7 +70,7 @@ impl Envelope {
         }
     }
 
-    /// The same message, as one that belongs to this owner.
+    /// Assigns the message to this owner.
     pub fn owned_by(self, owner: Option<OwnerId>) -> Self {
         Envelope { owner, ..self }
     }
@@ -86,7 +86,7 @@ impl Envelope {
         }
     }
 
-    /// What it is about.
+    /// The subject.
     pub fn subject(&self) -> Subject {
         self.payload.subject()
     }
@@ -94,7 +94,7 @@ impl Envelope {
 
 macro_rules! payloads {
     ($($(#[$documentation:meta])* $variant:ident($content:ty) = $name:literal,)*) => {
-        /// What an envelope is about; written as `critique.result` and the like.
+        /// An envelope's subject, serialized as `critique.result` and the like.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Subject {
             $($(#[$documentation])* #[serde(rename = $name)] $variant,)*
@@ -153,7 +153,7 @@ payloads! {
     PairwiseResult(Comparison) = "pairwise.result",
     /// A person rated an answer.
     UserFeedback(Feedback) = "user.feedback",
-    /// What an answer is worth to the respondent that gave it.
+    /// The value of an answer to the respondent that gave it.
     RewardEvent(Reward) = "reward.event",
     /// A conversation has ended: its grades are no longer wanted.
     SessionClosed(Nothing) = "session.closed",
@@ -163,7 +163,7 @@ payloads! {
     EvaluationCompleted(WorkEvaluated) = "evaluation.completed",
     /// Work on a task could not be evaluated: no evaluator came to a conclusion.
     EvaluationFailed(WorkEvaluated) = "evaluation.failed",
-    /// An agent tries again, with what was found about the attempts before.
+    /// An agent tries again, with the findings about earlier attempts.
     OptimizationStarted(WorkStep) = "optimization.started",
     /// A person must decide about a task.
     EscalationRequired(WorkDecided) = "escalation.required",
@@ -211,16 +211,16 @@ fn names() -> String {
     Subject::ALL.iter().map(|subject| subject.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// A payload whose subject says everything.
+/// An empty payload, for subjects that need no content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nothing {}
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query {
-    /// What is asked.
+    /// The text of the question.
     pub query: String,
-    /// The conversation before it, instructions first. It is not kept in the event log, which has it already.
+    /// The conversation before it, instructions first. It is not kept in the event log, which already has it.
     #[serde(skip)]
     pub history: Vec<Message>,
     /// The model that should answer.
@@ -231,13 +231,13 @@ pub struct Query {
     pub max_tokens: Option<usize>,
     /// Texts before which the answer ends.
     pub stop: Vec<String>,
-    /// What else its client wants of the answer.
+    /// The client's options for the answer.
     #[serde(skip)]
     pub options: AnswerOptions,
 }
 
 impl Query {
-    /// A question to a model, with default sampling and without a conversation before it.
+    /// A question to a model, with default sampling and no history.
     pub fn new(query: impl Into<String>, model: impl Into<String>) -> Query {
         Query {
             query: query.into(),
@@ -251,7 +251,7 @@ impl Query {
     }
 }
 
-/// What a client wants of an answer besides its text.
+/// A client's options for an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerOptions {
     /// The client's own tools; a call of one of them ends the answer.
@@ -260,18 +260,18 @@ pub struct AnswerOptions {
     pub constraint: Option<Constraint>,
     /// Whether memory may add recollections to the question.
     pub recalls: bool,
-    /// Whether a program asks on its own behalf, over an API: what it asks is no part of the person's memory.
+    /// Whether a program asks on its own behalf, over an API. Such questions do not become part of the person's memory.
     pub is_of_client: bool,
     /// The turns after the question: calls of the client's tools, and their results.
     pub turns_after: Vec<Message>,
-    /// Report the log-probability of each token ([`Chunk::Logprobs`]), and this many of the likeliest in its place;
-    /// `None` reports nothing.
+    /// Report the log-probability of each token ([`Chunk::Logprobs`]), and of this many of the likeliest at its
+    /// position; `None` reports nothing.
     pub logprobs: Option<usize>,
     /// Whether and how long the model reasons.
     pub thinking: ThinkingOptions,
     /// Whether the second respondent answers, too.
     pub second: SecondAnswer,
-    /// Whether the model continues the question as it stands, without a chat template; it has no history then.
+    /// Whether the model continues the question as it stands, without a chat template and without a history.
     pub is_raw: bool,
 }
 
@@ -303,11 +303,11 @@ pub enum SecondAnswer {
     Unwanted,
 }
 
-/// A piece of an answer, or what happens before it.
+/// A piece of an answer, or progress before it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chunk {
-    /// A part of the model has been brought into memory.
+    /// A part of the model has been loaded.
     Loading {
         /// Bytes of its weights done so far.
         done: u64,
@@ -325,16 +325,16 @@ pub enum Chunk {
     Thinking(String),
     /// A piece of the answer.
     Text(String),
-    /// The log-probabilities of a token, if they were asked for; the text that it completes follows as a piece of its own.
+    /// The log-probabilities of a token, if requested; the text that it completes follows as a separate piece.
     Logprobs(TokenLogprobs),
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// What was asked.
+    /// The question.
     pub query: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
     /// The reasoning before the answer; empty if there was none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -342,11 +342,11 @@ pub struct Response {
     /// The client's tools that the model calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Whether it continues the question as it stands, so that it is no answer to it.
+    /// Whether it continues the question as it stands, instead of answering it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_raw: bool,
-    /// What is recalled with it: answers of the same scope, which is that of a client, or of the instructions before the
-    /// conversation; `None` for the person's conversations without instructions.
+    /// The scope within which it is recalled: that of a client, or of the instructions before the conversation; `None`
+    /// for the person's conversations without instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The model that answered.
@@ -358,7 +358,7 @@ pub struct Response {
     /// The stop text before which it ended, if it ended before one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
-    /// What it cost.
+    /// The cost.
     pub timings: Timings,
 }
 
@@ -380,7 +380,7 @@ impl Response {
         }
     }
 
-    /// Why it is not worth a verdict; `None` where it is.
+    /// Why it is not worth a verdict; `None` if it is.
     pub fn why_not_judged(&self) -> Option<&'static str> {
         match self.finish_reason {
             None => Some(prospect::CANCELLED),
@@ -425,7 +425,7 @@ pub struct RecalledEngram {
     pub score: Option<u8>,
     /// Cosine similarity to the search text, -1 to 1.
     pub similarity: f32,
-    /// The similarity weighted with what a person, a comparison or a judge thinks of the answer.
+    /// The similarity, weighted by the opinion of a person, a comparison or a judge about the answer.
     pub relevance: f32,
     /// Whether the model that answered gave the grade.
     #[serde(default)]
@@ -433,13 +433,13 @@ pub struct RecalledEngram {
     /// How the grade was reached.
     #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
     pub judging_method: JudgingMethod,
-    /// The share of the question's words that it holds, each weighted by its rarity, 0 to 1.
+    /// The share of the question's words that it contains, each weighted by its rarity, 0 to 1.
     #[serde(default)]
     pub words: f32,
     /// Whether it is a fact that the user stated: the statement is its `query`, and it has no answer.
     #[serde(default)]
     pub is_fact: bool,
-    /// Whether no critic has let it pass yet.
+    /// Whether no critic has passed it yet.
     #[serde(default)]
     pub is_unreviewed: bool,
 }
@@ -454,9 +454,9 @@ pub struct Stored {
 /// An answer and its grade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradedAnswer {
-    /// What was asked.
+    /// The question.
     pub query: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
     /// The grade.
     #[serde(flatten)]
@@ -506,7 +506,7 @@ pub struct ComparedAnswer<'a> {
 }
 
 impl Comparison {
-    /// What a judge said of two answers. A judge that gave one of them has graded itself, and scores by different
+    /// A judge's comparison of two answers. It counts as self-graded if the judge gave one of them. Scores by different
     /// judges are left out.
     pub fn new(a: ComparedAnswer<'_>, b: ComparedAnswer<'_>, mut preference: Preference) -> Comparison {
         let Judging { judge, self_graded, .. } = &mut preference.judging;
@@ -539,11 +539,11 @@ pub struct Feedback {
 pub enum Rating {
     /// It helped.
     Good,
-    /// It did not.
+    /// It did not help.
     Bad,
 }
 
-/// What an answer is worth to the respondent and the model that gave it.
+/// The value of an answer to the respondent and the model that gave it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
     /// From -1 to 1.

@@ -1,4 +1,4 @@
-//! What evaluators and critics find about the work on a task, and what the gate decides.
+//! The findings of evaluators and critics about the work on a task, and the gate's decisions.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TaskId;
 
-/// What an evaluator looks at.
+/// The aspect that an evaluator examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
     /// Whether the work works.
     Functionality,
-    /// Whether it computes what it should.
+    /// Whether it computes correct results.
     Correctness,
     /// Whether it is safe.
     Security,
@@ -26,24 +26,24 @@ pub enum Category {
     TestCoverage,
 }
 
-/// One of the things that an evaluator has checked.
+/// The result of one of an evaluator's checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CriterionResult {
-    /// What was checked.
+    /// The criterion.
     pub criterion: String,
     /// Whether it holds.
     pub passed: bool,
     /// How far it holds, 0 to 1.
     pub score: f64,
-    /// What was found.
+    /// The finding.
     pub message: String,
-    /// An excerpt that shows it.
+    /// A supporting excerpt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
 
 impl CriterionResult {
-    /// Whether it fails so badly that the work cannot be accepted, whatever else is good.
+    /// Whether it fails so badly that the work cannot be accepted, regardless of other criteria.
     pub fn is_blocking(&self) -> bool {
         !self.passed && self.score < 0.5
     }
@@ -58,7 +58,7 @@ pub enum EvaluationStatus {
         /// How good it is, 0 to 1.
         score: f64,
     },
-    /// It is not.
+    /// The work is not good enough.
     Failed {
         /// How good it is, 0 to 1.
         score: f64,
@@ -75,48 +75,48 @@ pub enum EvaluationStatus {
     },
 }
 
-/// How many tests there are.
+/// Test counts by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestCounts {
     /// Tests that passed.
     pub passed: usize,
-    /// Tests that failed, those that could not be started included.
+    /// Tests that failed, including those that could not be started.
     pub failed: usize,
     /// Tests that are disabled or were skipped.
     pub skipped: usize,
 }
 
 impl TestCounts {
-    /// All of them.
+    /// The number of all tests.
     pub fn total(self) -> usize {
         self.passed + self.failed + self.skipped
     }
 }
 
-/// What an evaluator found.
+/// An evaluator's findings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationResult {
     /// The evaluator.
     pub evaluator: String,
-    /// What it looks at.
+    /// The aspect examined.
     pub category: Category,
     /// Whether the same work always gets the same result.
     pub deterministic: bool,
     /// Its conclusion.
     #[serde(flatten)]
     pub status: EvaluationStatus,
-    /// The conclusion in a sentence, for those who did the work.
+    /// The conclusion in a sentence, for the author of the work.
     pub feedback: String,
-    /// What was checked.
+    /// The individual checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub criteria: Vec<CriterionResult>,
-    /// What would improve the work.
+    /// Suggested improvements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<String>,
-    /// The tests that were run; `None` where none were to be run.
+    /// Counts of the tests that were run; `None` if there were none to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
-    /// What was not contained while it ran; empty where everything was, or nothing ran.
+    /// Aspects that were not contained while it ran; empty if all were, or nothing ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_contained: Vec<String>,
     /// How long it took.
@@ -133,12 +133,12 @@ impl EvaluationResult {
         }
     }
 
-    /// Whether it says that the work is good enough.
+    /// Whether the conclusion is that the work is good enough.
     pub fn is_passed(&self) -> bool {
         matches!(self.status, EvaluationStatus::Passed { .. })
     }
 
-    /// Whether it says that the work is not good enough.
+    /// Whether the conclusion is that the work is not good enough.
     pub fn is_failed(&self) -> bool {
         matches!(self.status, EvaluationStatus::Failed { .. })
     }
@@ -148,18 +148,18 @@ impl EvaluationResult {
         self.criteria.iter().filter(|criterion| !criterion.passed)
     }
 
-    /// What must be fixed before the work can be accepted.
+    /// The issues that must be fixed before the work can be accepted.
     pub fn blocking_issues(&self) -> impl Iterator<Item = &str> {
         self.criteria.iter().filter(|criterion| criterion.is_blocking()).map(|criterion| criterion.message.as_str())
     }
 }
 
-/// The metrics of a critic, each 0 to 1; `None` where it could not tell.
+/// A critic's metrics, each 0 to 1; `None` where it could not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// Whether the work does what was asked.
+    /// Whether the work does what the task asks.
     pub correctness: Option<f64>,
-    /// Whether everything that was asked is done.
+    /// Whether the work does everything that the task asks.
     pub completeness: Option<f64>,
     /// Whether it is clean.
     pub code_quality: Option<f64>,
@@ -171,14 +171,14 @@ impl Metrics {
     /// The names of the metrics.
     pub const NAMES: [&str; 4] = ["correctness", "completeness", "code_quality", "test_coverage"];
 
-    /// The metric with this name; `None` where there is none, or it could not be told.
+    /// The metric with this name; `None` if it does not exist or could not be determined.
     pub fn get(&self, name: &str) -> Option<f64> {
         let values = [self.correctness, self.completeness, self.code_quality, self.test_coverage];
         Metrics::NAMES.iter().zip(values).find_map(|(known, value)| (*known == name).then_some(value)?)
     }
 }
 
-/// What a critic thinks of the work as a whole.
+/// A critic's opinion of the work as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CriticScore {
     /// The critic.
@@ -187,9 +187,9 @@ pub struct CriticScore {
     pub score: Option<f64>,
     /// Whether the score reaches the threshold.
     pub passed: bool,
-    /// What is wrong with it.
+    /// The problems found.
     pub feedback: String,
-    /// What would improve it.
+    /// Suggested improvements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<String>,
     /// The score in parts.
@@ -199,15 +199,15 @@ pub struct CriticScore {
     pub evidence: Vec<String>,
 }
 
-/// What happens to the work next.
+/// The next step for the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateAction {
     /// It is accepted.
     Accept,
-    /// The same agent tries again.
+    /// Another attempt by the same agent.
     Retry,
-    /// The next agent tries.
+    /// An attempt by the next agent.
     Reassign,
     /// A person decides.
     Escalate,
@@ -227,7 +227,7 @@ impl fmt::Display for GateAction {
 /// The gate's decision about an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateDecision {
-    /// What happens next.
+    /// The next step.
     pub action: GateAction,
     /// Why.
     pub reason: String,
@@ -235,7 +235,7 @@ pub struct GateDecision {
     pub score: Option<f64>,
     /// The agent of the next attempt; `None` if there is none.
     pub agent: Option<String>,
-    /// What the agent of the next attempt is told; empty if there is none.
+    /// Feedback for the agent of the next attempt; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub feedback: String,
 }
@@ -256,7 +256,7 @@ pub struct WorkStep {
     pub agent: String,
 }
 
-/// What evaluators and critics found about an attempt.
+/// An attempt and the findings of evaluators and critics about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkEvaluated {
     /// The attempt.
@@ -266,13 +266,13 @@ pub struct WorkEvaluated {
     pub passed: bool,
     /// The mean of all scores, 0 to 1; `None` if there is none.
     pub score: Option<f64>,
-    /// What the evaluators found.
+    /// The evaluators' findings.
     pub results: Vec<EvaluationResult>,
-    /// What the critics think.
+    /// The critics' opinions.
     pub critics: Vec<CriticScore>,
 }
 
-/// What the gate decided about an attempt.
+/// An attempt and the gate's decision about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkDecided {
     /// The attempt.

@@ -12,7 +12,7 @@ use crate::ids::{OwnerId, SessionId};
 use crate::reasoning::ReasoningTags;
 use crate::sampling::SamplingOptions;
 
-/// How often a request that is waited for is asked whether it is still wanted.
+/// How often a wait for events checks whether the request is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Turns a prompt into text, token by token.
@@ -30,7 +30,7 @@ pub trait Generate: Send + Sync {
 pub struct GenerateRequest {
     /// Name or path of the model.
     pub model: String,
-    /// What the model continues.
+    /// The input that the model continues.
     pub prompt: Prompt,
     /// How the next token is chosen.
     pub sampling: SamplingOptions,
@@ -40,8 +40,8 @@ pub struct GenerateRequest {
     pub context: Option<usize>,
     /// Tools that the model may call, described to it by its chat template; a call is part of the answer's text.
     pub tools: Vec<Tool>,
-    /// Whether a model whose chat template knows no tools is told of them in its instructions, and held to a form of
-    /// calls. Without it, such a request fails ([`GenerateError::NoTools`]).
+    /// Whether to describe the tools in the instructions, and constrain the form of calls, if the model's chat template
+    /// does not support tools. Without it, such a request fails ([`GenerateError::NoTools`]).
     #[serde(default)]
     pub teaches_tools: bool,
     /// Whether and how long the model reasons, for a chat.
@@ -50,33 +50,34 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// The form that constrains the answer.
     pub constraint: Option<Constraint>,
-    /// Whether an answer in JSON that reaches a limit is completed, for a reader who looks at why it ended. A call of a
-    /// tool never is: with half of its arguments it would do something else.
+    /// Whether to complete a JSON answer that reaches a limit, for readers that check why it ended. A tool call is
+    /// never completed: with half of its arguments it would do something else.
     #[serde(default)]
     pub completes_json: bool,
-    /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen
-    /// them, with their log-probabilities where asked for. It cannot be combined with a constraint.
+    /// A predetermined answer (teacher forcing): its tokens arrive as if the model had chosen them, with their
+    /// log-probabilities if requested. It cannot be combined with a constraint.
     pub forced_answer: Option<String>,
     /// Which log-probabilities to report with every token.
     pub logprobs: LogprobOptions,
-    /// The text that the last message of a chat, besides an answer that has begun, begins with and shares with many requests:
-    /// its computed prefix stays in the cache, whatever else needs room.
+    /// The beginning of a chat's last message (apart from an answer that has begun) that many requests share. Its
+    /// computed prefix stays in the cache, even if room is short.
     pub common_beginning: Option<String>,
-    /// How soon it is needed.
+    /// The request's priority.
     pub lane: Lane,
-    /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
+    /// The conversation that it belongs to. Sessions of a lane take turns, regardless of how many requests each of them
+    /// has.
     pub session: Option<SessionId>,
-    /// Whose it is, where clients have keys: what is computed for one owner is not reused for another, who could learn
-    /// from the time and the usage what was asked.
+    /// The owner, if clients have keys. Work computed for one owner is not reused for another, who could infer the
+    /// question from the time and the usage.
     #[serde(default)]
     pub owner: Option<OwnerId>,
-    /// How much of the device's time it may take: time in the queue, the shares of others in common steps, and the
-    /// computation of a beginning that many requests share (`common_beginning`) do not count.
+    /// Limit on the device time used. Time in the queue, other requests' shares of common steps, and the computation of
+    /// a shared beginning (`common_beginning`) do not count.
     pub time_limit: Option<Duration>,
-    /// How many tokens the answer needs after its free text ([`Constraint::FreeThenRegex`]). If given, the free text is
+    /// Tokens that the answer needs after its free text ([`Constraint::FreeThenRegex`]). If given, the free text is
     /// ended early enough to leave time for them.
     pub conclusion_tokens: Option<usize>,
-    /// Whether a prompt that takes too much of the time limit fails early, as [`GenerateError::TooSlow`], because its
+    /// Whether a prompt that takes too much of the time limit fails early, with [`GenerateError::TooSlow`], because its
     /// sender can shorten it.
     pub can_be_shortened: bool,
 }
@@ -109,7 +110,7 @@ impl GenerateRequest {
     }
 }
 
-/// How soon a request is needed. Lanes listed first come first at every step.
+/// A request's priority. Lanes listed first come first at every step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -136,7 +137,7 @@ impl Lane {
     }
 }
 
-/// What the model continues.
+/// The input that a model continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
     /// A conversation, rendered by the model's own chat template; the model takes the next turn.
@@ -180,7 +181,7 @@ pub enum Constraint {
     },
 }
 
-/// Whether and how long a model reasons before it answers. What its chat template does not know has no effect.
+/// Whether and how long a model reasons before it answers. Options that its chat template does not know have no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThinkingOptions {
     /// Whether it reasons; `None` leaves it to the template.
@@ -218,15 +219,15 @@ impl Effort {
 /// penalties, bias, constraints and temperature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogprobOptions {
-    /// Report the chosen token's, and this many of the likeliest; `None` reports nothing.
+    /// Report the chosen token and this many of the likeliest ones; `None` reports nothing.
     pub top: Option<usize>,
-    /// Also report those of these tokens, each named by its exact text; a text that is not a single token of the model
-    /// is left out.
+    /// Also report these tokens, each named by its exact text; a text that is not a single token of the model is left
+    /// out.
     pub named: Vec<String>,
     /// Also report the model's [state](TokenLogprobs::state).
     pub state: bool,
-    /// Also report those of the prompt's tokens, all but the first, which nothing predicts. The prompt is then computed
-    /// anew, since the cache holds no probabilities.
+    /// Also report the prompt's tokens, except the first, which has no prediction. The prompt is then recomputed, since
+    /// the cache holds no probabilities.
     #[serde(default)]
     pub of_prompt: bool,
 }
@@ -263,11 +264,11 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<TokenLogprob>,
-    /// Those of the requested names that exist, in the order of the request.
+    /// The requested tokens that exist, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TokenLogprob>,
-    /// The residual stream that predicts the token, after two thirds of the model's layers, if requested. What a model
-    /// knows about what it reads shows there more than in its last layer, which only predicts.
+    /// The residual stream that predicts the token, after two thirds of the model's layers, if requested. It shows more
+    /// of the model's knowledge about the text than the last layer, which only predicts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub state: Vec<f32>,
 }
@@ -276,7 +277,7 @@ pub struct TokenLogprobs {
 /// `Token`, perhaps `StoppedBy`, and finally exactly one of `Finished` and `Failed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GenerationEvent {
-    /// The model is brought into memory.
+    /// The model is being loaded.
     Loading {
         /// Bytes of its weights done so far.
         done: u64,
@@ -287,10 +288,10 @@ pub enum GenerationEvent {
     Started {
         /// Its token ids.
         prompt_token_ids: Vec<u32>,
-        /// The tags that it has opened, inside of which the answer begins.
+        /// The reasoning tags that it has opened; the answer begins inside them.
         reasoning: Option<ReasoningTags>,
     },
-    /// Prompt processing begins, with the part already in the KV cache; or another part has been processed.
+    /// Prompt processing begins with the part already in the KV cache, or another part has been processed.
     Prefill {
         /// Prompt tokens done so far, including those from the KV cache.
         done: usize,
@@ -303,8 +304,8 @@ pub enum GenerationEvent {
     Token {
         /// Its id.
         id: u32,
-        /// The text that has become certain with it: whole characters only, and nothing that may turn out to be the
-        /// start of a stop text. It is often empty, and sometimes the text of several tokens.
+        /// The text that this token completes: whole characters only, and nothing that may turn out to be the start of
+        /// a stop text. It is often empty, and sometimes the text of several tokens.
         text: String,
         /// Log-probabilities, if requested.
         logprobs: Option<TokenLogprobs>,
@@ -317,7 +318,7 @@ pub enum GenerationEvent {
         reason: FinishReason,
         /// Text that had been held back until now.
         text: String,
-        /// What it cost.
+        /// The cost.
         timings: Timings,
     },
     /// The answer could not be completed.
@@ -338,20 +339,19 @@ pub enum FinishReason {
     Length,
     /// The model's context is full.
     ContextFull,
-    /// It said the same over and over ([`SamplingOptions::repetition_limit`]).
+    /// The answer kept repeating itself ([`SamplingOptions::repetition_limit`]).
     Repetition,
 }
 
 impl FinishReason {
-    /// Whether the answer ended by itself, and not because it was cut.
+    /// Whether the answer ended by itself rather than being cut off.
     pub fn is_complete(self) -> bool {
         !matches!(self, FinishReason::Length | FinishReason::ContextFull | FinishReason::Repetition)
     }
 }
 
-/// The cost of a request, or of an answer that took several: counts and seconds are totals, and what a later request
-/// reads again of an earlier one counts as tokens of its prompt, too. Seconds are wall-clock time; a speed is 0 if
-/// nothing was measured.
+/// The cost of a request, or of an answer that took several. Counts and seconds are totals; text that a later request
+/// reads again counts as tokens of its prompt, too. Seconds are wall-clock time; a speed is 0 if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
     /// Tokens of the prompt.
@@ -375,7 +375,7 @@ pub struct Timings {
     /// Tokens that were guessed and computed in advance.
     #[serde(default)]
     pub guessed_tokens: usize,
-    /// How many of the guesses were right: each saved a step.
+    /// Correct guesses, each of which saved a step.
     #[serde(default)]
     pub accepted_tokens: usize,
 }
@@ -423,7 +423,7 @@ pub struct GenerationSender {
 }
 
 impl GenerationSender {
-    /// Sends an event to the caller; does nothing if no one is listening any more.
+    /// Sends an event to the caller, if it is still listening.
     pub fn send(&self, event: GenerationEvent) {
         // A dropped receiver is a cancelled request, which `is_cancelled` reports.
         let _ = self.events.send(event);
@@ -454,16 +454,17 @@ impl Generation {
         (sender, Generation { events: receiver, _wanted: wanted })
     }
 
-    /// The channel of events, for waiting on it together with others.
+    /// The event channel, for waiting on several channels at once.
     pub fn events(&self) -> &Receiver<GenerationEvent> {
         &self.events
     }
 
-    /// Waits until the prompt is tokenized, unless it is no longer wanted (`is_over`); returns the tags that it has opened.
+    /// Waits until the prompt is tokenized, unless `is_over` returns true first; returns the tags that the prompt has
+    /// opened.
     ///
     /// # Errors
-    /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone or nobody wants
-    /// the rest.
+    /// The error in [`GenerationEvent::Failed`], or [`GenerateError::Stopped`] when the generator is gone or `is_over`
+    /// returns true.
     pub fn started_unless(&self, is_over: &dyn Fn() -> bool) -> Result<Option<ReasoningTags>, GenerateError> {
         loop {
             match self.next_unless(is_over)? {
@@ -474,8 +475,7 @@ impl Generation {
         }
     }
 
-    /// Waits for the end and returns everything that has not been received yet, unless it is no longer wanted
-    /// (`is_over`).
+    /// Waits for the end and returns everything that has not been received yet, unless `is_over` returns true first.
     ///
     /// # Errors
     /// As [`started_unless`](Self::started_unless).
@@ -485,7 +485,7 @@ impl Generation {
         Ok(completion)
     }
 
-    /// The next event; `is_over` is asked ten times a second.
+    /// The next event; `is_over` is checked ten times a second.
     fn next_unless(&self, is_over: &dyn Fn() -> bool) -> Result<GenerationEvent, GenerateError> {
         while !is_over() {
             match self.events.recv_timeout(LOOK) {
@@ -500,7 +500,7 @@ impl Generation {
     /// Waits for the end and returns everything.
     ///
     /// # Errors
-    /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone.
+    /// The error in [`GenerationEvent::Failed`], or [`GenerateError::Stopped`] when the generator is gone.
     pub fn complete(self) -> Result<Completion, GenerateError> {
         let mut completion = Completion::default();
         for event in &self.events {
@@ -523,12 +523,12 @@ pub struct Completion {
     pub prompt_token_ids: Vec<u32>,
     /// Why it ended; `None` while it has not.
     pub finish_reason: Option<FinishReason>,
-    /// What it cost.
+    /// The cost.
     pub timings: Timings,
     /// A row per token, if log-probabilities were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs>,
-    /// A row per token of the prompt but the first, if those were requested, too.
+    /// A row per token of the prompt except the first, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompt_logprobs: Vec<TokenLogprobs>,
 }
@@ -537,7 +537,7 @@ impl Completion {
     /// Adds an event; returns whether it was the last.
     ///
     /// # Errors
-    /// What [`GenerationEvent::Failed`] carries.
+    /// The error in [`GenerationEvent::Failed`].
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_token_ids = prompt_token_ids,
@@ -569,7 +569,7 @@ pub enum GenerateError {
     Model {
         /// The name in the request.
         model: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// The request contradicts itself or the model.
@@ -621,7 +621,7 @@ pub enum GenerateError {
     TooSlow {
         /// Tokens of the prompt.
         prompt_tokens: usize,
-        /// How many tokens of it, including those in the KV cache, can be computed in time.
+        /// Prompt tokens, including those in the KV cache, that can be computed in time.
         room: usize,
         /// The limit.
         limit: Duration,

@@ -62,12 +62,12 @@ id! {
 }
 
 id! {
-    /// Names a process, or a part of one, that holds work which no other shall do meanwhile.
+    /// Names a process, or a part of one, that holds work that no other may do in the meantime.
     HolderId
 }
 
 id! {
-    /// Names the key of the server that a client has. What belongs to one key, no other sees.
+    /// Names a client's key for the server. Data of one key is invisible to all others.
     OwnerId
 }
 
@@ -76,8 +76,8 @@ id! {
     TaskId
 }
 
-/// Who answers a question, by name. A conversation has the respondents [`RespondentId::A`], whose answer is shown, and
-/// [`RespondentId::B`], whose answer is compared with it; answers from elsewhere have other names.
+/// The name of the respondent that answers a question. A conversation has the respondents [`RespondentId::A`], whose
+/// answer is shown, and [`RespondentId::B`], whose answer is compared with it; answers from elsewhere have other names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct RespondentId {
@@ -109,7 +109,7 @@ impl RespondentId {
 impl FromStr for RespondentId {
     type Err = InvalidRespondent;
 
-    /// The respondent with this name: 1 to 64 bytes without control characters, and without blanks around it.
+    /// The respondent with this name: 1 to 64 bytes without control characters, and without surrounding blanks.
     fn from_str(text: &str) -> Result<Self, InvalidRespondent> {
         let mut name = [0; RespondentId::LONGEST];
         let is_valid = !text.is_empty() && text == text.trim() && !text.chars().any(char::is_control);

@@ -1,8 +1,8 @@
 //! Plain data that all parts of hone share: chat messages, generation requests and their events, locations of model
 //! files, and the traits through which the parts use each other.
 //!
-//! Nothing here computes. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so that
-//! it runs in tests against a scripted model as well as against the engine.
+//! This crate computes nothing. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so
+//! that it runs in tests against a scripted model as well as against the engine.
 
 mod abridged;
 mod branches;

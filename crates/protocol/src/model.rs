@@ -14,9 +14,9 @@ pub use parts::{PartError, PartName};
 pub struct ModelFile {
     /// The file to map.
     pub path: PathBuf,
-    /// Where the model starts in it, in bytes; a multiple of the page size.
+    /// The offset of the model in it, in bytes; a multiple of the page size.
     pub offset: u64,
-    /// How many bytes it has there.
+    /// The length of the model there, in bytes.
     pub length: u64,
     /// The parts that follow, in order, if the model is split; none of them has a `rest` of its own.
     pub rest: Vec<ModelFile>,
@@ -29,7 +29,7 @@ impl ModelFile {
         ModelFile { path: path.into(), offset, length, rest: Vec::new() }
     }
 
-    /// Every part in order: this one, and the rest.
+    /// Every part in order: this one and the rest.
     pub fn parts(&self) -> impl Iterator<Item = &ModelFile> {
         std::iter::once(self).chain(&self.rest)
     }
@@ -40,7 +40,7 @@ impl ModelFile {
         self.parts().fold(0, |sum, part| sum.saturating_add(part.length))
     }
 
-    /// Whether this part and `other` are the same bytes, whatever parts follow them.
+    /// Whether this part and `other` are the same bytes, regardless of the parts that follow.
     #[must_use]
     pub fn is_same_part(&self, other: &ModelFile) -> bool {
         (&self.path, self.offset, self.length) == (&other.path, other.offset, other.length)
@@ -55,8 +55,8 @@ pub trait LocateModel: Send + Sync {
     /// When the model is not installed; the message says how to get it.
     fn locate(&self, name: &str) -> Result<ModelFile, LocateError>;
 
-    /// Checks every byte of a located file, with all its parts, against what was recorded when its model was installed;
-    /// a file without a record passes. This takes as long as reading the file, and is best done while loading it.
+    /// Checks every byte of a located file, with all its parts, against the record made when its model was installed; a
+    /// file without a record passes. This takes as long as reading the file, and is best done while loading it.
     ///
     /// # Errors
     /// When the file is damaged; the message names it and says what to do.

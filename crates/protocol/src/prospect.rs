@@ -1,16 +1,15 @@
 //! Why an answer has no score, or a pair no comparison, and whether it may get one later.
 //!
-//! The reasons are texts, since that is what a person reads and what the event log keeps. The few that are final are
-//! named here; every other one, also one of a later version, says something about the circumstances and not about the
-//! answer.
+//! The reasons are texts, since people read them and the event log keeps them. The few final ones are named here. Every
+//! other reason, including those of later versions, concerns the circumstances and not the answer.
 
-/// Nobody wants the verdict any more.
+/// The verdict is no longer wanted.
 pub const CANCELLED: &str = "cancelled";
 
 /// There is nothing to judge.
 pub const EMPTY: &str = "the answer is empty";
 
-/// The answer is not complete: its client carries out the calls in it and asks on.
+/// The answer is not complete: its client executes the calls in it and sends another request.
 pub const CALLS_TOOLS: &str = "the answer calls tools";
 
 /// The text of a question was continued as it stands.
@@ -22,7 +21,7 @@ pub const ALONE: &str = "there is no other answer to compare it with";
 /// The judge wrote something else.
 pub const NO_VERDICT: &str = "the judge wrote no verdict";
 
-/// What a judge's message says whose context does not hold the question, however short the answer is shown.
+/// The judge's message when its context does not hold the question, however short the answer is shown.
 pub const NO_ROOM: &str = "raise judge.context, or shorten the question or the rubric";
 
 /// The conversation was left before the judge had its turn.
@@ -31,30 +30,30 @@ pub const SESSION_CLOSED: &str = "the session was closed";
 /// The process was left before the judge had its turn.
 pub const STOPPED: &str = "the judge was stopped";
 
-/// Workers on other machines cannot be reached, or did not judge it in time.
+/// Workers on other machines cannot be reached, or did not judge the answer in time.
 pub const LATE: &str = "no worker has judged it yet";
 
-/// Workers on other machines are not sent what is as long as this.
+/// Questions and answers of this length are not sent to workers on other machines.
 pub const TOO_LONG: &str = "question and answer are too long to be sent to a worker";
 
-/// More answers waited than a judge agent keeps in mind.
+/// More answers waited than a judge agent's queue holds.
 pub const TOO_MANY: &str = "too many answers wait for their grades";
 
-/// What can still come of an answer without a verdict.
+/// The prospects of an answer without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prospect {
-    /// Nothing: another attempt would end the same.
+    /// No verdict: another attempt would end the same way.
     Final,
     /// Perhaps a verdict: the second failure of this kind is final.
     Doubtful,
-    /// A verdict: the judge was not asked, or not heard out.
+    /// A verdict: the judge was not asked, or was interrupted.
     Unjudged,
     /// A verdict, once the judge can work: it was missing, too slow, or failed.
     Failed,
 }
 
 impl Prospect {
-    /// What can still come of an answer for which this was the reason of the failure.
+    /// The prospects of an answer whose judging failed for this reason.
     pub fn of(failure: &str) -> Prospect {
         match failure {
             CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE | TOO_LONG => Prospect::Final,

@@ -10,15 +10,16 @@ pub struct ReasoningTags {
     pub open: &'static str,
     /// Ends it.
     pub close: &'static str,
-    /// What a prompt ends with where the reasoning is begun for the model: the first tag, and a line break if the model
-    /// writes one.
+    /// The end of a prompt that begins the reasoning for the model: the first tag, and a line break if the model writes
+    /// one.
     pub opening: &'static str,
     /// The marks of a model that writes its turn as several messages.
     pub messages: Option<&'static MessageMarks>,
 }
 
 /// The marks of a model that writes its turn as several messages, each with a header that says what it is:
-/// `<|start|>assistant<|channel|>final<|message|>The sea.<|end|>`. The first header lacks what the prompt ends with.
+/// `<|start|>assistant<|channel|>final<|message|>The sea.<|end|>`. The first header lacks the part that ends the
+/// prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageMarks {
     /// Begins a message.
@@ -41,7 +42,7 @@ pub struct MessageMarks {
     pub answer: &'static str,
 }
 
-/// The marks of gpt-oss, as OpenAI's description of the "harmony" format has them.
+/// The marks of gpt-oss, from OpenAI's description of the "harmony" format.
 const HARMONY: MessageMarks = MessageMarks {
     start: "<|start|>",
     channel: "<|channel|>",
@@ -69,8 +70,8 @@ impl<'de> Deserialize<'de> for ReasoningTags {
 }
 
 impl ReasoningTags {
-    /// Those of all known models: DeepSeek-R1, Qwen3 and many after them; Seed-OSS; Magistral and Ministral 3; Gemma 4;
-    /// gpt-oss.
+    /// The tags of all known models: DeepSeek-R1, Qwen3 and many after them; Seed-OSS; Magistral and Ministral 3; Gemma
+    /// 4; gpt-oss.
     pub const ALL: [ReasoningTags; 5] = [
         ReasoningTags::pair("<think>", "</think>", "<think>\n"),
         ReasoningTags::pair("<seed:think>", "</seed:think>", "<seed:think>\n"),
@@ -82,7 +83,7 @@ impl ReasoningTags {
         },
     ];
 
-    /// The names of those tokens, among the parts of all tags, that some vocabularies have as control tokens.
+    /// The names of those parts of the tags that some vocabularies have as control tokens.
     const TOKENS: [&str; 13] = [
         "<think>",
         "</think>",
@@ -104,12 +105,12 @@ impl ReasoningTags {
     }
 
     /// Whether a token of this name is a tag, or a part of one. In some vocabularies they are control tokens, which are
-    /// not shown otherwise.
+    /// otherwise not shown.
     pub fn has(name: &str) -> bool {
         ReasoningTags::TOKENS.contains(&name)
     }
 
-    /// The tags that a prompt has opened at its end, so that the model goes on with its reasoning.
+    /// The tags that a prompt has opened at its end, so that the model continues with its reasoning.
     pub fn opened_by(prompt: &str) -> Option<&'static ReasoningTags> {
         let prompt = prompt.trim_end();
         ReasoningTags::ALL.iter().find(|tags| prompt.ends_with(tags.open))
@@ -117,12 +118,12 @@ impl ReasoningTags {
 
     /// The tags that a chat template mentions.
     pub fn mentioned_in(template: &str) -> Option<&'static ReasoningTags> {
-        // The end of a message is no sign of reasoning: other models' turns end with the same.
+        // The end of a message is no sign of reasoning, since other models end their turns the same way.
         let sign = |tags: &ReasoningTags| if tags.messages.is_some() { tags.open } else { tags.close };
         ReasoningTags::ALL.iter().find(|tags| template.contains(sign(tags)))
     }
 
-    /// What comes between the reasoning and an answer, the second tag included.
+    /// The text between the reasoning and an answer, including the second tag.
     pub fn before_answer(&self) -> String {
         let header = self.messages.map(|marks| [marks.next, marks.answer].concat());
         format!("{}{}", self.close, header.unwrap_or_default())

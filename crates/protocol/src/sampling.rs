@@ -9,11 +9,11 @@ use thiserror::Error;
 pub struct SamplingOptions {
     /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f32,
-    /// Only the `top_k` likeliest tokens stay; 0 keeps all.
+    /// Only the `top_k` likeliest tokens are kept; 0 keeps all.
     pub top_k: usize,
-    /// Only the likeliest tokens whose probabilities sum to `top_p` stay; 1 keeps all, 0 the likeliest one.
+    /// Only the likeliest tokens whose probabilities sum to `top_p` are kept; 1 keeps all, 0 the likeliest one.
     pub top_p: f32,
-    /// Only tokens at least `min_p` times as likely as the likeliest stay; 0 keeps all.
+    /// Only tokens at least `min_p` times as likely as the likeliest are kept; 0 keeps all.
     pub min_p: f32,
     /// Logits of tokens among the last `penalty_window` are divided (if positive) or multiplied (if negative) by this;
     /// 1 changes nothing.
@@ -22,31 +22,32 @@ pub struct SamplingOptions {
     pub frequency_penalty: f32,
     /// Subtracted if the token occurs at all among the last `penalty_window` tokens.
     pub presence_penalty: f32,
-    /// How many of the last tokens (prompt and answer) the penalties consider.
+    /// The number of last tokens (prompt and answer) that the penalties consider.
     pub penalty_window: usize,
-    /// Makes tokens less likely that would continue a repetition.
+    /// Penalizes tokens that would continue a repetition.
     #[serde(skip_serializing_if = "is_default")]
     pub dry: DryOptions,
-    /// Now and then leaves out the likeliest tokens.
+    /// Occasionally leaves out the likeliest tokens.
     #[serde(skip_serializing_if = "is_default")]
     pub xtc: XtcOptions,
-    /// Only tokens stay whose logits are at most this many standard deviations of all logits below the largest; 0 keeps all.
+    /// Only tokens whose logits are at most this many standard deviations of all logits below the largest are kept; 0
+    /// keeps all.
     #[serde(skip_serializing_if = "is_default")]
     pub top_n_sigma: f32,
-    /// Makes the temperature depend on how sure the model is.
+    /// Makes the temperature depend on the model's certainty.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_temperature: DynamicTemperature,
-    /// Chooses tokens that surprise by about the same amount, in place of every option that leaves tokens out.
+    /// Chooses tokens with about the same surprise, in place of every option that leaves tokens out.
     #[serde(skip_serializing_if = "is_default")]
     pub mirostat: MirostatOptions,
     /// Added to the logits of these token ids; negative infinity, `null` in JSON, forbids the token.
     #[serde(deserialize_with = "biases")]
     pub logit_bias: Vec<(u32, f32)>,
-    /// An answer without a constraint ends once it has said the same, at least four times, for this many tokens; 0 never
-    /// ends it.
+    /// An answer without a constraint ends once it has repeated itself, at least four times, for this many tokens; 0
+    /// disables the limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub repetition_limit: usize,
-    /// Seed of the random choice; the same seed gives the same text. Without it, a fresh one is drawn.
+    /// Seed of the random choice; equal seeds give the same text. Without it, a fresh one is drawn.
     pub seed: Option<u64>,
 }
 
@@ -73,17 +74,17 @@ impl Default for SamplingOptions {
     }
 }
 
-/// The DRY sampler: what continues a repetition of `n` tokens is less likely by `multiplier * base^(n - allowed_length)`.
+/// The DRY sampler: continuing a repetition of `n` tokens is penalized by `multiplier * base^(n - allowed_length)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DryOptions {
     /// The penalty of the shortest repetition that is not allowed; 0 allows all.
     pub multiplier: f32,
-    /// How many times as large the penalty is for each further token.
+    /// The factor by which the penalty grows with each further token.
     pub base: f32,
-    /// Repetitions that are shorter than this, in tokens, are allowed.
+    /// Repetitions shorter than this, in tokens, are allowed.
     pub allowed_length: usize,
-    /// How many of the last tokens are looked at; 0 looks at all.
+    /// The number of last tokens examined; 0 examines all.
     pub window: usize,
 }
 
@@ -93,11 +94,11 @@ impl Default for DryOptions {
     }
 }
 
-/// The XTC sampler ("exclude top choices"): of the tokens that are likely enough, only the least likely stays.
+/// The XTC sampler ("exclude top choices"): of the tokens that are likely enough, only the least likely is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct XtcOptions {
-    /// How often that happens; 0 never.
+    /// The probability of applying it; 0 disables it.
     pub probability: f32,
     /// Tokens of at least this probability are likely enough.
     pub threshold: f32,
@@ -113,9 +114,9 @@ impl Default for XtcOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DynamicTemperature {
-    /// How far it may be from the temperature; 0 keeps the temperature.
+    /// The largest deviation from the temperature; 0 keeps the temperature.
     pub range: f32,
-    /// The power of the entropy, as a share of the largest possible one, that it depends on.
+    /// The exponent applied to the entropy as a share of the largest possible one.
     pub exponent: f32,
 }
 
@@ -125,13 +126,14 @@ impl Default for DynamicTemperature {
     }
 }
 
-/// Mirostat 2: tokens that surprise by more than a bound are left out, and the bound follows what the chosen ones do.
+/// Mirostat 2: tokens whose surprise exceeds a bound are left out, and the bound follows the surprise of the chosen
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MirostatOptions {
-    /// The surprise that is aimed at, in bits; 0 does without.
+    /// The target surprise, in bits; 0 disables Mirostat.
     pub tau: f32,
-    /// How quickly the bound follows.
+    /// How quickly the bound adapts.
     pub eta: f32,
 }
 
@@ -165,13 +167,13 @@ impl SamplingOptions {
     /// Checks that every option is in its range. Whether the tokens of `logit_bias` exist is up to the model.
     ///
     /// # Errors
-    /// For the first option that is not.
+    /// For the first option out of its range.
     pub fn check(&self) -> Result<(), InvalidSampling> {
         let check = |option: &str, value: f32, is_sound: bool, expected| match is_sound {
             true => Ok(()),
             false => Err(InvalidSampling { option: option.to_owned(), value: value.to_string(), expected }),
         };
-        // The comparisons are written so that NaN, for which they are all false, is refused.
+        // The comparisons are written so that NaN, for which they are all false, is rejected.
         let is_finite_and = |value: f32, is_in_range: bool| value.is_finite() && is_in_range;
         check("temperature", self.temperature, (0.0..=HOTTEST).contains(&self.temperature), "0 to 100")?;
         check("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "0 to 1")?;

@@ -1,4 +1,4 @@
-//! A generator whose answers are written by a test: code around a model can be tested without one, in milliseconds.
+//! A generator whose answers are written by a test: code that uses a model can be tested without one, in milliseconds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,17 +12,17 @@ use crate::generate::{
 pub struct Script {
     /// The text of each token.
     pub pieces: Vec<String>,
-    /// Log-probabilities of the tokens, from the first on.
+    /// Log-probabilities of the tokens, starting with the first.
     pub logprobs: Vec<TokenLogprobs>,
-    /// Text that comes with the end.
+    /// Text that comes with the last event.
     pub held_back: String,
-    /// Why the answer ends; `None` means an endless answer, until it is cancelled or its time limit has passed.
+    /// Why the answer ends; `None` makes it endless, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
     /// The stop text before which it ends.
     pub stopped_by: Option<String>,
     /// The error after the pieces, if any.
     pub failure: Option<GenerateError>,
-    /// What it cost; the tokens of prompt and answer are counted.
+    /// The cost. The tokens of prompt and answer are counted automatically.
     pub timings: Timings,
 }
 
@@ -68,8 +68,7 @@ impl Script {
     }
 }
 
-/// Answers every request with a function of it. A message of a chat, or a word of a text, counts as one token of the
-/// prompt.
+/// Answers every request with a function of it. Each message of a chat, or word of a text, counts as one prompt token.
 pub struct Scripted {
     respond: Box<dyn Fn(&GenerateRequest) -> Script + Send + Sync>,
     requests: Mutex<Vec<GenerateRequest>>,
@@ -92,7 +91,7 @@ impl Scripted {
         lock(&self.requests).clone()
     }
 
-    /// Whether every endless answer that was ever begun has been cancelled, and there was at least one.
+    /// Whether at least one endless answer was begun, and all of them have been cancelled.
     pub fn was_cancelled(&self) -> bool {
         let running = lock(&self.running);
         !running.is_empty() && running.iter().all(GenerationSender::is_cancelled)

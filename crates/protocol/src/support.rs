@@ -1,16 +1,16 @@
-//! Whether what is claimed is supported by what is cited.
+//! Whether the cited passages support a claim.
 
 use serde::{Deserialize, Serialize};
 
-/// What passages say about a claim.
+/// The relation of passages to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Support {
-    /// All of it.
+    /// They support all of it.
     Supported,
-    /// Nothing, or only a part of it.
+    /// They support none of it, or only a part.
     NotSupported,
-    /// Something else.
+    /// They contradict it.
     Contradicted,
 }
 

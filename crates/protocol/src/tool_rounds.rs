@@ -1,17 +1,17 @@
-//! The loop of a model that calls tools: it is asked, its calls are carried out, and it is asked again with the results,
-//! until it answers or may call no more.
+//! The loop of a model that calls tools: it is asked, its calls are executed, and it is asked again with the results,
+//! until it answers or reaches its limits.
 //!
-//! The generator carries out calls of its own tool this way, a client those of its tools, and an agent that works on a task those
-//! with which it looks at the workspace.
+//! The generator executes calls of its own tool this way, a client those of its tools, and an agent that works on a
+//! task those with which it inspects the workspace.
 
 use crate::{Message, Role, ToolCall};
 
-/// How often a model may call tools for one answer.
+/// Limits on the tool calls for one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolLimits {
-    /// In how many rounds, each of which may have several calls.
+    /// The most rounds, each of which may have several calls.
     pub rounds: usize,
-    /// How often in all rounds.
+    /// The most calls in all rounds.
     pub calls: usize,
 }
 
@@ -40,17 +40,17 @@ impl ToolRounds {
         &self.turns
     }
 
-    /// Leaves out what was called and found. It counts all the same.
+    /// Discards the calls and their results, which still count towards the limits.
     pub fn forget(&mut self) {
         self.turns.clear();
     }
 
-    /// Carries out what the model calls after it has `said` something. `result_of` is told of each call whether it is within
-    /// the limits, and gives the turn that the model reads, or `None` to stop: then nothing of the round is kept, and `false`
-    /// is returned.
+    /// Executes the model's `calls` after its text `said`. `result_of` gets each call and whether it is within the
+    /// limits, and returns the turn that the model reads, or `None` to stop: then nothing of the round is kept, and
+    /// `false` is returned.
     ///
     /// # Errors
-    /// Those of `result_of`.
+    /// The errors of `result_of`.
     pub fn carry_out<E>(
         &mut self,
         said: &str,
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Carries out rounds of so many calls, and returns which were within the limits.
+    /// Carries out rounds with these numbers of calls, and returns which calls were within the limits.
     #[track_caller]
     fn check(limits: ToolLimits, rounds: &[usize], expected: &[bool]) -> ToolRounds {
         let mut tool_rounds = ToolRounds::new(limits);

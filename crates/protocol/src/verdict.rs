@@ -10,7 +10,7 @@ use crate::prospect::Prospect;
 /// The cost of a verdict, and the model that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judging {
-    /// The model that judged, or the names of the jurors; empty if none had begun when the judging failed.
+    /// The model that judged, or the names of the jurors; empty if judging failed before any of them had begun.
     pub judge: String,
     /// Whether the judge is the model that also answered, standing in for a judge that is not installed.
     pub self_graded: bool,
@@ -18,7 +18,7 @@ pub struct Judging {
     pub tokens: usize,
     /// Seconds from the start of the judging to its end, including waiting.
     pub seconds: f64,
-    /// The seconds of it in which the judge had other work; they do not count towards its time limit.
+    /// Seconds in which the judge had other work; they do not count towards its time limit.
     #[serde(default)]
     pub queue_seconds: f64,
     /// Whether the judge was made to conclude, because its time limit was near.
@@ -39,7 +39,7 @@ pub enum JudgingMethod {
     /// A model was asked for it.
     #[default]
     Prompted,
-    /// From the log-probabilities of the answer, and rules.
+    /// It was computed from the log-probabilities of the answer, and by rules.
     Likelihood,
 }
 
@@ -51,7 +51,7 @@ impl JudgingMethod {
 }
 
 impl Judging {
-    /// What says that there is no verdict, and why.
+    /// An absent verdict and its reason.
     pub fn failed(reason: impl Into<String>) -> Judging {
         Judging { failure: Some(reason.into()), ..Judging::default() }
     }
@@ -61,7 +61,7 @@ impl Judging {
         self.judge == other.judge && self.method == other.method && self.self_graded == other.self_graded
     }
 
-    /// What can still come of it; `None` where there is a verdict.
+    /// The prospect of a later verdict; `None` if there is a verdict.
     pub fn prospect(&self) -> Option<Prospect> {
         self.failure.as_deref().map(Prospect::of)
     }
@@ -72,8 +72,8 @@ impl Judging {
 pub struct Grade {
     /// 1 to 5; `None` is unscored, which is neither a pass nor a 0.
     pub score: Option<u8>,
-    /// The score as the judge wrote it, on the scale of its own; `None` where there is no score, and in records of
-    /// versions that knew one scale only.
+    /// The score as the judge wrote it, on its own scale; `None` without a score, and in records of versions with a
+    /// single scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_score: Option<String>,
     /// The judge's reasons, without the verdict at their end.
@@ -83,18 +83,18 @@ pub struct Grade {
     pub expected_score: Option<f64>,
     /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
-    /// Of the likelihood judge, which gives no score: the probability that the answer is right.
+    /// The likelihood judge's probability that the answer is right. This judge gives no score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// Of the likelihood judge: what the probability says, where that is reliable.
+    /// The likelihood judge's conclusion from the probability, if that is reliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely: Option<Likely>,
     /// The rubric used.
     pub rubric: String,
-    /// What makes the answer look as if it tried to influence its judge; `None` if nothing does.
+    /// A passage that seems intended to influence the judge; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspicious: Option<Suspicion>,
-    /// The highest score of the jurors less the lowest; `None` unless several of them gave one.
+    /// The highest score of the jurors minus the lowest; `None` unless several of them gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<u8>,
     /// Whether the jurors disagree: the spread reaches `judge.disagreement`.
@@ -108,7 +108,7 @@ pub struct Grade {
     pub judging: Judging,
 }
 
-/// A mark of the likelihood judge. It gives one only where at least 80 % of such marks are true.
+/// A conclusion of the likelihood judge, given only where at least 80 % of such conclusions are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Likely {
@@ -119,7 +119,7 @@ pub enum Likely {
 }
 
 impl Likely {
-    /// As it is serialized.
+    /// The serialized name.
     pub fn word(self) -> &'static str {
         match self {
             Likely::Right => "right",
@@ -139,16 +139,16 @@ impl fmt::Display for Likely {
 pub struct Juror<V> {
     /// The judge, as the configuration names it.
     pub name: String,
-    /// Whether it is the stronger judge, whose verdict stands where the jurors disagree.
+    /// Whether it is the stronger judge, whose verdict prevails if the jurors disagree.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_stronger: bool,
-    /// What it says by itself.
+    /// Its own verdict.
     #[serde(flatten)]
     pub verdict: V,
 }
 
 impl Grade {
-    /// The score as the judge wrote it, where that is another text than the score from 1 to 5.
+    /// The score as the judge wrote it, if that differs from the score from 1 to 5.
     pub fn raw_score_of_its_own(&self) -> Option<&str> {
         let score = self.score.map(|score| score.to_string());
         self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
@@ -159,30 +159,30 @@ impl Grade {
         self.score.is_some() || self.probability.is_some()
     }
 
-    /// Whether it is a score that its judge has written no reasons for.
+    /// Whether there is a score without written reasons.
     pub fn lacks_reasons(&self) -> bool {
         self.score.is_some() && self.feedback.is_empty()
     }
 
-    /// How much it leaves unsaid: of two grades of an answer, the one with less of it is shown.
+    /// How incomplete it is: of two grades of an answer, the more complete one is shown.
     pub fn lack(&self) -> (bool, bool, bool) {
         (self.score.is_none(), self.probability.is_none(), self.lacks_reasons())
     }
 
-    /// Where it lies on the scale from 1 to 5, for figures about judges: the expected score, or else the score, or else the
-    /// likelihood judge's probability, stretched over the scale.
+    /// Its value on the scale from 1 to 5, for statistics about judges: the expected score, or else the score, or else
+    /// the likelihood judge's probability, stretched over the scale.
     pub fn on_scale(&self) -> Option<f64> {
         let stretched = || self.probability.map(|probability| 1.0 + 4.0 * probability);
         self.expected_score.or(self.score.map(f64::from)).or_else(stretched)
     }
 
-    /// Whether its score may be put beside the other one: scores of different judges, or by different rubrics, are on
-    /// different scales.
+    /// Whether its score can be compared with the other one: scores of different judges, or by different rubrics, are
+    /// on different scales.
     pub fn is_comparable(&self, other: &Grade) -> bool {
         self.rubric == other.rubric && self.judging.is_by_same_judge(&other.judging)
     }
 
-    /// The grade of an answer that has no score, for this reason.
+    /// A grade without a score, for this reason.
     pub fn unscored(reason: impl Into<String>) -> Grade {
         Grade { judging: Judging::failed(reason), ..Grade::default() }
     }
@@ -191,7 +191,7 @@ impl Grade {
 /// A passage of an answer that addresses its judge instead of the person who asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
-    /// What it does.
+    /// How it addresses the judge.
     pub kind: SuspicionKind,
     /// Whether it is in a form that a reader does not see or would not read: invisible characters, look-alikes,
     /// encodings.
@@ -211,9 +211,9 @@ pub enum SuspicionKind {
     ImitatesPrompt,
     /// It contains control tokens of chat templates.
     ControlTokens,
-    /// It tells a grader what to do.
+    /// It gives a grader instructions.
     OrdersGrader,
-    /// It says which score the answer has or deserves.
+    /// It states which score the answer has or deserves.
     ClaimsScore,
     /// It is text in invisible characters.
     HiddenText,
@@ -247,8 +247,8 @@ pub struct Preference {
     pub log_odds: f64,
     /// Whether the judge preferred the same answer in both orders; of a jury, whether every juror did.
     pub consistent: bool,
-    /// The judge's reason, given in the order that chose the winner; if both did, or neither answer won, the one with A
-    /// first. A reason given with B first says so, since its letters are swapped.
+    /// The judge's reason, from the order that chose the winner; if both did, or neither answer won, from the one with
+    /// A first. A reason given with B first says so, since its letters are swapped.
     pub reason: String,
     /// The members of the jury with their own preferences; empty if a single judge compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! The form of an answer, as OpenAI's clients ask for it.
+//! The response format, as OpenAI clients specify it.
 
 use hone_protocol::Constraint;
 use serde::Deserialize;
@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// The form of an answer. A schema stands where OpenAI's API has it (in `json_schema` for chats, beside the type for
-/// responses), or in the other of the two places, as llama.cpp takes it.
+/// The response format. The schema may be in either of the two places that OpenAI's APIs use (in `json_schema` for
+/// chats, next to the type for responses), as in llama.cpp.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OpenAiResponseFormat)]
 pub(crate) struct AnswerFormat {
@@ -37,10 +37,10 @@ struct NamedSchema {
 }
 
 impl AnswerFormat {
-    /// What holds the answer to the form.
+    /// The constraint that enforces the format.
     ///
     /// # Errors
-    /// When it has no schema and needs one; `field` names the format in its request.
+    /// When the format needs a schema and has none; `field` names the format in its request.
     pub(crate) fn constraint(self, field: &str) -> Result<Option<Constraint>, ApiError> {
         let schema = self.json_schema.and_then(|named| named.schema).or(self.schema);
         match (self.kind, schema) {

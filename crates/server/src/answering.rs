@@ -1,4 +1,4 @@
-//! A question that is being answered for a client.
+//! A question being answered for a client.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,33 +20,34 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::{RETRY_AFTER, Shared};
 
-/// Who asks the questions of the APIs of others, on the bus. What came before such a question is known to its client alone.
+/// The bus sender of questions that arrive through third-party APIs. Only their clients know the preceding
+/// conversation.
 pub const API_SENDER: &str = "server";
 
-/// How long an answer waits until memory has it, and how long if memory did not have the last one in that time.
+/// How long an answer waits to be stored in memory, and the wait after memory missed that deadline for the last answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SHORT_PATIENCE: Duration = Duration::from_millis(50);
 
-/// What comes of a question, piece by piece.
+/// One piece of a streamed answer, or its outcome.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
-    /// The model reasons.
+    /// A piece of the model's reasoning.
     Thinking(String),
-    /// The log-probabilities of a token of the text that comes next.
+    /// The log-probabilities of a token of the next text.
     Logprobs(Box<TokenLogprobs>),
     /// A piece of the answer.
     Text(String),
     /// The whole answer; the last piece.
     Answered(Box<Answered>),
-    /// There is no answer; the last piece.
+    /// The failure; the last piece.
     Failed(ApiError),
 }
 
-/// An answer that has ended.
+/// A finished answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) response: Response,
-    /// Whether memory has it, if it is to. Its client is told where this is false.
+    /// False if memory should have stored the answer and has not; the client is told.
     pub(crate) is_kept: bool,
 }
 
@@ -54,40 +55,40 @@ pub(crate) struct Answered {
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
     pub(crate) answered: Answered,
-    /// The log-probabilities of its tokens, if they were asked for.
+    /// The log-probabilities of its tokens, if requested.
     pub(crate) logprobs: Vec<TokenLogprobs>,
 }
 
-/// The tokens of a prompt.
+/// The token counts of a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PromptTokens {
-    /// Those that were in the KV cache.
+    /// Tokens found in the KV cache.
     pub(crate) cached: usize,
     pub(crate) total: usize,
 }
 
-/// A question in progress. Dropping it ends the answer; what was answered is graded nevertheless.
+/// A question in progress. Dropping it stops the answer; a finished answer is still graded.
 pub(crate) struct Answering {
-    /// `None` once it was left to wait for the grade.
+    /// `None` once the server has ended the answer, or the asker waits for the grade.
     asker: Option<Asker>,
     exchange: Exchange,
     prompt: Option<PromptTokens>,
-    /// What memory does with answers; `None` if it is off.
+    /// Tracks whether memory stores answers; `None` if memory is off.
     durability: Option<Arc<Durability>>,
-    /// The whole answer, until memory has it.
+    /// The whole answer, held back until memory has stored it.
     held: Option<Held>,
-    /// Memory has the answer. It may say so before the answer itself arrives here.
+    /// Whether memory has stored the answer. Its confirmation may arrive before the answer.
     is_stored: bool,
-    /// Ready once the server ends what is in progress.
+    /// Ready once the server ends answers in progress.
     end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Answering {
-    /// Asks a question of a client. Its model must be installed or the default one: a client must not name files.
+    /// Asks a client's question. The model must be installed or the default: clients must not name files.
     ///
     /// # Errors
-    /// When there is no such model, or as many questions are in progress as are allowed.
+    /// When the model does not exist, or the limit on questions in progress is reached.
     pub(crate) fn ask(shared: &Shared, client: Client, mut query: Query) -> Result<Answering, ApiError> {
         shared.check_model(&query.model)?;
         query.max_tokens = query.max_tokens.or(shared.parts.max_tokens);
@@ -113,7 +114,7 @@ impl Answering {
         self.exchange.id()
     }
 
-    /// The prompt's tokens; 0 until the model reads it.
+    /// The prompt's token counts; 0 until the model reads it.
     pub(crate) fn prompt_tokens(&self) -> PromptTokens {
         self.prompt.unwrap_or_default()
     }
@@ -123,7 +124,7 @@ impl Answering {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The next piece, for a task that waits for several.
+    /// Polls for the next piece, for tasks that wait for several answers.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
         loop {
             let Some(asker) = &self.asker else { return Poll::Pending };
@@ -176,7 +177,7 @@ impl Answering {
         }
     }
 
-    /// The answer that was held back, which memory has or will not have.
+    /// Releases the held answer; `is_kept` says whether memory has stored it.
     fn answered(&mut self, is_kept: bool) -> Piece {
         if let Some(durability) = &self.durability {
             durability.note(is_kept);
@@ -205,7 +206,7 @@ impl Answering {
 }
 
 impl Drop for Answering {
-    /// Closing the session of an answer that has ended would withdraw its grade.
+    /// Keeps the session of a finished answer open: closing it would withdraw the grade.
     fn drop(&mut self) {
         let Some(asker) = self.asker.take() else { return };
         if self.exchange.reply(RespondentId::A).response.is_some()
@@ -216,16 +217,16 @@ impl Drop for Answering {
     }
 }
 
-/// An answer that its client does not have yet.
+/// An answer not yet delivered to its client.
 struct Held {
     response: Box<Response>,
     patience: Pin<Box<Sleep>>,
 }
 
-/// How long a client waits until its answer is remembered: what it has been told of survives whatever happens.
+/// How long a client waits for its answer to be stored: a delivered answer survives any failure.
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
-    /// Whether the last answer was not remembered in time. Then memory cannot write, and clients do not wait for it.
+    /// Whether the last answer was not stored in time. Memory then cannot write, and clients wait only briefly.
     has_failed: AtomicBool,
 }
 
@@ -241,7 +242,7 @@ impl Durability {
         self.has_failed.store(!is_kept, Ordering::Relaxed);
     }
 
-    /// Waits until memory has an answer that was heard of; false if it does not take it in time.
+    /// Waits until memory has stored an answer that has arrived; false if it misses the deadline.
     pub(crate) async fn of_heard(&self, asker: &Asker, id: QueryId, response: &Response) -> bool {
         if !is_remembered(response) {
             return true;
@@ -260,17 +261,17 @@ impl Durability {
     }
 }
 
-/// Whether a message says that the answer to a question is durable.
+/// Whether a message confirms that the answer to a question is durable.
 pub(crate) fn says_remembered(envelope: &Envelope, id: QueryId) -> bool {
     matches!(envelope.payload, Payload::MemoryStored(_)) && envelope.query_id == Some(id)
 }
 
-/// Whether memory takes an answer.
+/// Whether memory stores an answer.
 fn is_remembered(response: &Response) -> bool {
     !(response.is_raw || response.finish_reason.is_none() && response.answer.trim().is_empty())
 }
 
-/// Keeps a session open until everything that follows its answer has come.
+/// Keeps a session open until everything expected after its answer has arrived.
 async fn wait_for_verdicts(asker: Asker, mut exchange: Exchange) {
     while !exchange.is_complete(asker.expected()) {
         let Some(envelope) = poll_fn(|context| asker.poll_heard(context)).await else { return };
@@ -278,12 +279,12 @@ async fn wait_for_verdicts(asker: Asker, mut exchange: Exchange) {
     }
 }
 
-/// The header of a response whose answer memory does not have.
+/// The header of a response whose answer memory did not store.
 pub(crate) fn kept_header(is_kept: bool) -> Option<[(&'static str, &'static str); 1]> {
     (!is_kept).then_some([("x-hone-kept", "false")])
 }
 
-/// Says in the last object of a response that memory does not have the answer.
+/// Notes in the last object of a response that memory did not store the answer.
 pub(crate) fn note_kept(object: &mut Value, is_kept: bool) {
     if !is_kept {
         object["hone"]["kept"] = json!(false);

@@ -30,7 +30,7 @@ use crate::{Shared, counting, streams};
 /// Sent while a stream is silent.
 const PING: &str = "ping";
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default().routes(routes!(messages)).routes(routes!(count_tokens))
 }
@@ -66,7 +66,7 @@ async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes
     Ok((headers, kept_header(is_kept), Json(message)).into_response())
 }
 
-/// The number of tokens that a request's prompt has.
+/// Counts the tokens of a request's prompt.
 #[utoipa::path(
     post,
     path = "/v1/messages/count_tokens",

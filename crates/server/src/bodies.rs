@@ -1,4 +1,4 @@
-//! The bodies of requests, which are read whole before anything else happens.
+//! Request bodies, which are read completely before anything else happens.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::Shared;
 use crate::error::ApiError;
 use crate::threads::BODIES;
 
-/// Reads the body of a request, which must not be longer than allowed, nor come too slowly.
+/// Reads a request body, which must be neither too long nor too slow to arrive.
 pub(crate) async fn read(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     match whole(&shared, request).await {
         Ok(request) => next.run(request).await,
@@ -56,7 +56,7 @@ enum Encoding {
     Deflate,
 }
 
-/// How a body is compressed, in the order in which that was done.
+/// The compressions of a body, in the order in which they were applied.
 fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, ApiError> {
     let unknown = |name: &str| {
         let reason = format!("the body's Content-Encoding {name:?} is not known: send it as gzip, deflate or as it is");
@@ -79,7 +79,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, ApiError> {
     }
 }
 
-/// The body as it was before it was compressed, if it is not longer than allowed.
+/// The decompressed body, if it is not too long.
 fn unpacked(body: Bytes, encodings: &[Encoding], most: usize) -> Result<Bytes, ApiError> {
     encodings.iter().rev().try_fold(body, |body, encoding| {
         let broken = |error: std::io::Error| ApiError::bad_request(format!("the body cannot be unpacked: {error}"));
@@ -89,7 +89,7 @@ fn unpacked(body: Bytes, encodings: &[Encoding], most: usize) -> Result<Bytes, A
         };
         let unpacked = match encoding {
             Encoding::Gzip => unpack(&mut MultiGzDecoder::new(&*body)),
-            // Some programs leave out what RFC 9110 wants around it.
+            // Some programs omit the zlib wrapper that RFC 9110 requires.
             Encoding::Deflate => {
                 unpack(&mut ZlibDecoder::new(&*body)).or_else(|_| unpack(&mut DeflateDecoder::new(&*body)))
             }

@@ -1,8 +1,8 @@
-//! Who sends a request, what of the server's data is theirs, and how much of it they may take at once.
+//! Clients: their identity, the data that they own, and their limits on concurrent streams.
 //!
-//! Where keys are needed, a client is the holder of a key: what is asked, remembered or saved with one key belongs to
-//! it, and is invisible to the others and to the person at the terminal. Where no keys are needed, everything belongs to
-//! the person at the terminal, and clients are told apart by their addresses, for limits only.
+//! If keys are required, a client is the holder of a key: its questions, memories and conversations belong to that key,
+//! and are invisible to other keys and to the terminal user. If no keys are required, everything belongs to the
+//! terminal user, and clients are distinguished by address, for limits only.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,12 +17,12 @@ use hone_protocol::OwnerId;
 use crate::RETRY_AFTER;
 use crate::error::ApiError;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     /// The holder of a key.
     Key(OwnerId),
-    /// Somebody at this address, where no keys are needed.
+    /// A client at this address, where no keys are required.
     Address(IpAddr),
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Client {
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Client {
-    /// Whom what the client asks belongs to; `None` for the person at the terminal.
+    /// The owner of the client's questions; `None` for the terminal user.
     pub(crate) fn owner(self) -> Option<OwnerId> {
         match self {
             Client::Key(owner) => Some(owner),
@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// What the client may see.
+    /// The data that the client may see.
     pub(crate) fn whose(self) -> Whose {
         Whose::Of(self.owner())
     }
@@ -48,36 +48,36 @@ impl Client {
 impl<S: Sync> FromRequestParts<S> for Client {
     type Rejection = ApiError;
 
-    /// The client, as the guard has recognized it.
+    /// The client, as recognized by the guard.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Client, ApiError> {
         let unknown = || ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request has not passed the guard");
         parts.extensions.get().copied().ok_or_else(unknown)
     }
 }
 
-/// The responses that are being streamed to each client.
+/// The open streams of each client.
 pub(crate) struct ClientStreams {
     open: Mutex<HashMap<Client, usize>>,
-    /// The most for one client.
+    /// The limit per client.
     most: usize,
 }
 
-/// A client's right to one stream, until it is dropped.
+/// A client's slot for one stream, released on drop.
 pub(crate) struct StreamSlot {
     streams: Arc<ClientStreams>,
     client: Client,
 }
 
 impl ClientStreams {
-    /// No streams yet, and at most this many for one client.
+    /// No streams yet, and a limit per client.
     pub(crate) fn new(most: usize) -> ClientStreams {
         ClientStreams { open: Mutex::default(), most }
     }
 
-    /// Lets a client have another stream.
+    /// Takes a slot for another stream of a client.
     ///
     /// # Errors
-    /// When it has as many as it may.
+    /// When the client has reached its limit.
     pub(crate) fn take(self: &Arc<Self>, client: Client) -> Result<StreamSlot, ApiError> {
         let mut open = self.lock();
         let n_open = open.entry(client).or_default();

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, and how long a client may keep one without doing its part.
+//! Connections: limits on their number, and on how long a client may stall.
 
 mod idle;
 
@@ -23,23 +23,24 @@ use tokio_io_timeout::TimeoutStream;
 use self::idle::{IdleConnections, Seat};
 use crate::clients::Peer;
 
-/// The most bytes of the head of a request.
+/// The size limit of a request head, in bytes.
 const MOST_HEAD: usize = 64 << 10;
-/// How long to wait after a connection could not be accepted, for example because too many files are open.
+/// The pause after a connection could not be accepted, for example because too many files are open.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a connection may be idle before it gives way to another one.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a client may take.
+/// The limits for connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once. For another one, the connection gives way that has been idle longest; if none is, it waits.
+    /// Concurrent connections. A further one replaces the connection that has been idle longest; if none is idle, it
+    /// waits.
     pub(crate) most_connections: usize,
-    /// How long the head of a request may take, and how long a client may leave what it is sent unread.
+    /// How long a request head may take, and how long a client may leave a response unread.
     pub(crate) patience: Option<Duration>,
 }
 
-/// Serves connections until `stop` ends, and then until the last request in progress is answered.
+/// Serves connections until `stop` completes, and then until the last request in progress is answered.
 pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
     let mut stop = pin!(stop);
     let graceful = GracefulShutdown::new();

@@ -1,4 +1,4 @@
-//! What the APIs write alike: tools, calls of them, and a conversation that ends in a question.
+//! Formats that the APIs share: tools, tool calls, and a conversation that ends in a question.
 
 use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::requests::or_default;
 
-/// A conversation, taken apart at its last question.
+/// A conversation, split at its last question.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Conversation {
     pub(crate) history: Vec<Message>,
@@ -17,8 +17,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Takes the turns of a request. Turns of one role that follow each other are joined, and instructions alone are
-    /// the question.
+    /// Splits the turns of a request. Consecutive turns of one role are joined, and instructions alone become the
+    /// question.
     ///
     /// # Errors
     /// When there is neither a question nor an instruction.
@@ -38,13 +38,13 @@ impl Conversation {
     }
 }
 
-/// Whether a turn says nothing: what was thought before an answer that never came.
+/// Whether a turn holds only reasoning, for an answer that never came.
 fn is_only_reasoning(turn: &Message) -> bool {
     turn.role == Role::Assistant && !turn.reasoning.is_empty() && turn.content.is_empty() && turn.tool_calls.is_empty()
 }
 
-/// The turns with the results of tools in the order of their calls, as most templates show them without ids. A result of
-/// an unknown call comes after the others.
+/// The turns, with tool results in the order of their calls, since most templates show them without ids. Results of
+/// unknown calls come last.
 pub(crate) fn in_order_of_calls(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut ordered: Vec<Message> = Vec::new();
     let mut calls: Vec<Option<String>> = Vec::new();
@@ -67,13 +67,13 @@ pub(crate) fn in_order_of_calls(turns: impl IntoIterator<Item = Message>) -> Vec
 }
 
 fn release(results: &mut Vec<(usize, Message)>, ordered: &mut Vec<Message>) {
-    // Those of one place keep their order.
+    // The sort is stable: results with the same place keep their order.
     results.sort_by_key(|(place, _)| *place);
     ordered.extend(results.drain(..).map(|(_, result)| result));
 }
 
-/// Joins turns of one role that follow each other, since chat templates expect that the roles alternate. The results of
-/// tools, and what is said after a call, stay turns of their own.
+/// Joins consecutive turns of one role, since chat templates expect alternating roles. Tool results, and text after a
+/// call, remain separate turns.
 pub(crate) fn joined(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut joined: Vec<Message> = Vec::new();
     for turn in turns {
@@ -89,7 +89,7 @@ pub(crate) fn joined(turns: impl IntoIterator<Item = Message>) -> Vec<Message> {
     joined
 }
 
-/// Whether a turn belongs to the one before it.
+/// Whether a turn continues the previous one.
 fn is_continued(last: &Message, turn: &Message) -> bool {
     let says_something = !turn.content.is_empty() || !turn.reasoning.is_empty();
     let is_said_after_call = says_something && !last.tool_calls.is_empty();
@@ -101,7 +101,7 @@ fn in_paragraphs(one: &str, other: &str) -> String {
     format!("{one}{separator}{other}")
 }
 
-/// A tool that the model may call. Tools of other types than functions are not shown to it.
+/// A tool that the model may call. Only functions are shown to it.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ToolSpec {
     #[serde(rename = "type", default)]
@@ -120,7 +120,7 @@ struct FunctionSpec {
     parameters: Option<Value>,
 }
 
-/// The tools that the model is told of.
+/// The tools shown to the model.
 ///
 /// # Errors
 /// When a function is missing.
@@ -134,7 +134,7 @@ pub(crate) fn tools(specs: Vec<ToolSpec>) -> Result<Vec<Tool>, ApiError> {
     known.map(tool).collect()
 }
 
-/// The schema of a tool's arguments, which are an object if nothing else is said.
+/// The schema of a tool's arguments; an object by default.
 pub(crate) fn parameters_of(given: Option<Value>) -> Value {
     match given {
         Some(Value::Object(fields)) if !fields.is_empty() => Value::Object(fields),
@@ -145,7 +145,7 @@ pub(crate) fn parameters_of(given: Option<Value>) -> Value {
 /// A call in an earlier turn.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CalledTool {
-    /// Names the call, where the API gives calls names.
+    /// The call's id, in APIs that have one.
     #[serde(default)]
     id: Option<String>,
     function: CalledFunction,
@@ -154,7 +154,7 @@ pub(crate) struct CalledTool {
 #[derive(Debug, Deserialize, ToSchema)]
 struct CalledFunction {
     name: String,
-    /// An object, or its JSON in a text.
+    /// An object, or its JSON as a string.
     #[serde(default)]
     arguments: Value,
 }
@@ -166,13 +166,13 @@ impl From<CalledTool> for ToolCall {
     }
 }
 
-/// A note in place of what only a model that sees or hears could be shown.
+/// A note in place of content for models that see or hear.
 pub(crate) fn left_out(kind: &str) -> String {
     format!("({kind}: it cannot be shown here)")
 }
 
-/// The arguments of a call as an object. A model may have written some that are none, and is told so by the result, which
-/// stands in the conversation, too.
+/// The arguments of a call as an object. If a model has written anything else, the result in the conversation tells it
+/// so.
 pub(crate) fn arguments_of(given: Value) -> Value {
     match given {
         Value::Object(fields) => Value::Object(fields),

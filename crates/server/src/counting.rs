@@ -8,8 +8,8 @@ use crate::Shared;
 use crate::error::ApiError;
 use crate::threads::apart;
 
-/// The tokens of the prompt that the model would be shown for a question. The model is loaded for it, if it is not yet:
-/// the question is asked and withdrawn as soon as its prompt is tokenized.
+/// The number of tokens in the prompt for a question. The model is loaded if necessary: the question is asked, and
+/// withdrawn as soon as its prompt is tokenized.
 ///
 /// # Errors
 /// When the model is not installed, or could not be asked.
@@ -24,7 +24,7 @@ pub(crate) async fn prompt_tokens(shared: &Arc<Shared>, query: Query) -> Result<
     Ok(counted.await??)
 }
 
-/// The request that an answer to the question begins with.
+/// The first generation request for a question.
 pub(crate) fn request(query: Query) -> GenerateRequest {
     let mut messages = query.history;
     messages.push(Message::new(Role::User, query.query));
@@ -37,7 +37,7 @@ pub(crate) fn request(query: Query) -> GenerateRequest {
     }
 }
 
-/// Waits for the beginning of a generation.
+/// Waits for the start of a generation, and returns the number of its prompt tokens.
 fn count(generation: &Generation) -> Result<usize, GenerateError> {
     loop {
         match generation.events().recv() {

@@ -1,5 +1,5 @@
-//! Decisions: questions about a text that are answered with probabilities, for the APIs that have them. They are no
-//! questions of a chat, so they are neither graded nor remembered.
+//! Decisions: questions about a text, answered with probabilities, for the APIs that have them. They are not chat
+//! questions, so they are neither graded nor remembered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use crate::shapes::{flag, list, object, one_of};
 use crate::threads::apart;
 use crate::{Shared, Waiting};
 
-/// Answers, and what is known of the model that gave them.
+/// Answers, and the examination of the model that gave them.
 pub(crate) struct Decided {
     pub(crate) decisions: Decisions,
     examined: Option<ExaminedDecisions>,
 }
 
-/// Answers questions about a text with an installed model; a request takes as many places among the questions in progress
-/// as it has questions that are asked at a time.
+/// Answers questions about a text with an installed model. A request takes one place among the questions in progress
+/// for each question that it asks concurrently.
 ///
 /// # Errors
 /// When the model is not installed, there is no room, or a question is not valid.
@@ -49,7 +49,7 @@ pub(crate) async fn decide(
     shared.generated(n_places, work).await
 }
 
-/// The decider of the person at the terminal.
+/// The terminal user's decider.
 pub(crate) struct TerminalDecider {
     app: App,
     generator: Arc<dyn Generate>,
@@ -61,12 +61,12 @@ impl TerminalDecider {
         TerminalDecider { app, generator, decider: Decider::default() }
     }
 
-    /// The model that is asked where a request names none.
+    /// The model for requests that name none.
     pub(crate) fn default_model(&self) -> &str {
         &self.app.config.engine.model
     }
 
-    /// Answers questions about a text, until nobody waits for the answers any more.
+    /// Answers questions about a text; stops once the caller is gone.
     ///
     /// # Errors
     /// When the model cannot be run, or a question is not valid.

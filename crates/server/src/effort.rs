@@ -1,10 +1,10 @@
-//! How thoroughly a model reasons, as requests name it.
+//! How thoroughly a model reasons, as named in requests.
 
 use hone_protocol::{Effort, ThinkingOptions};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// A name of an effort. The names that hone has no effort of its own for stand for the nearest one.
+/// The name of an effort. Names without an equivalent in hone stand for the nearest effort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum EffortName {

@@ -1,4 +1,4 @@
-//! Texts as vectors, for the APIs that ask for them.
+//! Text embeddings, for the APIs that offer them.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use crate::error::ApiError;
 use crate::threads::apart;
 use crate::{Shared, failed};
 
-/// The most texts of one request.
+/// Maximum number of texts per request.
 const MOST_TEXTS: usize = 2048;
-/// Texts that are embedded without looking whether the client still waits.
+/// Texts per batch; between batches, the work stops if the client is gone.
 const BATCH: usize = 64;
 
-/// What is to be embedded, and how.
+/// The texts to embed, and the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Texts {
     pub(crate) texts: Vec<String>,
-    /// The name of the model; empty for the one that there is.
+    /// Model name; empty selects the default.
     pub(crate) model: String,
-    /// The number of dimensions, if fewer than the model's are wanted.
+    /// The number of dimensions, if fewer than the model's.
     pub(crate) dimensions: Option<usize>,
-    /// Whether a text that is too long counts with its beginning; otherwise it is refused.
+    /// Whether a text that is too long is truncated; otherwise it is refused.
     pub(crate) truncates: bool,
 }
 
-/// Vectors, and what they cost.
+/// Vectors, and their token count.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Vectors {
     pub(crate) model: String,
     pub(crate) vectors: Vec<Vec<f32>>,
-    /// The tokens of all texts.
+    /// The number of tokens in all texts.
     pub(crate) tokens: usize,
 }
 
 impl Texts {
-    /// Reads what a request calls `input`: a text, or a list of texts.
+    /// Reads the field `input` of a request: a text, or a list of texts.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it is anything else.
     pub(crate) fn read(input: Value) -> Result<Vec<String>, ApiError> {
         let texts = match input {
             Value::String(text) => vec![text],
@@ -53,7 +53,7 @@ impl Texts {
         }
     }
 
-    /// Embeds the texts. It takes a place among the questions in progress.
+    /// Embeds the texts, taking a place among the questions in progress.
     ///
     /// # Errors
     /// When the model is not installed or not an embedder, a text is too long, or there is no room.
@@ -105,7 +105,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Embeds a batch on a thread that may be held up.
+/// Embeds a batch on a thread that may block.
 async fn run(
     embedder: &Arc<dyn Embed>,
     texts: Vec<String>,
@@ -114,7 +114,7 @@ async fn run(
 ) -> Result<(Vec<TextLength>, Vec<Vec<f32>>), ApiError> {
     let embedder = Arc::clone(embedder);
     let work = move || {
-        // The turn ends with the work, even if nobody waits for it any more.
+        // The turn ends with the work, even if no caller waits for it.
         let _turn = turn;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let lengths = embedder.lengths(&texts)?;
@@ -128,7 +128,7 @@ async fn run(
     computed.map_err(failed)?.map_err(too_long)
 }
 
-/// The first dimensions of a vector, as a vector of length 1.
+/// The first dimensions of a vector, scaled to length 1.
 fn shortened(mut vector: Vec<f32>, dimensions: Option<usize>) -> Result<Vec<f32>, ApiError> {
     let all = vector.len();
     match dimensions {

@@ -1,7 +1,7 @@
-//! What a client is told that cannot be served, in the form that its API has for that.
+//! Errors for clients, in the format of their API.
 //!
-//! A handler returns an [`ApiError`]; the layer around all handlers ([`in_the_apis_form`]) writes it as the API of the
-//! request's path does. So do the router's own refusals become errors of that API.
+//! A handler returns an [`ApiError`]; the layer around all handlers ([`in_the_apis_form`]) writes it in the format of
+//! the API that the request's path belongs to. The router's own refusals become errors of that API, too.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use hone_app::models::ModelError;
 use hone_protocol::{EnvelopeId, GenerateError, InvalidSampling};
 use serde_json::json;
 
-/// The header in which Anthropic's API names a request.
+/// The header with a request's id in Anthropic's API.
 pub(crate) const REQUEST_ID: &str = "request-id";
 
-/// The codes of JSON-RPC for a request that is not valid, and for a server that failed.
+/// JSON-RPC's codes for an invalid request and for an internal error.
 const INVALID_REQUEST: i32 = -32600;
 const INTERNAL_ERROR: i32 = -32603;
 
-/// The APIs, which report errors in forms of their own.
+/// The APIs, each with its own error format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     OpenAi,
@@ -55,11 +55,11 @@ impl Dialect {
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// What is wrong, for programs: a code of OpenAI's API.
+    /// A code of OpenAI's API, for programs.
     code: Option<&'static str>,
-    /// The field of the request that it is about.
+    /// The request field that the error is about.
     field: Option<String>,
-    /// When to try again.
+    /// How long to wait before trying again.
     retry_after: Option<Duration>,
 }
 
@@ -72,17 +72,17 @@ impl ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// The same error, with a code for programs.
+    /// Adds a code for programs.
     pub(crate) fn with_code(self, code: &'static str) -> ApiError {
         ApiError { code: Some(code), ..self }
     }
 
-    /// The same error, with the field of the request that it is about.
+    /// Adds the request field that the error is about.
     pub(crate) fn about(self, field: impl Into<String>) -> ApiError {
         ApiError { field: Some(field.into()), ..self }
     }
 
-    /// The model that a request names does not exist, or not for this.
+    /// The model that a request names does not exist, or cannot serve the request.
     pub(crate) fn no_such_model(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found").about("model")
     }
@@ -92,27 +92,27 @@ impl ApiError {
         ApiError::overloaded("too many questions are being answered: try again later", retry_after)
     }
 
-    /// There is no room for what a client wants.
+    /// There is no room for a client's request.
     pub(crate) fn overloaded(message: &str, retry_after: Duration) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retried_after(retry_after)
     }
 
-    /// The same error, with the time after which the client may try again.
+    /// Adds the time after which the client may try again.
     pub(crate) fn retried_after(self, retry_after: Duration) -> ApiError {
         ApiError { retry_after: Some(retry_after), ..self }
     }
 
-    /// The error as OpenAI's API writes it.
+    /// The error in OpenAI's format.
     pub(crate) fn to_openai(&self) -> serde_json::Value {
         json!({"error": {"message": self.message, "type": self.kind(), "param": self.field, "code": self.code}})
     }
 
-    /// The error as hone's own API writes it.
+    /// The error in the format of hone's own API.
     pub(crate) fn to_hone(&self) -> serde_json::Value {
         json!({"error": {"message": self.message, "type": self.kind()}})
     }
 
-    /// What kind of error it is.
+    /// The type of the error.
     fn kind(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",
@@ -124,7 +124,7 @@ impl ApiError {
         }
     }
 
-    /// The error as Anthropic's API writes it.
+    /// The error in Anthropic's format.
     pub(crate) fn to_anthropic(&self, request_id: &str) -> serde_json::Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
@@ -140,12 +140,12 @@ impl ApiError {
         json!({"type": "error", "error": {"type": kind, "message": self.message}, "request_id": request_id})
     }
 
-    /// The error as Ollama's API writes it.
+    /// The error in Ollama's format.
     pub(crate) fn to_ollama(&self) -> serde_json::Value {
         json!({"error": self.message})
     }
 
-    /// The error as the System One API writes it: a request that is not valid has a list.
+    /// The error in the System One API's format: an invalid request has a list of details.
     fn to_system_one(&self) -> (StatusCode, serde_json::Value) {
         if self.status != StatusCode::BAD_REQUEST {
             return (self.status, json!({"detail": self.message}));
@@ -155,13 +155,13 @@ impl ApiError {
         (StatusCode::UNPROCESSABLE_ENTITY, json!({"detail": detail}))
     }
 
-    /// The error as JSON-RPC writes it, of a request that was not read.
+    /// The error in JSON-RPC's format, for a request that was not read.
     fn to_json_rpc(&self) -> serde_json::Value {
         let code = if self.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
         json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": self.message}})
     }
 
-    /// The response in one API's form.
+    /// The response in one API's format.
     fn in_dialect(&self, dialect: Dialect) -> Response {
         let mut response = match dialect {
             Dialect::OpenAi => (self.status, Json(self.to_openai())).into_response(),
@@ -185,7 +185,7 @@ impl ApiError {
     }
 }
 
-/// The id of a request as Anthropic's API writes it.
+/// A request id in Anthropic's format.
 pub(crate) fn request_id(id: impl Display) -> String {
     format!("req_{id}")
 }
@@ -199,7 +199,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Writes errors as the API of the request's path does.
+/// Writes errors in the format of the API that the request's path belongs to.
 pub(crate) async fn in_the_apis_form(request: Request, next: Next) -> Response {
     let dialect = Dialect::of_path(request.uri().path());
     let place = format!("{} {}", request.method(), request.uri().path());
@@ -217,7 +217,7 @@ pub(crate) async fn in_the_apis_form(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether no handler wrote this.
+/// Whether the router refused the request, rather than a handler.
 fn is_refusal_of_router(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_error = response.status().is_client_error() || response.status().is_server_error();
@@ -258,7 +258,7 @@ impl From<GenerateError> for ApiError {
     }
 }
 
-/// The prompt leaves no room for an answer. LiteLLM and others know it by these words, which are OpenAI's.
+/// The prompt leaves no room for an answer. LiteLLM and others recognize the error by its wording, which is OpenAI's.
 fn too_long(prompt_tokens: usize, context_tokens: usize) -> ApiError {
     let excess = (prompt_tokens + 1).saturating_sub(context_tokens);
     let limit = format!("this model's maximum context length is {context_tokens} tokens");
@@ -268,7 +268,7 @@ fn too_long(prompt_tokens: usize, context_tokens: usize) -> ApiError {
 
 impl From<InvalidSampling> for ApiError {
     fn from(invalid: InvalidSampling) -> ApiError {
-        // The bias of a token is a part of a field.
+        // A token's bias is part of a field.
         let field = if invalid.option.contains("logit_bias") { "logit_bias" } else { &invalid.option };
         ApiError::bad_request(invalid.to_string()).about(field)
     }

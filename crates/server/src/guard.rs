@@ -1,10 +1,10 @@
-//! Which requests are let in.
+//! Decides which requests to accept.
 //!
-//! A page from elsewhere, open in a browser on this machine, can send requests to a server on it: directly, or under a
-//! name of its own that it lets point here (DNS rebinding). So a request must ask for a name that is this server's own,
-//! must not come from another page, and must say that its body is JSON, which a page may not do without asking first. A
-//! program that no browser runs may leave out what its body is, as LiteLLM does for Ollama, or call it a form, as `curl
-//! -d` does. The port may be another one, as a tunnel or a container forwards it: what protects is the name.
+//! A page from elsewhere, open in a browser on this machine, can send requests to a local server: directly, or under
+//! its own name, which it points here (DNS rebinding). So a request must name this server by one of its own names, must
+//! not come from another page, and must declare its body as JSON, which a page may not do without a preflight request.
+//! A program outside a browser may omit the content type, as LiteLLM does for Ollama, or declare a form, as `curl -d`
+//! does. The port may be another one, as forwarded by a tunnel or a container: the name is what protects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::shapes::template;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A socket that requests come in through.
+/// A socket through which requests arrive.
 #[derive(Clone)]
 pub(crate) struct Guarded {
     pub(crate) shared: Arc<Shared>,
     pub(crate) address: SocketAddr,
 }
 
-/// Lets a request through, or says why not.
+/// Passes a request on, or refuses it with the reason.
 pub(crate) async fn check(State(guarded): State<Guarded>, mut request: Request, next: Next) -> Response {
     match client(&guarded, &request) {
         Ok(client) => {
@@ -43,7 +43,7 @@ pub(crate) async fn check(State(guarded): State<Guarded>, mut request: Request, 
     }
 }
 
-/// Who sends a request that is let in.
+/// The client of an accepted request.
 fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     let (method, headers) = (request.method(), request.headers());
     let Guarded { shared, address } = guarded;
@@ -51,7 +51,7 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     let forbidden = |reason: &str| Err(ApiError::new(StatusCode::FORBIDDEN, reason));
     let own = Names { address: *address, hosts: &settings.hosts };
     let asks_for_own = single(headers, &header::HOST).is_some_and(|host| own.has(host));
-    // As a proxy is asked: the whole address stands in the first line.
+    // The form for proxies: the request line holds the whole address.
     let is_foreign_target = request.uri().authority().is_some_and(|target| !own.has(target.as_str()));
     if !asks_for_own || is_foreign_target {
         return forbidden("this server does not answer to the name in the header Host: name it in server.hosts");
@@ -77,7 +77,7 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     Ok(owner.map_or(Client::Address(address), Client::Key))
 }
 
-/// Whether a path is known not to take POST, which the router tells the client.
+/// Whether a path is known not to accept POST; the router tells the client so.
 fn is_refused_by_router(shared: &Shared, request: &Request) -> bool {
     let path = request.extensions().get::<MatchedPath>();
     path.is_some_and(|path| takes_no_post(&shared.document, path.as_str()))
@@ -90,7 +90,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-/// The keys that a request names. A client may have a placeholder in one of the headers and the key in the other.
+/// The keys in a request. A client may send a placeholder in one header and the key in the other.
 fn keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer = single(headers, &header::AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
@@ -99,14 +99,14 @@ fn keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     bearer.into_iter().chain(single(headers, &HeaderName::from_static("x-api-key")))
 }
 
-/// The owner of what is asked with a key that is known. It is compared with all keys, so that the time does not say which
-/// one is meant.
+/// The owner of a known key. The key is compared with all known keys, so that the timing does not reveal the matching
+/// one.
 fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
     keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
 }
 
-/// Whether a body may be JSON: its kind says so, or says nothing. Some programs send no kind, that of any bytes, or that of
-/// a form (`curl -d`), and so could a page, but a browser adds where the page is from.
+/// Whether a body may be JSON: its content type says so, or says nothing. Some programs send no content type, the one
+/// for arbitrary bytes, or that of a form (`curl -d`). A page could, too, but its browser adds the page's origin.
 fn may_be_json(headers: &HeaderMap) -> bool {
     let is_from_browser = [header::ORIGIN, header::REFERER, SEC_FETCH_SITE].iter().any(|it| headers.contains_key(it));
     if !headers.contains_key(header::CONTENT_TYPE) {
@@ -133,8 +133,8 @@ impl Names<'_> {
         is_port(port) && self.is_name(name)
     }
 
-    /// Whether an origin is a page of this server, which was asked for as `host`: the one that it was asked for, or another
-    /// of its names at its own port.
+    /// Whether an origin is a page of this server, requested as `host`: either that very name, or another of the
+    /// server's names at its own port.
     fn is_own_page(&self, origin: &str, host: &str) -> bool {
         let page = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
         page.is_some_and(|page| {
@@ -157,7 +157,7 @@ impl Names<'_> {
     fn is_own_name(&self, name: &str) -> bool {
         let ip = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name).parse::<IpAddr>();
         match ip {
-            // Only the usual way to write it: other ways are no names of this server.
+            // Only the canonical notation: other notations are not names of this server.
             Ok(IpAddr::V4(ip)) if ip.to_string() == name => self.is_own_address(ip.into()),
             Ok(IpAddr::V6(ip)) if format!("[{ip}]") == name => self.is_own_address(ip.into()),
             Ok(_) => false,
@@ -165,14 +165,14 @@ impl Names<'_> {
         }
     }
 
-    /// Whether clients may reach the server by this address. One that listens everywhere is reached by whatever address its
-    /// machine or the one before it has; no other site's name can stand for a number.
+    /// Whether clients may reach the server at this address. A server that listens on all interfaces is reached at any
+    /// address of its machine, or of the machine in front of it; no other site's name can be a number.
     fn is_own_address(&self, ip: IpAddr) -> bool {
         let is_everywhere = self.address.ip().is_unspecified() && !ip.is_unspecified() && !ip.is_multicast();
         ip.is_loopback() || self.address.ip() == ip || is_everywhere
     }
 
-    /// Whether a name is let in only because the server listens everywhere: it may be another machine's.
+    /// Whether a name is accepted only because the server listens on all interfaces: it may be another machine's.
     fn is_any_address(&self, name: &str) -> bool {
         let ip = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         self.address.ip().is_unspecified() && ip.is_ok_and(|ip| !ip.is_loopback())
@@ -187,12 +187,12 @@ fn parted(host: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a port is written as usual, or left out.
+/// Whether a port is in canonical notation, or omitted.
 fn is_port(port: Option<&str>) -> bool {
     port.is_none_or(|port| port.parse::<u16>().is_ok_and(|number| number > 0 && number.to_string() == port))
 }
 
-/// Whether a path of the router is documented, and takes no POST.
+/// Whether a path of the router is documented and does not accept POST.
 fn takes_no_post(document: &Value, path: &str) -> bool {
     document["paths"].get(template(path)).is_some_and(|item| item.get("post").is_none())
 }

@@ -1,17 +1,17 @@
-//! The kinds of words in code, line by line, for the page and the terminal.
+//! Syntax highlighting, line by line, for the page and the terminal.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
 
-/// The longest line that is highlighted, in bytes; a longer one is plain.
+/// The longest line that is highlighted, in bytes; longer lines stay plain.
 pub(crate) const LONGEST_LINE: usize = 2000;
 
-/// What a word of code is.
+/// The kind of a word in code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordKind {
-    /// Nothing of its own.
+    /// No special kind.
     Plain,
     /// The name of an attribute or a property.
     Attribute,
@@ -19,11 +19,11 @@ pub enum WordKind {
     Comment,
     /// A number, or another constant.
     Constant,
-    /// A line that a diff takes away.
+    /// A line removed by a diff.
     Deleted,
     /// The name of a function.
     Function,
-    /// A line that a diff adds.
+    /// A line added by a diff.
     Inserted,
     /// A keyword.
     Keyword,
@@ -61,7 +61,7 @@ const SCOPES: [(&str, WordKind); 24] = [
     ("markup.raw", WordKind::String),
 ];
 
-/// Names that models write for languages, and the ones by which the syntaxes know them.
+/// Language names as models write them, and as the syntaxes know them.
 const ALIASES: [(&str, &str); 8] = [
     ("shell", "bash"),
     ("console", "bash"),
@@ -73,7 +73,7 @@ const ALIASES: [(&str, &str); 8] = [
     ("py3", "python"),
 ];
 
-/// The syntaxes of bat. Their expressions are compiled when they are first needed.
+/// bat's syntaxes. Their regular expressions are compiled on first use.
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(two_face::syntax::extra_newlines);
 
 static KIND_OF_SCOPE: LazyLock<Vec<(Scope, WordKind)>> =
@@ -86,14 +86,14 @@ pub struct CodeHighlighter {
 }
 
 impl CodeHighlighter {
-    /// For a language, as a block of Markdown names it; `None` if the language is unknown.
+    /// A highlighter for a language, as named in a Markdown code block; `None` if the language is unknown.
     pub fn new(language: &str) -> Option<CodeHighlighter> {
         let state = ParseState::new(syntax_of(language)?);
         Some(CodeHighlighter { state, stack: ScopeStack::new() })
     }
 
-    /// The words of the next line, which ends with its line break; together they are the line. `None` if the line is longer
-    /// than 2000 bytes, or the syntax cannot parse it.
+    /// The words of the next line, including its line break; together they make up the line. `None` if the line is
+    /// longer than 2000 bytes, or the syntax cannot parse it.
     pub fn words(&mut self, line: &str) -> Option<Vec<(Range<usize>, WordKind)>> {
         if line.trim_end_matches('\n').len() > LONGEST_LINE {
             return None;
@@ -102,7 +102,7 @@ impl CodeHighlighter {
         for (change_at, change) in self.state.parse_line(line, &SYNTAXES).ok()? {
             words.push((place..change_at, kind_of(&self.stack)));
             place = change_at;
-            // A stack that a syntax mishandles only costs colours.
+            // If a syntax mishandles the stack, only colours are lost.
             let _ = self.stack.apply(&change);
         }
         words.push((place..line.len(), kind_of(&self.stack)));

@@ -1,4 +1,4 @@
-//! hone's own API: what the page and scripts need besides the APIs that clients already speak.
+//! hone's own API: functions for the page and for scripts that the compatible APIs lack.
 
 mod abilities;
 mod answer_log;
@@ -30,7 +30,7 @@ pub(crate) use self::judging::{CompareRequest, GradeRequest};
 pub(crate) use self::memory::Search;
 pub(crate) use self::sessions::Sessions;
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(chat::ask))
@@ -58,10 +58,10 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(report::show))
 }
 
-/// Runs what may wait for the disk, without holding up other requests.
+/// Runs work that may wait for the disk, without blocking other requests.
 ///
 /// # Errors
-/// When it fails.
+/// When the work fails.
 async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, ApiError> {

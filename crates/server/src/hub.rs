@@ -1,5 +1,5 @@
-//! What is said on the bus, for clients that listen to the server: the latest messages, and those that follow. Pieces of
-//! answers are left out, and long texts are abridged, as they are in the event log.
+//! Bus messages for clients that listen to the server: the latest ones, and those that follow. Pieces of answers are
+//! omitted, and long texts are abridged, as in the event log.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,13 +16,13 @@ use tokio::sync::{broadcast, watch};
 
 use crate::Shared;
 
-/// The latest messages that are kept, and the most that a client may leave unread.
+/// The number of latest messages kept, and the number of messages that a client may leave unread.
 const KEPT: usize = 1024;
 
 /// How many messages may wait for the hub, which only abridges them.
 const WAITING: usize = 16_384;
 
-/// What is decided at the gates to long-term memory.
+/// Decisions at the gates to long-term memory.
 const CRITIC: [Subject; 5] = [
     Subject::CriticPassed,
     Subject::CriticBlocked,
@@ -52,15 +52,15 @@ impl HubState {
     }
 }
 
-/// What a client hears: what was said last, and what follows on it without a gap.
+/// The messages for a client: the latest ones, and those that follow without a gap.
 pub(crate) struct Heard {
     /// The latest messages, oldest first.
     pub(crate) latest: Vec<Arc<Envelope>>,
-    /// What follows; it ends when the server stops, and for a client that leaves too much unread.
+    /// New messages; they end when the server stops, or if the client leaves too many unread.
     pub(crate) news: News,
 }
 
-/// What is said from now on about an owner's questions.
+/// New messages about an owner's questions.
 pub(crate) struct News {
     owner: Option<OwnerId>,
     all: broadcast::Receiver<Arc<Envelope>>,
@@ -82,7 +82,7 @@ impl News {
 }
 
 impl Hub {
-    /// A hub that has heard nothing.
+    /// An empty hub.
     pub(crate) fn new() -> Hub {
         let sender = Some(broadcast::Sender::new(KEPT));
         Hub { state: Mutex::new(HubState { latest: VecDeque::new(), sender }) }
@@ -95,7 +95,7 @@ impl Hub {
         bus.subscribe(Subscription { name, subjects, sessions: None, capacity: WAITING, overload })
     }
 
-    /// Listens until `stop` becomes true, which ends what clients hear.
+    /// Listens until `stop` becomes true, which ends the clients' streams.
     pub(crate) async fn listen(&self, mailbox: Mailbox, mut stop: watch::Receiver<bool>) {
         let listening = async {
             while let Some(envelope) = poll_fn(|context| mailbox.poll_next(context)).await {
@@ -109,14 +109,14 @@ impl Hub {
         self.lock().sender = None;
     }
 
-    /// What was said last about an owner's questions, and what follows; `None` once the server stops.
+    /// The latest messages about an owner's questions, and those that follow; `None` once the server stops.
     pub(crate) fn hear(&self, owner: Option<OwnerId>) -> Option<Heard> {
         let state = self.lock();
         let news = state.sender.as_ref()?.subscribe();
         Some(Heard { latest: state.latest_of(owner).cloned().collect(), news: News { owner, all: news } })
     }
 
-    /// What the latest messages say about a question of an owner.
+    /// The exchange about an owner's question, according to the latest messages.
     pub(crate) fn exchange(&self, owner: Option<OwnerId>, id: QueryId) -> Exchange {
         let mut exchange = Exchange::new(id);
         for envelope in self.lock().latest_of(owner) {
@@ -125,7 +125,8 @@ impl Hub {
         exchange
     }
 
-    /// Tells clients what is decided at the gates to long-term memory, which processes of their own write to its event log.
+    /// Tells clients about decisions at the gates to long-term memory, which separate processes write to memory's event
+    /// log.
     pub(crate) fn follow_log(shared: Arc<Shared>, store: MemoryStore, stop: watch::Receiver<bool>) {
         let follow = move || {
             let filter = EventFilter { subjects: CRITIC.to_vec(), ..EventFilter::default() };
@@ -141,7 +142,7 @@ impl Hub {
                         events.iter().for_each(|(_, envelope)| shared.hub.take(Arc::new(envelope.abridged())));
                         follower = Some(following);
                     }
-                    // Its owner may be gone; the next one answers.
+                    // The process that owns the store may be gone; the next one answers.
                     Err(_) => thread::sleep(LOOK),
                 }
             }
@@ -157,7 +158,7 @@ impl Hub {
             state.latest.pop_front();
         }
         state.latest.push_back(Arc::clone(&envelope));
-        // Nobody may listen.
+        // There may be no listeners.
         let _ = state.sender.as_ref().map(|sender| sender.send(envelope));
     }
 

@@ -1,11 +1,10 @@
-//! HTTP: the APIs that clients already speak, hone's own, and the web page.
+//! The HTTP server: the APIs that clients already speak, hone's own API, and the web page.
 //!
-//! A request becomes a question on the bus, as one from the terminal does: it is asked through an
-//! [`Asker`](hone_agents::Asker) of its own and folded by an [`Exchange`](hone_agents::Exchange). So it is answered,
-//! remembered and graded by the same agents. A client that goes away drops its asker, which ends the answer within one
-//! token.
+//! A request becomes a question on the bus, like one from the terminal: it is asked through its own
+//! [`Asker`](hone_agents::Asker) and folded by an [`Exchange`](hone_agents::Exchange). So the same agents answer,
+//! remember and grade it. When a client disconnects, its asker is dropped, which ends the answer within one token.
 //!
-//! The server is safe on a machine where a browser runs: its guard refuses requests of foreign pages and for foreign
+//! The server is safe on a machine that runs a browser: its guard refuses requests from foreign pages and for foreign
 //! names.
 
 mod answer_format;
@@ -85,56 +84,56 @@ use pulls::Pulls;
 use threads::apart;
 pub use worker_metrics::serve_worker_metrics;
 
-/// When a client may try again that found no room.
+/// Retry delay for a client that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// How long clients may take to be told that the server has ended their answers.
+/// Time limit for telling clients that the server has ended their answers.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How often a server that stops looks whether the last answer has ended.
+/// Polling interval for the end of the last answer during shutdown.
 const LOOK: Duration = Duration::from_millis(20);
-/// Batches of texts that are embedded at once.
+/// Maximum number of text batches embedded concurrently.
 const MOST_EMBEDDED_BATCHES: usize = 2;
-/// Threads that wait for files or for a model at once.
+/// Maximum number of threads that wait for files or a model.
 const MOST_LOOKUPS: usize = 16;
 
-/// What a server serves.
+/// The parts of a server.
 pub struct ServerParts {
-    /// The configuration, the data folder, and what else the program knows about itself.
+    /// The configuration, the data folder, and other facts about the program.
     pub app: App,
     /// The bus of the agents that answer.
     pub bus: Bus,
-    /// What follows every question if nothing goes wrong.
+    /// The events that follow every question if nothing goes wrong.
     pub expected: Expected,
     /// The models.
     pub models: Arc<dyn Models>,
     /// The generator of the agents: it counts the tokens of prompts.
     pub generator: Arc<dyn Generate>,
-    /// The folder in which responses are kept that clients may refer to later.
+    /// The folder for responses that clients may refer to later.
     pub responses: PathBuf,
     /// The memory, if answers are remembered.
     pub memory: Option<ServedMemory>,
     /// The saved conversations of each owner.
     pub conversations: OwnedConversations,
-    /// Who grades and compares what clients send.
+    /// The judges that grade and compare clients' answers.
     pub judges: Arc<ServedJudges>,
-    /// How answers are sampled where a request does not say it.
+    /// The default sampling options of an answer.
     pub sampling: SamplingOptions,
-    /// The most tokens of an answer where a request does not say it.
+    /// The default token limit of an answer.
     pub max_tokens: Option<usize>,
-    /// Texts before which an answer of the page ends.
+    /// Stop strings for the page's answers.
     pub stop: Vec<String>,
     /// The version of the program.
     pub version: &'static str,
 }
 
-/// What every request needs.
+/// The state shared by all requests.
 struct Shared {
     parts: ServerParts,
     settings: ServerSettings,
     pulls: Arc<Pulls>,
     metrics: Metrics,
-    /// Responses that have ended.
+    /// Finished responses.
     responses: KeptResponses,
-    /// What describes its paths.
+    /// The OpenAPI document.
     document: Value,
     /// Responses in progress.
     running: RunningResponses,
@@ -142,21 +141,21 @@ struct Shared {
     room: Arc<Semaphore>,
     /// The streams of each client.
     streams: Arc<ClientStreams>,
-    /// Whether memory keeps what is answered.
+    /// Tracks whether memory stores answers.
     durability: Arc<Durability>,
-    /// What decides, with what it knows of the models.
+    /// The decider, with its knowledge of the models.
     decider: Decider,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
     /// The turn at the rerankers, each of which uses all processors.
     reranking: Arc<Semaphore>,
-    /// Turns at the store.
+    /// Turns for lookups of models.
     lookups: Arc<Semaphore>,
-    /// Whether it takes no more questions.
+    /// Whether new questions are refused.
     is_stopping: AtomicBool,
-    /// Becomes true once answers in progress have had their time.
+    /// Becomes true once the time for answers in progress is over.
     is_ending: watch::Sender<bool>,
-    /// What is said on the bus.
+    /// The bus messages for clients.
     hub: Hub,
     /// The sessions of the page's conversations.
     sessions: Arc<Sessions>,
@@ -196,7 +195,7 @@ impl Shared {
         take_place(&self.room)
     }
 
-    /// Questions in progress, waiting ones included.
+    /// The number of questions in progress, including waiting ones.
     fn n_questions(&self) -> usize {
         self.settings.most_questions.saturating_sub(self.room.available_permits())
     }
@@ -217,7 +216,7 @@ impl Shared {
         turn(&self.reranking).await
     }
 
-    /// Checks that questions are still taken.
+    /// Checks that the server still takes questions.
     ///
     /// # Errors
     /// When the server is stopping.
@@ -228,7 +227,7 @@ impl Shared {
         }
     }
 
-    /// Takes no more questions, and waits until those in progress have ended.
+    /// Refuses new questions, and waits until those in progress have ended.
     async fn stop_asking(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         // Taking all places would be counted as that many questions.
@@ -237,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Ends the answers in progress: their clients are told so, and the page's conversations keep what there is.
+    /// Ends the answers in progress: their clients are told, and the page's conversations keep the partial answers.
     fn end_answers(&self) {
         self.is_ending.send_replace(true);
         self.sessions.stop_all();
@@ -282,11 +281,11 @@ impl Shared {
         }
     }
 
-    /// Works with the generator on a thread of its own, which holds so many places among the questions in progress. The
-    /// work is told when it is over, because its client is gone or the server stops.
+    /// Works with the generator on a separate thread, which holds `n_places` places among the questions in progress.
+    /// The work learns through its second argument that its client is gone or the server stops.
     ///
     /// # Errors
-    /// When there is no room, or what the work failed with.
+    /// When there is no room, or the work fails.
     async fn generated<T: Send + 'static>(
         &self,
         n_places: usize,
@@ -307,10 +306,10 @@ impl Shared {
         done
     }
 
-    /// Looks something up on a thread that files may hold up.
+    /// Looks something up on a thread that may block on files.
     ///
     /// # Errors
-    /// What the look-up failed with.
+    /// When the lookup fails.
     async fn on_models<T: Send + 'static>(
         &self,
         look: impl FnOnce(&dyn Models) -> Result<T, ModelError> + Send + 'static,
@@ -325,7 +324,7 @@ impl Shared {
     }
 }
 
-/// Sets its flag when it is dropped, with the future of a request whose work goes on elsewhere.
+/// Sets its flag when it is dropped along with the future of a request whose work continues on another thread.
 #[derive(Default)]
 struct Waiting(Arc<AtomicBool>);
 
@@ -335,7 +334,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Takes a place where there may be none left.
+/// Takes a place if one is free.
 ///
 /// # Errors
 /// When all are taken.
@@ -354,15 +353,15 @@ fn failed(error: impl std::error::Error) -> ApiError {
 /// How many clients may wait to be accepted; the system may allow fewer.
 const BACKLOG: u32 = 4096;
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     main: Port,
-    /// Where Ollama's clients look for it.
+    /// The port for Ollama's clients.
     compat: Option<Port>,
     shared: Arc<Shared>,
 }
 
-/// A socket that it listens on.
+/// A listening socket.
 struct Port {
     listener: TcpListener,
     address: SocketAddr,
@@ -373,7 +372,7 @@ impl Port {
         Port::of(listen(address)?)
     }
 
-    /// A socket that listens already.
+    /// A socket that is already listening.
     fn inherited(listener: std::net::TcpListener) -> std::io::Result<Port> {
         listener.set_nonblocking(true)?;
         Port::of(TcpListener::from_std(listener)?)
@@ -385,7 +384,8 @@ impl Port {
     }
 }
 
-/// Listens with a queue that holds all who come at once: a client that finds it full waits a second before it tries again.
+/// Listens with a queue for many simultaneous clients: a client that finds it full waits a second before it tries
+/// again.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // On Windows it would let another program take the address.
@@ -396,10 +396,11 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 impl Server {
-    /// Listens on the configured addresses; `inherited` is a socket that listens already, in place of the main one.
+    /// Listens on the configured addresses; `inherited` is a socket that is already listening, in place of the main
+    /// one.
     ///
     /// # Errors
-    /// When one of them cannot be used; the message names it.
+    /// When an address cannot be used; the message names it.
     pub async fn bind(
         settings: ServerSettings,
         inherited: Option<std::net::TcpListener>,
@@ -419,18 +420,18 @@ impl Server {
         Ok(Server { main, compat, shared: Arc::new(Shared::new(settings, parts)) })
     }
 
-    /// The address that it listens on.
+    /// The server's main address.
     pub fn address(&self) -> SocketAddr {
         self.main.address
     }
 
-    /// The address where it also listens, for clients of Ollama.
+    /// The additional address for Ollama's clients.
     pub fn compat_address(&self) -> Option<SocketAddr> {
         self.compat.as_ref().map(|port| port.address)
     }
 
     /// Serves until `stop` becomes true. Answers in progress then have [`ServerSettings::drain`] to end; new questions
-    /// are refused, and connections as soon as the last answer has ended. What is left then ends with an error.
+    /// are refused, and connections as soon as the last answer has ended. Remaining answers then end with an error.
     pub async fn serve(self, stop: watch::Receiver<bool>) {
         let Server { main, compat, shared } = self;
         let drain = shared.settings.drain.unwrap_or_default();
@@ -473,13 +474,13 @@ async fn serve_port(port: Port, routes: Router<Arc<Shared>>, shared: Arc<Shared>
     connections::serve(port.listener, router, Limits { most_connections, patience }, stopped).await;
 }
 
-/// Ends when the time for answers in progress is over.
+/// Completes when the time for answers in progress is over.
 async fn drained(mut stop: watch::Receiver<bool>, drain: Duration) {
     let _ = stop.wait_for(|stop| *stop).await;
     tokio::time::sleep(drain).await;
 }
 
-/// The paths of a port behind what every request passes.
+/// The routes of a port, behind the layers that every request passes.
 fn layered(routes: Router<Arc<Shared>>, shared: &Arc<Shared>, address: SocketAddr) -> Router {
     let guarded = guard::Guarded { shared: Arc::clone(shared), address };
     routes

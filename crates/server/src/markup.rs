@@ -1,11 +1,11 @@
-//! Markdown of a model as HTML that the page may show.
+//! Renders a model's Markdown as HTML that the page may show.
 //!
-//! HTML in the Markdown stays text, and images become links, so that nothing is loaded from elsewhere. What comes out is
-//! then parsed as a browser does it, and only the elements and attributes in the list of [`SANITIZER`] are let through:
-//! a mistake in one of the two steps is caught by the other.
+//! HTML in the Markdown stays text, and images become links, so that nothing is loaded from elsewhere. The result is
+//! then parsed as a browser does it, and only the elements and attributes in the list of [`SANITIZER`] pass: each of
+//! the two steps catches mistakes of the other.
 //!
-//! What it costs is bounded, whoever wrote the Markdown: a text that is longer, nests deeper or has more parts than
-//! answers have is shown as it is.
+//! The cost is bounded for any Markdown: a text that is longer, nests deeper or has more parts than answers have is
+//! shown as is.
 
 mod code;
 mod formula;
@@ -25,7 +25,7 @@ use self::code::html_of_code;
 use self::formula::with_dollars;
 use self::math::mathml_of;
 
-/// The elements of an answer.
+/// The elements allowed in an answer.
 const ELEMENTS: [&str; 24] = [
     "a",
     "blockquote",
@@ -53,7 +53,7 @@ const ELEMENTS: [&str; 24] = [
     "ul",
 ];
 
-/// The elements of a formula, all of them of MathML Core. None of them links, loads or holds another language.
+/// The elements allowed in a formula, all from MathML Core. None of them links, loads or holds another language.
 const MATH_ELEMENTS: [&str; 23] = [
     "math",
     "mfrac",
@@ -80,7 +80,7 @@ const MATH_ELEMENTS: [&str; 23] = [
     "munderover",
 ];
 
-/// The attributes of a formula, by element.
+/// The attributes allowed in a formula, by element.
 const MATH_ATTRIBUTES: [(&str, &[&str]); 9] = [
     ("math", &["display"]),
     ("mfrac", &["linethickness"]),
@@ -93,7 +93,7 @@ const MATH_ATTRIBUTES: [(&str, &[&str]); 9] = [
     ("mtr", &["class"]),
 ];
 
-/// The classes of a formula's tables.
+/// The classes allowed in a formula's tables.
 const MATH_CLASSES: [&str; 12] = [
     "cell-left",
     "cell-right",
@@ -109,13 +109,13 @@ const MATH_CLASSES: [&str; 12] = [
     "menv-right-solid",
 ];
 
-/// Whence a link of an answer may lead.
+/// The URL schemes allowed in an answer's links.
 const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 
-/// What begins the class of a block of code, which names its language.
+/// The prefix of a code block's class; the language follows.
 const LANGUAGE: &str = "language-";
 
-/// What of Markdown's extensions is read.
+/// The Markdown extensions that are supported.
 const EXTENSIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_MATH)
@@ -123,16 +123,16 @@ const EXTENSIONS: Options = Options::ENABLE_TABLES
 
 /// The longest text that is read as Markdown, in bytes.
 pub(crate) const LONGEST: usize = 256 << 10;
-/// The most levels of quotations, lists and emphasis.
+/// The deepest nesting of quotations, lists and emphasis.
 const MOST_LEVELS: usize = 100;
-/// The most pieces of text and ends of elements.
+/// Maximum number of parser events.
 const MOST_EVENTS: usize = 100_000;
-/// The most formulas that are drawn, and the most blocks and bytes of code that are highlighted.
+/// Maximum number of rendered formulas, and of highlighted code blocks and bytes.
 const MOST_FORMULAS: usize = 500;
 const MOST_BLOCKS: usize = 200;
 const MOST_HIGHLIGHTED: usize = 128 << 10;
 
-/// Lets through what an answer may hold.
+/// Passes only the elements and attributes that an answer may have.
 static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut attributes: HashMap<&str, HashSet<&str>> =
         MATH_ATTRIBUTES.iter().map(|(element, names)| (*element, names.iter().copied().collect())).collect();
@@ -156,12 +156,12 @@ static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// Markdown as HTML that a page may show.
+/// Renders Markdown as HTML that a page may show.
 pub(crate) fn html_of(markdown: &str) -> String {
     rendered(markdown).unwrap_or_else(|| format!("<pre><code>{}</code></pre>", ammonia::clean_text(markdown)))
 }
 
-/// The HTML; `None` if the text is too involved.
+/// The HTML; `None` if the text is too complex.
 fn rendered(markdown: &str) -> Option<String> {
     if markdown.len() > LONGEST || markdown.lines().any(|line| n_containers(line) > MOST_LEVELS) {
         return None;
@@ -186,11 +186,11 @@ fn rendered(markdown: &str) -> Option<String> {
     Some(SANITIZER.clean(&with_alignment(html)).to_string())
 }
 
-/// Where the text of a cell stands, which the Markdown's table says.
+/// The alignments of a cell in a Markdown table.
 const ALIGNMENTS: [&str; 3] = ["left", "center", "right"];
 
-/// The HTML with classes for the alignment of cells in place of styles, which the page's policy does not allow. No text of
-/// the Markdown's own can look like such a tag: its signs are escaped.
+/// The HTML with classes for the alignment of cells in place of styles, which the page's policy forbids. No text in the
+/// Markdown can look like such a tag: its special characters are escaped.
 fn with_alignment(html: String) -> String {
     ALIGNMENTS.iter().fold(html, |html, side| {
         ["td", "th"].iter().fold(html, |html, tag| {
@@ -199,7 +199,7 @@ fn with_alignment(html: String) -> String {
     })
 }
 
-/// How many quotations and list items a line begins.
+/// The number of quotations and list items that a line opens.
 fn n_containers(line: &str) -> usize {
     let is_part = |byte: &u8| b" \t>*+-.)".contains(byte) || byte.is_ascii_digit();
     let n = line.bytes().take_while(is_part).count();
@@ -208,7 +208,7 @@ fn n_containers(line: &str) -> usize {
     pairs.filter(|(byte, next)| *byte == b'>' || b"*+-.)".contains(byte) && b" \t".contains(next)).count()
 }
 
-/// Events without HTML of the Markdown's own and without images; code is highlighted, formulas are MathML.
+/// Events without raw HTML and without images; code is highlighted, and formulas become MathML.
 struct Tamed<'a, I> {
     events: I,
     source: &'a str,
@@ -233,7 +233,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Iterator for Tamed<'a, I
 }
 
 impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Tamed<'a, I> {
-    /// A block of code, up to its end.
+    /// A code block, up to its end.
     fn code(&mut self, kind: &CodeBlockKind<'_>) -> Event<'a> {
         let mut code = String::new();
         for (event, _) in self.events.by_ref() {
@@ -260,7 +260,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Tamed<'a, I> {
         Event::Html(format!("<pre><code{class}>{html}</code></pre>\n").into())
     }
 
-    /// A formula, or its source if it is not valid.
+    /// A formula, or its source if it is invalid.
     fn formula(&mut self, latex: &CowStr<'a>, mode: DisplayMode) -> Event<'a> {
         self.n_formulas += 1;
         let mathml = if self.n_formulas <= MOST_FORMULAS { mathml_of(latex, mode) } else { None };
@@ -268,12 +268,12 @@ impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Tamed<'a, I> {
     }
 }
 
-/// Whether what looks like a formula is an amount of money and what follows it: $5–$10.
+/// Whether an apparent formula is an amount of money and the text after it: $5–$10.
 fn is_price(rest: &str) -> bool {
     rest.starts_with(|character: char| character.is_ascii_digit())
 }
 
-/// The event without HTML of its own, without images, and with headings that leave the first two levels to the page.
+/// The event without raw HTML and without images; headings leave the first two levels to the page.
 fn tamed(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
@@ -301,7 +301,7 @@ fn lowered(level: HeadingLevel) -> HeadingLevel {
     }
 }
 
-/// The value of an attribute that is let through.
+/// The value of an attribute, if it is allowed.
 fn attribute<'a>(element: &str, name: &str, value: &'a str) -> Option<Cow<'a, str>> {
     let is_let_through = match (element, name) {
         ("code", "class") => value.strip_prefix(LANGUAGE).is_some_and(is_language),
@@ -327,7 +327,7 @@ fn is_length(value: &str) -> bool {
     value.len() <= 24 && matches!(unit, "" | "em" | "ex" | "px" | "pt" | "%")
 }
 
-/// Whether this may name a language: the page has classes of its own.
+/// Whether this may be the name of a language: the page has its own classes.
 fn is_language(name: &str) -> bool {
     (1..=32).contains(&name.len())
         && name.chars().all(|character| character.is_ascii_alphanumeric() || "+-#_.".contains(character))
@@ -463,7 +463,7 @@ mod tests {
         assert!(html_of(&deep).starts_with("<p><code>"));
     }
 
-    /// Each of these took minutes or might: what is repeated, opened and never closed, or filled up.
+    /// Each of these took minutes, or might: repeated parts, parts opened and never closed, or padding.
     #[test]
     fn no_text_takes_long() {
         let parts = [

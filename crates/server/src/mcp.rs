@@ -1,7 +1,7 @@
-//! The Model Context Protocol, through its official SDK: hone's own abilities as tools of other programs' models.
+//! The Model Context Protocol, through its official SDK: hone's abilities as tools for other programs' models.
 //!
-//! Over HTTP, every request stands for itself: a client belongs to its key, and nothing is kept between its requests. So
-//! there are no sessions and no streams, and a request has one response in JSON.
+//! Over HTTP, requests are independent: a client is identified by its key, and no state is kept between its requests.
+//! So there are no sessions and no streams, and a request has one JSON response.
 
 mod tools;
 
@@ -29,20 +29,21 @@ use crate::error::ApiError;
 use crate::hone::Abilities;
 use crate::shapes::{documented, one_of, open};
 
-/// Verdicts that one client of the terminal's server waits for at once.
+/// Maximum number of pending verdicts for a client of the terminal's server.
 const MOST_VERDICTS: usize = 16;
 
-/// Its path.
+/// The API's route.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default().routes(routes!(converse))
 }
 
 documented! {
-    /// A message of JSON-RPC.
+    /// A JSON-RPC message.
     McpMessage = open([("jsonrpc", one_of(&["2.0"]))]);
 }
 
-/// hone's abilities as tools of a model: one request of the Model Context Protocol (streamable HTTP, without sessions).
+/// hone's abilities as tools for a model: one request of the Model Context Protocol (streamable HTTP, without
+/// sessions).
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -58,7 +59,7 @@ documented! {
 async fn converse(State(shared): State<Arc<Shared>>, client: Client, request: Request) -> Result<Response, ApiError> {
     shared.check_serving()?;
     let tools = HoneTools::new(Abilities::of_client(&shared, client), shared.parts.version);
-    // The guard and the limit on bodies have let the request through.
+    // The request has passed the guard and the limit on bodies.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -68,23 +69,23 @@ async fn converse(State(shared): State<Arc<Shared>>, client: Client, request: Re
     checked(service.handle(request).await.map(Body::new)).await
 }
 
-/// A refusal of the SDK that is text becomes an error of this server.
+/// Turns a plain-text refusal by the SDK into an error of this server.
 async fn checked(response: Response) -> Result<Response, ApiError> {
     let status = response.status();
     if status.is_success() || response.headers().contains_key(header::CONTENT_TYPE) {
         return Ok(response);
     }
     let text = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
-    // The type of the body was checked before: it is what the body holds that is not supported.
+    // The body's type was checked before: its contents are not supported.
     let status = if status == StatusCode::UNSUPPORTED_MEDIA_TYPE { StatusCode::BAD_REQUEST } else { status };
     Err(ApiError::new(status, String::from_utf8_lossy(&text)))
 }
 
-/// Serves hone's abilities to the program at the other end of two streams, until it closes them. What it is told of
-/// memory belongs to the person at the terminal.
+/// Serves hone's abilities to the program at the other end of two streams, until it closes them. The program acts for
+/// the terminal user, whose memory it sees.
 ///
 /// # Errors
-/// When what comes first is not a request of the protocol; the message says so.
+/// When the first message is not a request of the protocol; the error says so.
 pub async fn serve_mcp(
     parts: McpParts,
     input: impl AsyncRead + Send + Unpin + 'static,
@@ -98,13 +99,13 @@ pub async fn serve_mcp(
     service.waiting().await.map(drop).map_err(|error| failed(&error))
 }
 
-/// What an MCP server at the terminal serves.
+/// The parts of an MCP server at the terminal.
 pub struct McpParts {
     /// The configuration and the installed models.
     pub app: App,
-    /// The models that decide.
+    /// The generator for decisions.
     pub generator: Arc<dyn Generate>,
-    /// Who grades and compares.
+    /// The judges that grade and compare.
     pub judges: Arc<ServedJudges>,
     /// The memory, if answers are remembered.
     pub memory: Option<ServedMemory>,

@@ -1,7 +1,7 @@
-//! The server's figures for Prometheus.
+//! The server's metrics for Prometheus.
 //!
-//! Figures of answers and grades are folded from the bus, so every API counts alike; only requests are counted where
-//! they pass. Labels have few values: paths are those of the router, models those that are installed.
+//! Metrics of answers and grades are folded from the bus, so every API counts alike; only requests are counted as they
+//! pass. Labels have few values: the router's paths and the installed models.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,16 +25,16 @@ use tokio::task::JoinHandle;
 use crate::Shared;
 use crate::answering::was_cut;
 
-/// Messages that may wait to be counted.
+/// Maximum number of messages waiting to be counted.
 const CAPACITY: usize = 4096;
-/// The path of requests that the router does not know.
+/// The path label of requests that the router does not know.
 const UNKNOWN_PATH: &str = "other";
-/// The shortest time that the histograms tell apart, in seconds; each further limit is twice as long.
+/// The lowest bound of the histograms, in seconds; each further bound is twice as high.
 const SHORTEST: f64 = 0.005;
-/// Limits of the histograms: up to 5.5 minutes.
+/// The number of bounds in the histograms: up to 5.5 minutes.
 const N_LIMITS: u16 = 17;
 
-/// The figures.
+/// The metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -49,11 +49,11 @@ pub(crate) struct Metrics {
     in_progress: Gauge,
     /// Whether the bus is connected.
     connected: Gauge,
-    /// Workers on the bus, pieces of work that are open, and those that were given up, when it was connected last.
+    /// Workers on the bus, open pieces of work, and abandoned ones, as of the last connection.
     fleet: [Gauge; 3],
 }
 
-/// Times of one kind, by lane and model.
+/// Durations of one kind, by lane and model.
 type Durations = Family<LaneLabels, Histogram, fn() -> Histogram>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -91,7 +91,7 @@ struct LaneLabels {
 }
 
 impl Metrics {
-    /// All figures at zero.
+    /// All metrics at zero.
     pub(crate) fn new() -> Metrics {
         let durations = || Durations::new_with_constructor(histogram);
         let mut metrics = Metrics {
@@ -136,10 +136,10 @@ impl Metrics {
         registry.register("fleet_dead", "Pieces of work that were given up", dead);
     }
 
-    /// The figures as Prometheus reads them.
+    /// The metrics in Prometheus's text format.
     ///
     /// # Errors
-    /// When one cannot be written.
+    /// When a metric cannot be written.
     pub(crate) fn text(&self, n_questions: usize, fleet: Option<&FleetOverview>) -> Result<String, fmt::Error> {
         self.in_progress.set(i64::try_from(n_questions).unwrap_or(i64::MAX));
         self.connected.set(fleet.is_some_and(|fleet| fleet.is_connected).into());
@@ -197,7 +197,7 @@ fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(SHORTEST, 2.0, N_LIMITS))
 }
 
-/// How an answer ended, in a word.
+/// How an answer ended, as a label.
 fn outcome(response: &Response) -> &'static str {
     match response.finish_reason {
         None => "cancelled",
@@ -210,7 +210,7 @@ fn tokens(timings: &Timings) -> [(&'static str, usize); 3] {
     [("prompt", timings.prompt_tokens), ("cached", timings.cached_tokens), ("generated", timings.generation_tokens)]
 }
 
-/// Counts what is said on the bus, until it is dropped.
+/// Counts bus messages until it is dropped.
 pub(crate) struct Following(JoinHandle<()>);
 
 impl Drop for Following {
@@ -219,7 +219,7 @@ impl Drop for Following {
     }
 }
 
-/// Begins to count.
+/// Starts counting bus messages.
 pub(crate) fn follow(shared: &Arc<Shared>) -> Following {
     let mailbox = shared.parts.bus.subscribe(Subscription {
         name: "metrics".to_owned(),

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 use self::shapes::OllamaVersion;
 use crate::Shared;
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(version))
@@ -36,16 +36,16 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(embed::embed_one))
 }
 
-/// The version of Ollama whose API this is. Clients ask for it, and some want a certain one at least.
+/// The version of Ollama whose API this is. Clients ask for it, and some require a minimum.
 const OLLAMA_VERSION: &str = "0.13.5";
 
-/// The version of Ollama that clients may take this server for, and that of hone.
+/// The version of Ollama that this server stands in for, and hone's version.
 #[utoipa::path(get, path = "/api/version", tag = "Ollama", responses((status = OK, body = OllamaVersion)))]
 async fn version(State(shared): State<Arc<Shared>>) -> Json<Value> {
     Json(json!({"version": OLLAMA_VERSION, "hone": shared.parts.version}))
 }
 
-/// A moment, given in seconds since 1970, as RFC 3339 writes it.
+/// A time in seconds since 1970, in RFC 3339 format.
 fn rfc3339(seconds: u64) -> String {
     let moment = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     let moment = moment.unwrap_or(OffsetDateTime::UNIX_EPOCH);

@@ -26,7 +26,7 @@ use crate::error::ApiError;
 pub(crate) use self::request::ChatRequest;
 pub(crate) use self::responses::{KeptResponses, RunningResponses};
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(models::list))
@@ -38,10 +38,10 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(decisions::create))
 }
 
-/// The question of a chat, whose answer is not asked for.
+/// The question of a chat, without asking it.
 ///
 /// # Errors
-/// As where it is asked.
+/// As for asking it.
 pub(crate) fn chat_query(shared: &Shared, request: ChatRequest) -> Result<Query, ApiError> {
     let queries = request.queries(common::Defaults::of(shared))?;
     queries.into_iter().next().ok_or_else(|| ApiError::bad_request("n is 0"))

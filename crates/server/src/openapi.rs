@@ -1,5 +1,5 @@
 //! The OpenAPI document, made from the code: the paths from the handlers, the requests from the types that read them,
-//! the responses from the shapes beside the handlers, which tests check against what is sent.
+//! and the responses from the shapes near the handlers, which tests check against actual responses.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::error::Dialect;
 use crate::shapes::{anything, documented, list, map, nullable, object, one_of, open, template, text, whole};
 use crate::{Shared, anthropic, hone, mcp, ollama, openai, operators, rerank, systemone};
 
-/// What can become of any request before its handler sees it.
+/// The errors that any request can get before its handler sees it.
 const ANY: [&str; 6] = ["401", "403", "408", "413", "500", "503"];
-/// What can become of a request with a body besides.
+/// The additional errors for a request with a body.
 const WITH_BODY: [&str; 2] = ["400", "415"];
 
-/// The paths that every port has, without the page's files.
+/// The routes of every port, without the page's files.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(show))
@@ -35,7 +35,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .merge(mcp::routes())
 }
 
-/// The OpenAPI document of a server of this version. A page or a test may need it without one.
+/// The OpenAPI document of a server of this version, for pages and tests without a server.
 pub fn openapi_document(version: &str) -> Value {
     document(routes().into_openapi(), version)
 }
@@ -51,7 +51,7 @@ async fn show(State(shared): State<Arc<Shared>>) -> Json<Value> {
     Json(shared.document.clone())
 }
 
-/// The document about what the handlers describe.
+/// The document of the paths and components that the handlers describe.
 fn document(described: OpenApi, version: &str) -> Value {
     let components = described.components.unwrap_or_default();
     let components = ComponentsBuilder::from(components)
@@ -60,7 +60,7 @@ fn document(described: OpenApi, version: &str) -> Value {
         .build();
     let no_scopes = || Vec::<String>::new();
     let security = [
-        // Where no keys are configured, none is needed.
+        // If no keys are configured, none is required.
         SecurityRequirement::default(),
         SecurityRequirement::new("bearer", no_scopes()),
         SecurityRequirement::new("x-api-key", no_scopes()),
@@ -77,7 +77,7 @@ fn document(described: OpenApi, version: &str) -> Value {
     document
 }
 
-/// The operations of a path with the errors that they can end with, in the form of the path's API.
+/// The operations of a path with their possible errors, in the format of the path's API.
 fn with_errors(path: &str, mut item: Value) -> Value {
     let shape = error_shape(Dialect::of_path(path));
     for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -98,7 +98,7 @@ fn with_errors(path: &str, mut item: Value) -> Value {
     item
 }
 
-/// A name for an operation that no other has.
+/// A unique name for an operation.
 fn operation_id(method: &str, path: &str) -> String {
     let words = path.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
     std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// The paths of a router, as its description for programmers lists them.
+    /// The paths of a router, from its debug output.
     fn paths_of(router: &Router<Arc<Shared>>) -> BTreeSet<String> {
         let described = format!("{router:?}");
         let paths = described.split('"').filter(|text| text.starts_with('/'));

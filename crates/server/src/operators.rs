@@ -1,4 +1,4 @@
-//! Questions of operators and probes: whether the server lives, whether it is ready, and what it has done.
+//! Endpoints for operators and probes: liveness, readiness and metrics.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::Shared;
 use crate::error::ApiError;
 use crate::threads::apart;
 
-/// The text by which clients of Ollama see that it runs.
+/// The text by which Ollama's clients recognize a running server.
 const OLLAMA_RUNS: &str = "Ollama is running";
-/// The type of the metrics' text.
+/// The content type of the metrics.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Their paths.
+/// The routes of the endpoints.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default().routes(routes!(alive)).routes(routes!(ready)).routes(routes!(metrics))
 }
 
-/// The root as Ollama answers it.
+/// The root path, answered as Ollama does.
 pub(crate) fn root_of_compat_port() -> Router<Arc<Shared>> {
     Router::new().route("/", get(async || OLLAMA_RUNS))
 }
 
-/// Whether the server lives.
+/// Whether the server is alive.
 #[utoipa::path(
     get,
     path = "/healthz",
@@ -54,7 +54,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, ApiErr
     Ok("ready\n")
 }
 
-/// What the server has done, in the text form of Prometheus.
+/// The server's metrics, in Prometheus's text format.
 #[utoipa::path(
     get,
     path = "/metrics",

@@ -1,7 +1,7 @@
-//! The web page: the files of `crates/server/page`, which are a part of the program.
+//! The web page: the files of `crates/server/page`, which are part of the program.
 //!
-//! They hold no data, so they are served without a key; all that the page shows it gets through hone's own API. Its
-//! policy lets the browser load and connect to nothing but this server, and run no script that is not one of the files.
+//! They hold no data, so they are served without a key; the page gets all its data through hone's own API. Its policy
+//! lets the browser load from and connect to this server only, and run no script except these files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::Shared;
 use crate::error::ApiError;
 
-/// What the browser may do for the page.
+/// The page's content security policy.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -61,14 +61,14 @@ const FILES: [PageFile; 16] = files! {
     "sidebar.js" is SCRIPT,
 };
 
-/// Its paths.
+/// The routes of the page.
 pub(crate) fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/", get(async |headers: HeaderMap| file(INDEX, &headers)))
         .route("/page/{name}", get(async |Path(name): Path<String>, headers: HeaderMap| file(&name, &headers)))
 }
 
-/// Whether a path is that of a file, which holds no data.
+/// Whether a path is that of a file of the page, which holds no data.
 pub(crate) fn is_file(path: &str) -> bool {
     path == "/" || path.strip_prefix("/page/").is_some_and(|name| find(name).is_some())
 }

@@ -1,4 +1,4 @@
-//! Downloads of models: clients that pull the same model share one download, which ends with the last of them.
+//! Model downloads: clients that pull the same model share one download, which ends when the last of them leaves.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::error::ApiError;
 
-/// The most models that are downloaded at once.
+/// Maximum number of concurrent downloads.
 const MOST_PULLS: usize = 4;
-/// When a client may try again that found no room.
+/// Retry delay for a client that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The state of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PullState {
-    /// It goes on.
+    /// The download continues.
     Step(PullStep),
-    /// It has ended.
+    /// The download has ended.
     Ended(Result<(), ModelError>),
 }
 
@@ -36,17 +36,17 @@ impl Pulls {
         Pulls { running: Mutex::default(), room: Arc::new(Semaphore::new(MOST_PULLS)) }
     }
 
-    /// Joins the download of a model, or begins it. It ends when every receiver is dropped.
+    /// Joins the download of a model, or starts it. It ends when every receiver is dropped.
     ///
     /// # Errors
-    /// When as many downloads are in progress as are allowed.
+    /// When the limit on concurrent downloads is reached.
     pub(crate) fn join(
         self: &Arc<Self>,
         models: &Arc<dyn Models>,
         reference: &str,
     ) -> Result<watch::Receiver<PullState>, ApiError> {
         let mut running = self.lock();
-        // One that everybody has left is about to end.
+        // A download without receivers is about to end.
         if let Some(sender) = running.get(reference).filter(|sender| sender.receiver_count() > 0) {
             return Ok(sender.subscribe());
         }
@@ -100,7 +100,7 @@ impl Drop for Pull {
             panicked
         });
         let mut running = self.pulls.lock();
-        // A client that came after the last one had left may have begun it again.
+        // A client that came after the last one had left may have restarted the download.
         if running.get(&self.reference).is_some_and(|sender| sender.same_channel(&self.sender)) {
             running.remove(&self.reference);
         }

@@ -1,4 +1,4 @@
-//! The bodies of requests, read as what their handlers take.
+//! Request bodies, parsed as the types that their handlers take.
 
 use axum::body::Bytes;
 use hone_files::without_mark;
@@ -9,19 +9,19 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::threads::BODIES;
 
-/// In a longer body, the field that is wrong is not looked for: that reads the body once for each field.
+/// Longer bodies are not searched for the wrong field: the search parses the body once for each field.
 const LONGEST_SEARCHED: usize = 1 << 20;
-/// The most fields of which each is looked at.
+/// Maximum number of fields checked individually.
 const MOST_SEARCHED: usize = 64;
 
-/// The longest body that is read in place.
+/// The longest body that is parsed in place.
 const SHORT: usize = 64 << 10;
 
-/// Reads the body of a request. A byte-order mark before it is passed over, half of a surrogate pair stands for a
-/// character that cannot be shown, and where a whole number is meant, it may be written as `8.0`.
+/// Parses a request body. A byte-order mark is skipped, half of a surrogate pair becomes U+FFFD, and a whole number may
+/// be written as `8.0`.
 ///
 /// # Errors
-/// When it is not JSON, or not of this form; the error says where, and names the field.
+/// When the body is not JSON, or not of this type; the error says where, and names the field.
 pub(crate) async fn parsed<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
     match body.len() {
         ..=SHORT => read(&body),
@@ -37,7 +37,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-/// Reads a body whose numbers may be written as `8.0`.
+/// Parses a body whose whole numbers may be written as `8.0`.
 fn parsed_leniently<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let read = |request: Value| T::deserialize(with_whole_numbers(request));
     if let Ok(Ok(request)) = serde_json::from_slice(body).map(read) {
@@ -54,7 +54,7 @@ fn parsed_leniently<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-/// The JSON with halves of surrogate pairs, which some programs make when they cut a text, replaced by U+FFFD.
+/// The JSON with halves of surrogate pairs, which some programs produce when they cut a text, replaced by U+FFFD.
 fn with_whole_surrogates(json: &[u8]) -> Vec<u8> {
     let mut json = json.to_vec();
     let mut at = 0;
@@ -75,7 +75,7 @@ fn with_whole_surrogates(json: &[u8]) -> Vec<u8> {
     json
 }
 
-/// The value with whole numbers written as such.
+/// The value with whole numbers as integers.
 fn with_whole_numbers(value: Value) -> Value {
     match value {
         Value::Number(number) => {
@@ -88,10 +88,10 @@ fn with_whole_numbers(value: Value) -> Value {
     }
 }
 
-/// Reads a field in which null stands for its default, as if it were left out.
+/// Reads a field in which null stands for its default, as if it were omitted.
 ///
 /// # Errors
-/// When it is neither null nor of its type.
+/// When the field is neither null nor of its type.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -100,18 +100,18 @@ where
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// How likely a field is the one that is wrong, likeliest first.
+/// How likely a field is to be the wrong one, likeliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suspicion {
     /// Without it the request is valid.
     Sole,
-    /// Without it something else is wrong, which comes after it.
+    /// Without it, a later part of the request is wrong.
     Earlier,
     /// Required field.
     Needed,
 }
 
-/// The field that makes a request invalid: one without which the complaint is another, or the one that is missing.
+/// The field that makes a request invalid: one without which the error changes, or the missing one.
 fn wrong_field<T: DeserializeOwned>(mut request: Value) -> Option<String> {
     let complaint = complaint_about::<T>(&request)?;
     let fields: Vec<String> = request.as_object()?.keys().take(MOST_SEARCHED).cloned().collect();
@@ -135,7 +135,7 @@ fn complaint_about<T: DeserializeOwned>(request: &Value) -> Option<String> {
     T::deserialize(request).err().map(|error| error.to_string())
 }
 
-/// The field that is missing, as serde says it.
+/// The missing field, according to serde.
 fn missing(complaint: &str) -> Option<&str> {
     complaint.strip_prefix("missing field `")?.split('`').next()
 }

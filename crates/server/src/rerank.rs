@@ -1,4 +1,4 @@
-//! `/v1/rerank`: texts in the order in which they fit a query, as Jina's and Cohere's clients ask for it.
+//! `/v1/rerank`: orders texts by their relevance to a query, for Jina's and Cohere's clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,10 @@ use crate::requests::{or_default, parsed};
 use crate::threads::apart;
 use crate::{Shared, Waiting};
 
-/// The most texts of one request.
+/// Maximum number of texts per request.
 const MOST_TEXTS: usize = 2048;
 
-/// Its paths: Jina's and Cohere's, Cohere's newer one, and llama.cpp's.
+/// The API's routes: Jina's and Cohere's, Cohere's newer one, and llama.cpp's.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default().routes(routes!(rerank)).routes(routes!(rerank_v2)).routes(routes!(rerank_bare))
 }
@@ -30,16 +30,16 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 /// The body of a request.
 #[derive(Debug, Deserialize, ToSchema)]
 struct RerankRequest {
-    /// Empty for the reranker that is installed.
+    /// Empty for the installed reranker.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     model: String,
     query: RankedText,
     documents: Vec<RankedText>,
-    /// The number of texts that are wanted; all without it.
+    /// The number of texts to return; all if omitted.
     #[serde(default)]
     top_n: Option<usize>,
-    /// Whether the answer has the texts, too.
+    /// Whether the response has the texts, too.
     #[serde(default)]
     return_documents: Option<bool>,
 }
@@ -64,7 +64,7 @@ impl RankedText {
         }
     }
 
-    /// The form that answers have it in.
+    /// The text as an object, as responses have it.
     fn as_object(&self) -> RankedText {
         match self {
             RankedText::Bare(text) => RankedText::Object { text: text.clone(), others: Map::new() },
@@ -73,7 +73,7 @@ impl RankedText {
     }
 }
 
-/// The body of a response: the texts that fit best come first.
+/// The response body: the most relevant texts come first.
 #[derive(Debug, Serialize, ToSchema)]
 struct RerankResponse {
     id: String,
@@ -84,13 +84,13 @@ struct RerankResponse {
     meta: RerankMeta,
 }
 
-/// A text's place in the request, and how well it fits.
+/// A text's place in the request, and its relevance.
 #[derive(Debug, Serialize, ToSchema)]
 struct RankedResult {
     index: usize,
-    /// The head's first output, or the probability of yes where the outputs are yes and no.
+    /// The head's first output, or the probability of yes if the outputs are yes and no.
     relevance_score: f32,
-    /// Whether the text is longer than what the model reads of it.
+    /// Whether the text is longer than the part that the model reads.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ struct RerankUsage {
     total_tokens: usize,
 }
 
-/// Cohere's clients look for it.
+/// Cohere's clients expect it.
 #[derive(Debug, Serialize, ToSchema)]
 struct RerankMeta {
     api_version: RerankVersion,
@@ -120,7 +120,7 @@ struct RerankUnits {
     search_units: usize,
 }
 
-/// Orders texts by how well they fit a query.
+/// Orders texts by their relevance to a query.
 #[utoipa::path(
     post,
     path = "/v1/rerank",
@@ -200,8 +200,8 @@ fn check(query: &RankedText, documents: &[RankedText], top_n: Option<usize>) -> 
     }
 }
 
-/// How well each text fits, on a thread that may be held up. Its place and its turn end with the work, which ends early if
-/// the client is gone or the server stops.
+/// Scores the texts on a thread that may block. It holds a place and a turn until the work ends, which is early if the
+/// client is gone or the server stops.
 async fn scored(
     shared: &Shared,
     reranker: Arc<dyn Rerank>,

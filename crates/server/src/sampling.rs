@@ -1,4 +1,4 @@
-//! How answers are sampled, how long they may become and where they end, as clients of the APIs write it.
+//! Sampling options, token limits and stop strings, as clients of the APIs write them.
 
 use hone_protocol::{DryOptions, DynamicTemperature, MirostatOptions, SamplingOptions, XtcOptions};
 use serde::Deserialize;
@@ -6,13 +6,12 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// The window of penalties that looks at the whole context.
+/// The penalty window for the whole context.
 const WHOLE_CONTEXT: usize = 1_000_000;
-/// The surprise that Mirostat aims at where a request does not say it, as in llama.cpp and Ollama.
+/// Mirostat's default target surprise, as in llama.cpp and Ollama.
 const MIROSTAT_TAU: f32 = 5.0;
 
-/// The options of all samplers, by the names that OpenAI's and Anthropic's clients have for them, and those of Ollama,
-/// llama.cpp and vLLM.
+/// The options of all samplers, under the names that clients of OpenAI, Anthropic, Ollama, llama.cpp and vLLM use.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Samplers {
     #[serde(default)]
@@ -74,10 +73,10 @@ pub(crate) struct Samplers {
 }
 
 impl Samplers {
-    /// The options, where `defaults` stand in for what is not said.
+    /// The options, with `defaults` for omitted ones.
     ///
     /// # Errors
-    /// When one of them is out of its range, or of a sampler that hone does not have.
+    /// When an option is out of range, or of a sampler that hone does not have.
     pub(crate) fn options(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
         self.refuse_unknown()?;
         let repetition = self.repetition_penalty.or(self.repeat_penalty);
@@ -146,19 +145,19 @@ impl Samplers {
     }
 }
 
-/// The most tokens of an answer. A negative number stands for no limit, as in llama.cpp and Ollama.
+/// The token limit of an answer. A negative number stands for no limit, as in llama.cpp and Ollama.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub(crate) struct TokenLimit(i64);
 
 impl TokenLimit {
-    /// The limit, if it is one.
+    /// The limit, if there is one.
     pub(crate) fn tokens(self) -> Option<usize> {
         usize::try_from(self.0).ok()
     }
 }
 
-/// Texts before which an answer ends: one, or several.
+/// Stop strings: one, or several.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Stop {
@@ -167,7 +166,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// The texts.
+    /// The stop strings.
     pub(crate) fn texts(self) -> Vec<String> {
         match self {
             Stop::One(text) => vec![text],

@@ -1,4 +1,4 @@
-//! Shapes of responses, as JSON schemas.
+//! Response shapes, as JSON schemas.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::RefOr;
@@ -30,11 +30,11 @@ pub(crate) use documented;
 documented! {
     /// An event of a stream.
     ServerSentEvent = open([("data", text())]);
-    /// What it holds is ignored.
+    /// The contents are ignored.
     EmptyBody = map(anything());
 }
 
-/// A path as OpenAPI writes it: it knows no parameter that may hold slashes.
+/// A path in OpenAPI's notation, which has no parameters that may hold slashes.
 pub(crate) fn template(path: &str) -> String {
     path.replace("{*", "{")
 }
@@ -44,7 +44,7 @@ pub(crate) fn schema(shape: Value) -> RefOr<Schema> {
     RefOr::T(serde_json::from_value(shape).unwrap_or_else(|_| Schema::Object(Object::default())))
 }
 
-/// An object with these keys, and perhaps some of the others.
+/// An object with these keys, and possibly some of the optional ones.
 pub(crate) fn object<'a>(
     required: impl IntoIterator<Item = (&'a str, Value)>,
     optional: impl IntoIterator<Item = (&'a str, Value)>,
@@ -64,12 +64,12 @@ pub(crate) fn open<'a>(required: impl IntoIterator<Item = (&'a str, Value)>) -> 
     json!({"type": "object", "properties": properties, "required": names})
 }
 
-/// A text.
+/// A string.
 pub(crate) fn text() -> Value {
     json!({"type": "string"})
 }
 
-/// One of some texts.
+/// One of these strings.
 pub(crate) fn one_of(texts: &[&str]) -> Value {
     json!({"type": "string", "enum": texts})
 }
@@ -84,7 +84,7 @@ pub(crate) fn whole() -> Value {
     json!({"type": "integer"})
 }
 
-/// True or false.
+/// A boolean.
 pub(crate) fn flag() -> Value {
     json!({"type": "boolean"})
 }

@@ -1,4 +1,4 @@
-//! Bodies that are sent while they come into being.
+//! Streamed response bodies.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::answering::{Answering, Piece};
 use crate::clients::StreamSlot;
 use crate::error::ApiError;
 
-/// How long a stream is silent before it says that it is alive. Clients and proxies give up after some 30 seconds.
+/// How long a stream may be silent before it sends a keep-alive. Clients and proxies give up after some 30 seconds.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long the first piece of a stream is waited for before the stream begins without it. Some clients give up on a
+/// How long to wait for the first piece of a stream before the stream begins without it. Some clients give up on a
 /// server that is silent while it computes a long prompt.
 pub(crate) const OPENING: Duration = Duration::from_secs(1);
 
-/// A comment, which readers of events pass over.
+/// A comment, which readers of events skip.
 pub(crate) const COMMENT: &str = ":\n\n";
 
-/// Events as `text/event-stream`; each text becomes the data of one. While none comes, comments are sent.
+/// Events as `text/event-stream`; each text becomes the data of one. Comments are sent during silence.
 pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
     let texts = texts.map(|text| format!("data: {text}\n\n"));
     body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }
 
-/// Events with their numbers as `text/event-stream`, from which a client resumes. While none comes, comments are sent.
+/// Numbered events as `text/event-stream`, which a client can resume. Comments are sent during silence.
 pub(crate) fn numbered_events(
     slot: StreamSlot,
     texts: impl Stream<Item = (u64, Arc<str>)> + Send + 'static,
@@ -42,8 +42,8 @@ pub(crate) fn numbered_events(
     body(slot, "text/event-stream", kept_alive(texts, SILENCE, || COMMENT.to_owned()))
 }
 
-/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent, for clients that
-/// ignore comments; a comment where it gives `None`.
+/// Events as `text/event-stream`, each named by its `type`. During silence, `sign_of_life` is sent, for clients that
+/// ignore comments; a comment if it gives `None`.
 pub(crate) fn typed_events(
     slot: StreamSlot,
     values: impl Stream<Item = Value> + Send + 'static,
@@ -58,11 +58,11 @@ fn typed(value: Value) -> String {
     format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
 }
 
-/// The first piece of an answer that is streamed: it tells whether there will be an answer, and with it the status.
+/// The first piece of a streamed answer: it shows whether the answer has failed, and so determines the HTTP status.
 /// `None` if it takes so long that the stream should begin without it.
 ///
 /// # Errors
-/// When there will be no answer.
+/// When there is no answer.
 pub(crate) async fn first_piece(answering: &mut Answering) -> Result<Option<Piece>, ApiError> {
     match timeout(OPENING, answering.next()).await {
         Ok(Piece::Failed(error)) => Err(error),
@@ -71,17 +71,17 @@ pub(crate) async fn first_piece(answering: &mut Answering) -> Result<Option<Piec
     }
 }
 
-/// Events that are written out already.
+/// Serialized events.
 pub(crate) fn written_events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
     body(slot, "text/event-stream", texts)
 }
 
-/// Values as JSON, a line each.
+/// Values as JSON, one per line.
 pub(crate) fn lines(slot: StreamSlot, values: impl Stream<Item = Value> + Send + 'static) -> Response {
     body(slot, "application/x-ndjson", values.map(|value| format!("{value}\n")))
 }
 
-/// The texts, and `sign_of_life` whenever none has come for a while.
+/// The texts, and `sign_of_life` whenever none has arrived for a while.
 fn kept_alive(
     texts: impl Stream<Item = String> + Send + 'static,
     silence: Duration,
@@ -96,7 +96,7 @@ fn kept_alive(
     })
 }
 
-/// The body takes up the slot until it is sent, or its client has gone.
+/// A body that holds the slot until it is sent or its client is gone.
 fn body(slot: StreamSlot, kind: &'static str, texts: impl Stream<Item = String> + Send + 'static) -> Response {
     let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")];
     let texts = texts.map(move |text| {

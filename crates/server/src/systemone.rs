@@ -34,7 +34,7 @@ documented! {
     );
 }
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default().routes(routes!(answer_questions))
 }
@@ -44,7 +44,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
 pub(crate) struct SystemOneBody {
     #[serde(default)]
     model: Option<String>,
-    /// The text, or what is shown as JSON.
+    /// The text, or data shown as JSON.
     state: Value,
     questions: Named<Question>,
     /// Images.
@@ -54,7 +54,7 @@ pub(crate) struct SystemOneBody {
 
 /// A text and the questions about it.
 struct Undecided {
-    /// Empty for the default one.
+    /// Empty for the default model.
     model: String,
     state: String,
     asked: Vec<DecisionQuestion>,
@@ -62,10 +62,10 @@ struct Undecided {
 }
 
 impl SystemOneBody {
-    /// The questions as a model is asked them.
+    /// The questions for a model.
     ///
     /// # Errors
-    /// When it cannot be asked that.
+    /// When the model cannot be asked them.
     fn undecided(self) -> Result<Undecided, ApiError> {
         let SystemOneBody { model, state, questions, assets } = self;
         if !assets.is_null() {
@@ -102,7 +102,7 @@ pub(crate) async fn decided(shared: &Arc<Shared>, client: Client, body: SystemOn
     Ok(answers(&model, &questions, &decided))
 }
 
-/// Decides for the person at the terminal.
+/// Decides for the terminal user.
 ///
 /// # Errors
 /// When the model cannot be run, or a question is not valid.
@@ -136,7 +136,7 @@ async fn answer_questions(
     decided(&shared, client, parsed(body).await?).await.map(Json)
 }
 
-/// A text, or what is shown as JSON.
+/// A text, or data shown as JSON.
 fn any_content() -> Value {
     json!({"oneOf": [text(), map(anything()), list(anything())]})
 }

@@ -1,5 +1,4 @@
-//! What a model makes of a text: its tokens, and the prompt that its chat template writes; as llama.cpp's server and
-//! vLLM serve it.
+//! A model's view of a text: its tokens, and the prompt of its chat template; as in llama.cpp's server and vLLM.
 
 use std::sync::Arc;
 
@@ -23,16 +22,16 @@ use crate::shapes::{anything, documented, list, map, nullable, object, text, who
 documented! {
     /// The tokens of a text.
     Tokens = object([("tokens", list(anything())), ("count", whole()), ("max_model_len", nullable(whole()))], []);
-    /// The text of tokens, by the names that llama.cpp and vLLM have for it.
+    /// The text of tokens, under llama.cpp's and vLLM's names.
     TextOfTokens = object([("content", text()), ("prompt", text())], []);
-    /// What a tokenizer says about itself.
+    /// The properties of a tokenizer.
     TokenizerProperties = object(
         [("bos_token", nullable(text())), ("eos_token", nullable(text())), ("chat_template", text())],
         [],
     );
     /// A prompt.
     RenderedPrompt = object([("prompt", text())], []);
-    /// What is known of a model.
+    /// The properties of a model.
     ModelProperties = object(
         [
             ("default_generation_settings", map(anything())),
@@ -48,7 +47,7 @@ documented! {
     );
 }
 
-/// Its paths.
+/// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(tokenize))
@@ -58,7 +57,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(properties))
 }
 
-/// A text to be tokenized, as llama.cpp (`content`) and vLLM (`prompt`) name it.
+/// A text to tokenize, under llama.cpp's name (`content`) or vLLM's (`prompt`).
 #[derive(Debug, Deserialize, ToSchema)]
 struct TokenizeRequest {
     #[serde(default, deserialize_with = "or_default")]
@@ -68,13 +67,13 @@ struct TokenizeRequest {
     content: Option<String>,
     #[serde(default)]
     prompt: Option<String>,
-    /// Whether the tokens that the model wants around a text are added; true for `prompt` if nothing is said.
+    /// Whether the model's special tokens are added around a text; true by default for `prompt`.
     #[serde(default, alias = "add_special_tokens")]
     add_special: Option<bool>,
-    /// Whether names of control tokens stand for those tokens; true if nothing is said.
+    /// Whether names of control tokens stand for those tokens; true by default.
     #[serde(default)]
     parse_special: Option<bool>,
-    /// Whether each token comes with what it stands for.
+    /// Whether each token comes with its text.
     #[serde(default, deserialize_with = "or_default", alias = "return_token_strs")]
     #[schema(nullable)]
     with_pieces: bool,
@@ -107,7 +106,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json
     Ok(Json(json!({"tokens": tokens, "count": count, "max_model_len": context})))
 }
 
-/// Tokens with what they stand for: a text, or bytes where these are a part of a character.
+/// Tokens with their texts, or their bytes if these are a part of a character.
 fn pieces(text: &ModelText, tokens: &[u32]) -> Value {
     let piece = |id: &u32| {
         let bytes = text.piece(*id);
@@ -140,7 +139,7 @@ async fn detokenize(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Js
     Ok(Json(json!({"content": text, "prompt": text})))
 }
 
-/// What a model's tokenizer says about itself, as vLLM has it.
+/// The properties of a model's tokenizer, as in vLLM.
 #[utoipa::path(
     get,
     path = "/tokenizer_info",
@@ -161,7 +160,7 @@ async fn tokenizer(
     })))
 }
 
-/// The prompt that a chat's model is shown.
+/// The prompt for a chat, as shown to the model.
 #[utoipa::path(
     post,
     path = "/apply-template",
@@ -181,7 +180,7 @@ async fn apply_template(State(shared): State<Arc<Shared>>, body: Bytes) -> Resul
 
 #[derive(Debug, Deserialize, IntoParams)]
 struct OfModel {
-    /// The model; the default one if it is left out.
+    /// The model; the default one if omitted.
     #[serde(default)]
     model: String,
 }
@@ -193,7 +192,7 @@ impl OfModel {
     }
 }
 
-/// What is known of a model and of how it is asked.
+/// The properties of a model, with its defaults and its template.
 #[utoipa::path(
     get,
     path = "/props",

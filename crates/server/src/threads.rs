@@ -1,4 +1,4 @@
-//! Work that would hold up the threads on which requests are read and answered.
+//! Work that would block the threads that read and answer requests.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
@@ -10,10 +10,10 @@ use tokio::task::spawn_blocking;
 use crate::error::ApiError;
 use crate::failed;
 
-/// Does what may wait for the disk on another thread.
+/// Runs work that may wait for the disk on another thread.
 ///
 /// # Errors
-/// When it panics.
+/// When the work panics.
 pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     spawn_blocking(work).await.map_err(|error| {
         tracing::error!("a request failed: {error}");
@@ -21,12 +21,12 @@ pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     })
 }
 
-/// Turns at the processor, for work that takes it for milliseconds or more: half of its cores, and at least one.
+/// Turns at the processor, for work that occupies it for milliseconds or more: half of its cores, and at least one.
 pub(crate) struct Turns(LazyLock<Semaphore>);
 
-/// Turns at reading the bodies of requests.
+/// Turns for parsing request bodies.
 pub(crate) static BODIES: Turns = Turns::new();
-/// Turns at making HTML of answers.
+/// Turns for rendering answers as HTML.
 pub(crate) static DRAWING: Turns = Turns::new();
 
 impl Turns {
@@ -34,10 +34,10 @@ impl Turns {
         Turns(LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from).div_ceil(2))))
     }
 
-    /// Does work on another thread in its turn. A client that leaves while it waits for the turn gives it up.
+    /// Runs work on another thread in its turn. A client that leaves while it waits gives up the turn.
     ///
     /// # Errors
-    /// When it panics.
+    /// When the work panics.
     pub(crate) async fn computed<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -45,10 +45,10 @@ impl Turns {
         within(self.0.acquire().await.map_err(failed)?, work).await
     }
 
-    /// Does work on another thread if there is a turn now.
+    /// Runs work on another thread if a turn is free.
     ///
     /// # Errors
-    /// When it panics.
+    /// When the work panics.
     pub(crate) async fn computed_now<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> T + Send + 'static,

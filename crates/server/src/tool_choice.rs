@@ -1,34 +1,34 @@
-//! What a request says about the tools that the model may call, or must.
+//! A request's choice of the tools that the model may or must call.
 
 use hone_protocol::{Tool, call_schema};
 use serde_json::Value;
 
 use crate::error::ApiError;
 
-/// The most tools of a request, and the most values in the schemas of their parameters together.
+/// Maximum number of tools in a request, and of values in their parameters' schemas together.
 const MOST_TOOLS: usize = 512;
 const MOST_VALUES: usize = 50_000;
 
 /// Whether the model calls a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
-    /// It decides by itself.
+    /// The model decides.
     Auto,
-    /// It calls none.
+    /// The model calls none.
     None,
-    /// It calls one of them.
+    /// The model calls one of the tools.
     Required,
-    /// It calls the tool of this name.
+    /// The model calls the tool with this name.
     Named(String),
-    /// It may call the tools of these names alone, or must call one of them.
+    /// The model may call only the tools with these names, or must call one of them.
     Allowed { names: Vec<String>, is_required: bool },
 }
 
 impl ToolChoice {
-    /// The tools that the model is told of, and the schema of a call if it must call one.
+    /// The tools shown to the model, and the schema of a call if it must call one.
     ///
     /// # Errors
-    /// When it must call a tool that does not exist, or there are too many.
+    /// When the model must call a tool that does not exist, or there are too many tools.
     pub(crate) fn of(self, tools: Vec<Tool>) -> Result<(Vec<Tool>, Option<Value>), ApiError> {
         check_sizes(&tools)?;
         match self {
@@ -60,7 +60,7 @@ impl ToolChoice {
 /// Checks that there are not too many tools.
 ///
 /// # Errors
-/// How many are possible.
+/// When there are too many; the message names the limit.
 pub(crate) fn check_number(n_tools: usize) -> Result<(), ApiError> {
     match n_tools {
         0..=MOST_TOOLS => Ok(()),
@@ -74,7 +74,7 @@ pub(crate) fn check_number(n_tools: usize) -> Result<(), ApiError> {
 /// Checks that a prompt can name these tools at a bounded cost.
 ///
 /// # Errors
-/// Which limit they exceed.
+/// When a limit is exceeded; the message names it.
 pub(crate) fn check_sizes(tools: &[Tool]) -> Result<(), ApiError> {
     check_number(tools.len())?;
     let mut left: Vec<&Value> = tools.iter().map(|tool| &tool.parameters).collect();

@@ -1,4 +1,4 @@
-//! A worker's figures for Prometheus, on a port of its own.
+//! A worker's metrics for Prometheus, on a separate port.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::operators::OPENMETRICS;
 
-/// Says how a worker is to those who ask at `address`, as long as the process runs; returns the address.
+/// Serves a worker's metrics at `address` while the process runs; returns the address.
 ///
 /// # Errors
-/// When the address cannot be used, or there is no thread.
+/// When the address cannot be used, or the thread cannot be started.
 pub fn serve_worker_metrics(
     address: SocketAddr,
     state: impl Fn() -> WorkerState + Send + Sync + 'static,
@@ -48,7 +48,7 @@ fn answer(state: &WorkerState) -> axum::response::Response {
     }
 }
 
-/// The figures of a worker.
+/// The metrics of a worker.
 fn figures(state: &WorkerState) -> Registry {
     let mut registry = Registry::with_prefix("hone_worker");
     let counters = [

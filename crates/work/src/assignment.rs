@@ -1,35 +1,37 @@
-//! A task as a person writes it: the goal, and what the work must keep to. (A [`JudgeTask`](hone_judging::JudgeTask) is
-//! something else: a question to a judge.)
+//! A task as written by a person: the goal, and the requirements for the work. (A
+//! [`JudgeTask`](hone_judging::JudgeTask) is unrelated: a question to a judge.)
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::phase::TaskPhase;
 
 /// A task for an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Assignment {
-    /// What is to be achieved.
+    /// The goal.
     pub goal: String,
-    /// A short name for tasks of its kind, for reports.
+    /// A short name for the kind of task, for reports.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What the work must meet.
+    /// The requirements for the work.
     pub requirements: Vec<TaskRequirement>,
     /// Files that must exist.
     pub files: Vec<String>,
-    /// Paths that the work may change: files, or folders with everything in them. Empty allows all.
+    /// Paths that the work may change: files, or folders with all of their contents. Empty allows all.
     pub paths: Vec<String>,
-    /// The phases that it goes through; empty means all that are configured.
+    /// The phases that it goes through; empty selects all that are configured.
     pub phases: Vec<String>,
 }
 
-/// Something that the work must meet. Without a `file`, only people and models can tell whether it does.
+/// A requirement for the work. Without a `file`, only people and models can tell whether it is met.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskRequirement {
     /// The requirement in words.
     pub text: String,
-    /// The file that shows it.
+    /// The file to check.
     pub file: Option<String>,
     /// A text that the file must contain; without it, the file must exist.
     pub contains: Option<String>,
@@ -41,6 +43,12 @@ pub struct TaskRequirement {
 pub struct InvalidAssignment(String);
 
 impl Assignment {
+    /// The first phase of the task that is not among the configured ones.
+    pub fn unknown_phase(&self, configured: &[TaskPhase]) -> Option<&str> {
+        let is_unknown = |name: &&String| !configured.iter().any(|phase| phase.name == **name);
+        self.phases.iter().find(is_unknown).map(String::as_str)
+    }
+
     /// Reads a task from TOML.
     ///
     /// # Errors

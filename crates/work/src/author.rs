@@ -1,13 +1,14 @@
-//! Who has models write: the caller's part, as it knows the engine and how models call tools.
+//! The interface for generating text. The caller implements it, since it has access to the engine and to the models'
+//! tool-call formats.
 
 use hone_protocol::{FinishReason, GenerateError, GenerateRequest, ToolCall};
 
-/// Has models write.
+/// Generates text with models.
 pub trait Author: Send + Sync {
-    /// How many tokens of prompt and answer together a model has room for; `None` if that is not known.
+    /// The model's context size in tokens, prompt and answer together; `None` if unknown.
     fn context_tokens(&self, agent: &str) -> Option<usize>;
 
-    /// The answers to requests, which are computed together; `None` once `is_cancelled` says so.
+    /// The answers to requests, computed together; `None` after `is_cancelled` returns true.
     ///
     /// # Errors
     /// When the model fails.
@@ -18,19 +19,19 @@ pub trait Author: Send + Sync {
     ) -> Result<Option<Vec<Written>>, GenerateError>;
 }
 
-/// What a model has written.
+/// A model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The text, without the reasoning before it and without calls.
     pub text: String,
-    /// The tools that it calls then.
+    /// The tool calls after the text.
     pub calls: Vec<ToolCall>,
-    /// Why it ended.
+    /// The reason why it ended.
     pub finish_reason: FinishReason,
 }
 
 impl Written {
-    /// Why it was cut, if it was.
+    /// Why it was truncated, if it was.
     pub(crate) fn cut(&self) -> Option<FinishReason> {
         Some(self.finish_reason).filter(|reason| !reason.is_complete())
     }

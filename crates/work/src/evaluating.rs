@@ -20,16 +20,16 @@ use tool_evaluator::ToolEvaluator;
 /// Whether the evaluation is no longer wanted.
 type CancellationCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What tools run with.
+/// The settings that tools run with.
 #[derive(Clone)]
 pub struct ToolSettings {
     /// Runs their commands.
     pub launcher: Launcher,
     /// The folder that they evaluate, as an absolute path.
     pub workspace: PathBuf,
-    /// The variables of the caller, of which tools get those that they need.
+    /// The caller's environment variables; tools get the ones they need.
     pub environment: Vec<(String, String)>,
-    /// Ends them early.
+    /// Stops the tools early.
     pub is_cancelled: CancellationCheck,
 }
 
@@ -41,7 +41,7 @@ pub struct EvaluatorSet {
 }
 
 impl EvaluatorSet {
-    /// These tools, all rules, and what asks models.
+    /// A set of these tools, all rules, and the reviewers.
     pub fn new(tools: Vec<EvaluatorTool>, settings: &ToolSettings, reviewers: Reviewers) -> EvaluatorSet {
         let tools = tools.into_iter().map(|tool| ToolEvaluator::new(tool, settings.clone())).collect();
         EvaluatorSet { tools, rules: rules(), reviewers }
@@ -53,14 +53,13 @@ impl EvaluatorSet {
         tools.chain(self.rules.iter().map(|rule| rule.as_ref()))
     }
 
-    /// What asks models.
+    /// The reviewers, which ask models.
     pub fn reviewers(&self) -> &Reviewers {
         &self.reviewers
     }
 
-    /// Evaluates with every evaluator of the phase, and hands on each result as it comes. `before` is what
-    /// `tests_in` counted before the work; `None` if there was nothing before. A model is only asked where nothing blocks
-    /// the work.
+    /// Runs every evaluator of the phase, and passes on each result as it arrives. `before` is the result of `tests_in`
+    /// before the work; `None` if there was none. Models are asked only if no result blocks the work.
     pub fn evaluate(
         &self,
         context: &EvaluationContext<'_>,
@@ -88,12 +87,12 @@ impl EvaluatorSet {
         results
     }
 
-    /// The tests that the tools of a phase count in the workspace as it is.
+    /// The test counts of a phase's tools in the current workspace.
     pub(crate) fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
         self.test(context).into_iter().filter_map(|result| Some((result.evaluator, result.tests?))).collect()
     }
 
-    /// What the tools of a phase that run tests find in the workspace as it is.
+    /// The results of a phase's test tools in the current workspace.
     pub(crate) fn test(&self, context: &EvaluationContext<'_>) -> Vec<EvaluationResult> {
         let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
         tools.map(|tool| tool.evaluate(context)).collect()

@@ -1,10 +1,11 @@
-//! Evaluators of the work on a task, and the context that they are given.
+//! Evaluators of the work on a task, and their context.
 
 use hone_protocol::{Category, EvaluationResult, EvaluationStatus};
 
 use crate::assignment::Assignment;
 
-/// Evaluates the work on a task. It never fails: an evaluator that cannot come to a conclusion says why in its result.
+/// Evaluates the work on a task. It never fails: an evaluator that cannot reach a conclusion states the reason in its
+/// result.
 pub trait Evaluator: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
@@ -12,7 +13,7 @@ pub trait Evaluator: Send + Sync {
     fn category(&self) -> Category;
     /// Whether the same work always gets the same result.
     fn is_deterministic(&self) -> bool;
-    /// Evaluates what a phase has produced.
+    /// Evaluates the output of a phase.
     fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult;
 }
 
@@ -27,15 +28,15 @@ pub struct EvaluationContext<'a> {
     pub assignment: &'a Assignment,
     /// The files as they are now.
     pub workspace: &'a dyn WorkspaceFiles,
-    /// The paths of files that the attempts have changed, added or removed; `None` if that is unknown.
+    /// The paths of files that the attempts have changed, added or removed; `None` if unknown.
     pub changed: Option<&'a [String]>,
     /// The changes as a unified diff; empty if they are unknown.
     pub diff: &'a str,
-    /// The plans that the phase writes, if it does.
+    /// The plans that the phase writes, if any.
     pub plans: Option<Plans<'a>>,
 }
 
-/// The files of a phase that are no part of the result: plans for the task.
+/// The files of a phase that are not part of the result: plans for the task.
 #[derive(Clone, Copy)]
 pub struct Plans<'a> {
     /// Their paths.
@@ -46,11 +47,11 @@ pub struct Plans<'a> {
 
 /// The files of a workspace. Paths are relative to it, with `/` between their parts.
 pub trait WorkspaceFiles {
-    /// The text of a file; `None` if it does not exist, is not a text, or is no part of the workspace.
+    /// The text of a file; `None` if it does not exist, is not text, or is not part of the workspace.
     fn text(&self, path: &str) -> Option<String>;
-    /// Whether a file or a folder has this path.
+    /// Whether the path is a file or a folder.
     fn exists(&self, path: &str) -> bool;
-    /// The paths of all files, those of tools and version control left out.
+    /// The paths of all files, except those of tools and version control.
     fn paths(&self) -> Vec<String>;
 }
 

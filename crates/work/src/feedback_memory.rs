@@ -1,25 +1,25 @@
-//! What the next attempt at a phase is told about those before it: more with every attempt.
+//! Feedback for the next attempt at a phase about the previous ones, which grows with every attempt.
 //!
-//! The second attempt gets the latest feedback. From the third on, the whole history: scores, feedback, what recurs, and
-//! whether the scores improve. The last one is told that it is the last.
+//! The second attempt gets the latest feedback. From the third attempt on, it is the whole history: scores, feedback,
+//! recurring issues, and whether the scores improve. The last attempt is told that it is the last.
 
 use hone_judging::fill;
 
 /// An attempt that was not accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PastAttempt {
-    /// Its score; `None` if it had none.
+    /// Its score, if it had one.
     pub(crate) score: Option<f64>,
-    /// What was wrong.
+    /// The feedback.
     pub(crate) feedback: String,
-    /// What would improve it.
+    /// Suggestions for improvement.
     pub(crate) suggestions: Vec<String>,
 }
 
-/// The most recurring issues that are named.
+/// Maximum number of recurring issues in the prompt.
 const MOST_RECURRING: usize = 5;
 
-/// The prompt of the next attempt: `prompt` for the first one, and before it what is known of the attempts so far.
+/// The prompt of the next attempt: `prompt`, preceded by the history of past attempts, if any.
 pub(crate) fn optimized_prompt(prompt: &str, phase: &str, past: &[PastAttempt], most_attempts: usize) -> String {
     let Some(latest) = past.last() else { return prompt.to_owned() };
     let number = past.len() + 1;
@@ -45,7 +45,7 @@ pub(crate) fn optimized_prompt(prompt: &str, phase: &str, past: &[PastAttempt], 
     parts.join("\n\n")
 }
 
-/// Whether the scores improve, and what recurs.
+/// Whether the scores improve, and the recurring issues.
 fn analysis(past: &[PastAttempt]) -> String {
     let mut lines = vec!["### Analysis".to_owned()];
     if let (Some(first), Some(last)) = (past.first().and_then(|one| one.score), past.last().and_then(|one| one.score)) {
@@ -59,7 +59,7 @@ fn analysis(past: &[PastAttempt]) -> String {
     lines.join("\n")
 }
 
-/// Suggestions that more than one attempt got, in the order in which they came first.
+/// Suggestions for more than one attempt, in order of first occurrence.
 pub(crate) fn recurring_issues(past: &[PastAttempt]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for suggestion in past.iter().flat_map(|attempt| &attempt.suggestions) {

@@ -1,6 +1,6 @@
-//! The quality gate: accepts the work on a task, has it tried again, reassigns it, or leaves it to a person.
+//! The quality gate: accepts the work on a task, retries it, reassigns it, or leaves it to a person.
 //!
-//! It is a pure function of what evaluators and critics found, of the attempts so far, and of its configuration.
+//! It is a pure function of the findings of evaluators and critics, the attempts so far, and its configuration.
 
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics};
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use crate::evaluator::EvaluationContext;
 use crate::reviewers::{CRITIC, Reviewers};
 use crate::rule_critic::{NAME, rule_critic, weighs};
 
-/// When work is accepted, and what happens to it otherwise.
+/// The conditions for accepting work, and the consequences otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
     /// The mean score, 0 to 1, from which work is accepted.
     pub threshold: f64,
-    /// How many attempts may follow the first one.
+    /// Maximum number of attempts after the first one.
     pub max_retries: usize,
-    /// How many attempts an agent has before the next one of the ladder gets the task.
+    /// The number of attempts by an agent before the next one on the ladder gets the task.
     pub attempts_per_agent: usize,
-    /// The agents, one after the other; those that know no ladder give the name of their only one.
+    /// The agents, in order; callers without a ladder give the name of their only agent.
     pub ladder: Vec<String>,
-    /// The critics that are asked.
+    /// The critics to ask.
     pub critics: Vec<String>,
-    /// Metrics that must reach the threshold each, in the mean of the critics that could tell.
+    /// Metrics that must each reach the threshold, averaged over the critics that reported them.
     pub required_metrics: Vec<String>,
     /// How an evaluator without a conclusion counts.
     pub unscored: WithoutScore,
-    /// How an evaluator counts that had nothing to evaluate.
+    /// How an evaluator with nothing to evaluate counts.
     pub skipped: WithoutScore,
 }
 
-/// How something without a score counts.
+/// How a missing score counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutScore {
@@ -40,18 +40,18 @@ pub enum WithoutScore {
     Neither,
     /// As passed, with full marks.
     Passed,
-    /// As failed, with none.
+    /// As failed, with a score of 0.
     Failed,
 }
 
-/// The critics that can be asked.
+/// The available critics.
 const CRITICS: [&str; 2] = [NAME, CRITIC];
 
 impl GateConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// Describes the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.threshold) {
             return Err(format!("threshold is {}: it must be 0 to 1", self.threshold));
@@ -71,7 +71,7 @@ impl GateConfig {
     }
 }
 
-/// What the configured critics think of the work and of what evaluators found.
+/// The configured critics' scores of the work and of the evaluators' findings.
 pub fn criticize(
     config: &GateConfig,
     results: &[EvaluationResult],
@@ -86,7 +86,7 @@ pub fn criticize(
     config.critics.iter().map(criticize).collect()
 }
 
-/// Decides about the latest attempt. `agents` are those of all attempts so far, the latest last.
+/// Decides about the latest attempt. `agents` are the agents of all attempts so far, the latest last.
 pub fn decide(
     config: &GateConfig,
     results: &[EvaluationResult],
@@ -120,7 +120,7 @@ pub fn decide(
     GateDecision { feedback, ..decision(action, reason, next) }
 }
 
-/// The mean of what critics and evaluators say. What the rule-based critic has weighed does not count once more.
+/// The mean score of critics and evaluators. Results weighed by the rule-based critic do not count again.
 fn mean_score(config: &GateConfig, results: &[EvaluationResult], critics: &[CriticScore]) -> Option<f64> {
     let has_rules = critics.iter().any(|critic| critic.critic == NAME && critic.score.is_some());
     let is_weighed = |result: &&EvaluationResult| has_rules && result.score().is_some() && weighs(result);
@@ -129,7 +129,7 @@ fn mean_score(config: &GateConfig, results: &[EvaluationResult], critics: &[Crit
     (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
 }
 
-/// The agent of the next attempt; `None` when all attempts are used up.
+/// The agent of the next attempt; `None` if all attempts are used up.
 fn next_agent<'a>(config: &'a GateConfig, agents: &[&'a str]) -> Option<&'a str> {
     let current = *agents.last()?;
     if agents.len() > config.max_retries {
@@ -141,7 +141,7 @@ fn next_agent<'a>(config: &'a GateConfig, agents: &[&'a str]) -> Option<&'a str>
     Some(after.filter(|_| in_a_row >= config.attempts_per_agent).unwrap_or(current))
 }
 
-/// Why the work cannot be accepted; `None` if it can.
+/// The reason why the work cannot be accepted; `None` if it can.
 fn obstacle(
     config: &GateConfig,
     results: &[EvaluationResult],
@@ -200,13 +200,13 @@ fn why_nothing_ran(results: &[EvaluationResult]) -> String {
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
-/// Lines shorter than this, in bytes, may stand twice.
+/// Lines shorter than this, in bytes, may be repeated.
 const SHORTEST_REPEATED: usize = 12;
 
-/// What the next attempt should know, most important first, each once.
+/// Feedback for the next attempt, most important first, without duplicates.
 pub(crate) fn feedback(results: &[EvaluationResult], critics: &[CriticScore]) -> String {
     let mut lines: Vec<String> = Vec::new();
-    // A suggestion or a critic may say in its line what another line has.
+    // A suggestion or a critic may repeat a part of another line.
     let mut add = |text: String| {
         let is_new = |line: &&str| {
             let said = line.trim();

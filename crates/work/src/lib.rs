@@ -1,9 +1,9 @@
 //! Work on tasks: an agent writes files, evaluators and critics look at them, and a gate decides what happens next.
 //!
-//! An [`Assignment`] says what is wanted. An [`Evaluator`] finds what is wrong with the work on it, an [`EvaluatorTool`]
-//! reads what linters and tests found, [`rule_critic()`] weighs the results, [`Reviewers`] ask models, and the gate
-//! ([`decide`]) accepts the work, has it tried again, gives it to another agent, or asks a person. All of these are pure.
-//! A [`TaskRunner`] carries a task through its [`TaskPhase`]s: it has the tools run, contained, over a copy of the workspace.
+//! An [`Assignment`] describes the task. An [`Evaluator`] finds flaws in the work on it, an [`EvaluatorTool`] reads the
+//! findings of linters and tests, [`rule_critic()`] weighs the results, [`Reviewers`] ask models, and the gate
+//! ([`decide`]) accepts the work, retries it, gives it to another agent, or asks a person. All of these are pure. A
+//! [`TaskRunner`] carries a task through its [`TaskPhase`]s: it runs the tools, contained, in a copy of the workspace.
 
 mod assignment;
 mod author;

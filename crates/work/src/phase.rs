@@ -6,7 +6,7 @@ use hone_judging::fill;
 
 use crate::assignment::Assignment;
 
-/// The phases that are compiled in.
+/// The compiled-in phases.
 const SHIPPED: &str = include_str!("../../../config/phases.toml");
 
 /// A phase of a task.
@@ -15,27 +15,28 @@ const SHIPPED: &str = include_str!("../../../config/phases.toml");
 pub struct TaskPhase {
     /// Its name.
     pub name: String,
-    /// What the agent is asked, with places for the goal, the requirements and the paths.
+    /// The agent's prompt, with places for the goal, the requirements and the paths.
     pub prompt: String,
-    /// Files that it must produce, besides those of the task.
+    /// Files that it must produce, in addition to those of the task.
     pub files: Vec<String>,
-    /// Whether the files and requirements of the task are checked in it.
+    /// Whether it checks the files and requirements of the task.
     pub checks_task: bool,
     /// Whether the work is evaluated before the agent is asked.
     pub evaluates_first: bool,
     /// Whether the files of `files` are part of the result.
     pub delivers: bool,
-    /// The most tokens of an answer.
+    /// Maximum tokens of an answer.
     pub max_tokens: usize,
-    /// How many answers the agent gives to each prompt, of which the best is taken.
+    /// The number of answers that the agent gives to each prompt, of which the best is taken.
     #[serde(default = "one")]
     pub candidates: usize,
-    /// How often the agent may look at files or run the tests before it answers, where its model knows tools.
+    /// Maximum number of times that the agent may look at files or run the tests before it answers, if its model
+    /// supports tools.
     #[serde(default)]
     pub tool_calls: usize,
 }
 
-/// The most candidates.
+/// Maximum number of candidates.
 const MOST_CANDIDATES: usize = 16;
 
 fn one() -> usize {
@@ -49,10 +50,10 @@ struct PhasesFile {
 }
 
 impl TaskPhase {
-    /// The phases in `table`, or those that are compiled in if it is empty.
+    /// The phases in `table`, or the compiled-in ones if it is empty.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// When the phases are invalid; describes the error.
     pub fn all(table: toml::Table) -> Result<Vec<TaskPhase>, String> {
         let read = |file: Result<PhasesFile, toml::de::Error>| file.map_err(|error| error.message().to_owned());
         let phases = match table.is_empty() {
@@ -77,7 +78,7 @@ impl TaskPhase {
         Ok(phases)
     }
 
-    /// What the agent is asked.
+    /// The agent's prompt.
     pub(crate) fn prompt_for(&self, assignment: &Assignment) -> String {
         let requirements = list("Requirements", assignment.requirements.iter().map(|one| one.text.as_str()));
         let paths = list("Change only", assignment.paths.iter().map(String::as_str));
@@ -86,7 +87,7 @@ impl TaskPhase {
         fill(self.prompt.trim(), &values)
     }
 
-    /// The task as this phase is evaluated by it.
+    /// The part of the task that this phase is evaluated against.
     pub(crate) fn assignment_of(&self, task: &Assignment) -> Assignment {
         let mut own = task.clone();
         if !self.checks_task {

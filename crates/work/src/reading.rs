@@ -1,6 +1,6 @@
-//! Reads what linters, type checkers and test runners write.
+//! Reads the output of linters, type checkers and test runners.
 //!
-//! A reader is a pure function of a text. What it cannot read is an error that becomes an evaluation without a score,
+//! A reader is a pure function of a text. Unreadable output is an error that becomes an evaluation without a score,
 //! never a pass.
 
 mod diagnostics;
@@ -10,7 +10,7 @@ mod test_runs;
 use hone_protocol::TestCounts;
 use serde::{Deserialize, Serialize};
 
-/// How a tool writes its findings.
+/// The output format of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
@@ -63,7 +63,7 @@ impl OutputFormat {
         OutputFormat::Sarif,
     ];
 
-    /// Whether it is a test runner's.
+    /// Whether it is the format of a test runner.
     pub fn is_of_tests(self) -> bool {
         match self {
             OutputFormat::Pytest
@@ -83,10 +83,10 @@ impl OutputFormat {
         }
     }
 
-    /// Reads what a tool wrote: its report if it has one, else stdout, with stderr for the tools that write there.
+    /// Reads a tool's output: its report if it has one, otherwise stdout, with stderr for the tools that write there.
     ///
     /// # Errors
-    /// With the reason, when it is not in this format.
+    /// The reason, when the output is not in this format.
     pub fn read(self, stdout: &str, stderr: &str, report: Option<&str>) -> Result<ToolFindings, String> {
         let text = report.unwrap_or(stdout);
         match self {
@@ -108,18 +108,18 @@ impl OutputFormat {
     }
 }
 
-/// What a tool found.
+/// The findings of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolFindings {
-    /// The tests that it ran; `None` where it is not a test runner.
+    /// The counts of the tests that it ran; `None` if it is not a test runner.
     pub tests: Option<TestCounts>,
-    /// The tests that failed, as far as they are named.
+    /// The tests that failed, if the tool names them.
     pub failed_tests: Vec<FailedTest>,
-    /// Errors in the code, those that keep tests from running included.
+    /// Errors in the code, including those that keep tests from running.
     pub errors: Vec<String>,
-    /// Those of them with which the code cannot run: it does not parse or compile, or imports what does not exist.
+    /// The errors with which the code cannot run: it does not parse or compile, or has unresolved imports.
     pub fatal: Vec<String>,
-    /// What the tool only warns of.
+    /// Warnings of the tool.
     pub warnings: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ pub struct ToolFindings {
 pub struct FailedTest {
     /// Its name.
     pub name: String,
-    /// How it failed; empty if the tool does not say.
+    /// The failure message; empty if the tool gives none.
     pub message: String,
 }
 
@@ -141,12 +141,12 @@ impl ToolFindings {
         self.tests.get_or_insert_default()
     }
 
-    /// The errors, those first with which the code cannot run.
+    /// The errors, starting with those that keep the code from running.
     pub(crate) fn most_urgent(&self) -> impl Iterator<Item = &String> {
         self.fatal.iter().chain(self.errors.iter().filter(|error| !self.fatal.contains(error)))
     }
 
-    /// Adds an error; `is_fatal` if the code cannot run with it.
+    /// Adds an error; `is_fatal` if it keeps the code from running.
     fn err(&mut self, is_fatal: bool, error: String) {
         if is_fatal {
             self.fatal.push(error.clone());
@@ -160,7 +160,7 @@ impl ToolFindings {
     }
 }
 
-/// A place in a file, a rule and a message, as one line.
+/// A location in a file, a rule and a message, as one line.
 fn diagnostic(file: &str, line: Option<u64>, rule: Option<&str>, message: &str) -> String {
     let place = match line {
         Some(line) => format!("{file}:{line}"),
@@ -184,11 +184,11 @@ fn json_in(text: &str) -> Result<serde_json::Value, String> {
     });
     let mut begins = from_line_start.filter(|start| text[*start..].starts_with(['{', '[']));
     let parse = |start: usize| serde_json::Deserializer::from_str(&text[start..]).into_iter().next()?.ok();
-    // A few attempts are enough: noise stands before the value, and is no JSON.
+    // A few attempts are enough: noise precedes the value, and is not JSON.
     begins.by_ref().take(16).find_map(parse).ok_or_else(|| "its output is not JSON".to_owned())
 }
 
-/// The JSON objects of a text that has one a line; other lines are left out.
+/// The JSON objects in a text with one per line; other lines are ignored.
 fn json_lines(text: &str) -> Vec<serde_json::Value> {
     let lines = text.lines().map(str::trim).filter(|line| line.starts_with('{'));
     lines.filter_map(|line| serde_json::from_str(line).ok()).collect()

@@ -1,11 +1,11 @@
-//! What models are asked about the work on a task, and what they say.
+//! Prompts to models about the work on a task, and their responses.
 
 use std::time::Duration;
 
 use hone_judging::{ReviewLimits, has_place};
 use serde::Deserialize;
 
-/// How models evaluate the work on a task: `review.toml`.
+/// Settings for the evaluation of work on a task by models: `review.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReviewSettings {
@@ -13,15 +13,15 @@ pub struct ReviewSettings {
     pub model: String,
     /// The phases whose code quality is reviewed.
     pub phases: Vec<String>,
-    /// The phases whose work is graded as answers are.
+    /// The phases whose work is graded like answers.
     pub graded_phases: Vec<String>,
-    /// The most tokens of a review.
+    /// Maximum tokens of a review.
     pub max_tokens: usize,
-    /// How long a review may take, in seconds, not counting time spent waiting.
+    /// Time limit of a review in seconds, not counting time spent waiting.
     pub timeout: f64,
-    /// What the evaluator of code quality asks, with places for the texts.
+    /// The prompt of the code quality evaluator, with places for the texts.
     pub code_quality_prompt: String,
-    /// What the critic asks, with places for the texts.
+    /// The critic's prompt, with places for the texts.
     pub critic_prompt: String,
 }
 
@@ -29,7 +29,7 @@ impl ReviewSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// Describes the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         ReviewLimits::check(self.max_tokens, self.timeout)?;
         let shows_work = |prompt: &str| has_place(prompt, "work") || has_place(prompt, "changes");
@@ -43,13 +43,13 @@ impl ReviewSettings {
         Ok(())
     }
 
-    /// How long a review may be and take.
+    /// Limits on the length and duration of a review.
     pub(crate) fn limits(&self) -> ReviewLimits {
         ReviewLimits { max_tokens: self.max_tokens, timeout: Duration::from_secs_f64(self.timeout) }
     }
 }
 
-/// What a review of code quality says.
+/// The content of a code quality review.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct CodeQualitySaid {
     pub(crate) overall_assessment: String,
@@ -59,7 +59,7 @@ pub(crate) struct CodeQualitySaid {
     pub(crate) blocking_issues: Vec<String>,
 }
 
-/// What it says about a criterion.
+/// The assessment of one criterion.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct CriterionSaid {
     pub(crate) criterion: String,
@@ -68,7 +68,7 @@ pub(crate) struct CriterionSaid {
     pub(crate) message: String,
 }
 
-/// What the review of a critic says.
+/// The content of a critic's review.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct CriticSaid {
     pub(crate) feedback: String,

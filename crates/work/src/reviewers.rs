@@ -12,15 +12,15 @@ use crate::evaluator::{EvaluationContext, Evaluator, bare_result};
 use crate::review::{CodeQualitySaid, CriterionSaid, CriticSaid, ReviewSettings};
 use crate::work_format::quoted_file;
 
-/// The most bytes of files that are given to a model, which may be shown less of them.
+/// Maximum bytes of files given to a model, which may be shown less.
 const MOST_BYTES: usize = 64 << 10;
-/// The name of the critic that asks a model.
+/// The name of the model-based critic.
 pub(crate) const CRITIC: &str = "model";
 
 /// Asks a model for a verdict, or takes one from a cache.
 pub type Ask<T, V> = Arc<dyn Fn(&T) -> V + Send + Sync>;
 
-/// What asks models about the work on a task. By default nothing does.
+/// Asks models about the work on a task. The default asks none.
 #[derive(Clone, Default)]
 pub struct Reviewers {
     evaluators: Vec<PhaseEvaluator>,
@@ -35,8 +35,8 @@ struct PhaseEvaluator {
 }
 
 impl Reviewers {
-    /// Those that are configured: they review and grade by asking. `threshold` is the score, 0 to 1, from which work
-    /// passes.
+    /// The configured reviewers, with functions for reviewing and grading. `threshold` is the score, 0 to 1, from which
+    /// work passes.
     pub fn new(
         settings: ReviewSettings,
         threshold: f64,
@@ -59,7 +59,7 @@ impl Reviewers {
         self.evaluators.iter().filter(is_for_phase).map(|one| one.evaluator.as_ref())
     }
 
-    /// What the critic that asks a model thinks of the work, unless something blocks it anyway.
+    /// The model-based critic's score of the work, unless another result blocks it anyway.
     pub(crate) fn criticize(
         &self,
         context: &EvaluationContext<'_>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Reviewers {
     }
 }
 
-/// The result of an evaluator that is not asked, because another's result blocks the work anyway; `None` if it must be
+/// The result of an evaluator that is not asked, because another result blocks the work anyway; `None` if it must be
 /// asked.
 pub fn spared(evaluator: &dyn Evaluator, results: &[EvaluationResult]) -> Option<EvaluationResult> {
     let reason = not_asked(blocked_by(results)?);
@@ -99,7 +99,7 @@ fn not_asked(blocked_by: &str) -> String {
     format!("not asked, because {blocked_by} blocks the work")
 }
 
-/// Reviews the quality of the code: the evaluator of seed 001 that asks a model.
+/// Reviews the quality of the code: the model-based evaluator of seed 001.
 struct CodeQuality {
     settings: Arc<ReviewSettings>,
     threshold: f64,
@@ -204,7 +204,7 @@ impl Evaluator for AnswerJudge {
     }
 }
 
-/// A critic that reads the changes: that of seed 003 that asks a model.
+/// A critic that reads the changes: the model-based critic of seed 003.
 #[derive(Clone)]
 struct ModelCritic {
     settings: Arc<ReviewSettings>,
@@ -261,7 +261,7 @@ fn asked(evaluator: &dyn Evaluator, status: EvaluationStatus, feedback: String) 
     EvaluationResult { deterministic: false, ..bare_result(evaluator.name(), evaluator.category(), status, feedback) }
 }
 
-/// What the model said, and the remarks in parentheses.
+/// The model's text, and the remarks in parentheses.
 fn with_remarks(said: String, remarks: impl IntoIterator<Item = String>) -> String {
     let remarks: Vec<String> = remarks.into_iter().collect();
     if remarks.is_empty() { said } else { format!("{said} ({})", remarks.join("; ")) }
@@ -274,7 +274,7 @@ fn requirements(assignment: &Assignment) -> String {
     if lines.is_empty() { "The task lists none.".to_owned() } else { lines.join("\n") }
 }
 
-/// The files of the work as they are: those that were changed, or all where that is unknown.
+/// The current files of the work: the changed ones, or all if those are unknown.
 fn shown_work(context: &EvaluationContext<'_>) -> String {
     let paths = context.changed.map_or_else(|| context.workspace.paths(), <[String]>::to_vec);
     let mut work = String::new();

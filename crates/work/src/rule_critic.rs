@@ -1,4 +1,4 @@
-//! The rule-based critic of seed 003: five weighted checks over what the evaluators found.
+//! The rule-based critic of seed 003: five weighted checks on the evaluators' results.
 
 use hone_protocol::{Category, CriticScore, EvaluationResult, Metrics};
 
@@ -7,7 +7,7 @@ use crate::rules::{FILES, REGRESSIONS, REQUIREMENTS};
 /// The critic's name.
 pub(crate) const NAME: &str = "rules";
 
-/// A check: its name, what it weighs, and the results that it looks at.
+/// A check: its name, its weight, and the results that it applies to.
 struct Check {
     name: &'static str,
     weight: f64,
@@ -23,7 +23,7 @@ const CHECKS: [Check; 5] = [
     Check { name: "requirements met", weight: 0.2, applies: |result| result.evaluator == REQUIREMENTS },
 ];
 
-/// Whether one of the checks looks at a result.
+/// Whether any check applies to a result.
 pub(crate) fn weighs(result: &EvaluationResult) -> bool {
     CHECKS.iter().any(|check| (check.applies)(result))
 }
@@ -32,8 +32,8 @@ fn is_lint(result: &EvaluationResult) -> bool {
     matches!(result.category, Category::Compliance | Category::Maintainability) && result.deterministic
 }
 
-/// Weighs what the evaluators found. A check whose evaluators came to no conclusion weighs nothing, and failing tests
-/// or anything else that blocks take the work below half of the score, whatever else is good.
+/// Weighs the evaluators' results. A check whose evaluators reached no conclusion has no weight. Failing tests and
+/// other blocking issues limit the score to below a half, regardless of other results.
 pub fn rule_critic(results: &[EvaluationResult], threshold: f64) -> CriticScore {
     let scores: Vec<Option<f64>> =
         CHECKS.iter().map(|check| mean(results.iter().filter(|one| (check.applies)(one)))).collect();

@@ -1,4 +1,4 @@
-//! Evaluators that are rules about the files of a workspace: they need no program.
+//! Evaluators that are rules about the files of a workspace and need no program.
 
 mod plan;
 
@@ -7,7 +7,7 @@ use hone_protocol::{Category, CriterionResult, EvaluationResult, EvaluationStatu
 use crate::assignment::TaskRequirement;
 use crate::evaluator::{EvaluationContext, Evaluator, WorkspaceFiles, bare_result};
 
-/// The rules, in the order in which they are shown.
+/// The rules, in display order.
 pub fn rules() -> Vec<Box<dyn Evaluator>> {
     [FILES_EXIST, plan::PLAN_HOLDS, REQUIREMENTS_MET, WITHIN_PATHS]
         .map(|rule| Box::new(rule) as Box<dyn Evaluator>)
@@ -25,11 +25,11 @@ pub(crate) const REGRESSIONS: &str = "tests-kept";
 struct Rule {
     name: &'static str,
     category: Category,
-    /// The criteria that apply; all must hold.
+    /// The criteria that apply; all must be met.
     criteria: fn(&EvaluationContext<'_>) -> Vec<CriterionResult>,
-    /// Why the rule is skipped where none applies.
+    /// The reason for skipping the rule if no criterion applies.
     skipped_because: &'static str,
-    /// The beginning of the suggestion for a criterion that does not hold.
+    /// The beginning of the suggestion for a criterion that is not met.
     advice: &'static str,
 }
 
@@ -51,7 +51,7 @@ impl Evaluator for Rule {
     }
 }
 
-/// The files that the task names are there.
+/// The files that the task names exist.
 const FILES_EXIST: Rule = Rule {
     name: FILES,
     category: Category::Correctness,
@@ -113,12 +113,12 @@ const WITHIN_PATHS: Rule = Rule {
     advice: "leave as it was:",
 };
 
-/// No tests are lost and none disabled: a rule about two runs of the same tests. `before` is what the tools counted in
-/// the workspace before the work.
+/// No tests were lost or disabled: a rule about two runs of the same tests. `before` is the tools' counts in the
+/// workspace before the work.
 pub fn tests_kept(before: &[(String, TestCounts)], results: &[EvaluationResult]) -> EvaluationResult {
     let pairs = before.iter().filter_map(|(tool, before)| {
         let after = results.iter().find(|result| result.evaluator == *tool)?;
-        // Tests that cannot be run are their own tool's finding.
+        // Tests that cannot be run are a finding of their own tool.
         after.score()?;
         Some((tool, *before, after.tests?))
     });
@@ -138,7 +138,7 @@ fn criterion(name: &str, passed: bool, message: String) -> CriterionResult {
     CriterionResult { criterion: name.to_owned(), passed, score, message, evidence: None }
 }
 
-/// The share of criteria that hold; all must.
+/// The share of criteria that are met; all must be.
 fn conclude(
     name: &str,
     category: Category,

@@ -1,8 +1,9 @@
-//! Carries tasks through their phases: an agent writes files, evaluators and critics look at them, and the gate decides.
+//! Carries tasks through their phases: an agent writes files, evaluators and critics examine them, and the gate
+//! decides.
 //!
-//! A task is a [`TaskRecord`], a file that is replaced as a whole after every step. All that an agent has changed stands in
-//! it, and the folder that tools run in is derived from it, so a run that is interrupted resumes where it was, and no
-//! change is ever applied in part. The user's workspace is written once, when the last phase is accepted.
+//! A task is a [`TaskRecord`], a file that is replaced atomically after every step. It contains all changes by agents,
+//! and the folder that tools run in is derived from it. So an interrupted run resumes where it stopped, and no change
+//! is ever applied in part. The user's workspace is written once, when the last phase is accepted.
 
 mod answering;
 mod choosing;

@@ -1,4 +1,4 @@
-//! Evaluators that are programs: a table of `evaluators.toml` each. Running them is the caller's part.
+//! Evaluators that are programs, each defined by a table in `evaluators.toml`. The caller runs them.
 
 use std::collections::BTreeMap;
 
@@ -8,55 +8,55 @@ use serde::Deserialize;
 
 use crate::reading::{OutputFormat, ToolFindings};
 
-/// How many failures, errors and suggestions a result names.
+/// Maximum number of failures, errors and suggestions in a result.
 const MOST_NAMED: usize = 5;
-/// How much of an output a result quotes, in characters.
+/// Maximum characters of output quoted in a result.
 const LONGEST_EVIDENCE: usize = 2000;
-/// What an error takes from the score of a linter.
+/// An error reduces the score of a linter by this amount.
 const COST_OF_AN_ERROR: f64 = 0.1;
-/// The tables that are compiled in.
+/// The compiled-in tables.
 const SHIPPED: &str = include_str!("../../../config/evaluators.toml");
 
 /// A program that evaluates.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluatorTool {
-    /// Its name: that of its table.
+    /// Its name: the name of its table.
     #[serde(skip)]
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// How its output is read.
+    /// Its output format.
     pub reads: OutputFormat,
-    /// What it looks at.
+    /// The category of its findings.
     pub category: Category,
-    /// Names of files, or endings such as `*.py`, one of which a workspace must have.
+    /// File names, or suffixes such as `*.py`; a workspace must contain at least one match.
     pub files: Vec<String>,
-    /// When it is ended.
+    /// Time limit in seconds.
     pub seconds: f64,
-    /// What it means that it is not installed.
+    /// The consequence if it is not installed.
     pub missing: MissingTool,
-    /// The phases that it evaluates; empty means all.
+    /// The phases that it evaluates; empty selects all.
     #[serde(default)]
     pub phases: Vec<String>,
-    /// Files and folders that it may read besides the system's and the workspace's.
+    /// Files and folders that it may read in addition to the system's and the workspace's.
     #[serde(default)]
     pub readable: Vec<String>,
-    /// Variables and their values, unless the caller's environment has them.
+    /// Default values of environment variables; the caller's environment takes precedence.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Bytes of memory that its processes may take together.
+    /// Maximum total memory of its processes, in bytes.
     #[serde(default, deserialize_with = "size")]
     pub memory: Option<u64>,
-    /// Bytes that its processes may write to disk together.
+    /// Maximum total bytes that its processes may write to disk.
     #[serde(default, deserialize_with = "size")]
     pub disk: Option<u64>,
-    /// Processes that it may have at a time.
+    /// Maximum number of concurrent processes.
     #[serde(default)]
     pub processes: Option<usize>,
 }
 
-/// What it means that a tool is not installed.
+/// The consequence if a tool is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingTool {
@@ -68,43 +68,43 @@ pub enum MissingTool {
     Failed,
 }
 
-/// What came of running a tool.
+/// The outcome of running a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolRun {
     /// How it ended.
     pub end: ToolEnd,
-    /// What it wrote to stdout.
+    /// Its stdout.
     pub stdout: String,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub stderr: String,
-    /// Its report, if it has written one.
+    /// Its report, if it wrote one.
     pub report: Option<String>,
-    /// What was not contained.
+    /// The protections that were unavailable.
     pub not_contained: Vec<String>,
-    /// What it had made that other tools run by themselves; each was renamed.
+    /// Files it created that other tools run automatically; each was renamed.
     pub set_aside: Vec<String>,
-    /// How long it ran.
+    /// Its run time in seconds.
     pub seconds: f64,
 }
 
 /// How a tool ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolEnd {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// It crashed or was ended, for this reason, which lies in the work.
+    /// It crashed or was terminated, for this reason, which lies in the work.
     Ended(String),
     /// It is not installed.
     NotInstalled,
-    /// It was not run, for this reason, which does not lie in the work.
+    /// It was not run, for this reason, which is unrelated to the work.
     NotRun(String),
 }
 
 impl EvaluatorTool {
-    /// The tools of the compiled-in tables, changed and completed by the tables in `changes`, in alphabetical order.
+    /// The tools of the compiled-in tables, with the changes and additions in `changes`, in alphabetical order.
     ///
     /// # Errors
-    /// What is wrong with the first table that is not valid.
+    /// Describes the first invalid table.
     pub fn all(changes: &toml::Table) -> Result<Vec<EvaluatorTool>, String> {
         let mut tables: toml::Table = SHIPPED.parse().map_err(|error: toml::de::Error| error.to_string())?;
         for (name, table) in changes {
@@ -135,13 +135,13 @@ impl EvaluatorTool {
         self.phases.is_empty() || self.phases.iter().any(|own| own == phase)
     }
 
-    /// Whether it has something to evaluate in a workspace with these files.
+    /// Whether a workspace with these files has anything to evaluate.
     pub fn is_for_files(&self, paths: &[String]) -> bool {
         let name_of = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         paths.iter().any(|path| self.files.iter().any(|pattern| matches(pattern, &name_of(path))))
     }
 
-    /// The result of a workspace that it has nothing to evaluate in.
+    /// The result for a workspace with nothing to evaluate.
     pub(crate) fn nothing_to_evaluate(&self) -> EvaluationResult {
         let reason = format!("there is no {}", self.files.join(" and no "));
         self.bare(EvaluationStatus::Skipped { reason: reason.clone() }, reason, 0.0)
@@ -314,7 +314,7 @@ fn held(criterion: &str, message: &str) -> CriterionResult {
     CriterionResult { criterion, passed: true, score: 1.0, message, evidence: None }
 }
 
-/// Whether a file's name is the pattern, which may hold one `*` for any characters.
+/// Whether a file name matches the pattern, which may contain one `*` for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         Some((begin, end)) => name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end),
@@ -322,12 +322,12 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The end of the first of two outputs that is not empty.
+/// The end of the first non-empty output.
 fn excerpt(first: &str, second: &str) -> Option<String> {
     [first, second].into_iter().map(str::trim).find(|text| !text.is_empty()).map(shortened)
 }
 
-/// The end of a text, where the conclusion of most tools stands.
+/// The end of a text, where most tools print the conclusion.
 fn shortened(text: &str) -> String {
     let n_chars = text.chars().count();
     text.chars().skip(n_chars.saturating_sub(LONGEST_EVIDENCE)).collect()

@@ -14,13 +14,13 @@
 //! === delete notes.txt
 //! ```
 //!
-//! `write` gives the whole file. `edit` replaces lines that occur exactly once in the file, one or several times after each
-//! other. Markers stand at the beginning of a line; a line of a file that begins with `===` or `\` is written with `\`
-//! before it. Text before the first marker, between blocks and after the last one is not part of the work.
+//! `write` gives the whole file. `edit` replaces lines that occur exactly once in the file, and may contain several
+//! replacements. Markers are at the beginning of a line; a line of a file that begins with `===` or `\` is written with
+//! `\` before it. Text before the first marker, between blocks and after the last one is not part of the work.
 
 use crate::assignment::is_inside;
 
-/// The most blocks of an answer.
+/// Maximum number of blocks in an answer.
 const MOST_BLOCKS: usize = 200;
 const MARK: &str = "=== ";
 
@@ -41,26 +41,26 @@ A file that is no longer needed:
 === delete path/of/file
 A line of a file that begins with === or \\ gets a \\ before it.";
 
-/// What an agent with tools is told besides.
+/// Additional instructions for an agent with tools.
 pub(crate) const TOOLS_FIRST: &str = "\
 Before you answer, look at what you need with the tools, which read the files as they are: nothing that they show can be changed
 but by the blocks of your answer. Call no tool once you know enough.";
 
-/// A change of a file.
+/// A change to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileChange {
-    /// The file has this text.
+    /// The file gets this text.
     Write {
         /// Its path.
         path: String,
-        /// All of its text.
+        /// Its whole text.
         text: String,
     },
     /// Parts of the file are replaced.
     Edit {
         /// Its path.
         path: String,
-        /// What is replaced, and by what, in order.
+        /// Pairs of old and new text, in order.
         replacements: Vec<(String, String)>,
     },
     /// The file is removed.
@@ -79,9 +79,9 @@ impl FileChange {
     }
 }
 
-/// A regular expression for answers in this form, which a constraint can hold a model to.
+/// A regular expression for answers in this form, for a constraint on a model.
 pub(crate) fn work_regex() -> String {
-    // A line that is no marker, escaped where it would be one.
+    // A line that is not a marker, escaped where it would be one.
     let line = r"(?:(?:[^=\\\n]|=[^=\n]|==[^=\n]|\\[^\n])[^\n]*|={0,2})\n";
     let path = r"[A-Za-z0-9_.\-]+(?:/[A-Za-z0-9_.\-]+)*";
     let write = format!("=== write {path}\n(?:{line})*=== end\n");
@@ -103,7 +103,7 @@ pub fn quoted_file(path: &str, text: &str) -> String {
     block
 }
 
-/// Whether an answer is meant to be in this form: it has the beginning of a block.
+/// Whether an answer attempts this form: it has the beginning of a block.
 pub(crate) fn has_blocks(answer: &str) -> bool {
     let mut verbs = answer.lines().filter_map(|line| Some(line.strip_prefix(MARK)?.split_once(' ')?.0));
     verbs.any(|verb| matches!(verb, "write" | "edit" | "delete"))
@@ -112,7 +112,7 @@ pub(crate) fn has_blocks(answer: &str) -> bool {
 /// Reads the changes in an answer.
 ///
 /// # Errors
-/// What is wrong with the first block that is not in the form, in words for the agent.
+/// Describes the first invalid block, in words for the agent.
 pub fn parse_work(answer: &str) -> Result<Vec<FileChange>, String> {
     let mut lines = answer.lines().enumerate();
     let mut changes: Vec<FileChange> = Vec::new();
@@ -189,10 +189,11 @@ fn block<'a>(
     Err(format!("the answer ends before \"=== {}\"", ends.join("\" or \"=== ")))
 }
 
-/// The text of a file after a change; `None` if there is no file then. `before` is the text that it has.
+/// The text of a file after a change; `None` if the file is then deleted. `before` is its text before the change.
 ///
 /// # Errors
-/// In words for the agent, when what an edit searches for does not occur exactly once, or there is no file.
+/// In words for the agent, when the text that an edit searches for does not occur exactly once, or the file does not
+/// exist.
 pub fn changed_text(change: &FileChange, before: Option<&str>) -> Result<Option<String>, String> {
     match change {
         FileChange::Write { text, .. } => Ok(Some(text.clone())),

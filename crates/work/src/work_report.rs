@@ -1,5 +1,5 @@
-//! Figures over tasks: how many are accepted and at which attempt, what feedback saves, how long the phases take, how often
-//! a person is needed, and what tools find.
+//! Statistics over tasks: how many are accepted and at which attempt, how many feedback saves, the duration of phases,
+//! how often a person is needed, and the findings of tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,69 +12,69 @@ use crate::{TaskPhase, TaskRecord, TaskState};
 /// The type of tasks that name none.
 pub const UNNAMED_TYPE: &str = "task";
 
-/// Figures over tasks.
+/// Statistics over tasks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkReport {
     /// Tasks of each type.
     pub types: BTreeMap<String, TypeFigures>,
     /// Attempts at each phase.
     pub phases: BTreeMap<String, PhaseFigures>,
-    /// Tasks that a person had to decide about, by the period in which they began (milliseconds since 1970); empty unless a
-    /// trend is asked for.
+    /// The share of tasks that a person had to decide about, by the period in which they began (milliseconds since
+    /// 1970); empty unless a trend is requested.
     pub escalations: BTreeMap<u64, Share>,
 }
 
-/// Figures over the tasks of a type. Tasks that agents still work on are not counted.
+/// Statistics over the tasks of a type, without tasks that agents still work on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TypeFigures {
-    /// Tasks on which agents have worked.
+    /// Tasks that agents have worked on.
     pub tasks: u64,
-    /// The gate's decisions about all attempts, those of tasks in progress included.
+    /// The gate's decisions about all attempts, including those of tasks in progress.
     pub decisions: Decisions,
-    /// Accepted ones.
+    /// Accepted tasks.
     pub accepted: Share,
-    /// Those that were accepted at the first attempt at the work itself.
+    /// Tasks that were accepted at the first attempt at the work itself.
     pub pass_at_1: Share,
-    /// Those that were accepted within three attempts.
+    /// Tasks that were accepted within three attempts.
     pub pass_at_3: Share,
     /// Of the tasks whose first attempt failed, those that were accepted after feedback, without a person.
     pub saved_by_feedback: Share,
     /// Tasks that a person had to decide about.
     pub escalated: Share,
-    /// Of the tasks that the gate escalated and a person decided about, those that were accepted as they were: the gate was
-    /// wrong.
+    /// Of the tasks that the gate escalated and a person decided about, those that were accepted unchanged: the gate
+    /// was wrong.
     pub false_alarms: Share,
 }
 
 /// The gate's decisions about attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
-    /// Attempts.
+    /// The number of attempts.
     pub attempts: u64,
-    /// The share that was accepted.
+    /// The accepted share.
     pub accepted: f64,
-    /// The share that was tried again by the same agent.
+    /// The share retried by the same agent.
     pub retried: f64,
-    /// The share that went to another agent.
+    /// The share reassigned to another agent.
     pub reassigned: f64,
-    /// The share that a person had to decide about.
+    /// The share escalated to a person.
     pub escalated: f64,
 }
 
-/// Figures over the attempts at a phase.
+/// Statistics over the attempts at a phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PhaseFigures {
-    /// Attempts.
+    /// The number of attempts.
     pub attempts: u64,
-    /// Those that the gate accepted.
+    /// Attempts that the gate accepted.
     pub accepted: Share,
-    /// The median time from the beginning of an attempt to the decision, in seconds; `None` for attempts of which it is not
-    /// known.
+    /// The median time from the beginning of an attempt to the decision, in seconds; `None` if no attempt has a known
+    /// duration.
     pub median_seconds: Option<f64>,
 }
 
 impl WorkReport {
-    /// The figures over these tasks. `period` gives the beginning of the period of a time.
+    /// The statistics over these tasks. `period` maps a time to the beginning of its period.
     pub fn of(records: &[&TaskRecord], phases: &[TaskPhase], period: Option<impl Fn(u64) -> u64>) -> WorkReport {
         let ended: Vec<EndedTask<'_>> = records.iter().filter_map(|record| EndedTask::new(record, phases)).collect();
         let kinds: BTreeSet<&str> = records.iter().copied().map(type_of).collect();
@@ -95,7 +95,7 @@ impl WorkReport {
     }
 }
 
-/// A task that no agent works on any more.
+/// A task that no agent works on anymore.
 struct EndedTask<'a> {
     record: &'a TaskRecord,
     is_accepted: bool,
@@ -121,7 +121,7 @@ impl<'a> EndedTask<'a> {
         decisions.any(|decision| is_escalation(decision.action))
     }
 
-    /// Whether a person accepted what the gate had left to them.
+    /// Whether a person accepted work that the gate had escalated.
     fn is_false_alarm(&self) -> bool {
         self.is_accepted && self.record.last_action() == Some(GateAction::Escalate)
     }
@@ -198,20 +198,20 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values[low] + values[high]) / 2.0)
 }
 
-/// The type of a task, as figures name it.
+/// The type of a task in statistics.
 pub fn type_of(record: &TaskRecord) -> &str {
     Some(record.assignment.kind.as_str()).filter(|kind| !kind.is_empty()).unwrap_or(UNNAMED_TYPE)
 }
 
-/// What tools and reviewers said about an agent's attempts, each without the place that it is about, so that one finding in
-/// many files is one.
+/// Findings of tools and reviewers about an agent's attempts, without their locations, so that one finding in many
+/// files counts once.
 pub fn findings_about(record: &TaskRecord, agent: &str) -> Vec<String> {
     let attempts = record.attempts.iter().filter(|attempt| attempt.agent == agent);
     let results = attempts.flat_map(|attempt| &attempt.results);
     results
         .flat_map(|result| {
             let found = result.suggestions.iter().map(|text| format!("{}: {}", result.evaluator, without_place(text)));
-            // A tool names each rule once for each place.
+            // A tool names each rule once for each location.
             counted(found.collect::<Vec<_>>().iter().map(String::as_str)).into_iter().map(|(text, _)| text)
         })
         .collect()
@@ -254,7 +254,7 @@ mod tests {
         let failed = vec![attempt("coding", "a", Reassign), attempt("coding", "b", Escalate)];
         let mut late = record(TaskState::Rejected, failed.clone());
         late.created = Timestamp(3 * DAY + 5);
-        // A person has accepted the work of b as it is, after one attempt of each.
+        // A person has accepted the work of b unchanged, after one attempt by each agent.
         let overruled = record(TaskState::Accepted, failed.clone());
         let working = record(TaskState::Working, Vec::new());
         let report = report(&[first, second, fourth, late, overruled, record(TaskState::Waiting, failed), working]);

@@ -1,8 +1,8 @@
-//! A disk that forgets what was not synced.
+//! A disk that loses unsynced data.
 //!
-//! Of a file its content is durable once the file was synced, of a name once its folder was: no more is promised by
-//! POSIX. What is pending when the power goes survives or not: writes each by themselves, in whatever order the disk
-//! took them; names of one folder as a beginning of their changes, as every journal keeps them.
+//! A file's content is durable once the file was synced, and a name once its folder was: POSIX promises no more.
+//! Pending changes may survive a power loss: each write independently, in whatever order the disk took them; the names
+//! of one folder as a prefix of their changes, as every journal keeps them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,37 +10,37 @@ use std::path::{Path, PathBuf};
 
 use super::trace::Step;
 
-/// What survives of what was not synced.
+/// The part of the unsynced changes that survives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Survival {
     /// Nothing.
     Synced,
-    /// Whatever chance says.
+    /// A random part.
     Some,
     /// Everything.
     All,
 }
 
-/// Files by the order in which they were made.
+/// Files, numbered in the order of their creation.
 type FileId = usize;
 
 #[derive(Default)]
 pub(crate) struct Disk {
     files: Vec<Content>,
-    /// Where everything is, with all that is pending.
+    /// All names, including pending changes.
     names: Names,
-    /// Changes of names, in their order.
+    /// Changes of names, in order.
     changes: Vec<Change>,
 }
 
-/// What stands under a path: a file, or a folder.
+/// The entry under each path: a file, or a folder.
 type Names = BTreeMap<PathBuf, Option<FileId>>;
 
 #[derive(Default)]
 struct Content {
     durable: Vec<u8>,
     pending: Vec<Pending>,
-    /// With all that is pending.
+    /// Including pending changes.
     length: u64,
 }
 
@@ -62,10 +62,10 @@ enum What {
 }
 
 impl Disk {
-    /// Does a step.
+    /// Applies a step.
     pub(crate) fn take(&mut self, step: &Step) {
         match step {
-            // The folder itself is there when hone is installed.
+            // The folder itself exists once hone is installed.
             Step::Folder(path) if path.as_os_str().is_empty() => {}
             Step::Folder(path) => self.change(path, What::Appears(path.clone(), None)),
             Step::File { path, truncates } => {
@@ -102,7 +102,7 @@ impl Disk {
     fn change(&mut self, path: &Path, what: What) {
         apply(&mut self.names, &what);
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        // The folder that is above everything was there, and durable, before.
+        // The folder above everything existed before, and was durable.
         self.changes.push(Change { folder, what, is_durable: false });
     }
 
@@ -113,13 +113,13 @@ impl Disk {
         }
     }
 
-    /// Writes what is left of it into `folder`. `below` draws numbers.
+    /// Writes the surviving files into `folder`. `below` draws numbers.
     pub(crate) fn lose_power(self, survival: Survival, below: &mut dyn FnMut(u64) -> u64, folder: &Path) {
         let names = self.names_left(survival, below);
         fs::create_dir_all(folder).unwrap();
         for (path, file) in &names {
             let target = folder.join(path);
-            // A name in a folder that is gone leads nowhere.
+            // A name in a lost folder is lost, too.
             if !target.parent().is_some_and(Path::is_dir) {
                 continue;
             }
@@ -167,7 +167,7 @@ impl Content {
         }
     }
 
-    /// What the disk has of it.
+    /// The content that survives.
     fn left(&self, survival: Survival, below: &mut dyn FnMut(u64) -> u64) -> Vec<u8> {
         let mut content = self.durable.clone();
         for pending in &self.pending {

@@ -1,9 +1,9 @@
-//! What strace says about files, as steps.
+//! The file operations in strace's output, as steps.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The calls that change files or make changes durable; any other that could is a gap, and so is among them.
+/// The calls that change files or make changes durable, including those that the replay does not know.
 pub(crate) const CALLS: &str = "trace=openat,open,creat,write,pwrite64,writev,pwritev,pwritev2,ftruncate,truncate,\
     fallocate,fsync,fdatasync,sync,syncfs,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,\
     copy_file_range,sendfile,link,linkat,symlink,symlinkat";
@@ -13,7 +13,7 @@ pub(crate) const CALLS: &str = "trace=openat,open,creat,write,pwrite64,writev,pw
 pub(crate) enum Step {
     /// A folder appears.
     Folder(PathBuf),
-    /// A file appears where there is none; where it is truncated, what it held is gone.
+    /// A file appears if it does not exist; if it is truncated, its content is lost.
     File { path: PathBuf, truncates: bool },
     /// Bytes at an offset; without one, at the end.
     Write { path: PathBuf, offset: Option<u64>, bytes: Vec<u8> },
@@ -46,7 +46,7 @@ pub(crate) fn steps(record: &str, folder: &Path) -> Vec<Step> {
     steps
 }
 
-/// What a call did; `None` where it failed or was about other files.
+/// The effect of a call; `None` if it failed or was about other files.
 fn step(call: &str, folder: &Path) -> Option<Step> {
     let (name, rest) = call.split_once('(')?;
     let (arguments, result) = rest.rsplit_once(") ").or_else(|| rest.rsplit_once(')'))?;

@@ -1,4 +1,4 @@
-//! Which questions somebody waits for: from the moment they are asked until their answers are graded.
+//! The questions with waiting callers: from the moment they are asked until their answers are graded.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId};
 
 use crate::topic::Topic;
 
-/// The questions that somebody waits for.
+/// The questions with waiting callers.
 #[derive(Debug, Default)]
 pub(crate) struct OpenQuestions {
     sessions: BTreeMap<QueryId, SessionId>,
 }
 
 impl OpenQuestions {
-    /// Takes note of a message; returns whether it opens a question.
+    /// Processes a message; returns whether it opens a question.
     pub(crate) fn take(&mut self, envelope: &Envelope) -> bool {
         if let Payload::SessionClosed(_) = envelope.payload {
             self.sessions.retain(|_, session| *session != envelope.session_id);
@@ -32,12 +32,12 @@ impl OpenQuestions {
         false
     }
 
-    /// Nobody waits for this any more.
+    /// Closes a question that no caller waits for any more.
     pub(crate) fn close(&mut self, topic: &Topic) {
         self.sessions.remove(&topic.correlation_id);
     }
 
-    /// Whether nobody waits.
+    /// Whether no caller waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

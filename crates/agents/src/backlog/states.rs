@@ -1,4 +1,4 @@
-//! What the backlog agent may do in which state.
+//! The states of the backlog agent and the actions each allows.
 
 use hone_judging::{CompareTask, GradeTask, JuryRun};
 use hone_memory::Engram;

@@ -1,4 +1,4 @@
-//! What the critic agent may do in which state.
+//! The states of the critic agent and the actions each allows.
 
 use hone_judging::{JudgeRun, ReviewTask};
 use hone_memory::Engram;

@@ -1,11 +1,11 @@
-//! What is extracted from an exchange, and the form in which the model writes it.
+//! Extracts from exchanges, and the form in which the model writes them.
 
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::settings::shortened;
 
-/// Limits on what is extracted.
+/// Limits on extracted texts.
 const LONGEST_INTENT: usize = 80;
 const LONGEST_ENTITY: usize = 60;
 const MOST_ENTITIES: usize = 8;
@@ -32,7 +32,7 @@ pub(crate) fn schema() -> serde_json::Value {
     })
 }
 
-/// What the model wrote, cleaned up and truncated.
+/// The model's output, cleaned up and truncated.
 ///
 /// # Errors
 /// When it does not have the requested form.

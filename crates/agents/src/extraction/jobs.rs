@@ -30,24 +30,24 @@ impl Jobs {
         Jobs { waits_for_grades, waiting: VecDeque::new(), backlog: Vec::new() }
     }
 
-    /// An engram was stored.
+    /// Records that an engram was stored.
     pub(crate) fn stored(&mut self, query_id: QueryId) {
         self.job(query_id).is_stored = true;
     }
 
-    /// An engram was graded, perhaps without a score.
+    /// Records that an engram was graded, perhaps without a score.
     pub(crate) fn graded(&mut self, query_id: QueryId) {
         self.job(query_id).is_graded = true;
     }
 
-    /// Adds engrams that were left over; the last of them comes first.
+    /// Adds engrams left over from earlier sessions; the last of them comes first.
     pub(crate) fn left_over(&mut self, query_ids: impl IntoIterator<Item = QueryId>) {
         let is_waiting = |id: &QueryId| self.waiting.iter().any(|job| job.query_id == *id);
         let left_over: Vec<QueryId> = query_ids.into_iter().filter(|id| !is_waiting(id)).collect();
         self.backlog.extend(left_over);
     }
 
-    /// Gives back the engram that was taken last.
+    /// Returns the engram that was taken last to the queue.
     pub(crate) fn put_back(&mut self, query_id: QueryId) {
         self.waiting.push_front(Job { query_id, is_stored: true, is_graded: true });
         self.waiting.truncate(CAPACITY);

@@ -15,7 +15,7 @@ use crate::tool_calls::CallScanner;
 pub(crate) struct AnswerSoFar {
     pub(crate) text: String,
     pub(crate) thinking: String,
-    /// The calls of the client's tools with which it ends.
+    /// The calls of the client's tools at its end.
     pub(crate) tool_calls: Vec<ToolCall>,
     /// The stop text before which it ended.
     pub(crate) stopped_by: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct AnswerSoFar {
 /// A round of generation in progress.
 pub(crate) struct Round {
     pub(crate) generation: Generation,
-    /// Separates reasoning; a text that is continued as it stands has none.
+    /// Separates reasoning; `None` for a text that is continued as it stands.
     splitter: Option<Splitter>,
     /// Scans for calls, if the model was given tools.
     scanner: Option<CallScanner>,
@@ -33,7 +33,7 @@ pub(crate) struct Round {
     separator: &'static str,
     /// The text of this round.
     text: String,
-    /// The log-probabilities of tokens whose text is not said yet.
+    /// The log-probabilities of tokens whose text has not been passed on yet.
     logprobs: Vec<TokenLogprobs>,
     clock: RoundClock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
@@ -47,9 +47,9 @@ pub(crate) enum RoundStep {
     GoesOn,
     /// The answer is complete.
     Answered(FinishReason),
-    /// The model calls tools, after it has said this.
+    /// The model calls tools, after this text.
     Called(Vec<ToolCall>, String),
-    /// There is no answer.
+    /// The answer failed.
     Failed(GenerateError),
 }
 
@@ -74,7 +74,7 @@ impl Round {
         }
     }
 
-    /// Adds an event to `answer`. Returns what is to be shown, and what the event means.
+    /// Adds an event to `answer`. Returns the chunks to show, and the meaning of the event.
     pub(crate) fn take(
         &mut self,
         answer: &mut AnswerSoFar,
@@ -98,7 +98,7 @@ impl Round {
                 self.has_begun = true;
                 let was_inside = self.is_inside();
                 let pieces = self.split(text);
-                // Only those of the answer are passed on, without the tags around it.
+                // Only log-probabilities of the answer are passed on, without the tags around it.
                 self.logprobs.extend(logprobs.filter(|_| !was_inside && !self.is_inside()));
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
@@ -115,7 +115,7 @@ impl Round {
         }
     }
 
-    /// Whether what comes next is not the answer, as far as it is known.
+    /// Whether the next text may still be reasoning.
     fn is_inside(&self) -> bool {
         self.splitter.as_ref().is_some_and(Splitter::is_inside)
     }

@@ -64,7 +64,7 @@ impl RoundClock {
         }
     }
 
-    /// What the round has cost so far.
+    /// The cost of the round so far.
     pub(crate) fn timings(&self) -> Timings {
         self.told.unwrap_or_else(|| self.measured())
     }

@@ -9,7 +9,7 @@ use crate::topic::Topic;
 /// A question and its progress.
 pub(crate) struct QuestionInProgress {
     pub(super) topic: Topic,
-    /// As this respondent answers it.
+    /// The query as this respondent answers it.
     pub(super) query: Query,
     pub(super) recollection: Recollection,
     /// Recollections for the round, until it is known that the prompt fits and the model has seen them.
@@ -28,7 +28,7 @@ pub(super) enum Recollection {
 }
 
 impl QuestionInProgress {
-    /// A question, for whose answer the model may search memory so often.
+    /// A question for whose answer the model may search memory up to `n_searches` times.
     pub(super) fn new(topic: Topic, query: Query, recollection: Recollection, n_searches: usize) -> QuestionInProgress {
         QuestionInProgress {
             topic,
@@ -40,7 +40,7 @@ impl QuestionInProgress {
         }
     }
 
-    /// Those of the calls that are calls of the client's own tools.
+    /// The calls of the client's own tools.
     pub(super) fn calls_of_client(&self, calls: &[ToolCall]) -> Vec<ToolCall> {
         let is_clients = |call: &&ToolCall| self.query.options.tools.iter().any(|tool| tool.name == call.name);
         calls.iter().filter(is_clients).cloned().collect()
@@ -52,7 +52,7 @@ impl QuestionInProgress {
         self
     }
 
-    /// The answer as it stands, finished.
+    /// The finished answer.
     pub(super) fn answered(self, finish_reason: Option<FinishReason>) -> (Topic, Response) {
         (self.topic, response(&self.query, self.answer, finish_reason))
     }

@@ -1,6 +1,6 @@
 //! Answers that wait for the other respondent's answer to the same question, and pairs that wait to be compared.
 //!
-//! All of it outlives an agent that panics: the next one takes up the comparison that the last one was at.
+//! The buffer outlives an agent that panics: the next agent resumes the comparison that the last one was working on.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,15 @@ use hone_protocol::{ComparedAnswer, Comparison, Grade, GradedAnswer, Judging, Pa
 
 use crate::topic::{Topic, Withdrawal};
 
-/// The most answers that wait for the other one, which may never come; the oldest is evicted to make room. It is more than there
-/// are open questions at a time: one that is evicted while the other answer is still being written would never be compared.
+/// The most answers that wait for the other one, which may never come; the oldest is evicted to make room. The limit
+/// exceeds the number of open questions: an answer evicted while the other one is still being written would never be
+/// compared.
 pub(crate) const CAPACITY: usize = 4096;
 
-/// How often a comparison is begun.
+/// The most attempts at a comparison.
 const MOST_ATTEMPTS: usize = 2;
 
-/// An answer and its grade, where it has one.
+/// An answer and its grade, if any.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graded {
     pub(crate) topic: Topic,
@@ -36,7 +37,7 @@ impl Graded {
         Graded { topic: Topic::of_engram(engram), query, answer, model, grade }
     }
 
-    /// Says which grade the answer has, or why it has none.
+    /// Publishes the answer's grade, or why it has none.
     pub(crate) fn tell(&self, bus: &Bus, sender: &str, grade: Grade) {
         if let Some(failure) = &grade.judging.failure {
             tracing::info!(query_id = %self.topic.query_id, "an answer stays unscored: {failure}");
@@ -45,7 +46,7 @@ impl Graded {
         self.topic.publish(bus, sender, Payload::CritiqueResult(graded));
     }
 
-    /// Says why an answer of respondent B is not compared with that of A, which nobody has at hand.
+    /// Publishes why an answer of respondent B is not compared with that of A, if A's is not at hand.
     pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
         let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
         let topic = Topic { query_id: self.topic.correlation_id, respondent_id: RespondentId::A, ..self.topic };
@@ -73,7 +74,7 @@ impl AnswerPair {
         CompareTask { query, answer_a, answer_b }
     }
 
-    /// Says which of the two is better, or why that is not known.
+    /// Publishes the preference between the two, or why there is none.
     pub(crate) fn tell(&self, bus: &Bus, sender: &str, preference: Preference) {
         if let Some(failure) = &preference.judging.failure {
             tracing::info!(query_id = %self.a.topic.correlation_id, "two answers stay uncompared: {failure}");
@@ -82,18 +83,19 @@ impl AnswerPair {
         self.a.topic.publish(bus, sender, Payload::PairwiseResult(comparison));
     }
 
-    /// Says why that is not known.
+    /// Publishes why there is no preference.
     pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
         self.tell(bus, sender, Preference { judging: Judging::failed(reason), ..Preference::default() });
     }
 }
 
-/// What every judge agent of a team has in common.
+/// The pair buffer shared by all judge agents of a team.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedPairs(Arc<Mutex<PairBuffer>>);
 
 impl SharedPairs {
-    /// Forgets what nobody waits for any more, and says that it is not compared. Memory may have the comparison as due.
+    /// Discards answers that are no longer wanted, and publishes that they are not compared. The comparison may still
+    /// be due in memory.
     pub(crate) fn withdraw(&self, withdrawal: Withdrawal, bus: &Bus, sender: &str) {
         let (alone, pairs) = self.lock().take_withdrawn(withdrawal);
         pairs.iter().for_each(|pair| pair.tell_uncompared(bus, sender, withdrawal.reason()));
@@ -101,22 +103,22 @@ impl SharedPairs {
         of_b.for_each(|b| b.tell_uncompared(bus, sender, withdrawal.reason()));
     }
 
-    /// An agent that panicked has left it consistent.
+    /// Locks the buffer, which is consistent even after an agent's panic.
     pub(crate) fn lock(&self) -> MutexGuard<'_, PairBuffer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The answers and the pairs that wait, oldest first.
+/// The waiting answers and pairs, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PairBuffer {
     waiting: VecDeque<Graded>,
     complete: VecDeque<AnswerPair>,
-    /// The pair that is being compared, and how often that was begun.
+    /// The pair that is being compared, and the number of attempts.
     current: Option<(AnswerPair, usize)>,
 }
 
-/// What is to be done with the next pair.
+/// The next action for a pair.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NextPair {
     /// It is compared.
@@ -126,7 +128,7 @@ pub(crate) enum NextPair {
 }
 
 impl PairBuffer {
-    /// Takes in an answer; a pair that it completes waits to be compared.
+    /// Adds an answer; a pair that it completes waits to be compared.
     pub(crate) fn add(&mut self, graded: Graded) {
         let complete = self.pair(graded);
         self.complete.extend(complete);
@@ -142,7 +144,7 @@ impl PairBuffer {
         Some(NextPair::Compare(pair))
     }
 
-    /// The pair that was being compared is dealt with.
+    /// Marks the current comparison as finished.
     pub(crate) fn end(&mut self) {
         self.current = None;
     }
@@ -152,8 +154,8 @@ impl PairBuffer {
         self.complete.drain(..).collect()
     }
 
-    /// The pair that an answer completes. It does not matter which of the two comes first. Another answer of the same
-    /// respondent to the same question takes the place of the one before.
+    /// The pair that an answer completes, whichever of the two comes first. Another answer of the same respondent to
+    /// the same question replaces the earlier one.
     fn pair(&mut self, graded: Graded) -> Option<AnswerPair> {
         let same_question = |other: &Graded| other.topic.correlation_id == graded.topic.correlation_id;
         let earlier = self.waiting.iter().position(same_question).and_then(|index| self.waiting.remove(index));
@@ -174,7 +176,7 @@ impl PairBuffer {
         }
     }
 
-    /// Takes out the answers and the pairs for which nobody waits any more.
+    /// Takes out the answers and the pairs that are no longer wanted.
     fn take_withdrawn(&mut self, withdrawal: Withdrawal) -> (Vec<Graded>, Vec<AnswerPair>) {
         let alone = take_out(&mut self.waiting, |graded| withdrawal.concerns(&graded.topic));
         let pairs = take_out(&mut self.complete, |pair| withdrawal.concerns(&pair.a.topic));

@@ -1,23 +1,23 @@
 //! Exchanges that belong together, by meaning and time.
 //!
-//! The leader algorithm (Hartigan, 1975, "Clustering algorithms", chapter 3) over exchanges in order of time: each joins
-//! the most similar open cluster, if it is similar enough to the mean of its members, and otherwise begins one. A
+//! The leader algorithm (Hartigan, 1975, "Clustering algorithms", chapter 3) over exchanges in order of time: each
+//! joins the most similar open cluster, if it is similar enough to the mean of its members, and otherwise begins one. A
 //! cluster closes when it is full or the next exchange comes too late for it, so only the means of open ones are kept.
 
 use hone_protocol::{QueryId, Timestamp};
 
-/// How exchanges are divided.
+/// The limits of clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Division {
-    /// The least cosine similarity to the mean of a cluster.
+    /// The minimum cosine similarity to the mean of a cluster.
     pub(super) similarity: f32,
-    /// The most milliseconds between two members that follow each other.
+    /// The most milliseconds between two consecutive members.
     pub(super) gap: u64,
     /// The most members.
     pub(super) most: usize,
 }
 
-/// Clusters as they grow.
+/// Growing clusters.
 pub(super) struct Clusters {
     division: Division,
     open: Vec<OpenCluster>,
@@ -37,7 +37,8 @@ impl Clusters {
         Clusters { division, open: Vec::new(), closed: Vec::new() }
     }
 
-    /// Adds the next exchange. Its vector has length 1; one of other dimensions than a cluster's is not similar to it.
+    /// Adds the next exchange. Its vector has length 1; a vector with other dimensions than a cluster's is not similar
+    /// to it.
     pub(super) fn add(&mut self, id: QueryId, at: Timestamp, vector: &[f32]) {
         self.close_before(Timestamp(at.0.saturating_sub(self.division.gap)));
         let similarity = |open: &OpenCluster| {
@@ -72,7 +73,7 @@ impl Clusters {
         }
     }
 
-    /// The members of every cluster with at least so many, oldest first.
+    /// The members of every cluster with at least `least` of them, oldest first.
     pub(super) fn finish(mut self, least: usize) -> Vec<Vec<QueryId>> {
         self.close_before(Timestamp(u64::MAX));
         self.closed.extend(self.open.drain(..).map(|open| open.members));

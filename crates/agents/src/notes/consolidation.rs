@@ -1,4 +1,4 @@
-//! Consolidation: exchanges that belong together are summarized. They stay as they are, whatever becomes of the summary.
+//! Consolidation: exchanges that belong together are summarized. They stay unchanged, whatever happens to the summary.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,24 +22,24 @@ const PAGE: usize = 64;
 const DAY: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
 /// The most characters of a title.
 const TITLE: usize = 80;
-/// Characters that a token has at least in English.
+/// The fewest characters per token in English.
 const CHARACTERS_PER_TOKEN: usize = 2;
 
-/// Summarizes what belongs together.
+/// Summarizes related exchanges.
 pub struct Consolidator<'a> {
     /// Where summaries are remembered.
     pub rememberer: &'a Rememberer,
     /// The model.
     pub writer: ModelWriter<'a>,
-    /// Who decides about them.
+    /// The gatekeeper for the summaries.
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.
     pub settings: &'a NoteSettings,
-    /// What may be consolidated, and which statements are about the same.
+    /// The settings for which exchanges may be consolidated, and which statements have the same topic.
     pub memory: &'a MemorySettings,
 }
 
-/// What came of a consolidation.
+/// The outcome of a consolidation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Consolidated {
     /// Exchanges that were not consolidated before.
@@ -54,36 +54,37 @@ pub struct Consolidated {
     pub blocked: usize,
     /// Summaries without a verdict that counts.
     pub unreviewed: usize,
-    /// Groups that the model wrote no summary of.
+    /// Groups for which the model wrote no summary.
     pub failed: usize,
-    /// Exchanges that say what a later one of their group says.
+    /// Exchanges that a later one of their group repeats.
     pub duplicates: usize,
-    /// What was stated differently at different times.
+    /// Facts that were stated differently at different times.
     pub contradictions: Vec<Contradiction>,
-    /// Why groups are left; `None` if none are.
+    /// Why groups remain; `None` if none do.
     pub stopped: Option<String>,
 }
 
-/// What the model says.
+/// The model's reply.
 #[derive(Deserialize)]
 struct SaidNote {
     title: String,
     summary: String,
 }
 
-/// What is to be consolidated.
+/// Pending work.
 struct ConsolidationPlan {
     exchanges: usize,
     clusters: Vec<Vec<QueryId>>,
     /// Facts by the exchange that they were stated in.
     facts: HashMap<QueryId, Vec<QueryId>>,
-    /// Summaries of an earlier run that was ended before their verdicts came.
+    /// Summaries of an earlier run that ended before their verdicts came.
     undecided: Vec<QueryId>,
 }
 
 impl Consolidator<'_> {
-    /// Consolidates what was not consolidated before. `before_each` is told how many groups are done, and of how many; it
-    /// may wait, and returns whether to go on. What is done is kept if the process ends.
+    /// Consolidates the exchanges that were not consolidated before. `before_each` gets the number of finished groups
+    /// and of all groups; it may wait, and returns whether to continue. Finished summaries are kept if the process
+    /// ends.
     ///
     /// # Errors
     /// When memory fails.
@@ -108,7 +109,7 @@ impl Consolidator<'_> {
         Ok(consolidated)
     }
 
-    /// Works on one group; returns why no others should follow.
+    /// Processes one group; returns a reason if no others should follow.
     fn work_on(
         &self,
         work: &ConsolidationStep<'_>,
@@ -152,7 +153,7 @@ impl Consolidator<'_> {
         Ok(Some(self.gatekeeper.decide(&note, ContentType::Consolidation, &context)?))
     }
 
-    /// Groups what was not consolidated before. Memory is read a few engrams at a time; ids are kept.
+    /// Groups exchanges that were not consolidated before. Memory is read a few engrams at a time; ids are kept.
     fn plan(&self) -> Result<ConsolidationPlan, NoteError> {
         let (mut used, mut undecided) = (HashSet::new(), Vec::new());
         self.walk(|(engram, _)| {
@@ -191,8 +192,8 @@ impl Consolidator<'_> {
         Ok(())
     }
 
-    /// Whether an exchange may be consolidated: it is the person's own, worth recalling, and reviewed where that is asked
-    /// for.
+    /// Whether an exchange may be consolidated: it is the person's own, worth recalling, and reviewed if that is
+    /// required.
     fn is_wanted(&self, engram: &Engram) -> bool {
         let is_allowed = self.memory.recall == RecallPolicy::UnreviewedMarked || engram.is_reviewed();
         engram.owner.is_none() && engram.scope.is_none() && engram.is_worth_recalling() && is_allowed
@@ -256,7 +257,7 @@ enum ConsolidationStep<'a> {
     Cluster(&'a [QueryId]),
 }
 
-/// The exchanges but those that a later one repeats.
+/// The exchanges without those that a later one repeats.
 fn without_duplicates(members: &[WithVector], duplicate: f32) -> Vec<&Engram> {
     let repeats = |(a, va): &WithVector, (b, vb): &WithVector| {
         a.text() == b.text() || va.as_ref().zip(vb.as_ref()).is_some_and(|(a, b)| cosine(a, b) >= duplicate)
@@ -280,7 +281,7 @@ fn stated((engram, vector): &WithVector) -> StatedFact {
     StatedFact { text: engram.query.clone(), at: engram.at, is_update: engram.is_update, vector }
 }
 
-/// The contradictions as text; both statements are named, and the later one stands.
+/// The contradictions as text; both statements are named, and the later one prevails.
 fn named(contradictions: &[Contradiction]) -> String {
     if contradictions.is_empty() {
         return String::new();

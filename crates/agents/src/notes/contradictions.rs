@@ -1,50 +1,51 @@
-//! What a person has stated differently at different times: "My dog is called Rex" and later "My dog is called Max".
+//! Facts that a person has stated differently at different times: "My dog is called Rex" and later "My dog is called
+//! Max".
 
 use hone_protocol::Timestamp;
 use serde::Serialize;
 
 use crate::settings::MemorySettings;
 
-/// Something that a person stated, with its vector of length 1.
+/// A person's statement, with its vector of length 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatedFact {
     /// The statement.
     pub text: String,
     /// When.
     pub at: Timestamp,
-    /// Whether it says that something has changed.
+    /// Whether it states a change.
     pub is_update: bool,
     /// Its vector; empty without one.
     pub vector: Vec<f32>,
 }
 
-/// Two statements of which only one can hold.
+/// Two statements that cannot both hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Contradiction {
     /// The earlier statement.
     pub earlier: String,
-    /// The later one, which stands.
+    /// The later one, which prevails.
     pub later: String,
 }
 
-/// Words that stand before the one value that something has.
+/// Words before a value of which there can be only one.
 const BEFORE_VALUES: [&str; 30] = [
     "is", "are", "am", "was", "were", "im", "called", "named", "name", "lives", "live", "living", "in", "at", "on",
     "to", "for", "works", "work", "costs", "starts", "ends", "weighs", "opens", "use", "uses", "drive", "drives",
     "takes", "pay",
 ];
 
-/// Words that say nothing about what is stated.
+/// Words without content.
 const EMPTY: [&str; 28] = [
     "a", "an", "the", "my", "our", "i", "we", "me", "now", "is", "are", "was", "were", "am", "im", "to", "in", "at",
     "on", "of", "and", "it", "has", "have", "just", "actually", "from", "s",
 ];
 
-/// Words that a later statement may have more without speaking of something else.
+/// Words that a later statement may add without changing its topic.
 const CHANGE: [&str; 8] = ["now", "actually", "no", "longer", "anymore", "instead", "just", "currently"];
 
-/// Whether two statements contradict each other: the later one says that something has changed, is about the same and
-/// names the same thing; or both have the same words but for one value. `hone memory eval` measures it.
+/// Whether two statements contradict each other: either the later one states a change, is about the same topic and
+/// shares a word, or both have the same words except for one value. `hone memory eval` measures the accuracy.
 pub fn contradiction(earlier: &StatedFact, later: &StatedFact, settings: &MemorySettings) -> Option<Contradiction> {
     let (before, after) = (words(&earlier.text), words(&later.text));
     let similarity = cosine(&earlier.vector, &later.vector);
@@ -53,7 +54,7 @@ pub fn contradiction(earlier: &StatedFact, later: &StatedFact, settings: &Memory
     differs.then(|| Contradiction { earlier: earlier.text.clone(), later: later.text.clone() })
 }
 
-/// The words of a statement, in lower case, without those that say that something has changed.
+/// The words of a statement, in lower case, without those that express a change.
 fn words(text: &str) -> Vec<String> {
     let text = text.to_lowercase().replace(['\'', '’'], "");
     let words = text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -64,7 +65,7 @@ fn shares_a_word(a: &[String], b: &[String]) -> bool {
     a.iter().any(|word| !EMPTY.contains(&word.as_str()) && b.contains(word))
 }
 
-/// Whether the words are the same before and after a value that differs.
+/// Whether the words before and after a differing value are the same.
 fn has_other_value(a: &[String], b: &[String]) -> bool {
     let shorter = a.len().min(b.len());
     let before = a.iter().zip(b).take_while(|(a, b)| a == b).count();

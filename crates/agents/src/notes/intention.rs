@@ -1,4 +1,4 @@
-//! The intention of a day: what is worth doing, given what memory shows.
+//! The intention of a day: worthwhile work, based on the state of memory.
 
 use hone_judging::fill;
 use hone_memory::{Engram, EngramKind, Filters, Whose};
@@ -9,31 +9,31 @@ use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
 use crate::settings::{on_one_line, shortened};
 
-/// The most characters of a question, or a fact, that the state shows.
+/// The most characters of a question or a fact in the state.
 const TEXT: usize = 160;
 
 /// Writes intentions.
 pub struct Intender<'a> {
-    /// Where they are remembered.
+    /// The store of the intentions.
     pub rememberer: &'a Rememberer,
     /// The model.
     pub writer: ModelWriter<'a>,
-    /// Who decides about them.
+    /// The gatekeeper for the intentions.
     pub gatekeeper: Gatekeeper<'a>,
     /// How they are written.
     pub settings: &'a NoteSettings,
-    /// Unfinished work, one line each: tasks that are worked on, or that wait for a person.
+    /// Unfinished work, one line each: tasks in progress, or waiting for a person.
     pub open_ends: &'a [String],
 }
 
-/// An intention, and what was decided about it.
+/// An intention, and the decision about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Intended {
     /// The intention.
     pub note: Engram,
     /// The decision about it.
     pub decided: Decided,
-    /// The first one, which the critic wanted to block.
+    /// The first intention, if the critic wanted to block it.
     pub first: Option<(Engram, Decided)>,
 }
 
@@ -41,7 +41,7 @@ impl Intender<'_> {
     /// Writes the intention of today, and once more with the critic's challenges if it wants to block the first one.
     ///
     /// # Errors
-    /// When memory or the model fails, or a hard gate asks no critic now.
+    /// When memory or the model fails, or a hard gate cannot ask its critic now.
     pub fn intend(&self) -> Result<Intended, NoteError> {
         let mode = self.gatekeeper.mode(ContentType::Intention)?;
         if mode == CriticMode::Hard
@@ -77,8 +77,8 @@ impl Intender<'_> {
         Ok((note, decided))
     }
 
-    /// The state of memory and work: figures, unfinished work, facts that the person stated, the latest answers with their
-    /// grades, and the last intention.
+    /// The state of memory and work: figures, unfinished work, facts that the person stated, the latest answers with
+    /// their grades, and the last intention.
     fn state(&self) -> Result<Observations, NoteError> {
         let store = self.gatekeeper.store;
         let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };
@@ -103,7 +103,7 @@ impl Intender<'_> {
     }
 }
 
-/// Adds a list under its title if there is anything in it.
+/// Adds a list under its title, unless it is empty.
 fn push_list(lines: &mut Vec<String>, title: &str, items: impl Iterator<Item = String>) {
     let mut items = items.peekable();
     if items.peek().is_some() {

@@ -1,4 +1,4 @@
-//! The review of what is remembered: exchanges, and notes that were left without a verdict.
+//! The review of memories: exchanges, and notes that were left without a verdict.
 
 use hone_memory::{Engram, EngramKind, Filters, MemoryError, MemoryStore, Whose, WithinScope};
 use hone_protocol::{ContentType, CriticMode, VettingState};
@@ -10,14 +10,14 @@ use crate::settings::{SCOPE_OF_CLIENTS, shortened};
 /// The most characters of a source that the critic of a note is shown.
 const SOURCE: usize = 1_000;
 
-/// Reviews what no critic has let pass.
+/// Reviews engrams that no critic has passed.
 pub struct Vetter<'a> {
-    /// Who decides.
+    /// The gatekeeper.
     pub gatekeeper: Gatekeeper<'a>,
 }
 
 impl Vetter<'_> {
-    /// What is to be reviewed, at most `n`, the newest first: what may be recalled at all.
+    /// At most `n` engrams to review, newest first. Only engrams that may be recalled are included.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -25,14 +25,14 @@ impl Vetter<'_> {
         self.gatekeeper.store.list(&to_review(), n)
     }
 
-    /// What no critic has seen yet, at most `n`, the newest first; without what programs ask, which is recalled only if they want
-    /// it.
+    /// At most `n` engrams that no critic has seen yet, newest first. Engrams of programs are left out, since only
+    /// programs that ask for them recall them.
     pub(crate) fn untried(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
         let filters = Filters { scope: WithinScope::AllBut(SCOPE_OF_CLIENTS.to_owned()), untried: true, ..to_review() };
         self.gatekeeper.store.list(&filters, n)
     }
 
-    /// Decides about one of them.
+    /// Decides about an engram.
     ///
     /// # Errors
     /// When memory cannot be read or written.
@@ -40,7 +40,7 @@ impl Vetter<'_> {
         self.gatekeeper.decide(engram, content_type(engram.kind), &self.context(engram)?)
     }
 
-    /// Why what the critic says of one of them would count for nothing; `None` if it counts, or the critic is off.
+    /// Why the critic's opinion of an engram would not count; `None` if it counts, or the critic is off.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -50,13 +50,13 @@ impl Vetter<'_> {
         Ok(is_asked.then(|| keeper.critic.unproven(kind)).flatten())
     }
 
-    /// What the critic is told about the origin of one of them.
+    /// The context of an engram for the critic: its origin.
     pub(crate) fn context(&self, engram: &Engram) -> Result<String, MemoryError> {
         context_of(self.gatekeeper.store, engram)
     }
 }
 
-/// What no critic has let pass, and may be recalled.
+/// Engrams that may be recalled and that no critic has passed.
 fn to_review() -> Filters {
     Filters {
         whose: Whose::Of(None),
@@ -67,7 +67,7 @@ fn to_review() -> Filters {
     }
 }
 
-/// What kind of text an engram is for a critic.
+/// The content type of an engram for a critic.
 pub(crate) fn content_type(kind: EngramKind) -> ContentType {
     match kind {
         EngramKind::Episodic | EngramKind::Fact => ContentType::General,
@@ -77,7 +77,7 @@ pub(crate) fn content_type(kind: EngramKind) -> ContentType {
     }
 }
 
-/// What has led to an engram: its question and its sources.
+/// The origin of an engram: its question and its sources.
 pub(super) fn context_of(store: &MemoryStore, engram: &Engram) -> Result<String, MemoryError> {
     let mut context = vec![engram.query.clone()];
     let sources = store.these(&engram.sources)?;

@@ -17,35 +17,35 @@ const MOST_CHARACTERS: usize = 400;
 /// The most passages that a claim cites.
 const MOST_CITATIONS: usize = 4;
 
-/// The model that answers, and how it is asked.
+/// The answering model, and its prompts.
 #[derive(Clone, Copy)]
 pub struct ResearchWriter<'a> {
     /// The model.
     pub writer: &'a ModelWriter<'a>,
     /// The key of the fences around passages.
     pub key: &'a FenceKey,
-    /// The fence, with places for `text` and `boundary`.
+    /// The fence, with placeholders for `text` and `boundary`.
     pub fence: &'a str,
 }
 
-/// Why there is no draft.
+/// The error of a draft.
 #[derive(Debug, Error)]
 pub enum AnswerError {
     /// The model failed.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// It did not come to an end.
+    /// Its answer was cut off.
     #[error(
         "the model's answer was cut after {tokens} tokens: raise research.max_tokens, or name another model with --model"
     )]
     Cut {
-        /// Its tokens.
+        /// The tokens of the answer.
         tokens: usize,
     },
     /// The person has stopped it.
     #[error("stopped")]
     Stopped,
-    /// It is in another form, which the constraint excludes.
+    /// The answer has another form, which the constraint excludes.
     #[error("the model's answer is not in its form: {0}")]
     Form(#[from] serde_json::Error),
 }
@@ -55,13 +55,13 @@ pub enum AnswerError {
 pub(super) struct AnswerDraft {
     /// Its claims.
     pub(super) claims: Vec<Claim>,
-    /// How many of the passages the model was shown: the first ones.
+    /// The number of passages that the model was shown, from the first on.
     pub(super) n_shown: usize,
-    /// What it cost.
+    /// The cost.
     pub(super) timings: Timings,
 }
 
-/// A claim, and what it cites.
+/// A claim and its citations.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Claim {
     /// The claim.
@@ -75,7 +75,7 @@ struct SaidClaims {
     claims: Vec<Claim>,
 }
 
-/// The model's answer to a question from these passages, or from as many of the first as its context holds.
+/// The model's answer to a question from these passages, or from as many of the first ones as fit into its context.
 pub(super) fn draft(
     author: ResearchWriter<'_>,
     settings: &ResearchSettings,
@@ -131,7 +131,7 @@ fn request(
     }
 }
 
-/// The form of an answer from so many passages. All texts and lists are bounded, so the answer ends.
+/// The form of an answer from `n_passages` passages. All texts and lists are bounded, so the answer ends.
 fn schema(n_passages: usize, most_claims: usize) -> Value {
     let citation = json!({"type": "integer", "enum": (1..=n_passages).collect::<Vec<_>>()});
     let claim = json!({

@@ -1,4 +1,4 @@
-//! Checks claims against the passages that they cite: by their words and figures, and by a judge where one may decide.
+//! Checks claims against the passages that they cite: by their words and figures, and by a judge where it may decide.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ pub struct CheckedClaim {
     pub text: String,
     /// The places of the passages that it cites.
     pub citations: Vec<PassagePlace>,
-    /// Whether they support it; `None` if that is not checked: no rule can tell, and no judge was asked.
+    /// Whether they support it; `None` if unchecked: no rule applies, and no judge was asked.
     pub support: Option<Support>,
-    /// Why they do not or why that is not checked, or what a judge says.
+    /// Why they do not support it, why it is unchecked, or the judge's reasons.
     pub reasons: Vec<String>,
     /// Whether a judge has decided.
     pub judged: bool,
 }
 
 impl CheckedClaim {
-    /// The display name of what is known about its support.
+    /// The display name of its support.
     pub fn verdict(&self) -> &'static str {
         self.support.map_or("not checked", Support::name)
     }
@@ -41,11 +41,11 @@ impl CheckedClaim {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CheckedClaims {
     pub(super) claims: Vec<CheckedClaim>,
-    /// Why a judge has not decided on a claim that words and figures do not speak against.
+    /// Why a judge has not decided on a claim that its words and figures do not refute.
     pub(super) unjudged: Option<String>,
 }
 
-/// Checks each claim until `show`, which is told how many are done, says that it is to stop.
+/// Checks each claim until `show`, which gets the number of checked claims, returns false.
 pub(super) fn check(
     claims: &[Claim],
     passages: &[Passage],
@@ -83,7 +83,7 @@ pub(super) fn check(
     checked
 }
 
-/// The passages that a claim cites, each once.
+/// The passages that a claim cites, without repetitions.
 fn cited<'a>(claim: &Claim, passages: &'a [Passage]) -> Vec<&'a Passage> {
     let mut numbers: Vec<usize> = Vec::new();
     for number in &claim.citations {
@@ -94,7 +94,7 @@ fn cited<'a>(claim: &Claim, passages: &'a [Passage]) -> Vec<&'a Passage> {
     numbers.iter().filter_map(|number| passages.get(number.checked_sub(1)?)).collect()
 }
 
-/// What words and figures say about a claim.
+/// The verdict on a claim by its words and figures.
 fn by_words(claim: &Claim, cited: &[&Passage], least_words: f64) -> CheckedClaim {
     let texts: Vec<&str> = cited.iter().map(|passage| passage.text.as_str()).collect();
     let (support, reason) = if claim.text.trim().is_empty() {
@@ -113,7 +113,7 @@ fn by_words(claim: &Claim, cited: &[&Passage], least_words: f64) -> CheckedClaim
     }
 }
 
-/// Whether the texts support a claim, as far as its words and figures tell, and why not.
+/// Whether the texts support a claim, according to its words and figures, and why not.
 fn support_by_words(claim: &str, texts: &[&str], least_words: f64) -> (Option<Support>, Option<String>) {
     let missing = missing_details(claim, texts);
     let share = share_of_words(claim, texts);
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// The most of the unsupported claims that may pass, and of the supported ones that may not, in percent.
+    /// The highest percentage of unsupported claims that may pass, and of supported ones that may not.
     const MOST: usize = 10;
 
     #[derive(Deserialize)]
@@ -157,7 +157,7 @@ mod tests {
         unsupported: Vec<(String, String)>,
     }
 
-    /// Of claims, how many the check gets wrong, and how many there are.
+    /// Numbers of claims: those that the check gets wrong, and all.
     #[derive(Default)]
     struct Errors {
         supported: [usize; 2],
@@ -194,7 +194,7 @@ mod tests {
         errors[1] += 1;
     }
 
-    /// Shows the figures with `cargo test -p hone-agents two_hundred -- --nocapture`.
+    /// Print the figures with `cargo test -p hone-agents two_hundred -- --nocapture`.
     #[test]
     fn of_two_hundred_claims_few_of_the_unsupported_pass_and_few_of_the_supported_are_marked() {
         let halves = [

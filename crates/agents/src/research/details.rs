@@ -1,8 +1,8 @@
-//! What can be said without a model about whether a passage supports a claim: the figures, dates, names and quotations of the
-//! claim must stand in the passage, and so must most of its other words.
+//! Checks without a model whether a passage may support a claim: the passage must contain the figures, dates, names and
+//! quotations of the claim, and most of its other words.
 //!
-//! This finds claims that say more than their source. Those that say something else with the same words are found by
-//! [`super::entailment`] or a judge. How well it does is measured by the test of this module on the labelled pairs of
+//! This detects claims that say more than their source. Claims that say something different with the same words are
+//! detected by [`super::entailment`] or a judge. The test of this module measures the accuracy on the labelled pairs of
 //! `tests/data/claims.jsonl`.
 
 use std::collections::HashSet;
@@ -11,14 +11,14 @@ use hone_memory::words::{is_common, words};
 
 use super::entailment::numbers::{date, in_figures, is_short_month, plain_figure};
 
-/// The shortest quotation that must stand in the passage word for word, in words.
+/// The shortest quotation, in words, that the passage must contain verbatim.
 const QUOTED_WORDS: usize = 2;
-/// How many letters two words share from their beginning, at least, to count as forms of one.
+/// The fewest letters that two words must share at their beginning to count as forms of one word.
 const SAME_BEGINNING: usize = 5;
-/// How many letters at the end of either may differ then.
+/// The most letters that may then differ at the end of either.
 const OTHER_END: usize = 3;
 
-/// What a claim says that the texts do not: figures, dates, names and quotations, as they stand in the claim, and number
+/// The details of a claim that the texts lack: figures, dates, names and quotations as written in the claim, and number
 /// words as figures.
 pub(super) fn missing_details(claim: &str, texts: &[&str]) -> Vec<String> {
     let known = Known::of(texts);
@@ -40,7 +40,7 @@ pub(super) fn missing_details(claim: &str, texts: &[&str]) -> Vec<String> {
     missing
 }
 
-/// The share of a claim's words that say something and stand in the texts, in some form, 0 to 1; 1 if it has none.
+/// The share of a claim's content words that occur in the texts, in some form, 0 to 1; 1 if it has none.
 pub(super) fn share_of_words(claim: &str, texts: &[&str]) -> f64 {
     let known: HashSet<String> = texts.iter().flat_map(|text| words(text)).collect();
     let said: HashSet<String> = words(claim).filter(|word| !is_common(word)).collect();
@@ -51,7 +51,7 @@ pub(super) fn share_of_words(claim: &str, texts: &[&str]) -> f64 {
     }
 }
 
-/// What texts hold, as it is looked up.
+/// The contents of texts, indexed for lookup.
 struct Known {
     words: HashSet<String>,
     figures: HashSet<String>,
@@ -89,8 +89,8 @@ struct ClaimWord<'a> {
     is_name: bool,
 }
 
-/// The words of a claim. A capital letter makes a name; where a sentence begins, it does so only before another name or with
-/// other capital letters behind it.
+/// The words of a claim. A capital letter marks a name; at the beginning of a sentence, it does so only before another
+/// name or if the word has further capital letters.
 fn claim_words(claim: &str) -> Vec<ClaimWord<'_>> {
     let mut found: Vec<ClaimWord<'_>> = Vec::new();
     let mut begins = true;
@@ -112,8 +112,8 @@ fn claim_words(claim: &str) -> Vec<ClaimWord<'_>> {
     found
 }
 
-/// The figures in a word, in one form: without separators of thousands, zeros before a number and after a fraction. A date has
-/// year and day.
+/// The figures in a word, normalized: without thousands separators, leading zeros and trailing zeros of fractions. A
+/// date has year and day.
 fn figures(word: &str) -> Vec<String> {
     let word = bare(word);
     if let Some((year, _, day)) = date(word) {
@@ -137,7 +137,7 @@ fn figures(word: &str) -> Vec<String> {
     found
 }
 
-/// Whether two words are forms of one, as `rebuild` and `rebuilt`, or `tide` and `tides`.
+/// Whether two words are forms of one word, such as `rebuild` and `rebuilt`, or `tide` and `tides`.
 fn are_forms(a: &str, b: &str) -> bool {
     let same: usize = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
     let rest = |word: &str| word.chars().count() - same;
@@ -148,7 +148,7 @@ fn is_plural(one: &str, many: &str) -> bool {
     many.strip_suffix('s') == Some(one) || many.strip_suffix("es") == Some(one)
 }
 
-/// A word without the punctuation around it.
+/// A word without surrounding punctuation.
 fn bare(word: &str) -> &str {
     word.trim_matches(|letter: char| !letter.is_alphanumeric())
 }
@@ -161,7 +161,7 @@ fn without_possessive(name: &str) -> &str {
     name.strip_suffix("'s").or_else(|| name.strip_suffix("’s")).unwrap_or(name)
 }
 
-/// What stands between quotation marks.
+/// The texts between quotation marks.
 fn quotations(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for (open, close) in [('"', '"'), ('“', '”')] {
@@ -223,13 +223,13 @@ mod tests {
         assert_eq!(share_of_words("Nothing alike", &[text]), 0.0);
     }
 
-    /// A claim about a passage, of 75 that were written by hand before the check was first run on them.
+    /// A claim about a passage, one of 75 written by hand before the check was first run on them.
     #[derive(Deserialize)]
     struct ClaimAndPassage {
         claim: String,
         passage: String,
         supported: bool,
-        /// What is wrong with the claim, or how it is right.
+        /// The error in the claim, or its relation to the passage if it is right.
         kind: String,
     }
 
@@ -244,7 +244,7 @@ mod tests {
         share_with_interval(n as u64, pairs.len() as u64).unwrap()
     }
 
-    /// Shows the figures with `cargo test -p hone-agents labelled -- --nocapture`.
+    /// Print the figures with `cargo test -p hone-agents labelled -- --nocapture`.
     #[test]
     fn on_labelled_pairs_the_check_is_far_better_than_chance() {
         let pairs = pairs();

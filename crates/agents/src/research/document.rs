@@ -1,4 +1,4 @@
-//! Texts whose lines know where they stand, and the parts of them that can be cited.
+//! Texts whose lines record their places, and the parts of them that can be cited.
 
 use std::fmt;
 
@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 /// A file's text, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The file as it is cited.
+    /// The file's name in citations.
     pub name: String,
-    /// What the numbers of its lines count.
+    /// The unit that its line numbers count.
     pub unit: DocumentUnit,
-    /// Its lines in order. Several may have the same number: those of a page, or blocks of HTML in one line of the source.
+    /// Its lines in order. Several may have the same number: the lines of a page, or blocks of HTML in one line of the
+    /// source.
     pub lines: Vec<DocumentLine>,
 }
 
-/// What is counted in a document.
+/// The unit of places in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentUnit {
     /// Lines of the file, from 1.
@@ -28,20 +29,20 @@ pub enum DocumentUnit {
 /// A line of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentLine {
-    /// Its number, or that of its page.
+    /// The line's number, or that of its page.
     pub number: usize,
-    /// Its text, without the end of the line.
+    /// Its text, without the line ending.
     pub text: String,
 }
 
 impl Document {
-    /// A text with its lines.
+    /// A document of a text, divided into lines.
     pub fn of_text(name: impl Into<String>, text: &str) -> Document {
         let line = |(index, text): (usize, &str)| DocumentLine { number: index + 1, text: text.to_owned() };
         Document { name: name.into(), unit: DocumentUnit::Line, lines: text.lines().enumerate().map(line).collect() }
     }
 
-    /// The texts of pages.
+    /// A document of the texts of pages.
     pub(super) fn of_pages(name: impl Into<String>, pages: &[String]) -> Document {
         let lines = pages.iter().enumerate().flat_map(|(index, page)| {
             page.lines().map(move |text| DocumentLine { number: index + 1, text: text.to_owned() })
@@ -64,7 +65,7 @@ impl Document {
     }
 }
 
-/// Where a passage stands.
+/// The place of a passage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PassagePlace {
@@ -105,8 +106,8 @@ impl fmt::Display for PassagePlace {
 /// A part of a source that can be cited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passage {
-    /// Where it stands.
+    /// The place.
     pub place: PassagePlace,
-    /// Its text.
+    /// The text.
     pub text: String,
 }

@@ -1,10 +1,10 @@
-//! Textual entailment by rules: whether a passage says what a claim says, decided without a model.
+//! Textual entailment by rules: whether a passage states a claim, decided without a model.
 //!
-//! A claim is taken apart into clauses, and each clause must stand in one clause of the passage: all of its words in some
-//! form, in the same order, with the same numbers, negations and limits. A passive verb is turned first, phrases with a
-//! preposition may move, and what a pronoun or a conjunction leaves out is put back. What does not fit may still be a good
-//! paraphrase: the rules say "supported" or nothing. They know English; of other languages they know a sentence that was
-//! copied.
+//! A claim is divided into clauses, and one clause of the passage must contain each of them: all of its words in some
+//! form, in the same order, with the same numbers, negations and limits. A passive verb is first made active, phrases
+//! with a preposition may move, and words that a pronoun or a conjunction leaves out are put back. Other claims may
+//! still be good paraphrases: the rules answer "supported" or nothing. They know English; in other languages they only
+//! recognize copied sentences.
 
 mod alignment;
 mod clauses;
@@ -20,16 +20,16 @@ use grammar::first_verb;
 use statement::Statement;
 use tokens::{Token, sentences};
 
-/// Words that limit all that their sentence says.
+/// Words that restrict everything in their sentence.
 const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "except", "respectively"];
 
-/// Words of which almost every English passage has one, and which are rare in other languages.
+/// Words of which almost every English passage contains one, and which are rare in other languages.
 const ENGLISH: [&str; 7] = ["the", "and", "with", "from", "that", "this", "are"];
 
-/// Sentences with more words than this are tables or lists: a claim may only copy them.
+/// Sentences with more words than this are tables or lists; a claim is only supported by copying them.
 const LONGEST: usize = 120;
 
-/// Whether one of the texts says, in its words, all that the claim says.
+/// Whether one of the texts contains, in its words, everything that the claim states.
 pub(super) fn is_entailed(claim: &str, texts: &[&str]) -> bool {
     let sources: Vec<Source> = texts.iter().flat_map(|text| Source::of(text)).collect();
     let said = sentences(claim);
@@ -74,7 +74,7 @@ fn is_copy(claim: &[Token], source: &[Token]) -> bool {
     words(claim) == words(source)
 }
 
-/// Whether a source says what one reading of a clause says.
+/// Whether a source states one reading of a clause.
 fn is_said(readings: &[Clause], sentence: &[Token], sources: &[Source]) -> bool {
     let has = |condition: &str, tokens: &[Token]| tokens.iter().any(|token| token.is(&[condition]));
     let has_no_other_condition = |source: &&Source| {

@@ -1,4 +1,4 @@
-//! Collects the sources: files by name, and what folders hold.
+//! Collects the sources: named files, and the files in folders.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub enum SourcePath {
     Found(PathBuf),
 }
 
-/// How much is read.
+/// Limits on the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceLimits {
     /// The most files.
@@ -30,18 +30,18 @@ pub struct SourceLimits {
 /// The sources.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Those that were read.
+    /// The files that were read.
     pub documents: Vec<Document>,
-    /// Those that were not.
+    /// The files that were not read.
     pub skipped: Vec<Skipped>,
 }
 
-/// A file that is no source.
+/// A file that is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Its path.
     pub file: String,
-    /// Why, in words that follow its name.
+    /// Why, worded to follow its name.
     pub reason: String,
 }
 
@@ -71,8 +71,8 @@ pub enum SourceError {
 }
 
 impl Sources {
-    /// Reads what these paths name. Of folders, all files are read, in alphabetical order, except for hidden ones, links and
-    /// what `.gitignore` and `.ignore` name. `show` is told how many files have been read.
+    /// Reads the sources at these paths. In folders, all files are read, in alphabetical order, except for hidden ones,
+    /// links and files excluded by `.gitignore` and `.ignore`. `show` gets the number of files read so far.
     ///
     /// # Errors
     /// When a named file cannot be read, or there is more than the limits allow.

@@ -1,6 +1,6 @@
-//! The text of HTML, with the line of the source that each part stands in.
+//! The text of HTML, with the source line of each part.
 //!
-//! Only the tokens are read, and no tree is built: elements that nest a million times cost no more than as many words.
+//! Only the tokens are read, and no tree is built: a million nested elements cost no more than as many words.
 
 use std::cell::RefCell;
 
@@ -17,12 +17,12 @@ const INLINE: [&str; 29] = [
     "ruby", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "u", "var", "wbr",
 ];
 
-/// The text that a reader of the page sees, apart from what styles and scripts do to it.
+/// The text that a reader of the page sees, apart from the effects of styles and scripts.
 pub(super) fn read(name: &str, source: &str) -> Document {
     let tokenizer = Tokenizer::new(LineSink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(source));
-    // It stops after a script, for a browser that would run it.
+    // The tokenizer stops after a script, for a browser that would run it.
     while !input.is_empty() {
         let _ = tokenizer.feed(&input);
     }
@@ -41,9 +41,9 @@ struct LineSink {
 #[derive(Default)]
 struct ReadLines {
     lines: Vec<DocumentLine>,
-    /// Whether the next text begins a line although it stands in the same one of the source.
+    /// Whether the next text begins a new line although it is in the same line of the source.
     is_broken: bool,
-    /// Whether a script or a style is open, whose text nobody reads.
+    /// Whether a script or a style is open, whose text is not shown.
     is_hidden: bool,
 }
 

@@ -1,24 +1,24 @@
-//! Divides documents into passages that an embedder reads whole.
+//! Divides documents into passages that an embedder reads in full.
 
 use hone_protocol::{Embed, EmbedError};
 
 use super::document::{Document, DocumentLine, DocumentUnit, Passage};
 
-/// How long passages are, in characters.
+/// The size of passages, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassageSize {
-    /// The most characters of one.
+    /// The most characters of a passage.
     pub(super) most: usize,
-    /// How many characters of the one before it begins with, at most, in whole lines.
+    /// The most characters that it repeats from the passage before it, in whole lines.
     pub(super) overlap: usize,
 }
 
-/// Passages this short are not divided further, although the embedder does not read all of one.
+/// Passages this short are not divided further, even if the embedder does not read all of one.
 const SHORT: usize = 40;
-/// The share of the longest passage, in percent, from which on a blank line ends one.
+/// The share of the longest passage, in percent, above which a blank line ends one.
 const FULL_ENOUGH: usize = 60;
 
-/// The passages of a document, in order. None ends on another page than it began.
+/// The passages of a document, in order. No passage crosses a page boundary.
 pub(super) fn passages(document: &Document, size: PassageSize) -> Vec<Passage> {
     chunks(document.unit, &pieces(&document.lines, size.most), size)
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn passages(document: &Document, size: PassageSize) -> Vec<Passage> {
         .collect()
 }
 
-/// The same, where the embedder reads each to its end.
+/// Like [`passages`], with passages short enough for the embedder to read in full.
 ///
 /// # Errors
 /// When the embedder cannot be loaded.
@@ -35,29 +35,32 @@ pub(super) fn passages_for(
     size: PassageSize,
     embedder: &dyn Embed,
 ) -> Result<Vec<Passage>, EmbedError> {
-    let mut open = vec![(pieces(&document.lines, size.most), size)];
     let mut done = Vec::new();
-    while let Some((pieces, size)) = open.pop() {
-        let chunks = chunks(document.unit, &pieces, size);
-        let texts: Vec<String> = chunks.iter().map(|chunk| text_of(chunk)).collect();
-        let lengths = embedder.lengths(&texts.iter().map(String::as_str).collect::<Vec<_>>())?;
-        for (chunk, length) in chunks.into_iter().zip(lengths) {
-            match length.is_cut && size.most / 2 >= SHORT {
-                true => {
-                    let half = PassageSize { most: size.most / 2, ..size };
-                    open.push((self::pieces(&chunk, half.most), half));
-                }
-                false => done.push(chunk),
-            }
-        }
-    }
-    let mut passages: Vec<(usize, Passage)> =
-        done.iter().map(|chunk| (chunk[0].number, passage(document, chunk))).collect();
-    passages.sort_by_key(|(first, _)| *first);
-    Ok(passages.into_iter().map(|(_, passage)| passage).collect())
+    divide(document, &document.lines, size, embedder, &mut done)?;
+    Ok(done)
 }
 
-/// The lines, those that are too long divided at white space.
+/// Adds the passages of these lines in their order. A passage that the embedder would cut is divided into shorter ones.
+fn divide(
+    document: &Document,
+    lines: &[DocumentLine],
+    size: PassageSize,
+    embedder: &dyn Embed,
+    done: &mut Vec<Passage>,
+) -> Result<(), EmbedError> {
+    let chunks = chunks(document.unit, &pieces(lines, size.most), size);
+    let texts: Vec<String> = chunks.iter().map(|chunk| text_of(chunk)).collect();
+    let lengths = embedder.lengths(&texts.iter().map(String::as_str).collect::<Vec<_>>())?;
+    for (chunk, length) in chunks.iter().zip(lengths) {
+        match length.is_cut && size.most / 2 >= SHORT {
+            true => divide(document, chunk, PassageSize { most: size.most / 2, ..size }, embedder, done)?,
+            false => done.push(passage(document, chunk)),
+        }
+    }
+    Ok(())
+}
+
+/// The lines, with long ones divided at white space.
 fn pieces(lines: &[DocumentLine], most: usize) -> Vec<DocumentLine> {
     let mut pieces = Vec::new();
     for line in lines {
@@ -86,7 +89,7 @@ fn chunks(unit: DocumentUnit, pieces: &[DocumentLine], size: PassageSize) -> Vec
             chunks.extend(without_blank_ends(&open));
             open = if is_full && !is_other_page { end_of(&open, size.overlap.min(size.most / 2)) } else { Vec::new() };
             n_new = 0;
-            // What is repeated must leave room for what is new.
+            // Repeated lines must leave room for new ones.
             if length_of(&open) + piece.text.chars().count() > size.most {
                 open.clear();
             }
@@ -100,7 +103,7 @@ fn chunks(unit: DocumentUnit, pieces: &[DocumentLine], size: PassageSize) -> Vec
     chunks
 }
 
-/// The last lines that are together no longer than this.
+/// The last lines whose total length does not exceed `most`.
 fn end_of(lines: &[DocumentLine], most: usize) -> Vec<DocumentLine> {
     let mut length = 0;
     let fits = |line: &&DocumentLine| {
@@ -117,7 +120,7 @@ fn without_blank_ends(lines: &[DocumentLine]) -> Option<Vec<DocumentLine>> {
     Some(lines[first..=last].to_vec())
 }
 
-/// Its characters, one for each end of a line among them.
+/// The number of characters, including one for each line ending.
 fn length_of(lines: &[DocumentLine]) -> usize {
     lines.iter().map(|line| line.text.chars().count() + 1).sum()
 }
@@ -232,5 +235,14 @@ mod tests {
         assert!(found.iter().all(|passage| passage.text.split_whitespace().count() <= 25));
         let all: Vec<&str> = found.iter().flat_map(|passage| passage.text.lines()).collect();
         assert_eq!(all, lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_parts_of_a_long_line_keep_their_order() {
+        let words: Vec<String> = (0..300).map(|word| format!("w{word}")).collect();
+        let document = Document::of_text("a", &words.join(" "));
+        let found = passages_for(&document, PassageSize { most: 600, overlap: 0 }, &Words).unwrap();
+        let all: Vec<&str> = found.iter().flat_map(|passage| passage.text.split(' ')).collect();
+        assert_eq!(all, words.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }

@@ -1,7 +1,7 @@
 //! The text of PDF files, page by page.
 //!
-//! A PDF is a program of a kind: it decompresses to any size, refers to itself, and has led every reader astray. So it is read in
-//! a process of its own, whose time, memory and output are limited from outside; see [`PdfProcess`].
+//! A PDF is a kind of program: it decompresses to any size, refers to itself, and has caused failures in every reader.
+//! So it is read in a separate process, whose time, memory and output are limited from outside; see [`PdfProcess`].
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a file may take.
+/// The time limit for a file.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
-/// The stack of the thread that reads: references nest.
+/// The stack of the reading thread, large since references nest.
 const STACK_BYTES: usize = 64 << 20;
-/// The most bytes that a file's text may take.
+/// The most bytes of a file's text.
 const MOST_TEXT: u64 = 64 << 20;
 
 /// Starts the processes that read PDF files.
@@ -23,14 +23,14 @@ const MOST_TEXT: u64 = 64 << 20;
 pub struct PdfProcess {
     /// The program that calls [`serve_pdf`] when it gets the argument.
     pub program: PathBuf,
-    /// The argument that tells it to.
+    /// The argument that makes it do so.
     pub argument: String,
-    /// How long a file may take.
+    /// The time limit for a file.
     pub time_limit: Duration,
 }
 
 impl PdfProcess {
-    /// Processes of this program.
+    /// Processes that run this program.
     pub fn new(program: PathBuf, argument: &str) -> PdfProcess {
         PdfProcess { program, argument: argument.to_owned(), time_limit: TIME_LIMIT }
     }
@@ -38,7 +38,7 @@ impl PdfProcess {
     /// The text of each page.
     ///
     /// # Errors
-    /// Why it cannot be read, in words that follow "it".
+    /// Why it cannot be read, worded to follow "it".
     pub(super) fn pages(&self, file: Vec<u8>) -> Result<Vec<String>, String> {
         let started = Command::new(&self.program)
             .arg(&self.argument)
@@ -50,7 +50,7 @@ impl PdfProcess {
         let child = started.map_err(|error| format!("needs a process of its own, which cannot be started: {error}"))?;
         let mut child = Ended(child);
         let (stdin, stdout) = (child.0.stdin.take(), child.0.stdout.take());
-        // A process that has ended does not take the rest of the file, and says nothing.
+        // A process that has ended does not read the rest of the file; the write error is ignored.
         thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&file)));
         let (sender, received) = channel();
         thread::spawn(move || {
@@ -70,7 +70,7 @@ impl PdfProcess {
     }
 }
 
-/// A process that is ended when this is dropped.
+/// A process that is killed when this is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -80,8 +80,8 @@ impl Drop for Ended {
     }
 }
 
-/// Reads the PDF on stdin and writes the text of its pages, or what is wrong with it, as JSON to stdout. The caller has limited
-/// the process.
+/// Reads the PDF on stdin and writes the text of its pages, or an error, as JSON to stdout. The caller has limited the
+/// process.
 ///
 /// # Errors
 /// When a stream breaks, or the thread cannot be started.

@@ -12,14 +12,14 @@ use super::document::Document;
 use super::html;
 use super::pdf::PdfProcess;
 
-/// What the bytes of a PDF begin with, within the first so many.
+/// The marker of a PDF, and the number of first bytes that must contain it.
 const PDF_MARK: &[u8] = b"%PDF-";
 const PDF_MARK_WITHIN: usize = 1024;
 
-/// Why a file cannot be a source. Each follows the name of the file.
+/// The reason why a file cannot be a source, worded to follow the name of the file.
 #[derive(Debug, Error)]
 pub enum UnreadableSource {
-    /// The system does not let it be read.
+    /// The operating system refused to read it.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// A device, a pipe or a socket.
@@ -31,7 +31,7 @@ pub enum UnreadableSource {
         /// The most bytes.
         limit: u64,
     },
-    /// It is not text.
+    /// It is not a text.
     #[error("{0}")]
     NotText(#[from] NotText),
     /// A page or a PDF without text that can be read.
@@ -42,10 +42,10 @@ pub enum UnreadableSource {
     Empty,
 }
 
-/// Why bytes are not a text. Each follows a name.
+/// The reason why bytes are not a text, worded to follow a name.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NotText {
-    /// They hold a zero, which no text does.
+    /// They contain a zero byte, which no text does.
     #[error("is a binary file")]
     Binary,
     /// They are in another encoding.
@@ -56,7 +56,7 @@ pub enum NotText {
 /// The text of a file's bytes, without a byte order mark.
 ///
 /// # Errors
-/// When they are not UTF-8, or hold a zero.
+/// When they are not UTF-8, or contain a zero byte.
 pub fn decode_text(bytes: Vec<u8>) -> Result<String, NotText> {
     if bytes.contains(&0) {
         return Err(NotText::Binary);
@@ -70,12 +70,12 @@ pub fn decode_text(bytes: Vec<u8>) -> Result<String, NotText> {
 pub struct SourceReader {
     /// The most bytes of a file.
     pub largest_file: u64,
-    /// What reads PDF files.
+    /// The reader of PDF files.
     pub pdf: PdfProcess,
 }
 
-/// What a file is called where it is cited: on one line, and without characters that would control a terminal or change the
-/// order in which others are shown.
+/// A file's name in citations: on one line, and without characters that would control a terminal or change the display
+/// order of others.
 pub(super) fn name_of(path: &Path) -> String {
     let is_active = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -91,13 +91,13 @@ pub(super) fn name_of(path: &Path) -> String {
 }
 
 impl SourceReader {
-    /// The text of a file, with its places.
+    /// The text of a file, with the places of its lines.
     ///
     /// # Errors
-    /// Why it cannot be a source.
+    /// The reason why the file cannot be a source.
     pub fn read(&self, path: &Path) -> Result<Document, UnreadableSource> {
         let name = name_of(path);
-        // A pipe would be waited for when it is opened.
+        // Opening a pipe would block until its other end is opened.
         if !fs::metadata(path)?.is_file() {
             return Err(UnreadableSource::NoFile);
         }
@@ -133,7 +133,7 @@ impl SourceFormat {
         match extension.as_str() {
             "pdf" => SourceFormat::Pdf,
             "html" | "htm" | "xhtml" => SourceFormat::Html,
-            // Markdown and code may speak of a PDF's mark; a PDF holds it and is not text.
+            // Markdown and code may mention a PDF's marker; a PDF contains it and is not text.
             _ if beginning.starts_with(PDF_MARK) => SourceFormat::Pdf,
             _ => SourceFormat::Text,
         }

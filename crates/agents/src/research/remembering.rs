@@ -10,11 +10,11 @@ use crate::notes::{ModelWriter, NoteError};
 use crate::remembering::Rememberer;
 
 impl Research {
-    /// Remembers the answer as an engram that links the recalled ones that it cites, and has the gatekeeper decide about
-    /// it. Without an answer, nothing is remembered.
+    /// Remembers the answer as an engram linked to the recalled engrams that it cites, and has the gatekeeper decide
+    /// about it. Without an answer, nothing is remembered.
     ///
     /// # Errors
-    /// When memory fails, or a hard gate asks no critic now; nothing is remembered then.
+    /// When memory fails, or a hard gate cannot ask its critic now; nothing is remembered then.
     pub fn remember(
         &self,
         writer: &ModelWriter<'_>,
@@ -34,7 +34,7 @@ impl Research {
         Ok(Some((note, decided)))
     }
 
-    /// The engrams that the answer cites, each once.
+    /// The engrams that the answer cites, without repetitions.
     fn recalled(&self) -> Vec<QueryId> {
         let mut ids = Vec::new();
         for place in self.claims.iter().flat_map(|claim| &claim.citations) {

@@ -1,6 +1,6 @@
 //! Finds the passages that may answer a question, by meaning and by words.
 //!
-//! Both rankings are merged by reciprocal rank fusion, as memory merges them for recall.
+//! Both rankings are merged by reciprocal rank fusion, as in memory recall.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,19 +8,19 @@ use hone_memory::words::WordIndex;
 
 use super::document::Passage;
 
-/// The constant of reciprocal rank fusion, as its authors set it.
+/// The constant of reciprocal rank fusion, as set by its authors.
 const FUSION: f32 = 60.0;
 
-/// The vectors of a question and of passages; all have the length 1.
+/// The vectors of a question and of passages; all have length 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassageVectors {
-    /// That of the question.
+    /// The question's vector.
     pub question: Vec<f32>,
-    /// That of each passage.
+    /// The passages' vectors.
     pub passages: Vec<Vec<f32>>,
 }
 
-/// The `n` passages that fit the question best, best first, each text once. Without vectors, words alone decide.
+/// The `n` best passages for the question, best first, each text once. Without vectors, only words are compared.
 pub fn best_passages(question: &str, passages: &[Passage], vectors: Option<&PassageVectors>, n: usize) -> Vec<Passage> {
     let mut fused: BTreeMap<usize, f32> = BTreeMap::new();
     let by_words = by_words(question, passages);

@@ -1,4 +1,4 @@
-//! How questions are researched: `research.toml`.
+//! Research settings: `research.toml`.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use serde::Deserialize;
 
 use super::passages::PassageSize;
 
-/// What becomes of claims without support.
+/// The treatment of claims without support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsupported {
     /// They are left out of the answer.
     Remove,
-    /// They stay, and are marked.
+    /// They are kept and marked.
     Mark,
 }
 
-/// How questions are researched.
+/// Research settings.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResearchSettings {
     /// The model that checks the claims against their passages; empty for the judge of answers.
     pub judge: String,
-    /// The most passages that the model is shown, those from memory included.
+    /// The most passages that the model is shown, including those from memory.
     pub n_passages: usize,
     /// The most of them that are recalled from memory.
     pub n_recalled: usize,
     /// The most characters of a passage.
     pub passage_characters: usize,
-    /// How many characters of the passage before it a passage begins with, at most, in whole lines.
+    /// The most characters that a passage repeats from the passage before it, in whole lines.
     pub overlap_characters: usize,
     /// The most files.
     pub most_files: usize,
@@ -38,9 +38,9 @@ pub struct ResearchSettings {
     pub largest_file_mib: u64,
     /// The most text of all files, in MiB.
     pub most_text_mib: usize,
-    /// What becomes of claims without support.
+    /// The treatment of claims without support.
     pub unsupported: Unsupported,
-    /// The share of a claim's words that must stand in its passages, 0 to 1.
+    /// The share of a claim's words that its passages must contain, 0 to 1.
     pub least_words: f64,
     /// The most claims of an answer.
     pub most_claims: usize,
@@ -50,11 +50,11 @@ pub struct ResearchSettings {
     pub temperature: f32,
     /// The most tokens of a verdict on a claim.
     pub claim_tokens: usize,
-    /// How long a verdict may take, in seconds, not counting time spent waiting.
+    /// The time limit for a verdict, in seconds, not counting time spent waiting.
     pub claim_timeout: f64,
-    /// What the model is asked, with places for the question and the passages.
+    /// The answering model's prompt, with placeholders for the question and the passages.
     pub answer_prompt: String,
-    /// What the judge is asked, with places for the claim and its passages.
+    /// The judge's prompt, with placeholders for the claim and its passages.
     pub claim_prompt: String,
 }
 
@@ -62,7 +62,7 @@ impl ResearchSettings {
     /// The settings that hone ships with.
     ///
     /// # Panics
-    /// When `config/research.toml` is invalid, which a test would have shown.
+    /// When `config/research.toml` is invalid, which a test would have detected.
     #[cfg(test)]
     pub(crate) fn shipped() -> ResearchSettings {
         toml::from_str(include_str!("../../../../config/research.toml")).expect("it is checked by this test")
@@ -71,7 +71,7 @@ impl ResearchSettings {
     /// Checks every value.
     ///
     /// # Errors
-    /// What is wrong with the first invalid one.
+    /// The error in the first invalid one.
     pub fn check(&self) -> Result<(), String> {
         let positive = [
             ("n_passages", self.n_passages),
@@ -113,12 +113,12 @@ impl ResearchSettings {
         }
     }
 
-    /// How the model that answers chooses tokens: the same answer for the same passages.
+    /// The sampling options of the answering model: the same passages give the same answer.
     pub fn sampling(&self) -> SamplingOptions {
         SamplingOptions { temperature: self.temperature, seed: Some(0), ..SamplingOptions::default() }
     }
 
-    /// How long passages are.
+    /// The size of passages.
     pub(super) fn passage_size(&self) -> PassageSize {
         PassageSize { most: self.passage_characters, overlap: self.overlap_characters }
     }

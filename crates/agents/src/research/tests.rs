@@ -39,7 +39,7 @@ fn claim(text: &str, citations: &[usize]) -> String {
     serde_json::json!({"text": text, "citations": citations}).to_string()
 }
 
-/// What becomes of a model's claims about the mill.
+/// The research on a model's claims about the mill.
 fn researched(claims: &[String], settings: &ResearchSettings, judge: AskJudge<'_>) -> Research {
     let says = format!("{{\"claims\": [{}]}}", claims.join(", "));
     let (research, _) = asked(passages(), settings, judge, move |_| Script::saying(&[&says]));
@@ -66,7 +66,7 @@ fn asked(
     (research, model)
 }
 
-/// A judge that decides nothing.
+/// A judge that never decides.
 fn nobody(_: &ReviewTask) -> Review {
     Review::failed("there is no judge")
 }

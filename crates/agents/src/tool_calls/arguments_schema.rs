@@ -6,7 +6,7 @@ use std::fmt;
 use boon::{CompileError, Compiler, SchemaIndex, Schemas, UrlLoader};
 use serde_json::Value;
 
-/// What the schema is called where it refers to itself.
+/// The name by which the schema refers to itself.
 const NAME: &str = "tool:///parameters";
 
 /// A compiled schema. Its patterns take time linear in the text.
@@ -38,7 +38,7 @@ impl fmt::Debug for ArgumentsSchema {
     }
 }
 
-/// A schema comes from a stranger: it is not to read files.
+/// Loads no documents: a schema comes from an untrusted client and must not read files.
 struct NoDocuments;
 
 impl UrlLoader for NoDocuments {

@@ -1,4 +1,4 @@
-//! Reads calls as models write them between their marks.
+//! Parses calls in the forms that models write between their marks.
 
 use hone_protocol::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, ToolCall};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::literals::Reader;
 use super::{KnownTool, calls_of};
 
-/// The calls in a text between marks; empty if any part of it is something else.
+/// The calls in a text between marks; empty if any part of it is not a call.
 pub(super) fn calls_in(body: &str, form: CallBody, tools: &[KnownTool]) -> Vec<ToolCall> {
     let body = body.trim();
     match form {
@@ -24,12 +24,12 @@ fn json(body: &str) -> Vec<ToolCall> {
     serde_json::from_str(body).map(calls_of).unwrap_or_default()
 }
 
-/// The JSON value that a text begins with.
+/// The JSON value at the beginning of a text.
 fn first_json(text: &str) -> Option<Value> {
     serde_json::Deserializer::from_str(text).into_iter().next()?.ok()
 }
 
-/// A call of a tool whose arguments are the JSON object that `json` begins with.
+/// A call of a tool whose arguments are the JSON object at the beginning of `json`.
 fn call(name: &str, json: &str) -> Option<ToolCall> {
     let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
     let arguments = first_json(json).filter(Value::is_object)?;
@@ -82,7 +82,7 @@ fn tagged_call(function: &str, tools: &[KnownTool]) -> Option<ToolCall> {
     Some(ToolCall::new(name, Value::Object(arguments)))
 }
 
-/// `[f(a=1), g()]`, or one call a line.
+/// `[f(a=1), g()]`, or one call per line.
 fn python(body: &str) -> Option<Vec<ToolCall>> {
     let mut reader = Reader::new(body);
     let is_list = reader.take("[");

@@ -1,4 +1,4 @@
-//! Reads values as Python writes them, or as Gemma 4 does: JSON with `<|"|>` around texts and bare keys.
+//! Parses values in the syntax of Python, or of Gemma 4: JSON with `<|"|>` around texts and bare keys.
 
 use hone_protocol::TEXT_MARK;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// How deeply values may be nested.
 const MAX_DEPTH: usize = 32;
 
-/// Reads values from the beginning of a text. White space between them does not matter.
+/// Reads values from the beginning of a text. White space between them is ignored.
 pub(super) struct Reader<'t> {
     rest: &'t str,
     depth: usize,
@@ -21,14 +21,14 @@ impl<'t> Reader<'t> {
         self.rest.is_empty()
     }
 
-    /// Skips `mark` if it comes next; says whether it did.
+    /// Skips `mark` if it comes next; returns whether it did.
     pub(super) fn take(&mut self, mark: &str) -> bool {
         let rest = self.rest.strip_prefix(mark);
         self.rest = rest.unwrap_or(self.rest).trim_start();
         rest.is_some()
     }
 
-    /// The name that comes next.
+    /// The next name.
     pub(super) fn word(&mut self) -> Option<&'t str> {
         let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-' | '+');
         let end = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
@@ -52,7 +52,7 @@ impl<'t> Reader<'t> {
         Some(pairs)
     }
 
-    /// Reads what `item` reads, separated by commas, up to `close`.
+    /// Reads items with `item`, separated by commas, up to `close`.
     fn list(&mut self, open: &str, close: &str, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.depth += 1;
         (self.depth <= MAX_DEPTH && self.take(open)).then_some(())?;
@@ -89,7 +89,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The text between quotation marks that comes next.
+    /// The next quoted text.
     fn text(&mut self) -> Option<String> {
         if let Some(rest) = self.rest.strip_prefix(TEXT_MARK) {
             let (text, rest) = rest.split_once(TEXT_MARK)?;

@@ -1,4 +1,4 @@
-//! Many clients at once, each with its own line to the agents.
+//! Many clients at once, each with its own connection to the agents.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,8 +29,9 @@ fn echo(request: &GenerateRequest) -> Script {
     Script::saying(&question.split_inclusive(' ').collect::<Vec<_>>())
 }
 
-/// What all clients of a test have heard. Every message is written to the disk before the next one, so how long one client
-/// waits for its turn depends on the disk and on all others: only when nobody hears anything has something gone wrong.
+/// The number of messages that all clients of a test have received. Every message is written to the disk before the
+/// next one, so how long one client waits for its turn depends on the disk and on all others. A test has failed only if
+/// no client receives anything.
 #[derive(Default)]
 struct Progress(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Answers that should be graded and are not: they stay due, and are graded when there is time.
+//! Answers without a grade stay due, and are graded when there is time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +21,7 @@ fn plan() -> Plan {
     Plan::answering(respond)
 }
 
-/// Grades at once, and without end where the question says "hard".
+/// Grades at once, but endlessly if the question says "hard".
 fn patient(request: &GenerateRequest) -> Script {
     if text_of(request).contains("hard") { Script::never_ending(&["Hm"]) } else { verdict(request, 4) }
 }
@@ -42,7 +42,7 @@ fn preference_in(envelope: &Envelope) -> &Preference {
     }
 }
 
-/// Two answers that a session has left behind without their grades.
+/// Two answers that a session has left without their grades.
 fn left_behind() -> (Stage, [QueryId; 2]) {
     let mut stage = plan().judged_by(|_| Script::never_ending(&["Hm"])).start();
     let ids = ["one?", "two?"].map(|question| stage.ask(question));
@@ -177,7 +177,7 @@ fn a_judge_without_a_verdict_is_asked_twice() {
     assert_eq!((engram.grade.unwrap().judging.failure, engram.due), (failures.last().cloned(), None));
 }
 
-/// An answer of this number, as if a generator had given it.
+/// An answer with this number, as if from a generator.
 fn answered(stage: &Stage, number: usize) -> Envelope {
     let response = Response::new(format!("hard {number}?"), "Yes.", MODEL.to_owned());
     let id = QueryId::fresh();
@@ -247,7 +247,7 @@ fn two_answers_are_compared_where_one_could_not_be_graded() {
     assert!(due.grade && !due.comparison);
 }
 
-/// A stage whose judge panics the first times that it is to compare.
+/// A stage whose judge panics in its first `n_panics` comparisons.
 fn panicking(n_panics: usize) -> Stage {
     let n_asked = AtomicUsize::new(0);
     let judge = move |request: &GenerateRequest| {

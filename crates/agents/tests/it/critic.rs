@@ -1,4 +1,4 @@
-//! The critic that reviews what is remembered while nobody waits.
+//! The critic that reviews memories while no caller waits.
 
 use hone_memory::Engram;
 use hone_protocol::scripted::{Script, Scripted};

@@ -1,4 +1,4 @@
-//! Answers that are graded on other machines: a channel stands for them.
+//! Answers that are graded on other machines, simulated by a channel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use hone_protocol::{
 
 use crate::stage::{PATIENCE, Plan, Stage, grades_of, wait_until};
 
-/// Graders that a test speaks for.
+/// Graders controlled by a test.
 pub(crate) struct Elsewhere {
     asked: Mutex<Vec<(Envelope, bool)>>,
     results: (Sender<WorkResult>, Receiver<WorkResult>),
@@ -90,7 +90,7 @@ fn plan(graders: &Arc<Elsewhere>) -> Plan {
     plan
 }
 
-/// The answer in memory, which may not have it yet.
+/// The answer in memory, if it has been stored yet.
 fn remembered(stage: &Stage, id: QueryId) -> Option<Engram> {
     stage.store.get(id).unwrap()
 }
@@ -162,7 +162,7 @@ fn the_next_process_asks_for_what_the_last_one_left() {
     let stage = plan(&graders).start_in(folder);
     let (request, is_urgent) = graders.asked(2);
     assert_eq!((request.query_id, is_urgent), (Some(id), false));
-    // The result for the process that has ended is nobody's.
+    // A result for the process that has ended is ignored.
     graders.grade(&old, 1);
     graders.grade(&request, 5);
     wait_for_score(&stage, id, 5);
@@ -180,7 +180,7 @@ fn work_that_is_given_up_is_told_and_stays_due() {
     wait_until("memory knows", || {
         remembered(&stage, id).and_then(|engram| engram.due).is_some_and(|due| due.failures == 1)
     });
-    // A person has it done after all.
+    // A person has the work done anyway.
     graders.grade(&request, 3);
     wait_for_score(&stage, id, 3);
     let heard = stage.stop();

@@ -1,4 +1,4 @@
-//! The gate to long-term memory, with a critic that says what the test wants and a clock that it sets.
+//! The gate to long-term memory, with a scripted critic and a clock set by the test.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const MINUTE: u64 = 60_000;
 struct Scripted {
     levels: Mutex<Vec<Option<CritiqueLevel>>>,
     disregarded: Option<String>,
-    /// What happens while it thinks.
+    /// Runs while the critic thinks.
     meanwhile: Box<dyn Fn() + Sync + Send>,
 }
 

@@ -1,4 +1,4 @@
-//! Intentions, consolidations and the review of exchanges, with a model and a critic that say what the test wants.
+//! Intentions, consolidations and the review of exchanges, with a scripted model and a scripted critic.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::stage::{WordEmbedder, memory_settings, text_of};
 const BLOCK: Option<CritiqueLevel> = Some(CritiqueLevel::Block);
 const PASS: Option<CritiqueLevel> = Some(CritiqueLevel::Pass);
 
-/// Gives these levels in turn, then the last one again and again, and keeps what it was shown.
+/// Gives these levels in turn, then repeats the last one, and keeps the texts that it was shown.
 struct Levels {
     levels: Vec<Option<CritiqueLevel>>,
     n_asked: AtomicUsize,
@@ -101,7 +101,7 @@ impl Place {
         Intender { rememberer, writer: self.writer(), gatekeeper: self.keeper(critic), settings, open_ends }.intend()
     }
 
-    /// Consolidates, and stops before the group of that number.
+    /// Consolidates, and stops before the group with that number.
     fn consolidate(&self, critic: &Levels, stop_before: usize) -> Consolidated {
         let mut memory = memory_settings(MemoryMode::Auto);
         memory.recall = self.recall;

@@ -122,7 +122,7 @@ fn a_missing_judge_leaves_the_answer_unscored_and_the_rest_as_it_was() {
             assert_eq!(grade.score, None);
             assert!(grade.judging.failure.as_ref().unwrap().contains("not installed"), "{grade:?}");
         }
-        // A comparison that is under way is given up when the critic stops.
+        // A comparison in progress is given up when the critic stops.
         stage.wait(|it| it.correlation_id == Some(id) && it.subject() == Subject::PairwiseResult);
     }
     let heard = stage.stop();

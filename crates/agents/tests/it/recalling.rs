@@ -1,4 +1,4 @@
-//! What memory contributes to an answer: as context, as a tool, or not at all.
+//! Memory's contribution to an answer: as context, as a tool, or not at all.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn stage(mode: MemoryMode, respond: impl Fn(&GenerateRequest) -> Script + Send +
     Plan::answering(respond).recalling(mode).start_in(before.leave_folder())
 }
 
-/// Does not support tools, and knows of Mia if the prompt mentions her.
+/// Does not support tools, and knows Mia if the prompt mentions her.
 fn without_tools(request: &GenerateRequest) -> Script {
     if !request.tools.is_empty() {
         return Script::failing(GenerateError::NoTools { model: request.model.clone() });
@@ -91,7 +91,7 @@ fn what_one_owner_said_another_does_not_recall() {
         assert_eq!((response_in(&answer).answer.as_str(), answer.owner), (expected, owner));
         let graded = stage.wait_about(id, Subject::CritiqueResult);
         assert_eq!(graded.owner, owner);
-        // How soon a grade comes tells no owner what another asked.
+        // The time until a grade comes reveals no other owner's question.
         let requests = stage.judge.as_ref().unwrap().requests();
         assert_eq!(requests.last().unwrap().owner, owner);
     }
@@ -100,7 +100,7 @@ fn what_one_owner_said_another_does_not_recall() {
     assert!(recalls.map(|envelope| envelope.owner).all(|owner| owner == anne));
 }
 
-/// An answer that was given in a role, or to a program, does not suit the person's other conversations.
+/// An answer given in a role, or to a program, does not suit the person's other conversations.
 #[test]
 fn nothing_is_recalled_under_other_instructions_and_nothing_of_programs() {
     let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start();
@@ -389,7 +389,7 @@ fn recollections_are_bounded() {
     stage.stop();
 }
 
-/// A critic has blocked a falsehood; what says the same in other words is not recalled, whoever let it pass.
+/// A critic has blocked a falsehood. A text that repeats it in other words is not recalled, whoever passed it.
 #[test]
 fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
     let mut stage = Plan::answering(without_tools).start();

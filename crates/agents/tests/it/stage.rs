@@ -19,8 +19,7 @@ use hone_protocol::{
 };
 use tempfile::TempDir;
 
-/// The model of respondent A, and of the questions.
-/// One whose answers the likelihood judge knows.
+/// The model of respondent A and of the questions. The likelihood judge knows its answers.
 pub(crate) const MODEL: &str = "smollm2:135m";
 
 /// How long a test waits for an expected event: far longer than it takes.
@@ -63,23 +62,23 @@ pub(crate) struct Plan {
     pub(crate) judge: Option<Scripted>,
     /// Graders on other machines, in place of the judge.
     pub(crate) graders: Option<Arc<dyn Graders>>,
-    /// The model of a critic that works while nobody waits.
+    /// The model of a critic that works while no caller waits.
     pub(crate) critic: Option<Scripted>,
-    /// Whether answers are graded by how likely the model finds them; the judge is then asked for that.
+    /// Whether answers are graded by their likelihood under the model; the judge is then asked for that.
     pub(crate) by_likelihood: bool,
     pub(crate) grade_timeout: Duration,
     pub(crate) respondent_b: Option<RespondentB>,
     pub(crate) settings: MemorySettings,
     /// Bytes of the disk that memory must leave free.
     pub(crate) reserved_bytes: u64,
-    /// Whether the grades of answers are due that nobody on this stage gives.
+    /// Whether answers become due for a grade if no judge on this stage grades them.
     pub(crate) grades_due: bool,
     pub(crate) works_off_backlog: bool,
     pub(crate) most_answers: usize,
 }
 
 impl Plan {
-    /// A generator that answers with `respond`, and a judge that gives everything a 4 and prefers the first answer.
+    /// A generator that answers with `respond`, and a judge that gives every answer a 4 and prefers the first one.
     /// Memory recalls nothing and extracts nothing.
     pub(crate) fn answering(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> Plan {
         Plan {
@@ -178,7 +177,7 @@ impl Plan {
     }
 }
 
-/// Waits until a condition holds, and says what never came if it does not.
+/// Waits until a condition holds; panics with the missing condition if it does not.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -271,7 +270,7 @@ pub(crate) struct Stage {
     pub(crate) critic: Option<Arc<Scripted>>,
     pub(crate) grader: Option<Judge>,
     pub(crate) session: SessionId,
-    /// Who asks.
+    /// The owner of the questions.
     pub(crate) owner: Option<OwnerId>,
     folder: TempDir,
 }

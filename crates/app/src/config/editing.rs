@@ -1,4 +1,4 @@
-//! Changes the user's files: one key of one file, with everything else as it stands.
+//! Edits the user's files: one key of one file, leaving everything else as it is.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::usage;
 pub fn set(places: &Places, key: &str, text: &str) -> anyhow::Result<PathBuf> {
     let key = known(key)?;
     let file = file_of(places, &key)?;
-    // A file that is not valid does not keep another one from being mended.
+    // An invalid file must not prevent the repair of another one.
     let mut config =
         Config::load(places, None, Vec::new()).map(|(config, _)| config).or_else(|_| Config::defaults())?;
     config.set_text(&key, text, Source::File(file.clone()))?;
@@ -28,7 +28,7 @@ pub fn set(places: &Places, key: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// Removes a key from the user's file of its section, and returns that file; `None` if it does not stand there.
+/// Removes a key from the user's file of its section, and returns that file; `None` if the key is not in it.
 ///
 /// # Errors
 /// When the key does not exist, or the file cannot be read or written.
@@ -61,7 +61,7 @@ pub fn unset(places: &Places, key: &str) -> anyhow::Result<Option<PathBuf>> {
     Ok(was_there.then_some(file))
 }
 
-/// The name that a key has now.
+/// The current name of a key.
 fn known(key: &str) -> anyhow::Result<String> {
     let config = Config::defaults()?;
     let key = config.present_name(key).into_owned();
@@ -77,14 +77,14 @@ fn file_of(places: &Places, key: &str) -> anyhow::Result<PathBuf> {
     Ok(folder.join(format!("{section}.toml")))
 }
 
-/// The tables below its section's file that a key stands in, and its name there.
+/// The path of tables that contain a key within its section's file, and its name there.
 fn split(key: &str) -> (Vec<&str>, &str) {
     let mut parts: Vec<&str> = key.split('.').skip(1).collect();
     let name = parts.pop().unwrap_or_default();
     (parts, name)
 }
 
-/// The lines of comments above a key.
+/// The comment lines above a key.
 fn comments_of(table: &dyn TableLike, name: &str) -> String {
     let decor = table.key(name).map(|key| key.leaf_decor());
     decor.and_then(|decor| decor.prefix()).and_then(RawString::as_str).unwrap_or_default().to_owned()
@@ -122,7 +122,7 @@ fn change(file: &Path, edit: impl FnOnce(&mut DocumentMut) -> anyhow::Result<()>
         return Ok(());
     }
     let failure = || format!("cannot write {}", file.display());
-    // A link to a file that is kept elsewhere stays a link.
+    // A link to a file elsewhere stays a link.
     let file = if file.exists() { file.canonicalize().with_context(failure)? } else { file.to_owned() };
     let folder = file.parent().unwrap_or(Path::new("."));
     create_private_folder(folder).with_context(failure)?;
@@ -185,7 +185,7 @@ mod tests {
         assert!(wrong("sampling.temperature", "warm").contains("expected a number"));
         assert!(wrong("sampling.top_p", "3").contains("it must be 0 to 1"));
         assert!(!folder.path().join("hone").exists());
-        // A file that is not valid is named, and left as it is; keys of others can be set.
+        // An invalid file is named and left as it is; keys in other files can be set.
         let broken = folder.path().join("hone/sampling.toml");
         std::fs::create_dir(folder.path().join("hone"))?;
         std::fs::write(&broken, "temperature = \n")?;

@@ -1,6 +1,6 @@
-//! Keys of earlier versions: those that have another name now are still read, and for the others it is said what to set instead.
+//! Keys of earlier versions. Renamed keys are still read; for the others, an error says what to set instead.
 
-/// What the section of the judge was called, as if it were the critic, which challenges texts.
+/// The former name of the judge's section. The critic, which challenges texts, is something else.
 pub(super) const FORMER_SECTION: &str = "critic";
 const SECTION: &str = "judge";
 
@@ -13,7 +13,7 @@ const JUDGE_PROMPTS: [&str; 5] = [
     "critic.pairwise_prompt",
 ];
 
-/// Where the key is now; `None` where no version had it.
+/// A message about the key's new place; `None` if no version had the key.
 pub(super) fn new_place(key: &str) -> Option<String> {
     let (_, name) = JUDGE_PROMPTS.iter().find(|prompt| **prompt == key)?.split_once('.')?;
     Some(format!(
@@ -22,18 +22,18 @@ pub(super) fn new_place(key: &str) -> Option<String> {
     ))
 }
 
-/// The name that this key has now, if it was renamed.
+/// The current name of this key, if it was renamed.
 pub(super) fn new_name(key: &str) -> Option<String> {
     let name = key.strip_prefix(FORMER_SECTION)?.strip_prefix('.')?;
     (!JUDGE_PROMPTS.contains(&key)).then(|| format!("{SECTION}.{name}"))
 }
 
-/// The name that this key had before, if it was renamed.
+/// The former name of this key, if it was renamed.
 pub(super) fn former_name(key: &str) -> Option<String> {
     Some(format!("{FORMER_SECTION}.{}", key.strip_prefix(SECTION)?.strip_prefix('.')?))
 }
 
-/// The keys that have a new place.
+/// The keys that have moved.
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     JUDGE_PROMPTS.into_iter()
 }

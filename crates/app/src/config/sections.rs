@@ -54,19 +54,19 @@ impl Sections {
     }
 }
 
-/// The model that answers, and what it runs on.
+/// The model that answers, and how it runs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct EngineConfig {
     /// Name or path of the model.
     pub model: String,
-    /// What it runs on, and how.
+    /// The engine's options.
     #[serde(flatten)]
     pub options: EngineOptions,
     /// Whether the engine of a running server is used instead of one of this process.
     pub shared: bool,
 }
 
-/// How the next token is chosen.
+/// Token sampling.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {
@@ -97,11 +97,11 @@ pub struct SamplingConfig {
     #[serde(deserialize_with = "not_negative")]
     pub(super) repetition_limit: usize,
     #[serde(deserialize_with = "seed")]
-    /// The seed of the random choices; `None` for another one each time.
+    /// The random seed; `None` for a new one each time.
     pub seed: Option<u64>,
     #[serde(deserialize_with = "biases")]
     logit_bias: Vec<(u32, f32)>,
-    /// The most tokens of an answer; `None` means no limit other than the model and its context.
+    /// The maximum tokens of an answer; `None` means no limit other than the model and its context.
     #[serde(deserialize_with = "positive_or_none")]
     pub max_tokens: Option<usize>,
     /// An answer ends before the first of these texts.
@@ -109,13 +109,13 @@ pub struct SamplingConfig {
     /// Whether and how thoroughly the model reasons, without the budget.
     #[serde(deserialize_with = "thinking")]
     pub thinking: ThinkingOptions,
-    /// The most tokens of reasoning.
+    /// The maximum tokens of reasoning.
     #[serde(deserialize_with = "positive_or_none")]
     pub thinking_budget: Option<usize>,
 }
 
 impl SamplingConfig {
-    /// The sampling options among them.
+    /// The sampling options.
     pub fn options(&self) -> SamplingOptions {
         SamplingOptions {
             temperature: self.temperature,
@@ -162,21 +162,21 @@ impl SamplingConfig {
 pub struct ChatConfig {
     /// Instructions before every conversation; empty leaves them to the model's own template.
     pub system: String,
-    /// What stands between the instructions and the conversation.
+    /// Messages between the instructions and the conversation.
     #[serde(deserialize_with = "messages")]
     pub messages: Vec<Message>,
-    /// How many lines of input the history holds.
+    /// The number of input lines in the history.
     #[serde(deserialize_with = "not_negative")]
     pub history_lines: usize,
     /// Whether conversations are saved as they proceed.
     pub save: bool,
     /// Whether the answers of a conversation are graded.
     pub grade: bool,
-    /// Whether a conversation grades due answers from earlier while nobody waits.
+    /// Whether a conversation grades due answers from earlier in idle time.
     pub grade_due: bool,
     /// Whether the Markdown of answers is rendered on a terminal, and reasoning is folded.
     pub markdown: bool,
-    /// In how many rounds a model may call tools for one answer.
+    /// The maximum rounds of tool calls for one answer.
     #[serde(deserialize_with = "not_negative")]
     pub tool_rounds: usize,
 }
@@ -188,21 +188,21 @@ pub struct MemoryConfig {
     pub remember: bool,
     /// The address of the database that memory is kept in; empty for the data folder.
     pub url: String,
-    /// The model that turns texts into vectors: its name, or the path of its folder.
+    /// The embedding model: its name, or the path of its folder.
     pub embedder: String,
-    /// What stands before a question for the embedder, as its card says.
+    /// The prefix of a question for the embedder, from its model card.
     pub query_prefix: String,
-    /// What stands before a text.
+    /// The prefix of a text.
     pub passage_prefix: String,
-    /// How much a person's rating counts in the order of what is recalled.
+    /// The weight of a person's rating in ranking what is recalled.
     pub person_weight: f32,
-    /// How much a comparison counts.
+    /// The weight of a comparison.
     pub comparison_weight: f32,
-    /// How much a judge's grade counts.
+    /// The weight of a judge's grade.
     pub score_weight: f32,
-    /// How much the generator's own grade counts.
+    /// The weight of the generator's own grade.
     pub self_score_weight: f32,
-    /// How many daily backups are kept.
+    /// The number of daily backups to keep.
     #[serde(deserialize_with = "not_negative")]
     pub backups: usize,
     /// How the agents use memory.
@@ -211,16 +211,16 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Whether models get what is remembered.
+    /// Whether models are given recalled memories.
     pub fn recalls(&self) -> bool {
         self.settings.mode != MemoryMode::Off
     }
 
-    /// Checks the address of a database that memory is to be kept in. A password in it would be shown to all who see the
-    /// command line or the configuration.
+    /// Checks the address of memory's database. A password in it would be visible to anyone who sees the command line
+    /// or the configuration.
     ///
     /// # Errors
-    /// What is wrong with it, without the address.
+    /// The problem with it, without the address.
     pub fn check_address(url: &str) -> Result<(), String> {
         let rest = ["postgres://", "postgresql://"].iter().find_map(|scheme| url.strip_prefix(scheme));
         let rest = rest.ok_or("url does not begin with postgres://, as in postgres://USER@HOST/NAME")?;
@@ -231,7 +231,7 @@ impl MemoryConfig {
         Ok(())
     }
 
-    /// The database that memory is kept in, if it is in one.
+    /// The database of memory, if it is kept in one.
     pub fn database(&self) -> Option<String> {
         Some(self.url.clone()).filter(|url| !url.is_empty())
     }

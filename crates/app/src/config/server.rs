@@ -10,50 +10,50 @@ use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// How a server listens, and what it allows.
+/// The server's addresses, keys and limits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Where it listens.
+    /// The address to listen on.
     #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
-    /// The port where it also listens, for clients of Ollama; 0 for none.
+    /// An additional port for clients of Ollama; 0 for none.
     pub compat_port: u16,
-    /// The keys, one of which a request must have; if the list is empty, a request needs no key.
+    /// The accepted keys; if the list is empty, a request needs no key.
     #[serde(rename = "key_hashes")]
     pub keys: Vec<KeyHash>,
-    /// Names that a request may ask for besides those of the address that it listens on.
+    /// Host names that a request may use in addition to those of the listening address.
     pub hosts: Vec<String>,
-    /// Questions that are answered at once.
+    /// The maximum number of questions answered at once.
     #[serde(deserialize_with = "positive")]
     pub most_answers: usize,
-    /// Questions in progress, waiting ones included; more are refused.
+    /// The maximum number of questions in progress, including waiting ones; more are refused.
     #[serde(deserialize_with = "positive")]
     pub most_questions: usize,
-    /// The longest body of a request, in bytes; `None` for any.
+    /// The maximum size of a request's body, in bytes; `None` for no limit.
     #[serde(deserialize_with = "size")]
     pub most_body: Option<u64>,
-    /// Connections at once; more wait until one ends.
+    /// The maximum number of connections; more wait until one ends.
     #[serde(deserialize_with = "positive")]
     pub most_connections: usize,
-    /// Responses that are streamed to one client at once; more are refused.
+    /// The maximum number of responses streamed to one client at once; more are refused.
     #[serde(deserialize_with = "positive")]
     pub most_streams: usize,
-    /// How long a client may take to send a request, and how long it may leave what it is sent unread; `None` for any time.
+    /// How long a client may take to send a request, or leave a response unread; `None` for no limit.
     #[serde(deserialize_with = "seconds_or_none")]
     pub patience: Option<Duration>,
-    /// How long answers in progress may take after the server was told to stop; `None` ends them at once.
+    /// How long answers in progress may take once the server is told to stop; `None` ends them at once.
     #[serde(deserialize_with = "seconds_or_none")]
     pub drain: Option<Duration>,
     /// Whether the second respondent also answers the questions of the page, unless the page says otherwise.
     pub respondent_b: bool,
-    /// Its model; empty for that of the question.
+    /// Its model; empty for the question's model.
     pub model_b: String,
     /// Its temperature.
     pub temperature_b: f32,
 }
 
-/// The hash of a key that lets requests in.
+/// The hash of an accepted key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHash([u8; 32]);
 
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for KeyHash {
 }
 
 impl KeyHash {
-    /// The hash that 64 hexadecimal digits stand for.
+    /// Parses 64 hexadecimal digits.
     fn parse(text: &str) -> Option<KeyHash> {
         let digits: Vec<u8> =
             text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
@@ -83,13 +83,13 @@ impl KeyHash {
         KeyHash(Sha256::digest(key).into())
     }
 
-    /// Names the key wherever something belongs to it: the first half of its hash.
+    /// The id under which everything of the key's holder is kept: the first half of its hash.
     pub fn owner(&self) -> OwnerId {
         let bits = self.0[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte));
         OwnerId::from_bits(bits)
     }
 
-    /// Whether this is the hash of a key; takes the same time wherever they differ.
+    /// Whether this is the hash of `key`, compared in constant time.
     pub fn is_of(&self, key: &str) -> bool {
         let KeyHash(other) = KeyHash::of(key);
         std::iter::zip(self.0, other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
@@ -99,7 +99,7 @@ impl KeyHash {
 /// Settings that contradict each other.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum InvalidSettings {
-    /// Other machines could use it without a key.
+    /// Other machines could use the server without a key.
     #[error(
         "{0} can be reached by other machines: add a key to server.key_hashes (`hone serve --new-key` makes one), or listen on \
          127.0.0.1"
@@ -111,7 +111,7 @@ pub enum InvalidSettings {
 }
 
 impl ServerSettings {
-    /// The address where clients of Ollama find it.
+    /// The address for clients of Ollama.
     pub fn compat_address(&self) -> Option<SocketAddr> {
         (self.compat_port != 0).then(|| SocketAddr::new(self.listen.ip(), self.compat_port))
     }
@@ -119,7 +119,7 @@ impl ServerSettings {
     /// Checks that other machines need a key, and that the second respondent can be asked.
     ///
     /// # Errors
-    /// When one of the two is not so.
+    /// When either check fails.
     pub fn check(&self) -> Result<(), InvalidSettings> {
         if !(self.temperature_b >= 0.0 && self.temperature_b.is_finite()) {
             return Err(InvalidSettings::Temperature(self.temperature_b));

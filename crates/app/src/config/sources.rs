@@ -11,7 +11,7 @@ use crate::usage;
 const RESERVED_VARIABLES: [&str; 6] =
     ["HONE_HOME", "HONE_OFFLINE", "HONE_LOG", "HONE_CONFIG", "HONE_TEST_MODELS", "HONE_API_KEY"];
 
-/// The places where configuration is found.
+/// The places to look for configuration.
 #[derive(Clone, Debug)]
 pub struct Places {
     folder: Option<PathBuf>,
@@ -108,7 +108,7 @@ pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &m
 fn apply_file(config: &mut Config, path: &Path, warnings: &mut Vec<String>) -> anyhow::Result<()> {
     let section = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     if [EVALUATORS, PHASES].contains(&section) {
-        // Read when a task is worked on.
+        // Read when work on a task begins.
         return Ok(());
     }
     if section == moved::FORMER_SECTION {

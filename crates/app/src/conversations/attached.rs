@@ -1,20 +1,20 @@
-//! Texts that go with a question: each stands before it in a fenced block under its name.
+//! Texts attached to a question: each precedes it in a fenced block under its name.
 //!
-//! A fence is longer than every run of backticks in its text: no text ends its own block, and [`split`] finds the question
-//! again.
+//! A fence is longer than every run of backticks in its text, so that no text ends its own block, and [`split`] finds
+//! the question again.
 
 use crate::describe::on_one_line;
 
-/// What stands before the name of a block.
+/// The prefix of a block's name.
 const FILE: &str = "File: ";
 
-/// A text as it stands before a question.
+/// Formats a text to precede a question.
 pub fn block(name: &str, text: &str) -> String {
     let fence = "`".repeat(longest_run(text).max(2) + 1);
     format!("{FILE}{}\n{fence}\n{}\n{fence}\n\n", on_one_line(name), text.trim_end())
 }
 
-/// The names of the texts before a question, and the question.
+/// The names of the attached texts, and the question.
 pub fn split(composed: &str) -> (Vec<&str>, &str) {
     let (mut names, mut rest) = (Vec::new(), composed);
     while let Some((name, after)) = first_block(rest) {
@@ -24,12 +24,12 @@ pub fn split(composed: &str) -> (Vec<&str>, &str) {
     (names, rest)
 }
 
-/// The most backticks in a row.
+/// The length of the longest run of backticks.
 fn longest_run(text: &str) -> usize {
     text.split(|character| character != '`').map(str::len).max().unwrap_or_default()
 }
 
-/// The name of the text at the beginning of `text`, and what follows it.
+/// The name of the text at the beginning of `text`, and the remainder.
 fn first_block(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.strip_prefix(FILE)?.split_once("\n```")?;
     let n_backticks = 3 + rest.len() - rest.trim_start_matches('`').len();

@@ -1,5 +1,5 @@
-//! The saved conversations, as the page, `hone conversations` and the chat's own commands use them: those of the store, or,
-//! where none are to be saved, some that end with the process.
+//! The saved conversations, as the page, `hone conversations` and the chat's own commands use them: in the store, or,
+//! if saving is off, in memory until the process ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,36 +18,36 @@ pub struct Conversations {
     system: String,
 }
 
-/// Where they are.
+/// Where conversations are kept.
 enum KeptIn {
     Saved(ConversationStore),
-    /// Here, until the process ends.
+    /// In memory, until the process ends.
     Memory(Mutex<HashMap<String, (Timestamp, SavedConversation)>>),
 }
 
-/// What a name, or a part of one, stands for.
+/// The result of looking up a name, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Named {
     /// The conversation with this name.
     One(String),
-    /// Several have it in their names or first questions.
+    /// Several conversations match, by name or first question.
     Several(Vec<FoundConversation>),
-    /// None has.
+    /// No conversation matches.
     Nothing,
 }
 
 impl Conversations {
-    /// Those of a store. New ones begin with these instructions.
+    /// The conversations in a store. New ones begin with the instructions `system`.
     pub fn of_store(store: ConversationStore, system: String) -> Conversations {
         Conversations { place: KeptIn::Saved(store), system }
     }
 
-    /// None yet; those that follow end with the process.
+    /// No conversations yet; new ones are kept in memory until the process ends.
     pub fn in_memory(system: String) -> Conversations {
         Conversations { place: KeptIn::Memory(Mutex::default()), system }
     }
 
-    /// All of them, the most recently written first.
+    /// All conversations, the most recently written first.
     ///
     /// # Errors
     /// When they cannot be listed.
@@ -97,7 +97,7 @@ impl Conversations {
         }
     }
 
-    /// Saves a new conversation that begins with this question, still without it, and returns its name.
+    /// Saves a new, empty conversation named after its first question, and returns its name.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -113,7 +113,7 @@ impl Conversations {
         }
     }
 
-    /// Saves a new conversation, unless one has this name; returns whether it is saved.
+    /// Saves a new conversation, unless the name is taken; returns whether it was saved.
     fn save_new(&self, name: &str, conversation: SavedConversation) -> Result<bool, ConversationError> {
         match &self.place {
             KeptIn::Saved(store) => store.save_new(name, &conversation.into_file()).map_err(storage),
@@ -131,7 +131,7 @@ impl Conversations {
     /// Replaces a conversation.
     ///
     /// # Errors
-    /// When it cannot be written; the previous one is then kept.
+    /// When it cannot be written; the previous version is then kept.
     pub fn save(&self, name: &str, conversation: SavedConversation) -> Result<(), ConversationError> {
         match &self.place {
             KeptIn::Saved(store) => store.save(name, &conversation.into_file()).map_err(storage),
@@ -212,9 +212,9 @@ impl Conversations {
     }
 }
 
-/// The saved conversations of each owner: of a key of the server, or of the person at the terminal (`None`).
+/// The saved conversations of each owner: a key of the server, or the user at the terminal (`None`).
 pub struct OwnedConversations {
-    /// `None` where none are to be saved.
+    /// `None` if saving is off.
     store: Option<ConversationStore>,
     /// Instructions before a new conversation.
     system: String,
@@ -222,7 +222,8 @@ pub struct OwnedConversations {
 }
 
 impl OwnedConversations {
-    /// Those of a store, or, without one, those that end with the process. New ones begin with these instructions.
+    /// The conversations in a store, or, without one, in memory until the process ends. New ones begin with the
+    /// instructions `system`.
     pub fn new(store: Option<ConversationStore>, system: String) -> OwnedConversations {
         OwnedConversations { store, system, unsaved: Mutex::default() }
     }

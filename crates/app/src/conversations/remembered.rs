@@ -1,4 +1,4 @@
-//! What memory holds of a conversation.
+//! The entries in memory that belong to a conversation.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use hone_protocol::QueryId;
 
 use super::saved::SavedConversation;
 
-/// What came of a conversation and is still remembered: its answers in all branches, a second respondent's with them, what was
-/// stated in its questions, and notes that were made of any of it.
+/// The remembered results of a conversation: its answers in all branches, including a second respondent's, facts stated
+/// in its questions, and notes derived from any of these.
 ///
 /// # Errors
 /// When memory cannot be read.

@@ -1,4 +1,4 @@
-//! What a saved conversation holds, with its branches: its title, and its forms for other programs.
+//! A saved conversation with its branches: its title, and its formats for other programs.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::attached::split;
 use super::session::{Conversation, FORMAT, SavedExchange};
 
-/// The most characters of a title.
+/// The maximum characters of a title.
 const LONGEST_TITLE: usize = 120;
 
 /// A saved conversation in a list.
@@ -28,12 +28,12 @@ pub struct FoundConversation {
     pub name: String,
     /// When it was last written.
     pub written: Timestamp,
-    /// What was said; `None` if it cannot be read.
+    /// Its contents; `None` if it cannot be read.
     pub conversation: Option<SavedConversation>,
 }
 
 impl FoundConversation {
-    /// What it began with; empty if that cannot be read.
+    /// Its first question; empty if it cannot be read.
     pub fn first_question(&self) -> &str {
         let first = self.conversation.as_ref().and_then(|conversation| conversation.exchanges.shown().next());
         first.map_or("", |exchange| &exchange.question)
@@ -52,7 +52,7 @@ pub struct SavedConversation {
 }
 
 impl SavedConversation {
-    /// A conversation of a file, with its branches.
+    /// Restores a conversation, with its branches, from its file format.
     ///
     /// # Errors
     /// When its forks do not belong to its exchanges.
@@ -61,14 +61,14 @@ impl SavedConversation {
         Ok(SavedConversation { model, system, exchanges: Branches::from_list(exchanges, &forks)? })
     }
 
-    /// The same as it stands in a file.
+    /// Converts it to its file format.
     pub fn into_file(self) -> Conversation {
         let SavedConversation { model, system, exchanges } = self;
         let (exchanges, forks) = exchanges.into_list();
         Conversation { format: FORMAT, model, system, exchanges, forks }
     }
 
-    /// What a list shows a person: the first question, unless the conversation was given a name of its own.
+    /// The title in a list: the first question, unless the user named the conversation.
     pub fn title(&self, name: &str) -> String {
         let Some(words) = words_of_made_name(name) else { return name.to_owned() };
         let of_question = |question: &str| words_of(split(question).1).take(words.len()).eq(words.iter().cloned());
@@ -84,7 +84,7 @@ impl SavedConversation {
     pub fn to_markdown(&self, name: &str) -> String {
         let mut text = format!("# {}\n", self.title(name));
         for SavedExchange { question, answer, model, .. } in self.exchanges.shown() {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "\n## You\n\n{}\n\n## {model}\n\n{}\n", question.trim_end(), answer.trim_end());
         }
         text
@@ -105,8 +105,8 @@ impl SavedConversation {
     }
 }
 
-/// The words of a name that was made of a day and the first words of a question (`2026-03-07-why-is-it-2`), without the
-/// number that told it from others; `None` for a name that a person gave.
+/// The words of a name made of a day and the first words of a question (`2026-03-07-why-is-it-2`), without the number
+/// that disambiguates it; `None` for a name that a person gave.
 fn words_of_made_name(name: &str) -> Option<Vec<String>> {
     let (day, words) = name.split_at_checked(10)?;
     let is_day = day.bytes().enumerate().all(|(place, byte)| match place {
@@ -122,19 +122,19 @@ fn words_of(text: &str) -> impl Iterator<Item = String> {
     text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
-/// The first line with text, as far as a list has room for it.
+/// The first line with text, shortened for a list.
 fn first_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     line.chars().take(LONGEST_TITLE).collect()
 }
 
-/// Why something cannot be done with a saved conversation.
+/// The error of an operation on a saved conversation.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConversationError {
     /// It does not exist.
     #[error("no conversation {0:?} is saved")]
     Missing(String),
-    /// The new name is that of another one.
+    /// Another conversation has the new name.
     #[error("a conversation {0:?} is saved already: choose another name")]
     Taken(String),
     /// The name is not valid.

@@ -15,9 +15,9 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedExchange {
-    /// What was asked.
+    /// The question.
     pub question: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
     /// The reasoning before the answer, if a page has it; the terminal does not keep it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -26,12 +26,13 @@ pub struct SavedExchange {
     pub model: String,
     /// Why the answer ended; `None` if the user stopped it.
     pub finish_reason: Option<FinishReason>,
-    /// What it cost.
+    /// The token counts and times of the answer.
     pub timings: Timings,
     /// The exchange's id on the bus and in memory; `None` in conversations saved before memory existed.
     #[serde(default)]
     pub query_id: Option<QueryId>,
-    /// What was recalled for the answer, if a page asked. The texts stand in memory alone, where they can be forgotten.
+    /// The ids of the memories recalled for the answer, if a page asked. Their texts are kept in memory alone, where
+    /// they can be forgotten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recalled: Vec<QueryId>,
 }
@@ -48,7 +49,7 @@ pub struct Conversation {
     pub system: String,
     /// The exchanges of all branches, oldest first.
     pub exchanges: Vec<SavedExchange>,
-    /// How they follow each other, where that is not their order.
+    /// The order of the exchanges, where it is not linear.
     #[serde(default, skip_serializing_if = "Forks::is_empty")]
     pub forks: Forks,
 }
@@ -67,13 +68,13 @@ pub struct Session {
 #[derive(Debug)]
 struct OpenQuestion {
     question: String,
-    /// The conversation with the answer that this one stands in for, which is restored if the question is withdrawn.
+    /// The conversation with the answer that is being replaced; restored if the question is withdrawn.
     before: Option<Branches<SavedExchange>>,
-    /// How many exchanges were left out before, restored if the question is withdrawn.
+    /// The number of exchanges left out before; restored if the question is withdrawn.
     left_out_before: usize,
-    /// The tools that were called since, and their results.
+    /// The tool calls since the question, and their results.
     turns_after: Vec<Message>,
-    /// The model that answers, if it is not that of the conversation.
+    /// The model that answers, if it is not the conversation's.
     model: Option<String>,
 }
 
@@ -88,7 +89,8 @@ impl Session {
         self.id
     }
 
-    /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags or a preset override them.
+    /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags or a preset override
+    /// them.
     ///
     /// # Errors
     /// When the conversation's settings or branches are not valid.
@@ -120,7 +122,7 @@ impl Session {
         self.exchanges.shown().collect()
     }
 
-    /// How many of the oldest exchanges the prompt leaves out, because they do not fit the context.
+    /// The number of oldest exchanges that the prompt leaves out, because they do not fit the context.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
@@ -148,7 +150,7 @@ impl Session {
     /// When the key does not exist or the value is not valid for it.
     pub fn set(&mut self, key: &str, text: &str) -> anyhow::Result<()> {
         self.config.set_text(key, text, Source::Chat)?;
-        // Another model or shorter instructions may make room for what was left out.
+        // Another model or shorter instructions may make room for the exchanges left out.
         self.left_out = 0;
         Ok(())
     }
@@ -175,8 +177,8 @@ impl Session {
         self.open = Some(OpenQuestion { question, before, left_out_before, turns_after, model: None });
     }
 
-    /// Opens the last question again for `model`, or for that of the conversation. The earlier answer stays a branch. Returns
-    /// `false` if nothing was asked.
+    /// Reopens the last question, for `model` or the conversation's model. The earlier answer stays a branch. Returns
+    /// `false` if there is no question.
     pub fn ask_again(&mut self, model: Option<String>) -> bool {
         let Some(last) = self.exchanges.shown().last() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);
@@ -214,7 +216,7 @@ impl Session {
         })
     }
 
-    /// The calls of tools with their results, after which the open question is answered.
+    /// Sets the tool calls and results after which the open question is answered.
     pub fn set_tool_turns(&mut self, turns: Vec<Message>) {
         if let Some(open) = &mut self.open {
             open.turns_after = turns;

@@ -1,5 +1,5 @@
-//! Where conversations are saved: in a folder as one JSON file each, replaced by renaming a complete new file over the old
-//! one, or in the database that memory is kept in.
+//! The store of conversations: a folder with one JSON file each, replaced by renaming a complete new file over the old
+//! one, or the database in which memory is kept.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::session::{Conversation, FORMAT};
 /// The longest name of a conversation, in characters; file systems support at least this many.
 const LONGEST_NAME: usize = 60;
 
-/// The longest name of a file without its ending, in bytes: most file systems allow 255 with it.
+/// The longest file name without its extension, in bytes: most file systems allow 255 with it.
 const LONGEST_FILE_NAME: usize = 240;
 
-/// The name of the question that was last asked alone: no conversation, so that scripts fill no list.
+/// The name of the last single question. It is not a conversation, so that scripts do not fill the list.
 const SINGLE: &str = ".single";
 
 /// Saved conversations.
@@ -47,7 +47,7 @@ impl ConversationStore {
         ConversationStore { place: Place::Database(memory.documents("conversations")) }
     }
 
-    /// Those of an owner; the conversations of a key of the server are in a folder of their own.
+    /// The conversations of an owner; those of a server key are in a folder of their own.
     pub fn of(&self, owner: Option<OwnerId>) -> ConversationStore {
         let Some(owner) = owner.map(|owner| owner.to_string()) else { return self.clone() };
         let place = match &self.place {
@@ -60,7 +60,7 @@ impl ConversationStore {
     /// The keys of the server that have conversations here.
     ///
     /// # Errors
-    /// When a database that knows them cannot be reached.
+    /// When the database cannot be reached.
     pub fn owners(&self) -> anyhow::Result<Vec<OwnerId>> {
         let names: Vec<String> = match &self.place {
             Place::Folder(folder) => {
@@ -75,7 +75,7 @@ impl ConversationStore {
     /// Writes a conversation.
     ///
     /// # Errors
-    /// When the name is not valid for a file, or it cannot be written; the previous one is then kept.
+    /// When the name is not valid for a file, or it cannot be written; the previous version is then kept.
     pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         check_name(name)?;
         self.write(name, conversation)?;
@@ -83,8 +83,8 @@ impl ConversationStore {
         Ok(())
     }
 
-    /// Writes a new conversation, unless one has this name; returns whether it is written. Several processes may begin one
-    /// at the same time.
+    /// Writes a new conversation, unless the name is taken; returns whether it was written. Several processes may begin
+    /// one at the same time.
     ///
     /// # Errors
     /// See [`ConversationStore::save`].
@@ -107,7 +107,7 @@ impl ConversationStore {
         Ok(is_written)
     }
 
-    /// Keeps a question that was asked alone, with its answer, in place of the one before. It is in no list.
+    /// Keeps a single question and its answer in place of the previous one. It is not listed.
     ///
     /// # Errors
     /// When it cannot be written; the previous one is then kept.
@@ -115,7 +115,7 @@ impl ConversationStore {
         self.write(SINGLE, conversation)
     }
 
-    /// The question that was last asked alone, with its answer, and when; `None` if there is none.
+    /// The last single question with its answer, and when it was saved; `None` if there is none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -153,7 +153,7 @@ impl ConversationStore {
         Ok(self.entries()?.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// When each conversation was written, and its name, the most recently written first.
+    /// The time when each conversation was written, and its name, the most recently written first.
     ///
     /// # Errors
     /// When they cannot be listed.
@@ -210,7 +210,7 @@ impl ConversationStore {
     /// Whether a conversation has this name.
     ///
     /// # Errors
-    /// When a database that would know cannot be reached.
+    /// When the database cannot be reached.
     pub fn contains(&self, name: &str) -> anyhow::Result<bool> {
         if check_name(name).is_err() {
             return Ok(false);
@@ -221,10 +221,10 @@ impl ConversationStore {
         }
     }
 
-    /// Forgets the question that was asked alone: a later conversation is what would be continued, and a
-    /// person who deletes one wants none of it left.
+    /// Forgets the single question: a later conversation is now the one to continue, and a person who deletes one wants
+    /// none of it left.
     fn forget_single(&self) {
-        // It is usually not there.
+        // It usually does not exist.
         match &self.place {
             Place::Folder(folder) => drop(std::fs::remove_file(path_of(folder, SINGLE))),
             Place::Database(documents) => drop(documents.remove(SINGLE)),
@@ -245,7 +245,7 @@ impl ConversationStore {
         replace(&path, "conversation", |file| write_to(file, conversation)).with_context(failure)
     }
 
-    /// Reads a conversation; `None` if there is none of this name.
+    /// Reads a conversation; `None` if it does not exist.
     fn read(&self, name: &str) -> anyhow::Result<Option<Conversation>> {
         let (place, text) = match &self.place {
             Place::Folder(folder) => {
@@ -277,7 +277,7 @@ impl ConversationStore {
     }
 }
 
-/// Checks that a name may be one of a file anywhere: conversations move between systems.
+/// Checks that a name is valid for a file on every system, since conversations move between systems.
 fn check_name(name: &str) -> anyhow::Result<()> {
     let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
     let too_long = name.chars().count() > LONGEST_NAME + 10 || as_file_name(name).len() > LONGEST_FILE_NAME;
@@ -307,7 +307,7 @@ fn path_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{}.json", as_file_name(name)))
 }
 
-/// When each conversation in a folder was written, and its name.
+/// The time when each conversation in a folder was written, and its name.
 fn entries_in(folder: &Path) -> std::io::Result<Vec<(SystemTime, String)>> {
     let items = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -327,10 +327,10 @@ fn time_of(written: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(written.0)
 }
 
-/// Signs that a file's name cannot hold everywhere, and the one that stands for them.
+/// Characters that some systems forbid in file names, and the escape character.
 const ESCAPED: &str = "<>:\"|?*%";
 
-/// A name as a file has it: with `%` and two hexadecimal digits for signs that not every system allows.
+/// Encodes a name as a file name: characters that some systems forbid become `%` and two hexadecimal digits.
 fn as_file_name(name: &str) -> String {
     let mut file = String::with_capacity(name.len());
     for character in name.chars() {
@@ -342,7 +342,7 @@ fn as_file_name(name: &str) -> String {
     file
 }
 
-/// The name that a file has.
+/// Decodes the name of a file.
 fn of_file_name(file: &str) -> String {
     let mut name = String::with_capacity(file.len());
     let mut rest = file;
@@ -363,7 +363,8 @@ fn of_file_name(file: &str) -> String {
     name + rest
 }
 
-/// Whether Windows takes a file of this name for a device, whatever its ending; a folder of conversations may move there.
+/// Whether Windows takes a file of this name for a device, whatever its extension; a folder of conversations may move
+/// there.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
     let numbered = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
@@ -377,12 +378,12 @@ fn is_device(name: &str) -> bool {
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
     let conversation = of_file_name(name);
-    // Another program's file is no conversation, which its name would not lead to.
+    // Another program's file is not a conversation: its name does not survive decoding and encoding.
     (!name.starts_with('.') && as_file_name(&conversation) == name).then_some(conversation)
 }
 
-/// A name made of the day and the first words that is not taken. Where nobody knows that at present, a part of it is
-/// random, so that no conversation is replaced later.
+/// An unused name made of the day and the first words. If it cannot be checked now, a part of it is random, so that no
+/// conversation is replaced later.
 pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> anyhow::Result<bool>) -> String {
     let base = name_from(day, question);
     let random = || {

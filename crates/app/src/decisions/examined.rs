@@ -1,4 +1,4 @@
-//! What an examination has found out about a model's decisions, kept for that file of the model and that way of asking.
+//! The results of examining a model's decisions, kept for this file of the model and this way of asking.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub struct ExaminedDecisions {
 }
 
 impl ExaminedDecisions {
-    /// Those of a model; `None` if it has not been examined as it is asked now.
+    /// The marks of a model; `None` if it has not been examined in the way it is asked now.
     pub fn find(app: &App, model: &str) -> Option<ExaminedDecisions> {
         let path = path_of(app, model)?;
         let text = std::fs::read(&path).ok()?;
@@ -43,7 +43,7 @@ impl ExaminedDecisions {
         found
     }
 
-    /// Keeps them.
+    /// Saves the marks.
     ///
     /// # Errors
     /// When they cannot be written, or the model is not installed.
@@ -55,7 +55,7 @@ impl ExaminedDecisions {
     /// Examines a model with the cases that hone ships with, in every form, and keeps the better one of each kind.
     ///
     /// # Errors
-    /// When the model cannot be asked, or nobody waits any longer (`is_over`).
+    /// When the model cannot be asked, or `is_over` says that the marks are no longer wanted.
     pub fn of(
         generator: &dyn Generate,
         model: &str,
@@ -102,7 +102,7 @@ impl ExaminedDecisions {
         Ok(ExaminedDecisions { model: model.to_owned(), marks })
     }
 
-    /// How the model is to be asked.
+    /// The forms in which to ask the model.
     pub fn tunings(&self) -> DecisionTunings {
         let mut tunings = DecisionTunings::default();
         for (kind, marks) in &self.marks {
@@ -125,17 +125,17 @@ fn forms(kind: DecisionType) -> &'static [DecisionForm] {
     }
 }
 
-/// Whether the options stand in an order that means nothing, beside labels.
+/// Whether the options have labels in a meaningless order.
 fn is_ordered(kind: DecisionType, form: DecisionForm) -> bool {
     kind == DecisionType::Choice && form == DecisionForm::Labels
 }
 
-/// What tells a model's file from others that have had its name; `None` if it is not installed.
+/// The identity of a model's file, which differs between files of the same name; `None` if it is not installed.
 pub fn identity_of(app: &App, model: &str) -> Option<String> {
     Some(identity::identity(&app.store.show(model).ok()?).to_string())
 }
 
-/// The file is named after what the marks depend on: the model's file, how it is asked, and the cases.
+/// The path of the marks, named after everything that they depend on: the model's file, how it is asked, and the cases.
 fn path_of(app: &App, model: &str) -> Option<PathBuf> {
     let key = json!([identity_of(app, model)?, Decider::digest(), LabelledDecision::digest()]).to_string();
     Some(app.data_folder().join(FOLDER).join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// A model that knows every answer, but nothing of labels: it says the right text, and yes.
+    /// A model that knows every answer but ignores labels: it says the right text, and yes.
     fn knows_texts() -> Scripted {
         let cases: Vec<LabelledDecision> = DecisionType::ALL.into_iter().flat_map(LabelledDecision::shipped).collect();
         Scripted::new(move |request| {

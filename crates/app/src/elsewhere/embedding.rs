@@ -11,18 +11,18 @@ use super::models::FleetModels;
 use crate::embedder::SharedEmbedder;
 use crate::running::embed_request::{EmbedRequest, Embedded, Wanted};
 
-/// The most texts of a request, and their bytes: they and their vectors fit into a message.
+/// The maximum number of texts in a request, and their bytes, so that they and their vectors fit into a message.
 const MOST_TEXTS: usize = 8;
 const MOST_BYTES: usize = 256 << 10;
-/// How long the vectors of passages are waited for, and that of a question, for which an answer waits.
+/// How long to wait for the vectors of passages, and for that of a question, which delays an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_FOR_QUESTIONS: Duration = Duration::from_secs(4);
-/// How many workers may be lost over a request.
+/// The maximum number of workers tried for a request.
 const MOST_CALLS: usize = 3;
-/// The longest time for which workers that failed are left alone: twice as long as the failure took.
+/// The longest pause after workers have failed; a pause is twice as long as the failure took.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// The embedding model of workers that has the name of this one, if they have it.
+/// The workers' embedding model of the same name, if they have it.
 pub(crate) fn embedder_of(models: &Arc<FleetModels>, own: &SharedEmbedder) -> Option<Arc<dyn Embed>> {
     models.has(EMBED, own.name()).then(|| -> Arc<dyn Embed> {
         let (models, name, settings) = (Arc::clone(models), own.name().to_owned(), own.settings_elsewhere());
@@ -30,7 +30,7 @@ pub(crate) fn embedder_of(models: &Arc<FleetModels>, own: &SharedEmbedder) -> Op
     })
 }
 
-/// Why the answer of a faulty worker is refused.
+/// The reason for refusing a faulty worker's answer.
 const SOMETHING_ELSE: &str = "the worker gave something else";
 
 /// An embedding model of workers.
@@ -39,12 +39,12 @@ struct FleetEmbedder {
     name: String,
     /// Everything that its vectors depend on.
     settings: String,
-    /// Until when nobody is asked, after a failure.
+    /// The end of the pause after a failure; no worker is asked before.
     rests_until: Mutex<Option<Instant>>,
 }
 
 impl FleetEmbedder {
-    /// Asks a worker, unless that has just failed: an answer must not wait for what does not come.
+    /// Asks a worker, unless one has just failed: an answer must not be delayed in vain.
     fn ask(&self, texts: &[&str], wanted: Wanted) -> Result<Embedded, EmbedError> {
         let rests_until = || self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
         if rests_until().is_some_and(|until| Instant::now() < until) {
@@ -131,7 +131,7 @@ impl Embed for FleetEmbedder {
     }
 }
 
-/// Texts in portions that fit into a message.
+/// Splits texts into portions that fit into a message.
 fn portions<'a, 'b>(mut texts: &'a [&'b str]) -> impl Iterator<Item = &'a [&'b str]> {
     std::iter::from_fn(move || {
         let mut n_bytes = 0;

@@ -1,7 +1,7 @@
 //! Answers of models that only workers have.
 //!
-//! The events of an answer come from a worker as they arise. If it is lost in the middle, another one is asked, which computes
-//! the same tokens again, since the request has a seed; those that have been passed on are not passed on twice.
+//! The events of an answer come from a worker as they arise. If the worker is lost midway, another one is asked. It
+//! computes the same tokens again, since the request has a seed; events that were already passed on are not repeated.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,12 +15,12 @@ use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, Genera
 use super::GENERATE;
 use super::models::{FleetModels, KnownFleet};
 
-/// How often it is looked whether an answer is still wanted.
+/// Interval for checking whether an answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
-/// How many workers may be lost over an answer.
+/// The maximum number of workers tried for an answer.
 const MOST_CALLS: usize = 5;
 
-/// The engine, and beside it the models that only workers have. The bus is of no concern to those that are here.
+/// The engine, plus the models that only workers have. Local models do not depend on the bus.
 pub(crate) struct RoutedGenerator {
     pub(crate) own: Arc<dyn Generate>,
     pub(crate) store: Arc<Store>,
@@ -48,7 +48,7 @@ impl RoutedGenerator {
     }
 }
 
-/// The error of a model that nobody has.
+/// The error for a model that no machine has.
 fn missing(models: &FleetModels, model: &str) -> GenerateError {
     let there: Vec<String> = models.of_role(GENERATE).into_iter().map(|model| model.name).collect();
     let there = if there.is_empty() { "no model".to_owned() } else { there.join(", ") };
@@ -107,7 +107,7 @@ impl Relay {
         self.passed.sender.send(GenerationEvent::Failed(GenerateError::Failed(reason)));
     }
 
-    /// Asks a worker, and passes on what comes from it.
+    /// Asks a worker, and passes its events on.
     fn call(&mut self, content: Vec<u8>) -> Ended {
         let urgency = if self.request.lane == Lane::Interactive { Urgency::Now } else { Urgency::Later };
         let call = match self.models.call(GENERATE, &self.request.model, urgency, content) {
@@ -152,14 +152,14 @@ impl Relay {
 
 /// How a call ended.
 enum Ended {
-    /// With the last event, or because nobody wants the rest.
+    /// With the last event, or because the rest is no longer wanted.
     Whole,
     /// Asking again may help.
     Lost(String),
     GivenUp(String),
 }
 
-/// The worker whose pieces come.
+/// The worker that sends the pieces.
 #[derive(Default)]
 struct Source {
     attempt: u32,
@@ -167,15 +167,15 @@ struct Source {
     next: u64,
 }
 
-/// How a piece goes on from those before.
+/// The relation of a piece to those before it.
 #[derive(Debug, PartialEq, Eq)]
 enum Follows {
     Next,
-    /// It is the first of a later worker.
+    /// The first piece of a later worker.
     Anew,
-    /// It is of a worker that another one has replaced.
+    /// A piece of a worker that has been replaced.
     Older,
-    /// One before it is missing.
+    /// An earlier piece is missing.
     Gap,
 }
 
@@ -196,7 +196,7 @@ impl Source {
     }
 }
 
-/// Tells whether two workers answer alike.
+/// Identifies an event, to tell whether two workers answer alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Started,
@@ -206,7 +206,7 @@ enum Mark {
 }
 
 impl Mark {
-    /// Of an event that every worker sends; `None` of others.
+    /// The mark of an event that every worker sends; `None` for others.
     fn of(event: &GenerationEvent) -> Option<Mark> {
         match event {
             GenerationEvent::Started { .. } => Some(Mark::Started),
@@ -222,7 +222,7 @@ impl Mark {
 struct Passed {
     sender: GenerationSender,
     marks: Vec<Mark>,
-    /// How many of them the present worker has sent, too.
+    /// How many of them the current worker has also sent.
     n_again: usize,
 }
 
@@ -231,12 +231,12 @@ impl Passed {
         Passed { sender, marks: Vec::new(), n_again: 0 }
     }
 
-    /// Another worker begins.
+    /// Begins again with another worker.
     fn begin_anew(&mut self) {
         self.n_again = 0;
     }
 
-    /// Passes an event on if that has not been done; returns whether it was the last.
+    /// Passes an event on, unless this has been done; returns whether it was the last.
     fn pass(&mut self, event: GenerationEvent) -> bool {
         let expected = self.marks.get(self.n_again).copied();
         match (Mark::of(&event), expected) {
@@ -261,7 +261,7 @@ impl Passed {
         is_last
     }
 
-    /// Two workers answer differently.
+    /// Fails, because two workers answer differently.
     fn fail(&self) -> bool {
         let reason = "the worker that answered was lost, and another one goes on differently: ask again";
         self.sender.send(GenerationEvent::Failed(GenerateError::Failed(reason.to_owned())));
@@ -287,7 +287,7 @@ mod tests {
         GenerationEvent::Finished { reason: FinishReason::Stop, text: String::new(), timings: Timings::default() }
     }
 
-    /// The text after two workers, of which the first is lost before it has finished.
+    /// The text after two workers, the first of which is lost before it has finished.
     fn after(first: Vec<GenerationEvent>, second: Vec<GenerationEvent>) -> Result<String, GenerateError> {
         let (sender, generation) = Generation::channel();
         let mut passed = Passed::new(sender);

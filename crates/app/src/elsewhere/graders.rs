@@ -16,7 +16,7 @@ pub(crate) struct FleetGraders {
 }
 
 impl FleetGraders {
-    /// The graders of a fleet; `patience` is how long somebody waits for a verdict.
+    /// The graders of a fleet; `patience` is how long to wait for a verdict.
     pub(crate) fn new(fleet: &Fleet, patience: Duration) -> FleetGraders {
         FleetGraders { requests: Requests::begin(fleet, Route::of_role(GRADE)), patience }
     }

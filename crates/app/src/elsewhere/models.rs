@@ -7,9 +7,9 @@ use anyhow::ensure;
 use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency, WorkerState};
 use hone_models::Store;
 
-/// How long it is waited once for what the server knows of its workers.
+/// How long to wait, once, for the server's list of workers.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it is waited for a worker that may just have started: it says so again and again.
+/// How long to wait for a worker that may just have started; workers announce themselves repeatedly.
 const NEWS: Duration = Duration::from_secs(Fleet::BEAT.as_secs() + 1);
 
 /// The models of the workers of a fleet.
@@ -30,7 +30,7 @@ impl FleetModels {
         Ok(FleetModels { fleet, roster, store: Arc::clone(store), url, was_waited_for })
     }
 
-    /// Waits until it is known who works, the first time that this is asked for. Not to be called from an async runtime.
+    /// Waits until the workers are known, on the first call. Not to be called from an async runtime.
     pub(crate) fn wait(&self) {
         self.was_waited_for.call_once(|| {
             if !self.roster.wait(PATIENCE) {
@@ -39,7 +39,7 @@ impl FleetModels {
         });
     }
 
-    /// Waits until a worker has a model with which something is so, but not longer than it takes to hear of all workers.
+    /// Waits until a worker has a model for which `is_so` holds, but not longer than it takes to hear of all workers.
     ///
     /// # Errors
     /// When the server cannot be reached.
@@ -60,7 +60,7 @@ impl FleetModels {
         Ok(find(&self.roster))
     }
 
-    /// Whether the server is connected and a worker does this with the model of this name.
+    /// Whether the server is connected and a worker has the model of this name for this role.
     pub(super) fn can(&self, role: &str, name: &str) -> bool {
         self.is_connected() && self.has(role, name)
     }
@@ -73,23 +73,23 @@ impl FleetModels {
         self.fleet.is_connected()
     }
 
-    /// The workers that are there.
+    /// The available workers.
     pub(crate) fn workers(&self) -> Vec<Arc<WorkerState>> {
         self.roster.workers()
     }
 
-    /// Whether a worker does this with the model of this name.
+    /// Whether a worker has the model of this name for this role.
     pub(crate) fn has(&self, role: &str, name: &str) -> bool {
         self.roster.has(role, &self.store.installed_name(name))
     }
 
-    /// The model of this name that workers do this with.
+    /// The workers' model of this name for this role.
     pub(crate) fn find(&self, role: &str, name: &str) -> Option<OfferedModel> {
         let name = self.store.installed_name(name);
         self.of_role(role).into_iter().find(|model| model.name == name)
     }
 
-    /// The models that workers do this with.
+    /// The workers' models for this role.
     pub(crate) fn of_role(&self, role: &str) -> Vec<OfferedModel> {
         self.roster.models(role)
     }
@@ -106,12 +106,12 @@ impl FleetModels {
     }
 }
 
-/// The fleet of a process, which is known once it is asked for.
+/// The fleet of a process, connected on first use.
 #[derive(Default)]
 pub(crate) struct KnownFleet(Mutex<Option<(BusSettings, Arc<FleetModels>)>>);
 
 impl KnownFleet {
-    /// The one with these settings.
+    /// The fleet with these settings.
     pub(crate) fn get(&self, settings: &BusSettings, store: &Arc<Store>) -> anyhow::Result<Arc<FleetModels>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, models)) = &*known

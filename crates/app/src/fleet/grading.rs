@@ -15,7 +15,7 @@ use crate::elsewhere::GRADE;
 use crate::interrupt::Interrupt;
 use crate::judging::{permit, verdict_on, who_grades};
 
-/// A judge that grades what comes from elsewhere.
+/// A judge that grades answers from other machines.
 #[derive(Clone)]
 pub struct FleetJudge {
     jury: Jury,
@@ -34,16 +34,16 @@ impl FleetJudge {
         Ok(FleetJudge { jury, name })
     }
 
-    /// Who grades.
+    /// The name of the judge.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The answer to a message: the grade of the answer in it, or the better one of the two in it. `None` if there is none in it,
-    /// or something comes from `stop` first.
+    /// Replies to a message with the grade of the answer in it, or the better one of the two answers in it. `None` if
+    /// it has no answer, or something comes from `stop` first.
     ///
     /// # Errors
-    /// Why the judge cannot judge now.
+    /// The reason why the judge cannot judge now.
     pub fn answer(&self, message: &Envelope, stop: &Receiver<()>) -> anyhow::Result<Option<JudgedElsewhere>> {
         let jury = self.jury.clone().of_owner(message.owner);
         let interrupt = Interrupt::from_channel(stop.clone());
@@ -60,11 +60,11 @@ impl FleetJudge {
     }
 }
 
-/// What a judge says of answers that come from elsewhere.
+/// A judge's verdict on answers from other machines.
 pub struct JudgedElsewhere {
     /// The message for the process that asked.
     pub message: Envelope,
-    /// Who judged, and how.
+    /// The judge and how it judged.
     pub judging: Judging,
 }
 
@@ -86,7 +86,7 @@ fn compare(
 ) -> anyhow::Result<Option<(Payload, Judging)>> {
     let AnswersToCompare { query, answer_a, answer_b, model_a } = pair.clone();
     let preference = verdict_on(jury, CompareTask { query, answer_a, answer_b }, &model_a, interrupt)?;
-    // Who asked knows the answers and their grades.
+    // The asker knows the answers and their grades.
     let side = ComparedAnswer { query_id: asked.unwrap_or(QueryId::from_bits(0)), model: "", grade: None };
     Ok(preference.map(|preference| {
         let judging = preference.judging.clone();

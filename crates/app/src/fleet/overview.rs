@@ -1,4 +1,4 @@
-//! The fleet at a glance: who works, and how much is left to do.
+//! The fleet at a glance: its workers, and the work that is left.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ pub struct FleetOverview {
     pub is_connected: bool,
     /// The workers by name.
     pub workers: Vec<Arc<WorkerState>>,
-    /// How much work there is.
+    /// The pending work.
     pub queues: Queues,
-    /// How long the workers take for what is open at the speed of the last minute; null if they did nothing.
+    /// The seconds until the open work is done, at the rate of the last minute; null if nothing was done.
     pub seconds_to_drain: Option<f64>,
 }
 
 impl FleetOverview {
-    /// Of these workers of a fleet that is connected.
+    /// The overview of a connected fleet with these workers.
     ///
     /// # Errors
-    /// When the server does not say how much work there is.
+    /// When the server does not report its queues.
     fn new(fleet: &Fleet, workers: Vec<Arc<WorkerState>>) -> Result<FleetOverview, FleetError> {
         let queues = fleet.queues()?;
         let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();

@@ -1,4 +1,4 @@
-//! The work of a worker for those who wait: answers and vectors.
+//! A worker's answers and vectors for clients that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::embedder::SharedEmbedder;
 use crate::models::offered;
 use crate::running::embed_request::{EmbedRequest, Embedded};
 
-/// How often a worker looks whether somebody still waits for the answer that it generates.
+/// Interval for checking whether the answer being generated is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The models that a worker has for those who ask for them.
+/// The models that a worker offers.
 pub struct WorkerModels {
     generator: Arc<dyn Generate>,
     embedder: Arc<SharedEmbedder>,
@@ -28,15 +28,15 @@ pub struct WorkerModels {
 /// The end of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkEnd {
-    /// It is done, with so many tokens.
+    /// It is done, with this number of tokens.
     Done(u64),
-    /// It was given back, or nobody waits for it.
+    /// It was given back, or is no longer wanted.
     Left,
     /// It could not be done here; another worker may be able to.
     Failed,
 }
 
-/// The work that comes for these models.
+/// The incoming work for these models.
 pub struct FleetWork {
     /// Questions.
     pub questions: Option<Work<GenerateRequest>>,
@@ -45,7 +45,7 @@ pub struct FleetWork {
 }
 
 impl WorkerModels {
-    /// The configured models for these roles, on an engine of this process. Models that are missing are downloaded first.
+    /// The configured models for these roles, on an engine of this process. Missing models are downloaded first.
     ///
     /// # Errors
     /// When a model cannot be found or downloaded, or cannot do its work.
@@ -68,12 +68,12 @@ impl WorkerModels {
         Ok(WorkerModels { generator, embedder: Arc::clone(embedder), model: model.clone(), offered })
     }
 
-    /// Their descriptions for others.
+    /// Their descriptions for other machines.
     pub fn offered(&self) -> &[OfferedModel] {
         &self.offered
     }
 
-    /// Begins to take work for them, `slots` pieces of each kind at a time.
+    /// Starts taking work for them, up to `slots` pieces of each kind at a time.
     ///
     /// # Errors
     /// When the server cannot be used.
@@ -84,7 +84,7 @@ impl WorkerModels {
         Ok(FleetWork { questions: questions.transpose()?, texts: texts.transpose()? })
     }
 
-    /// Answers a question, until something comes from `stop`, or nobody waits any more.
+    /// Answers a question, until something comes from `stop`, or the answer is no longer wanted.
     pub fn answer(&self, mut job: Job<GenerateRequest>, stop: &Receiver<()>) -> WorkEnd {
         let Some(caller) = job.caller.take() else {
             job.end();
@@ -123,7 +123,7 @@ impl WorkerModels {
         }
     }
 
-    /// Gives the vectors of texts.
+    /// Computes the vectors of texts.
     pub fn embed(&self, mut job: Job<EmbedRequest>) -> WorkEnd {
         let Some(caller) = job.caller.take() else {
             job.end();
@@ -145,7 +145,7 @@ impl WorkerModels {
     }
 }
 
-/// Whether an error is one of this machine, which another may not have.
+/// Whether an error is specific to this machine, so that another one may succeed.
 fn is_of_worker(error: &GenerateError) -> bool {
     match error {
         GenerateError::Model { .. }
@@ -160,8 +160,8 @@ fn is_of_worker(error: &GenerateError) -> bool {
     }
 }
 
-/// Sends some events, in as few pieces as fit into messages; returns whether more may follow, which is not so after one that is
-/// too long by itself.
+/// Sends events in as few messages as possible; returns whether more may follow, which is `false` after an event that
+/// is too long by itself.
 fn send(caller: &Caller, events: &[GenerationEvent]) -> bool {
     let as_message = |events: &[GenerationEvent]| serde_json::to_vec(events).unwrap_or_default();
     if events.is_empty() {

@@ -1,10 +1,10 @@
-//! Checks over HTTP that the holder of one key learns nothing of what is asked with another.
+//! Checks over HTTP that the holder of one key learns nothing about requests made with another.
 //!
-//! Every request has a secret, and is made with one of the keys: alone, then together with the others and beside some whose
-//! clients leave. The answers must be equal to the bit. Afterwards the holder of each key looks wherever the server tells
-//! something (memory, conversations, events, figures), and must not find another's secret; identifiers of answers and responses
-//! must name nothing for others; and a prompt that was asked with another key must not be counted as cached, nor answered
-//! sooner, than one that nobody has asked.
+//! Every request has a secret, and is made with one of the keys: alone, then together with the others and with some
+//! whose clients leave. The answers must be equal to the bit. Afterwards, each key searches everything that the server
+//! reveals (memory, conversations, events, figures), and must not find another's secret. Identifiers of answers and
+//! responses must name nothing for other keys. A prompt that was asked with another key must neither count as cached
+//! nor be answered sooner than one that was never asked.
 
 mod client;
 mod timing;
@@ -19,13 +19,13 @@ use self::client::{Answered, EVENTS, Server};
 use self::timing::Timing;
 use super::{ANSWER_TOKENS, EVENTS_BEFORE_CANCELLING, note};
 
-/// How many requests are answered at the same time, if there are not more keys.
+/// The number of requests answered at the same time, unless there are more keys.
 const REQUESTS: usize = 8;
-/// The most keys that are tried.
+/// The maximum number of keys.
 const MOST_KEYS: usize = 32;
-/// How often.
+/// The number of rounds.
 const ROUNDS: usize = 3;
-/// Where a server tells what it knows; `{search}` finds what was asked.
+/// The places where a server reveals its data; `search` finds the questions.
 const PLACES: [&str; 12] = [
     EVENTS,
     client::MEMORY,
@@ -41,18 +41,18 @@ const PLACES: [&str; 12] = [
     "/metrics",
 ];
 
-/// What the check of a server found.
+/// The findings of the check of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServedReport {
-    /// How many keys were tried.
+    /// The number of keys.
     pub keys: usize,
     /// How many requests were answered at the same time.
     pub requests: usize,
-    /// How often.
+    /// The number of rounds.
     pub rounds: usize,
-    /// How many requests were left by their clients meanwhile.
+    /// How many requests their clients left meanwhile.
     pub cancelled: usize,
-    /// How many answers of the server, other than those to the requests, were searched for secrets of others.
+    /// How many other answers of the server were searched for secrets of others.
     pub searched: usize,
     /// Places that could not be searched: the server does not have them, or refuses them to a key.
     pub unsearched: Vec<String>,
@@ -71,10 +71,12 @@ struct Secret {
     body: Value,
 }
 
-/// Checks the server at `address`, a URL or a host with a port, with `keys` of it. What it asks is forgotten by the server afterwards.
+/// Checks the server at `address`, a URL or a host with a port, with `keys` of it. The server is then told to forget
+/// the questions.
 ///
 /// # Errors
-/// When there are fewer than two keys, too many, or one twice, or the server cannot be reached, refuses a key, or does not answer.
+/// When there are fewer than two keys, too many, or a duplicate, or the server cannot be reached, refuses a key, or
+/// does not answer.
 pub fn check_served(address: &str, keys: &[String]) -> anyhow::Result<ServedReport> {
     let n_keys = keys.len();
     ensure!(n_keys > 1, "keys can only be told apart if there are two: create more with `hone serve --new-key`");
@@ -145,10 +147,10 @@ fn all_at_once(server: &Server, secrets: &[Secret]) -> anyhow::Result<(Vec<Answe
     })
 }
 
-/// Searches what the server tells each key for secrets of others.
+/// Searches the server's data, as each key sees it, for secrets of others.
 ///
 /// # Errors
-/// When a key does not even find its own secrets: nothing would follow from not finding others.
+/// When a key does not even find its own secrets: not finding others would then prove nothing.
 fn look(server: &Server, secrets: &[Secret], report: &mut ServedReport) -> anyhow::Result<()> {
     for key in 0..report.keys {
         let mut finds_own = false;
@@ -179,7 +181,7 @@ fn found(secrets: &[Secret], key: usize, text: &str, place: impl Fn() -> String)
     of_others.map(|(index, _)| format!("{} has the secret of request {index}", place())).collect()
 }
 
-/// A secret of thirteen letters, which stand nowhere else.
+/// A secret of thirteen letters, which occurs nowhere else.
 fn code() -> anyhow::Result<String> {
     const LETTERS: u64 = 26;
     let mut random = getrandom::u64().map_err(|error| anyhow::anyhow!("there are no random numbers: {error}"))?;
@@ -191,8 +193,8 @@ fn code() -> anyhow::Result<String> {
     Ok((0..13).map(letter).collect())
 }
 
-/// Lets the server forget what was asked: what its answers name, and what they do not, such as second answers. Answers that
-/// clients have left may be remembered a little later.
+/// Makes the server forget the questions: the answers in `ids`, and others that it remembers, such as second answers.
+/// Answers that clients have left may be remembered a little later.
 fn forget(server: &Server, secrets: &[Secret], ids: &[(usize, String)]) -> anyhow::Result<()> {
     ids.iter().try_for_each(|(key, id)| server.forget(*key, id))?;
     let is_of_check = |key: usize, query: &str| secrets.iter().any(|it| it.key == key && query.contains(&it.code));
@@ -208,7 +210,7 @@ fn forget(server: &Server, secrets: &[Secret], ids: &[(usize, String)]) -> anyho
 }
 
 impl Secret {
-    /// The request of this number. Some are sampled, some held to a form, some have two answers.
+    /// The request of this number. Some are sampled, some constrained, some have two answers.
     fn fresh(index: usize, n_keys: usize) -> anyhow::Result<Secret> {
         let code = code()?;
         let note = note(index, &code);
@@ -240,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every request to chat with all that it was ever asked, whoever asks.
+    /// Answers every chat request with everything asked so far, whichever key is used.
     fn answer(mut stream: TcpStream, asked: &Mutex<String>) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         let (mut first, mut length) = (String::new(), 0);

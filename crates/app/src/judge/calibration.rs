@@ -1,4 +1,4 @@
-//! What the scores of a judge mean, in terms of how often people agree: a file for each judge in the data folder, next
+//! The meaning of a judge's scores, in terms of how often people agree: a file for each judge in the data folder, next
 //! to its marks.
 
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub struct Calibrated {
     pub model: String,
     /// The rubric.
     pub rubric: String,
-    /// How well it predicts what it was not fitted to.
+    /// How well it predicts held-out data.
     pub held_out: HeldOut,
     map: Calibration,
 }
 
 impl Calibrated {
-    /// A map for grades that were asked for like this.
+    /// A map for grades from this setup.
     pub fn new(setup: &JudgeSetup<'_>, held_out: HeldOut, map: Calibration) -> Calibrated {
         Calibrated { model: setup.model.to_owned(), rubric: setup.rubric.name.clone(), held_out, map }
     }
@@ -36,7 +36,7 @@ impl Calibrated {
         serde_json::from_slice(&std::fs::read(path_of(data_folder, store, setup)?).ok()?).ok()
     }
 
-    /// Keeps it for the judge.
+    /// Saves it for the judge.
     ///
     /// # Errors
     /// When it cannot be written, or the judge's model is not installed.
@@ -50,7 +50,7 @@ impl Calibrated {
         self.map.probability(expected_score)
     }
 
-    /// The probability that a person finds the answer good; `None` if the grade is not of this judge, or the map does
+    /// The probability that a person finds the answer good; `None` if the grade is from another judge, or the map does
     /// not help.
     pub fn agreement(&self, grade: &Grade) -> Option<f64> {
         let Grade { judging, rubric, .. } = grade;

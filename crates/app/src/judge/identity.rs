@@ -1,4 +1,4 @@
-//! What a judge's verdicts depend on.
+//! The inputs that a judge's verdicts depend on.
 
 use std::time::UNIX_EPOCH;
 

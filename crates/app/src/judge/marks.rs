@@ -1,4 +1,4 @@
-//! The marks of judges that have taken the examination, a file each in the data folder.
+//! The marks of judges that have taken the examination, one file each in the data folder.
 
 use std::path::{Path, PathBuf};
 
@@ -34,14 +34,14 @@ pub struct JudgeSetup<'a> {
     pub rubric: &'a Rubric,
 }
 
-/// The marks of a model that was asked in one way, by one rubric.
+/// The marks of a model for one way of asking and one rubric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Examined {
     /// The model.
     pub model: String,
     /// The rubric.
     pub rubric: String,
-    /// What the examination found out.
+    /// The results of the examination.
     pub marks: Marks,
 }
 
@@ -51,12 +51,12 @@ impl MarksStore {
         MarksStore { folder: data_folder.join(FOLDER) }
     }
 
-    /// The marks of `model` as judges with these settings ask it; `None` if it has not been examined like this.
+    /// The marks of a model with this setup; `None` if it has not been examined with it.
     pub fn find(&self, store: &Store, setup: &JudgeSetup<'_>) -> Option<Examined> {
         serde_json::from_slice(&std::fs::read(self.path_of(store, setup)?).ok()?).ok()
     }
 
-    /// Keeps the marks of `model` as judges with these settings ask it.
+    /// Saves the marks of a model with this setup.
     ///
     /// # Errors
     /// When they cannot be written, or the model is not installed.
@@ -67,7 +67,7 @@ impl MarksStore {
         kept::write(&self.folder, &path, &examined)
     }
 
-    /// The file is named after everything that the grades depend on, and after the questions.
+    /// The path of the marks, named after everything that the grades depend on, and after the questions.
     fn path_of(&self, store: &Store, setup: &JudgeSetup<'_>) -> Option<PathBuf> {
         let questions: Vec<_> =
             QuestionSet::shipped().questions.iter().map(|question| format!("{question:?}")).collect();

@@ -14,10 +14,10 @@ use super::setting::{SETTING, SHOWN_BYTES};
 use crate::progress::Activity;
 use crate::usage;
 
-/// The advice where a line cannot be resumed from.
+/// The advice for an output that cannot be resumed.
 const ADVICE: &str = "give --output another file, or remove this one";
 
-/// The lines of a file, as far as they have no answer yet.
+/// The lines of a file that have no answer yet.
 pub struct UnansweredLines<T> {
     lines: Vec<JsonLine>,
     tasks: Vec<T>,
@@ -43,12 +43,12 @@ pub struct AnsweredLines {
 }
 
 impl<T> UnansweredLines<T> {
-    /// Reads the input and what the output has of it; `keys` are those of an answer, and `setting` is what answers depend
-    /// on besides their lines.
+    /// Reads the input and the answers that the output has already. `keys` are the keys of an answer, and `setting` is
+    /// everything that answers depend on besides their lines.
     ///
     /// # Errors
-    /// When a file cannot be used, a line of the input is not as `read` wants it, or a line of the output is not of this
-    /// input or this setting.
+    /// When a file cannot be used, a line of the input is not as `read` wants it, or a line of the output does not
+    /// belong to this input or this setting.
     pub fn open(
         input: &Path,
         output: &Path,
@@ -87,7 +87,7 @@ impl<T> UnansweredLines<T> {
         self.n_resumed == self.lines.len()
     }
 
-    /// How many lines of the output belong to the input.
+    /// Checks that the lines of the output belong to the input, and returns their number.
     fn check(&self, written: &Written, keys: &[&str], output: &Path) -> anyhow::Result<usize> {
         let refused =
             |number: usize, what: &str| Err(usage(format!("line {number} of {} {what}: {ADVICE}", output.display())));
@@ -110,11 +110,11 @@ impl<T> UnansweredLines<T> {
         }
     }
 
-    /// Answers the lines, `n_at_once` at a time, until `answer` gives nothing because the user wants no more. Without an
+    /// Answers the lines, `n_at_once` at a time, until `answer` returns `None` because the user stopped it. Without an
     /// output, answered lines are printed.
     ///
     /// # Errors
-    /// When a line cannot be answered, or the answer not be written.
+    /// When a line cannot be answered, or an answer cannot be written.
     pub fn answer(
         mut self,
         n_at_once: usize,
@@ -149,7 +149,7 @@ impl<T> UnansweredLines<T> {
     }
 }
 
-/// Whether `text` is the truncated line of this object, as far as that is known before it is answered.
+/// Whether `text` is the truncated line of this object, as far as can be told before it is answered.
 fn is_beginning_of(text: &[u8], object: &Map<String, Value>) -> bool {
     let mut known = serde_json::to_vec(object).unwrap_or_default();
     known.pop();

@@ -16,7 +16,7 @@ use super::setting::{SETTING, Setting};
 use super::task::{BatchTask, columns};
 use crate::usage;
 
-/// Said of a line of the output that this run would not have written.
+/// The error for a line of the output that this run would not have written.
 const FOREIGN: &str = "does not belong to the input";
 
 /// The contents of the output after a run.
@@ -37,7 +37,7 @@ pub struct Summary {
     pub mean_score: Option<f64>,
     /// Whether the user stopped it.
     pub interrupted: bool,
-    /// Why the last task without a verdict has none.
+    /// The reason why the last task without a verdict has none.
     #[serde(skip)]
     pub failure: Option<String>,
     #[serde(skip)]
@@ -118,8 +118,8 @@ pub(super) fn run<T: BatchTask>(driver: &Driver<'_>, setting: &Setting, files: F
     Ok(summary)
 }
 
-/// Judges the lines of the input. Each is passed on with its verdict as soon as those before it are; a later run begins
-/// again.
+/// Judges the lines of the input. Each is passed on with its verdict as soon as all earlier lines have been; a later
+/// run starts from the beginning.
 pub(super) fn stream<T: BatchTask>(
     driver: &Driver<'_>,
     setting: &Setting,
@@ -224,7 +224,7 @@ struct Earlier<T: BatchTask> {
     verdicts: Vec<T::Verdict>,
     /// The places of results without a verdict.
     unjudged: Vec<usize>,
-    /// The first of these, which have new lines at the end.
+    /// The first of these, for which new lines were appended.
     judged_again: Vec<usize>,
 }
 
@@ -279,7 +279,7 @@ fn is_own(columns: &Map<String, Value>, field: &str) -> bool {
     field == SETTING || columns.contains_key(field)
 }
 
-/// Whether `text` is the truncated line of the task in `object`, as far as that is known before it is judged.
+/// Whether `text` is the truncated line of the task in `object`, as far as can be told before it is judged.
 fn is_beginning_of<T: BatchTask>(text: &[u8], object: &Map<String, Value>) -> bool {
     let mut fields = object.clone();
     let columns = columns::<T>();

@@ -1,10 +1,11 @@
-//! Verdicts of earlier runs: a small JSON file each, named after a hash of what the verdict depends on.
+//! Verdicts of earlier runs: a small JSON file each, named after a hash of the verdict's inputs.
 //!
-//! That is the texts, the judge's [`Setting`], and how it is computed: the program's version, the device, the backend,
-//! the format of its KV cache and the bits of its activations. The number of threads is left out: it changes the order
-//! in which the same products are added up, so even at temperature 0 the last digits of a probability, and occasionally
-//! a score, differ; both are the judge's verdict on the answer. So a cached verdict is one that this program has
-//! reached in this setting on this device, and not always the one that it would reach now. `--no-cache` judges anew.
+//! The inputs are the texts, the judge's [`Setting`], and the computation: the program's version, the device, the
+//! backend, the format of its KV cache and the bits of its activations. The number of threads is left out: it changes
+//! the order in which the same products are added up, so even at temperature 0 the last digits of a probability, and
+//! occasionally a score, differ; both are the judge's verdict on the answer. So a cached verdict is one that this
+//! program has reached in this setting on this device, and not always the one that it would reach now. `--no-cache`
+//! judges anew.
 //!
 //! The cache only saves time. A file that cannot be read is ignored, and one that cannot be written is reported once.
 
@@ -77,11 +78,11 @@ fn is_whole<V: JointVerdict>(verdict: &V) -> Option<bool> {
 /// The verdicts of one judge.
 pub(super) struct VerdictCache {
     folder: PathBuf,
-    /// What the verdicts depend on: the judge, and what it runs on.
+    /// The judge and its runtime, on which the verdicts depend.
     judge: Value,
     /// The judge's model, or the names of the jurors.
     model: String,
-    /// How it comes to its verdicts.
+    /// Its method of judging.
     method: JudgingMethod,
     has_failed: AtomicBool,
 }
@@ -108,7 +109,7 @@ impl VerdictCache {
         self.is_own::<T>(&verdict).then_some(verdict)
     }
 
-    /// Stores a verdict. Failures, also of a juror, and verdicts of another judge in this one's place, are not stored.
+    /// Stores a verdict. Failures (also of a single juror) and verdicts of a fallback judge are not stored.
     pub(super) fn keep<T: CachedTask>(&self, task: &T, verdict: &T::Verdict) {
         if !self.is_own::<T>(verdict) {
             return;
@@ -121,7 +122,7 @@ impl VerdictCache {
         }
     }
 
-    /// Whether this judge gave the verdict, in its own way, or all jurors of this jury theirs.
+    /// Whether this judge gave the verdict with its own method, or all jurors of this jury gave theirs.
     fn is_own<T: CachedTask>(&self, verdict: &T::Verdict) -> bool {
         let judging = verdict.judging();
         let is_whole = T::is_of_whole_jury(verdict)

@@ -1,4 +1,4 @@
-//! A critic takes its examination, a part of it for each type of text, and its marks are kept.
+//! Examines a critic, separately for each type of text, and keeps its marks.
 
 use std::path::PathBuf;
 
@@ -34,8 +34,8 @@ struct Examined {
     marks: CriticMarks,
 }
 
-/// Examines the driver's judge as a critic, and shows how many texts it has read. Verdicts come from the cache if an earlier
-/// examination was interrupted. Returns `None` if this one is.
+/// Examines the driver's judge as a critic, and shows how many texts it has read. Verdicts come from the cache if an
+/// earlier examination was interrupted. Returns `None` if this one is.
 ///
 /// # Errors
 /// When the critic cannot work.
@@ -61,13 +61,14 @@ pub(super) fn examine(
     Ok((completed == Completed::All).then(|| CriticMarks::of(&flaws, &pairs)))
 }
 
-/// The marks of `model` as a critic of texts of this type; `None` if it has not been examined as it is asked now.
+/// The marks of `model` as a critic of texts of this type; `None` if it has not been examined in the way it is asked
+/// now.
 pub(super) fn find(app: &App, model: &str, kind: ContentType) -> Option<CriticMarks> {
     let text = std::fs::read(path_of(app, model, kind)?).ok()?;
     serde_json::from_slice(&text).ok().map(|examined: Examined| examined.marks)
 }
 
-/// Keeps the marks of `model`.
+/// Saves the marks of `model`.
 ///
 /// # Errors
 /// When they cannot be written, or the model is not installed.
@@ -77,7 +78,7 @@ pub(super) fn keep(app: &App, model: &str, kind: ContentType, marks: &CriticMark
     kept::write(&app.data_folder().join(FOLDER), &path, &examined)
 }
 
-/// The file is named after everything that the critiques depend on, and after the texts.
+/// The path of the marks, named after everything that the critiques depend on, and after the texts.
 fn path_of(app: &App, model: &str, kind: ContentType) -> Option<PathBuf> {
     let profile = judge::profile(&app.config, app.store.catalog(), model).ok()?;
     let (settings, rubric) = (judge::settings(&app.config, profile), app.rubric().ok()?);
@@ -86,7 +87,7 @@ fn path_of(app: &App, model: &str, kind: ContentType) -> Option<PathBuf> {
     Some(app.data_folder().join(FOLDER).join(setup.file_name(&app.store, &subject)?))
 }
 
-/// Why what `model` says of texts of this type counts for nothing; `None` if it counts.
+/// The reason why verdicts of `model` on texts of this type do not count; `None` if they count.
 pub(super) fn unproven(app: &App, model: &str, kind: ContentType) -> Option<String> {
     if !app.config.critique.examination {
         return None;
@@ -106,13 +107,13 @@ pub(super) fn unproven(app: &App, model: &str, kind: ContentType) -> Option<Stri
     }
 }
 
-/// The types of texts for which a critic is asked, and has not been examined.
+/// The types of texts for which a critic is asked but has not been examined.
 pub(super) fn due(app: &App, model: &str) -> impl Iterator<Item = ContentType> {
     let is_asked = |kind: &ContentType| app.config.critique.mode(*kind) != CriticMode::Off;
     ContentType::ALL.into_iter().filter(is_asked).filter(move |kind| find(app, model, *kind).is_none())
 }
 
-/// The critic of this configuration if it is installed and has not taken the examination for every type of text.
+/// The critic of this configuration, if it is installed and has not taken the examination for every type of text.
 pub(super) fn unexamined(app: &App) -> Option<String> {
     let model = critic_model(&app.config, None);
     let is_due = app.config.critique.examination && app.config.memory.remember && app.store.show(model).is_ok();
@@ -134,7 +135,7 @@ mod tests {
 
     const KIND: ContentType = ContentType::General;
 
-    /// Examines a critic that says this when it is asked so.
+    /// Examines a critic with these responses.
     fn examined(respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> anyhow::Result<Option<CriticMarks>> {
         let (_press, pressed) = bounded(1);
         examined_until(&Interrupt::from_channel(pressed), respond)
@@ -160,7 +161,7 @@ mod tests {
         )])
     }
 
-    /// What was planted into the text that a critic is asked about.
+    /// The severity of the flaw in the text that a critic is asked about.
     fn severity(turn: &str) -> Option<CritiqueLevel> {
         PlantedFlaw::shipped(KIND).into_iter().find(|flaw| turn.contains(&flaw.flawed)).map(|flaw| flaw.severity)
     }
@@ -169,7 +170,7 @@ mod tests {
     fn a_critic_that_finds_the_flaws_passes_and_one_that_finds_others_does_not() {
         let knowing = examined(|turn| says(severity(turn).unwrap_or(CritiqueLevel::Pass))).unwrap().unwrap();
         assert!(knowing.passes(0.8), "{knowing:?}");
-        // Texts that speak to the critic are shown to it without that sentence, so that three flaws are not recognised here.
+        // Sentences addressed to the critic are removed from its text, so that three flaws are not recognised here.
         assert!((21..=24).contains(&knowing.n_rightly_blocked) && knowing.n_blocked == knowing.n_rightly_blocked);
         let blocks_half =
             |turn: &str| if turn.len().is_multiple_of(2) { CritiqueLevel::Block } else { CritiqueLevel::Pass };

@@ -22,8 +22,8 @@ pub struct Critic {
 }
 
 impl Critic {
-    /// The critic of the texts of the model `author`, or of an unknown author. It uses this engine, or one that is started
-    /// when it is first asked. One that has not passed its examination is asked all the same, but blocks nothing.
+    /// The critic of the texts of the model `author`, or of an unknown author. It uses this engine, or one that is
+    /// started on first use. A critic that has not passed its examination is still asked, but blocks nothing.
     pub fn new(app: &App, author: Option<&str>, lane: Lane, generator: Option<&Arc<dyn Generate>>) -> Critic {
         let model = critic_model(&app.config, author);
         let lender = Lender::of_model(app, model, generator).in_lane(lane).lifting_bar();
@@ -32,7 +32,7 @@ impl Critic {
     }
 }
 
-/// The critic of this configuration that reviews what is remembered while nobody waits; `None` where it is not installed.
+/// The configured critic for reviewing memories in idle time; `None` if it is not installed.
 pub fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<BackgroundCritic> {
     let critic = Critic::new(app, None, Lane::Batch, Some(generator));
     app.store.show(critic.lender.model()).ok()?;
@@ -42,23 +42,23 @@ pub fn background_critic(app: &App, generator: &Arc<dyn Generate>) -> Option<Bac
     Some(BackgroundCritic { judge, settings, unproven: Arc::new(move |kind| critic.unproven(kind)) })
 }
 
-/// Who criticizes texts of unknown authors.
+/// The critic of texts of unknown authors.
 #[derive(Debug, Serialize)]
 pub struct CriticStanding {
     /// The model.
     pub model: String,
-    /// Why it gives no verdict; `None` if it does.
+    /// The reason why it gives no verdict; `None` if it does.
     pub obstacle: Option<String>,
     /// Its examinations, by type of text.
     pub examinations: BTreeMap<&'static str, ExaminedCritic>,
 }
 
-/// What an examination has found out about a critic of texts of one type.
+/// The examination results of a critic for one type of text.
 #[derive(Debug, Serialize)]
 pub struct ExaminedCritic {
-    /// Why its word counts for nothing; `None` if it counts.
+    /// The reason why its verdicts do not count; `None` if they count.
     pub unproven: Option<String>,
-    /// How many texts it has read there; `None` if it has not taken the examination.
+    /// The number of texts that it has read there; `None` if it has not taken the examination.
     pub texts: Option<u64>,
     /// The share of its blocks that were right.
     pub precision: Option<Share>,
@@ -83,7 +83,7 @@ impl CriticStanding {
 }
 
 impl ExaminedCritic {
-    /// What is known about this critic of texts of this type.
+    /// The examination results of this critic for this type of text.
     pub fn of(app: &App, model: &str, kind: ContentType) -> ExaminedCritic {
         let marks = critic_examination::find(app, model, kind);
         let marks = marks.as_ref();

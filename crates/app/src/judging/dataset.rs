@@ -16,23 +16,23 @@ use serde_json::{Map, Value};
 use super::lines;
 use crate::usage;
 
-/// An answer and what is known about it.
+/// An answer with its reference score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredAnswer {
     /// The number of its question within the set.
     pub question: usize,
-    /// What the judge is asked.
+    /// The judge's task.
     pub task: OwnRubric<GradeTask>,
     /// The reference score.
     pub reference: f64,
 }
 
-/// Two answers and what is known about them.
+/// Two answers with the reference winner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecidedPair {
     /// The number of its question within the set.
     pub question: usize,
-    /// What the judge is asked.
+    /// The judge's task.
     pub task: OwnRubric<CompareTask>,
     /// The better answer; `None` for a tie.
     pub reference: Option<RespondentId>,
@@ -41,7 +41,7 @@ pub struct DecidedPair {
 /// Judged answers.
 #[derive(Debug)]
 pub struct DataSet {
-    /// The path of its file, or what it is.
+    /// The path of its file, or a description.
     pub name: String,
     /// The names of the formats that its lines have.
     pub formats: BTreeSet<&'static str>,
@@ -51,7 +51,7 @@ pub struct DataSet {
     pub pairs: Vec<DecidedPair>,
 }
 
-/// What a line holds.
+/// The contents of a line.
 #[derive(Clone, Debug, PartialEq)]
 enum Entry {
     Answer(OwnRubric<GradeTask>, f64),
@@ -102,7 +102,7 @@ impl DataSet {
         DataSet { name, formats: BTreeSet::new(), answers: Vec::new(), pairs: Vec::new() }
     }
 
-    /// How many verdicts it takes to judge it.
+    /// The number of verdicts that it takes to judge it.
     pub fn n_verdicts(&self) -> usize {
         self.answers.len() + self.pairs.len()
     }

@@ -10,8 +10,8 @@ use super::cache::{CachedTask, VerdictCache};
 use crate::interrupt::Interrupt;
 use crate::progress::Activity;
 
-/// How many tasks a jury works on at once. Its models may have to take turns in memory, and are loaded less often if
-/// more answers wait for the same model.
+/// The number of tasks a jury works on at once. Its models may have to take turns in memory, and are loaded less often
+/// if more answers wait for the same model.
 const JURY_IN_FLIGHT: usize = 32;
 
 /// How far the work got.
@@ -33,7 +33,7 @@ pub(super) struct Judged<V> {
     pub(super) from_cache: bool,
 }
 
-/// A judge, or several, and its surroundings.
+/// One or more judges and their surroundings.
 #[derive(Clone, Copy)]
 pub(super) struct Driver<'a> {
     pub(super) judge: &'a Jury,
@@ -55,7 +55,7 @@ impl Driver<'_> {
     /// Judges all tasks. Verdicts are passed to `on_verdict` in the order of the tasks.
     ///
     /// # Errors
-    /// Those of `on_verdict`, after which judging stops.
+    /// Any error of `on_verdict`, after which judging stops.
     pub(super) fn judge_all<T: CachedTask<Verdict: JointVerdict> + Clone>(
         &self,
         tasks: &[T],
@@ -118,7 +118,7 @@ fn wait<T: JudgeTask<Verdict: JointVerdict> + Clone>(
     let interrupt = select.recv(pressed);
     let ready = select.select();
     if ready.index() == interrupt {
-        // If the channel is closed, no Ctrl-C can come any more.
+        // If the channel is closed, no further Ctrl-C can come.
         return ready.recv(pressed).map_or(Wakeup::Nothing, |()| Wakeup::Interrupted);
     }
     let (running, channel, events) = channels[ready.index()];

@@ -1,4 +1,4 @@
-//! A judge takes its examination.
+//! Examines a judge.
 
 use anyhow::bail;
 use hone_judging::{
@@ -8,11 +8,11 @@ use hone_protocol::Grade;
 
 use super::driver::{Completed, Driver, Judged};
 
-/// Comparisons that show whether the order of the answers decides.
+/// The number of comparisons that show whether the order of the answers decides.
 const COMPARISONS: usize = 10;
 
-/// Examines the driver's judge, and shows how many gradings are done, and how many there are at most.
-/// Verdicts come from the cache if an earlier examination was interrupted. Returns `None` if this one is.
+/// Examines the driver's judge, and shows how many gradings are done, out of how many at most. Verdicts come from the
+/// cache if an earlier examination was interrupted. Returns `None` if this one is.
 ///
 /// # Errors
 /// When the judge gives no grade.
@@ -64,7 +64,7 @@ fn marks(questions: &[Question], grades: &[Grade], position_bias: Option<f64>) -
     Marks::of(&by_question, position_bias, &seconds)
 }
 
-/// The share of comparisons whose winner changes with the order; `None` if a person stopped them.
+/// The share of comparisons whose winner changes with the order; `None` if the user stopped them.
 fn position_bias(driver: &Driver<'_>, questions: &[Question]) -> anyhow::Result<Option<f64>> {
     let task = |question: &Question| CompareTask {
         query: question.question.clone(),

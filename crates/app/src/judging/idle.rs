@@ -1,8 +1,8 @@
-//! The examinations of a judge and of a critic, which begin by themselves in a chat.
+//! The examinations of a judge and of a critic, which start automatically in a chat.
 //!
-//! It runs while nobody waits, in the batch lane, and drops its work when somebody asks: the judge's model and its KV
-//! cache would take memory that the chat may need. Every verdict is cached, so it resumes where it stopped, also in the
-//! next session.
+//! They run in the batch lane while the chat is idle, and drop their work when a question arrives: the judge's model
+//! and its KV cache would take memory that the chat may need. Every verdict is cached, so an examination resumes where
+//! it stopped, also in the next session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::progress::Silent;
 
-/// What says whether somebody waits.
+/// The subjects that tell whether the user is waiting.
 const SUBJECTS: [Subject; 7] = [
     Subject::QueryReceived,
     Subject::QueryCancelled,
@@ -32,38 +32,38 @@ const SUBJECTS: [Subject; 7] = [
     Subject::SessionClosed,
 ];
 
-/// How long nobody waits before the examination goes on.
+/// How long the chat must be idle before the examination resumes.
 const REST: Duration = Duration::from_secs(2);
 
-/// How often a running examination is told that somebody waits.
+/// How often a running examination is interrupted while the user is waiting.
 const PRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The examination of a chat's judge. Dropping it stops it; what was graded is kept.
+/// The examination of a chat's judge. Dropping it stops it; the grades so far are kept.
 pub struct IdleExamination {
     stop: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Says what may judge in the place of the model with this name.
+/// Advises which judge may replace the model with this name.
 pub type Advice = Box<dyn Fn(&str, &App) -> String + Send>;
 
-/// What the examination needs of the chat.
+/// The parts of the chat that the examination needs.
 pub struct Chat<'a> {
     /// The judges that grade the chat's answers once they have passed.
     pub jury: &'a Jury,
     /// The engine.
     pub generator: &'a Arc<dyn Generate>,
-    /// Whose questions come first.
+    /// The asker whose questions take precedence.
     pub asker: &'a Asker,
-    /// Announces the end to the person.
+    /// Announces the end to the user.
     pub announce: Box<dyn Fn(String) + Send>,
-    /// Says what else may judge in the place of a model that does not pass.
+    /// Advises which judge may replace a model that does not pass.
     pub advice: Advice,
 }
 
 impl IdleExamination {
-    /// Begins the examination, or continues it, of the judge that grades in this chat, if it is installed and has not
-    /// taken it; of a jury, that of the first such juror. The critic's follows.
+    /// Starts or continues the examination of the judge that grades in this chat, if it is installed and has not taken
+    /// it; in a jury, of the first such juror. The critic's follows.
     pub fn start(app: &App, chat: Chat<'_>) -> Option<IdleExamination> {
         let unexamined = |judge| judge::unexamined(&app.config, &app.store, app.data_folder(), judge);
         let judge = chat.jury.judges().find_map(|judge| Some((judge, unexamined(judge)?)));
@@ -111,7 +111,7 @@ impl Drop for IdleExamination {
     }
 }
 
-/// Says of answers that stay without a grade that the judge is being examined.
+/// Sets the reason for missing grades: the judge is being examined.
 fn say_that_it_runs(judge: &Judge, model: &str) {
     let reason = format!("{model} takes its examination while nobody waits, and grades once it has passed");
     let standing = Standing::Barred(reason);
@@ -122,15 +122,15 @@ fn say_that_it_runs(judge: &Judge, model: &str) {
     });
 }
 
-/// A thread; a system that has none left does without the examination.
+/// Spawns a thread; if the system has none left, the examination is skipped.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).ok()
 }
 
-/// What the worker is told.
+/// An order to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Nobody waits.
+    /// The chat is idle.
     Run,
     /// The chat ends.
     Leave,
@@ -197,7 +197,7 @@ impl Worker {
     }
 }
 
-/// Works while it may, until there is a result; `None` if the chat ends before.
+/// Works while the chat is idle, until there is a result; `None` if the chat ends first.
 fn while_idle<T>(
     orders: &Receiver<Order>,
     mut work: impl FnMut() -> anyhow::Result<Option<T>>,
@@ -210,7 +210,7 @@ fn while_idle<T>(
     Ok(None)
 }
 
-/// What a person is told at the end.
+/// The message for the user at the end.
 fn verdict(model: &str, marks: &Marks, bar: f64, advice: &str) -> String {
     let auc = marks.auc;
     if marks.passes(bar) {
@@ -223,17 +223,17 @@ fn verdict(model: &str, marks: &Marks, bar: f64, advice: &str) -> String {
     if advice.is_empty() { failed } else { format!("{failed}; {advice}") }
 }
 
-/// Knows whether somebody waits.
+/// Tracks whether the user is waiting.
 struct Watch {
     expected: Expected,
-    /// The questions of which not everything has come.
+    /// The questions with outstanding results.
     open: HashMap<QueryId, Exchange>,
     idle_since: Instant,
 }
 
 impl Watch {
-    /// Lets the worker run while nobody waits, and interrupts it while somebody does, until the chat ends or the
-    /// examination does.
+    /// Lets the worker run while the chat is idle, and interrupts it while the user is waiting, until the chat or the
+    /// examination ends.
     fn run(mut self, mailbox: &Mailbox, stopped: &Receiver<()>, press: &Sender<()>, worker: &Sender<Order>) {
         let (nobody, _kept) = bounded(0);
         loop {
@@ -317,7 +317,7 @@ mod tests {
         assert!(told(wrong).starts_with("j did not pass its examination") && told(wrong).ends_with("; `hone pull k`"));
     }
 
-    /// Runs the watch against a worker that does what `work` says.
+    /// Runs the watch against a worker that does `work`.
     fn run(work: impl FnOnce(&Receiver<Order>, &Receiver<()>)) {
         let bus = hone_bus::Bus::new();
         let asker = Asker::new(&bus, "test", Expected::default());

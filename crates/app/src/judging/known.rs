@@ -1,4 +1,4 @@
-//! Which judges there are, and what their examinations say.
+//! The known judges and their examination results.
 
 use hone_judging::{Auc, LIKELIHOOD, Likelihood, Marks, Rubric};
 use hone_models::Role;
@@ -11,7 +11,7 @@ use crate::app::App;
 pub struct KnownJudge {
     /// Its name.
     pub judge: String,
-    /// Whose answers the marks are about; empty for everybody's.
+    /// The answers that the marks are about; empty for all.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub answers: String,
     /// Whether it is installed.
@@ -71,7 +71,7 @@ fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<KnownJud
     })
 }
 
-/// The likelihood judge, for its own model's answers and for those of others.
+/// The likelihood judge, for its own model's answers and for others'.
 fn likelihood(app: &App) -> Vec<KnownJudge> {
     let judge = &app.config.judge;
     let Some(Likelihood { name, own, foreign }) = Likelihood::of_model(&judge.likelihood_model) else {

@@ -1,4 +1,4 @@
-//! Judges that are made when they are first asked, and keep their verdicts.
+//! Judges that are created on first use, and keep their verdicts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::judge::with_judge;
 
-/// Judges of a configuration. They use an engine, or one that is started when they are first asked.
+/// Judges of a configuration, on a given engine, or on one that is started on first use.
 pub(super) struct Lender {
     app: App,
     generator: Option<Arc<dyn Generate>>,
@@ -33,17 +33,17 @@ impl Lender {
         Lender { app, generator, lane: Lane::Background, lifts_bar: false, opened: OnceLock::new() }
     }
 
-    /// The model of this name alone.
+    /// The model of this name as the only judge.
     pub(super) fn of_model(app: &App, model: &str, generator: Option<&Arc<dyn Generate>>) -> Lender {
         Lender::new(app.with_config(with_judge(&app.config, model, Fallback::None)), generator)
     }
 
-    /// The same with requests in this lane.
+    /// Makes requests in this lane.
     pub(super) fn in_lane(self, lane: Lane) -> Lender {
         Lender { lane, ..self }
     }
 
-    /// The same, where a judge is asked although it has not passed its examination.
+    /// Lets a judge be asked although it has not passed its examination.
     pub(super) fn lifting_bar(self) -> Lender {
         Lender { lifts_bar: true, ..self }
     }
@@ -56,7 +56,7 @@ impl Lender {
     /// The first judge.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no judge.
     pub(super) fn judge(&self) -> anyhow::Result<Judge> {
         Ok(self.opened().map_err(anyhow::Error::msg)?.jury.first().clone())
     }
@@ -69,7 +69,7 @@ impl Lender {
         self.verdict(task, |jury| jury.first().judge(task.clone(), "")).unwrap_or_else(Review::failed)
     }
 
-    /// A grade for an answer of the configured model, with reasons: whoever works on learns from them.
+    /// A grade for an answer of the configured model, with reasons for the next author to learn from.
     pub(super) fn grade(&self, task: &GradeTask) -> Grade {
         let author = self.app.config.engine.model.as_str();
         let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
@@ -87,7 +87,7 @@ impl Lender {
     /// The verdict of an earlier run, or a new one.
     ///
     /// # Errors
-    /// Why there are no judges.
+    /// The reason why there are no judges.
     fn verdict<T: CachedTask>(&self, task: &T, judge: impl FnOnce(&Jury) -> T::Verdict) -> Result<T::Verdict, String> {
         let Opened { jury, cache, .. } = self.opened()?;
         if let Some(found) = cache.as_ref().and_then(|cache| cache.find(task)) {

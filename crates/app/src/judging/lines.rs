@@ -1,6 +1,7 @@
 //! Files with a JSON object on each line: tasks that are read, verdicts or answers that are added.
 //!
-//! The file of verdicts may not be ours until all of it has been examined: opening and reading it change nothing.
+//! The file of verdicts may belong to something else until all of it has been examined: opening and reading it change
+//! nothing.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -28,7 +29,7 @@ pub fn is_pipe(path: &Path) -> bool {
 /// The task in the columns of a line. Columns that are null are ignored.
 ///
 /// # Errors
-/// What is missing or invalid, to follow the line's number.
+/// The missing or invalid column, phrased to follow the line's number.
 pub(super) fn parsed_task<T: DeserializeOwned>(object: &Map<String, Value>) -> Result<T, String> {
     let columns = object.iter().filter(|(_, value)| !value.is_null());
     let columns = columns.map(|(name, value)| (name.as_str(), Column { name, value }));
@@ -73,7 +74,7 @@ impl<'de> Deserializer<'de> for Column<'_> {
     }
 }
 
-/// What is wrong with a line.
+/// The problem with a line.
 #[derive(Debug)]
 struct WrongLine(String);
 
@@ -99,11 +100,11 @@ impl serde::de::Error for WrongLine {
 pub struct JsonLine {
     /// The number, from 1.
     pub number: usize,
-    /// What it holds.
+    /// Its contents.
     pub object: Map<String, Value>,
 }
 
-/// What an input is called.
+/// The name of an input in messages.
 pub fn name(input: &Path) -> String {
     if is_pipe(input) { "stdin".to_owned() } else { input.display().to_string() }
 }

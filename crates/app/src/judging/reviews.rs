@@ -1,4 +1,4 @@
-//! The models that evaluate the work on a task, as `hone task` asks them.
+//! The models that evaluate the work on a task, for `hone task`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hone_work::Reviewers;
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;
 
-/// The configured ones. They use this engine, or one that is started when a model is first asked.
+/// The configured reviewers. They use this engine, or one that is started on first use.
 pub fn reviewers(app: &App, generator: Option<&Arc<dyn Generate>>) -> Reviewers {
     let reviewer = Lender::of_model(app, named_or_judge(&app.config, &app.config.review.model), generator);
     let judge = Lender::new(app.with_config(app.config.clone()), generator);

@@ -1,4 +1,4 @@
-//! The judge of a server's clients, over HTTP or MCP: the same that `hone grade` and `hone compare` ask.
+//! The judge of a server's clients, over HTTP or MCP; `hone grade` and `hone compare` ask the same one.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::app::App;
 use crate::interrupt::Interrupt;
 use crate::progress::Silent;
 
-/// Judges what clients send.
+/// Judges the tasks that clients send.
 pub struct ServedJudges {
     source: Source,
 }
 
-/// Where the judge comes from.
+/// The origin of the judge.
 enum Source {
-    /// The configured one, made anew for each verdict: an examination may have been taken in the meantime.
+    /// The configured judge, created anew for each verdict: an examination may have been taken in the meantime.
     Configured {
         app: Box<App>,
         generator: Arc<dyn Generate>,
@@ -29,7 +29,7 @@ enum Source {
 }
 
 impl ServedJudges {
-    /// The judge that the configuration describes, on an engine that runs.
+    /// The judge that the configuration describes, on a running engine.
     pub fn configured(app: &App, generator: Arc<dyn Generate>) -> ServedJudges {
         ServedJudges { source: Source::Configured { app: Box::new(app.with_config(app.config.clone())), generator } }
     }
@@ -39,10 +39,11 @@ impl ServedJudges {
         ServedJudges { source: Source::Given(jury) }
     }
 
-    /// The verdict on a task of an owner; `None` if something comes from `withdrawn` first. It takes as long as the judge does.
+    /// The verdict on a task of an owner; `None` if something comes from `withdrawn` first. Blocks as long as the judge
+    /// takes.
     ///
     /// # Errors
-    /// When there is no judge that could be asked. One that gives no verdict is no error: the verdict says why.
+    /// When no judge can be asked. A judge without a verdict is not an error: the verdict says why.
     pub fn judge<T: BatchTask>(
         &self,
         task: T,
@@ -66,7 +67,7 @@ impl ServedJudges {
         verdict.map_err(|error| format!("{error:#}"))
     }
 
-    /// The grade of an owner's answer, which the model `answered_by` gave, with the reasons that the judge writes for it now;
+    /// Adds reasons to the grade of an owner's answer, which the model `answered_by` gave; the judge writes them now.
     /// `None` if something comes from `withdrawn` first.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What verdicts depend on in addition to the texts: the judge's model, settings, prompts and rubric.
+//! Everything that verdicts depend on besides the texts: the judge's model, settings, prompts and rubric.
 //!
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
@@ -20,11 +20,11 @@ pub(super) const SHOWN_BYTES: usize = 8;
 pub(super) struct Setting {
     /// The judge's model, or the names of the jurors.
     pub(super) model: String,
-    /// How it comes to its verdicts.
+    /// Its method of judging.
     pub(super) method: JudgingMethod,
     /// Everything about the judge, or the jury, that its verdicts depend on.
     pub(super) judge: Value,
-    /// The digest of it.
+    /// The digest of `judge`.
     pub(super) digest: String,
     /// Whether all models are installed.
     pub(super) is_installed: bool,
@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// The setting of a jury each of whose judges asks the model that `model_of` tells.
+    /// The setting of a jury, given the model that each of its judges asks.
     pub(super) fn new(app: &App, jury: &Jury, model_of: impl Fn(&Judge) -> String) -> Setting {
         let is_installed = jury.judges().all(|judge| app.store.show(&model_of(judge)).is_ok());
         let rubric = jury.first().rubric().name.clone();
@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// How `model` comes to verdicts in the judge's place, or as the judge.
+/// The method by which `model` judges, as the judge or in its place.
 fn method(judge: &JudgeSettings, model: &str) -> JudgingMethod {
     let stands_in = model != judge.model;
     match judge.fallback {
@@ -73,7 +73,7 @@ fn method(judge: &JudgeSettings, model: &str) -> JudgingMethod {
     }
 }
 
-/// What the verdicts of a judge that asks `model` depend on.
+/// Everything that the verdicts of a judge that asks `model` depend on.
 fn of_judge(app: &App, judge: &Judge, model: &str) -> Value {
     let installed = app.store.show(model).ok();
     let self_graded = model == app.config.engine.model;
@@ -89,7 +89,7 @@ fn of_judge(app: &App, judge: &Judge, model: &str) -> Value {
     parts.into()
 }
 
-/// The names of the jurors, and what the jury's verdicts depend on.
+/// The names of the jurors, and everything that the jury's verdicts depend on.
 fn of_jury(jury: &Jury, of_judge: impl Fn(&Judge) -> Value) -> (String, Value) {
     let names: Vec<&str> = jury.jurors().map(|judge| judge.settings().model.as_str()).collect();
     let judges: Vec<Value> = jury.judges().map(|judge| json!([judge.settings().model, of_judge(judge)])).collect();

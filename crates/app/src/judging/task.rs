@@ -12,7 +12,7 @@ use super::cache::CachedTask;
 pub trait BatchTask:
     CachedTask<Verdict: JointVerdict + Serialize + DeserializeOwned> + Clone + PartialEq + DeserializeOwned
 {
-    /// What a file contains, for the progress bar.
+    /// The unit of a file's contents, for the progress bar.
     const UNIT: &'static str;
 
     /// A verdict with all optional parts, which determines the columns of all verdicts.

@@ -7,7 +7,7 @@ use hone_engine::gguf::{Gguf, GgufError, Value};
 use hone_protocol::ModelFile;
 use serde::Serialize;
 
-/// What a GGUF file says about itself; `None` for what it does not say.
+/// The metadata of a GGUF file; `None` for missing values.
 #[derive(Debug, Serialize)]
 pub struct GgufFacts {
     /// The name of its architecture.
@@ -37,7 +37,7 @@ impl GgufFacts {
         GgufFacts::of(&Gguf::open_region(file)?)
     }
 
-    /// What an open file says.
+    /// Reads the metadata of an open file.
     ///
     /// # Errors
     /// When a value is not of its type.

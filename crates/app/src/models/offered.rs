@@ -9,7 +9,7 @@ use super::served::{capabilities, info, open};
 use super::{ModelDescription, ModelDetails, ModelInfo};
 use crate::app::App;
 
-/// The abilities that clients may be told of.
+/// The abilities that are reported to clients.
 const CAPABILITIES: [&str; 4] = ["completion", "tools", "thinking", "embedding"];
 
 /// A worker's description of its model of this name, with which it does the work of a role.

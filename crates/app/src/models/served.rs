@@ -23,11 +23,11 @@ use crate::elsewhere::{EMBED, FleetModels, GENERATE, embedder_of};
 use crate::embedder::{SharedEmbedder, reranker};
 use crate::running::{VisibleEngine, processes};
 
-/// The models whose tokenizers and templates are kept for those who ask for tokens and prompts.
+/// The number of models whose tokenizers and templates are kept for token and prompt requests.
 const MOST_TEXTS: usize = 4;
 /// The key of a model's chat template.
 const TEMPLATE: &str = "tokenizer.chat_template";
-/// Names in the template of a model that reasons.
+/// Names that occur in the template of a model that reasons.
 const MARKS_OF_THINKING: [&str; 2] = ["enable_thinking", "reasoning_effort"];
 
 /// The models of the store.
@@ -47,14 +47,14 @@ pub struct ServedModels {
     room: Option<u64>,
     /// How models are loaded.
     options: ModelOptions,
-    /// The models whose texts were asked for last.
+    /// The most recently requested tokenizers and templates.
     texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
     rerankers: Mutex<Rerankers>,
     /// The models of workers.
     fleet: Option<Arc<FleetModels>>,
 }
 
-/// The models that score texts: the last one stays in memory, others as long as they are used.
+/// The rerankers: the last one stays in memory, others as long as they are used.
 #[derive(Default)]
 struct Rerankers {
     last: Option<Arc<dyn Rerank>>,
@@ -129,7 +129,7 @@ impl ServedModels {
         Ok(InstalledModel { name: name.to_owned(), ..model })
     }
 
-    /// The installed model that the catalog knows as a reranker, if there is one and no other.
+    /// The installed model that the catalog lists as a reranker, if there is exactly one.
     fn only_reranker(&self) -> Result<InstalledModel, ModelError> {
         let listing = self.store.list().map_err(store_error)?;
         let mut rerankers = listing
@@ -179,9 +179,9 @@ impl ServedModels {
         }
     }
 
-    /// Who uses a model; `None` if nobody does.
+    /// The user of a model; `None` if it is not in use.
     fn user_of(&self, name: &str) -> Option<String> {
-        // Each of them may be called by another name.
+        // Each user may know the model by another name.
         let asked = self.store.installed_name(name);
         let is_it = |other: &str| self.store.installed_name(other) == asked;
         if is_it(&self.default) {
@@ -199,7 +199,7 @@ impl ServedModels {
         Some(format!("`hone {}` (process {})", other.command, other.process))
     }
 
-    /// Checks that nobody uses a model that is to be changed.
+    /// Checks that a model is not in use before it is changed.
     fn check_unused(&self, name: &str, change: &str) -> Result<(), ModelError> {
         match self.user_of(name) {
             Some(user) => Err(ModelError::InUse(format!("the model {name:?} is used by {user}: it was not {change}"))),
@@ -207,7 +207,7 @@ impl ServedModels {
         }
     }
 
-    /// The hash that the catalog has for a file of a model, by the last part of its name.
+    /// The catalog's hash for a file of a model, found by the last part of its name.
     fn digest(&self, reference: &str, file: &str) -> Option<String> {
         let known = self.known(reference)?;
         let mut files = known.files.iter().filter(|known| known.name.rsplit('/').next() == Some(file));
@@ -429,7 +429,7 @@ fn details(gguf: Option<&Gguf>, known: Option<&CatalogModel>) -> ModelDetails {
     }
 }
 
-/// The type that most weights have.
+/// The most common type among the weights.
 fn commonest_type(gguf: &Gguf) -> Option<String> {
     let mut types: Vec<(&str, usize)> = Vec::new();
     for tensor in gguf.tensors() {
@@ -442,7 +442,7 @@ fn commonest_type(gguf: &Gguf) -> Option<String> {
     types.into_iter().max_by_key(|(_, weights)| *weights).map(|(name, _)| name.to_owned())
 }
 
-/// A number of weights as people write it; empty for none.
+/// A number of weights in readable form; empty for none.
 fn rounded(weights: usize) -> String {
     let (weights, million) = (weights as f64, 1e6);
     match weights {
@@ -453,8 +453,7 @@ fn rounded(weights: usize) -> String {
     }
 }
 
-/// A model as its file and the catalog describe it. `limit` is the most tokens that the configuration
-/// allows.
+/// A model as its file and the catalog describe it. `limit` is the configured maximum number of tokens.
 pub(super) fn info(model: &InstalledModel, known: Option<&CatalogModel>, limit: Option<usize>) -> ModelInfo {
     let gguf = open(model);
     ModelInfo {
@@ -468,14 +467,14 @@ pub(super) fn info(model: &InstalledModel, known: Option<&CatalogModel>, limit: 
     }
 }
 
-/// The tokens that a model was trained for, or fewer if the configuration says so.
+/// The number of tokens that a model was trained for, or fewer if the configuration says so.
 fn context(gguf: Option<&Gguf>, limit: Option<usize>) -> Option<usize> {
     let trained = GgufFacts::of(gguf?).ok()?.context_length?;
     let trained = usize::try_from(trained).ok()?;
     Some(trained.min(limit.unwrap_or(trained)))
 }
 
-/// The abilities of a model, as far as its templates say.
+/// The abilities of a model, as far as its templates show.
 pub(super) fn capabilities(gguf: &Gguf) -> Vec<&'static str> {
     let text = |key: &str| gguf.string(key).ok().flatten().unwrap_or_default();
     capabilities_of(text(TEMPLATE), !text("tokenizer.chat_template.tool_use").is_empty())

@@ -1,4 +1,4 @@
-//! What a model's text becomes: its tokens, and a conversation as its chat template writes it.
+//! A model's tokenizer, and its chat template for conversations.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct ModelText {
 }
 
 impl ModelText {
-    /// Reads them from an open file; the template will run where `templates` says.
+    /// Reads them from an open file; the template will run in `templates`.
     ///
     /// # Errors
     /// When the file has no tokenizer that is supported.
@@ -26,8 +26,8 @@ impl ModelText {
         Ok(Arc::new(ModelText { tokenizer, template }))
     }
 
-    /// The tokens of a text. `parse_special` takes the names of control tokens in it for those tokens; `add_special`
-    /// adds the tokens that the model wants around a text.
+    /// The tokens of a text. `parse_special` replaces the names of control tokens in it by those tokens; `add_special`
+    /// adds the tokens that the model expects around a text.
     ///
     /// # Errors
     /// When the text cannot be written in the model's vocabulary.

@@ -1,17 +1,17 @@
 //! Ollama's Modelfiles, as `ollama show --modelfile` prints them and its documentation describes them
-//! (docs/modelfile.mdx in ollama/ollama): a line for each instruction, whose text may stand between `"` or `"""`.
+//! (docs/modelfile.mdx in ollama/ollama): a line for each instruction, whose text may be enclosed in `"` or `"""`.
 
 use std::path::Path;
 
 use hone_files::without_mark;
 use toml::Value;
 
-/// What a Modelfile says, as keys of the configuration.
+/// The contents of a Modelfile, as keys of the configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Modelfile {
     /// The keys and their values.
     pub keys: Vec<(String, Value)>,
-    /// What it says that hone does not take over, for a person.
+    /// Remarks for the user about contents that hone does not take over.
     pub remarks: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Modelfile {
     /// The text of a Modelfile's bytes, which may be UTF-16, as PowerShell writes it.
     ///
     /// # Errors
-    /// When they are no text.
+    /// When they are not text.
     pub fn decode(bytes: &[u8]) -> Result<String, String> {
         let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
             let units: Vec<u16> = rest.as_chunks().0.iter().map(|pair| unit(*pair)).collect();
@@ -143,7 +143,7 @@ impl Modelfile {
         Ok(file)
     }
 
-    /// The parameters of mirostat count only if it is on; then it aims at what Ollama does.
+    /// Keeps the parameters of mirostat only if it is on; its target then defaults to Ollama's.
     fn keep_mirostat(&mut self, is_on: bool) {
         match is_on {
             true if self.keys.iter().any(|(key, _)| key == TAU) => {}
@@ -152,7 +152,7 @@ impl Modelfile {
         }
     }
 
-    /// The last of several values counts.
+    /// Sets a key; the last of several values counts.
     fn set(&mut self, key: &str, value: Value) {
         self.keys.retain(|(known, _)| known != key);
         self.keys.push((key.to_owned(), value));
@@ -169,7 +169,7 @@ impl Modelfile {
         let number = text.parse().map(Value::Integer).ok().or_else(|| text.parse().map(Value::Float).ok());
         let number = number.ok_or_else(|| format!("the parameter {name} is {text:?}, expected a number"))?;
         match (name, number.as_integer()) {
-            // No limit but the model's own and its context.
+            // No limit other than the model and its context.
             ("num_predict", Some(..0)) => self.set(key, Value::Integer(0)),
             ("repeat_last_n", Some(..0)) => {
                 self.remarks
@@ -181,7 +181,7 @@ impl Modelfile {
     }
 }
 
-/// A model as hone names it: a path is absolute.
+/// A model's name in hone: a path becomes absolute.
 fn model(from: &str, folder: &Path) -> Result<String, String> {
     let is_path = from.starts_with(['.', '/', '~']) || from.to_lowercase().ends_with(".gguf");
     if !is_path {
@@ -194,7 +194,7 @@ fn model(from: &str, folder: &Path) -> Result<String, String> {
     Ok(path.display().to_string())
 }
 
-/// What is left of a Modelfile.
+/// The unread rest of a Modelfile.
 struct Rest<'a> {
     text: &'a str,
     line: usize,

@@ -9,7 +9,7 @@ pub use super::lending::Lender;
 use super::lending::lenders;
 use crate::progress::Progress;
 
-/// What starts an engine of this process.
+/// Starts an engine of this process.
 type Start = Box<dyn Fn() -> anyhow::Result<Arc<dyn Generate>> + Send + Sync>;
 
 /// The engine of another process. Once that process is gone, this one starts its own.
@@ -21,7 +21,7 @@ pub struct BorrowedEngine {
 }
 
 impl Lender {
-    /// The server whose engine has these settings, if one runs; the person is told about it.
+    /// The server whose engine has these settings, if one runs; the user is told.
     pub fn find(data_folder: &Path, settings: &str, progress: &dyn Progress) -> Option<Lender> {
         let (same, others): (Vec<_>, Vec<_>) =
             lenders(data_folder).into_iter().partition(|lender| lender.settings == settings);
@@ -41,7 +41,7 @@ impl Lender {
 }
 
 impl BorrowedEngine {
-    /// The engine of `lender`, or once it is gone, the one that `start` starts.
+    /// The engine of `lender`, or, once that is gone, the one that `start` starts.
     pub fn new(lender: Lender, start: Start, progress: Arc<dyn Progress>) -> BorrowedEngine {
         BorrowedEngine { lender, own: Mutex::default(), start, progress }
     }
@@ -76,7 +76,7 @@ impl Generate for BorrowedEngine {
     }
 }
 
-/// The name of a model as another process understands it, which may have been started in another folder.
+/// A model's name, made valid for another process, which may have been started in another folder.
 fn located(model: &str) -> String {
     let path = Path::new(model);
     let absolute = path.is_file().then(|| absolute(path).ok()).flatten();

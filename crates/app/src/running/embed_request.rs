@@ -1,14 +1,14 @@
-//! Requests between processes for the vectors of texts, on one machine or over a bus.
+//! Requests for the vectors of texts between processes, on one machine or over a bus.
 
 use hone_protocol::{EmbedError, TextLength};
 use serde::{Deserialize, Serialize};
 
 use crate::embedder::SharedEmbedder;
 
-/// A request about some texts.
+/// A request for the vectors or lengths of texts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EmbedRequest {
-    /// The settings of the model that it would use itself.
+    /// The settings of the model that the sender would use itself.
     pub(crate) settings: String,
     pub(crate) texts: Vec<String>,
     pub(crate) wanted: Wanted,
@@ -21,12 +21,12 @@ pub(crate) enum Wanted {
     Passages,
     /// The vectors of questions.
     Questions,
-    /// The lengths.
+    /// The lengths of texts.
     Lengths,
 }
 
 impl EmbedRequest {
-    /// The answer of a model of this process.
+    /// Answers with a model of this process.
     pub(crate) fn answered_by(&self, embedder: &SharedEmbedder) -> Embedded {
         if self.settings != embedder.settings() && self.settings != embedder.settings_elsewhere() {
             return Embedded::Differs;
@@ -45,13 +45,13 @@ impl EmbedRequest {
     }
 }
 
-/// The answer.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Embedded {
     Vectors(Vec<Vec<f32>>),
     Lengths(Vec<TextLength>),
     Failed(EmbedError),
-    /// The model here is another one, or differently set.
+    /// The model here is another one, or has other settings.
     Differs,
 }
 

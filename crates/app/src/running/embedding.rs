@@ -9,7 +9,8 @@ use super::embed_request::{EmbedRequest, Embedded, Wanted, failed};
 use super::lending::{Lender, embedded, lenders};
 use crate::embedder::SharedEmbedder;
 
-/// The most texts of a request: even a large model embeds so many before the other process counts as stuck.
+/// The maximum number of texts in a request: even a large model embeds this many before the other process counts as
+/// stuck.
 const MOST_TEXTS: usize = 16;
 
 /// The model of another process, or of this one where no process lends one with the same settings.
@@ -26,7 +27,7 @@ impl BorrowedEmbedder {
         BorrowedEmbedder { own, lender: Mutex::new(other.map(Arc::new)) }
     }
 
-    /// What another process answers; `None` if this one has to answer itself.
+    /// The answer of another process; `None` if this one has to answer itself.
     fn borrowed(&self, texts: &[&str], wanted: Wanted) -> Option<Embedded> {
         let lender = self.lender().clone()?;
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();

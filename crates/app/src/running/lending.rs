@@ -1,8 +1,8 @@
-//! An engine that is lent to other processes of the same user, so that a model is in memory once.
+//! An engine that is lent to other processes of the same user, so that a model is in memory only once.
 //!
-//! Every request has a connection of its own. Both sides say which version they are, the lender also its engine's
-//! settings; then the borrower sends its request, and the events of the answer come back as they arise. The end of a
-//! connection is the end of its request.
+//! Every request has its own connection. Both sides state their version, and the lender its engine's settings; then the
+//! borrower sends its request, and the events of the answer come back as they arise. The end of a connection ends its
+//! request.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -29,7 +29,7 @@ const FOLDER: &str = "engines";
 /// Both sides must have the same version, because requests and events are serialized types and not a stable protocol.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 
-/// How long either side waits for the other one's next words before the answer begins.
+/// How long either side waits for the other's next message before the answer begins.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a lender waits for a borrower that does not read its answer.
@@ -38,7 +38,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a borrower waits for vectors before it computes them itself.
 const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a borrower looks whether its answer is still wanted.
+/// Interval at which a borrower checks whether its answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The first message of either side.
@@ -63,13 +63,13 @@ enum Request {
     Embed(EmbedRequest),
 }
 
-/// Lends an engine until it is dropped. Answers that are being written then go on until the process ends.
+/// Lends an engine until it is dropped. Answers in progress then continue until the process ends.
 pub struct Lending {
     _listener: Listener,
 }
 
 impl Lending {
-    /// Begins to lend.
+    /// Starts lending.
     ///
     /// # Errors
     /// When the socket cannot be created.
@@ -154,7 +154,7 @@ pub(super) fn lenders(data_folder: &Path) -> Vec<Lender> {
     addresses(data_folder, FOLDER).into_iter().filter_map(greet).collect()
 }
 
-/// The answer of a process about texts.
+/// A process's answer to a request about texts.
 ///
 /// # Errors
 /// When it is gone, or does not answer in time.
@@ -199,7 +199,7 @@ impl Lender {
     }
 }
 
-/// Passes the events on until the last, or until nobody wants them.
+/// Passes the events on until the last, or until they are no longer wanted.
 fn relay(stream: &UnixStream, sender: &GenerationSender) -> io::Result<()> {
     while !sender.is_cancelled() {
         let Some(first) = first_byte(stream)? else { continue };

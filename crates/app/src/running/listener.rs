@@ -24,8 +24,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens in the subfolder `inside` of the data folder. `serve` is called by one thread, for one connection after
-    /// the other.
+    /// Listens in the subfolder `inside` of the data folder. One thread calls `serve`, for one connection after the
+    /// other.
     pub(super) fn open(
         data_folder: &Path,
         inside: &str,

@@ -16,7 +16,7 @@ impl Lending {
     }
 }
 
-/// A process that lends its engine; not here.
+/// A process that lends its engine; never exists here.
 pub struct Lender {
     pub(super) process: u32,
     pub(super) settings: String,

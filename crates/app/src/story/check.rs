@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What is expected of a field: a value that it equals, or rules that it satisfies.
+/// The expectation for a field: a value that it equals, or rules that it satisfies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expectation {
     /// Exactly this value.
@@ -30,7 +30,7 @@ pub struct Rules {
     not: Option<Value>,
     /// Two values; it must be the boolean that says whether they are equal, or null where the first is null.
     whether_equal: Option<[Value; 2]>,
-    /// Whether null will do, too.
+    /// Whether null is also allowed.
     nullable: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Expectation {
 }
 
 impl Expectation {
-    /// What is wrong with the field at `path` of `object`; `None` if nothing is. The text `$name.path` refers to a
+    /// The mismatch of the field at `path` of `object`; `None` if there is none. The text `$name.path` refers to a
     /// field of `known`.
     pub fn fault(&self, object: &Value, path: &str, known: &Value) -> Option<String> {
         let value = field(object, path);
@@ -103,10 +103,10 @@ impl Rules {
         choices.chain(&self.not).chain(pair).collect()
     }
 
-    /// The same rules with the values that are referred to.
+    /// These rules with references replaced by their values.
     ///
     /// # Errors
-    /// The reference to which there is no value.
+    /// The reference that has no value.
     fn resolved(mut self, known: &Value) -> Result<Rules, String> {
         let (choices, pair) = (self.one_of.iter_mut().flatten(), self.whether_equal.iter_mut().flatten());
         for value in choices.chain(&mut self.not).chain(pair) {
@@ -167,7 +167,7 @@ fn field<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(object, |value, name| value.get(name))
 }
 
-/// What a value refers to, if it is a reference.
+/// The target of a value that is a reference.
 fn reference(value: &Value) -> Option<&str> {
     value.as_str().and_then(|text| text.strip_prefix('$'))
 }

@@ -1,4 +1,4 @@
-//! Plays a story against the stack, and reports what did not hold.
+//! Plays a story against the stack, and reports failed expectations.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::watch::Watch;
 use crate::config::Config;
 use crate::stack::Stack;
 
-/// How long after the last turn it is waited for what can still come of the questions.
+/// How long to wait, after the last turn, for outstanding results.
 const SETTLING: Duration = Duration::from_secs(600);
 
 /// The result of a story.
@@ -36,7 +36,7 @@ pub struct TurnReport {
 }
 
 impl StoryReport {
-    /// The result as lines for the user: whether the story holds, and what does not.
+    /// The result as lines for the user: whether the story holds, and the failed expectations.
     pub fn lines(&self) -> Vec<String> {
         let seconds: f64 = self.turns.iter().map(|turn| turn.seconds).sum();
         let verdict = if self.passed { "holds" } else { "does not hold" };
@@ -49,7 +49,7 @@ impl StoryReport {
     }
 }
 
-/// Plays `story` with the settings of `config`, until nothing more can come of it and the agents have stopped.
+/// Plays `story` with the settings of `config`, until all results have come and the agents have stopped.
 pub fn play(story: &Story, stack: Stack, config: &Config) -> StoryReport {
     let asker = stack.asker("story");
     let session = (0, SessionId::fresh());
@@ -81,14 +81,14 @@ struct Player<'a> {
     /// The story's number of the conversation, and its id on the bus.
     session: (u32, SessionId),
     history: Vec<Message>,
-    /// What has come of the turns so far.
+    /// The results of the turns so far.
     watches: Vec<Watch<'a>>,
-    /// How long each of them took.
+    /// The seconds that each of them took.
     seconds: Vec<f64>,
 }
 
 impl<'a> Player<'a> {
-    /// Asks, and waits for what is to come within a time.
+    /// Asks, and waits for the events that are expected within a time.
     fn play(&mut self, turn: &'a Turn) {
         if turn.session != self.session.0 {
             self.session = (turn.session, SessionId::fresh());
@@ -121,7 +121,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Hears the next message; returns `false` if none comes in time.
+    /// Receives the next message; returns `false` if none comes in time.
     fn hear_until(&mut self, deadline: Instant) -> bool {
         let heard = self.asker.heard().recv_deadline(deadline);
         heard.inspect(|envelope| self.take(envelope)).is_ok()
@@ -132,7 +132,7 @@ impl<'a> Player<'a> {
         self.watches.iter_mut().for_each(|watch| watch.take(envelope, now));
     }
 
-    /// Waits until everything has come of the questions that can. Returns what is wrong if it does not come.
+    /// Waits for all outstanding results. Returns the problem if they do not come.
     fn settle(&mut self) -> Option<String> {
         let deadline = Instant::now() + SETTLING;
         let expected = self.asker.expected();
@@ -147,7 +147,7 @@ impl<'a> Player<'a> {
         None
     }
 
-    /// Hears what the agents said while they stopped.
+    /// Receives the messages that the agents sent while they stopped.
     fn hear_the_rest(&mut self) {
         let rest: Vec<_> = self.asker.heard().try_iter().collect();
         rest.iter().for_each(|envelope| self.take(envelope));

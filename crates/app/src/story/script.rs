@@ -16,7 +16,7 @@ use crate::usage;
 pub struct Story {
     /// A short name, such as `S6`.
     pub id: String,
-    /// What it is about, in a sentence.
+    /// A description in one sentence.
     pub title: String,
     /// The second respondent, if there is one.
     pub respondent_b: Option<SecondRespondent>,
@@ -31,7 +31,7 @@ pub struct Story {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondRespondent {
-    /// Its model; that of the first respondent if unset.
+    /// Its model; the first respondent's if unset.
     pub model: Option<String>,
     /// Its temperature.
     #[serde(default = "temperature_b")]
@@ -43,14 +43,14 @@ fn temperature_b() -> f32 {
     0.5
 }
 
-/// A question and what is expected to follow it.
+/// A question and the results expected of it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
     /// The number of the conversation; a number that differs from the previous turn's begins a new one.
     #[serde(default)]
     pub session: u32,
-    /// What is asked.
+    /// The question.
     pub query: String,
     /// Texts that the answer must contain, ignoring case.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct Turn {
 pub struct ExpectedEvent {
     /// The name by which other expectations refer to it: in `after`, and as `$name.path` to a field of it.
     pub name: Option<String>,
-    /// What it is about.
+    /// Its subject.
     pub subject: Subject,
     /// The respondent of the event; any if unset.
     pub respondent: Option<RespondentId>,
@@ -118,7 +118,7 @@ impl Story {
         }
     }
 
-    /// What is wrong with it; `None` if nothing is.
+    /// The problem with the story; `None` if it is valid.
     fn fault(&self) -> Option<String> {
         if self.turns.is_empty() {
             return Some("it has no turns".to_owned());

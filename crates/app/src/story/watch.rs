@@ -1,4 +1,4 @@
-//! What comes of a turn, and what of it is not as expected. Nothing here does I/O.
+//! The results of a turn, compared with the expectations. Nothing here does I/O.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::script::{ExpectedEngram, ExpectedEvent, QUERY_ID, Turn};
 /// How long an answer is awaited if the story expects no event.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
-/// What has come of a turn so far.
+/// The results of a turn so far.
 pub(super) struct Watch<'a> {
     turn: &'a Turn,
     exchange: Exchange,
@@ -21,7 +21,7 @@ pub(super) struct Watch<'a> {
     n_heard: usize,
 }
 
-/// An event as it came.
+/// An event as it arrived.
 struct Found {
     /// Its place in the order of all events about the question.
     place: usize,
@@ -35,17 +35,16 @@ impl<'a> Watch<'a> {
         Watch { turn, exchange, asked, found, n_heard: 0 }
     }
 
-    /// The turn.
     pub(super) fn turn(&self) -> &'a Turn {
         self.turn
     }
 
-    /// What has come of the question.
+    /// The question and its results so far.
     pub(super) fn exchange(&self) -> &Exchange {
         &self.exchange
     }
 
-    /// The deadline of what is still expected to come; `None` if nothing is.
+    /// The time until which to wait for outstanding events; `None` if there are none.
     pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
         let open = self.turn.events.iter().zip(&self.found).filter(|(_, found)| found.is_none());
         let deadline = open.filter_map(|(event, _)| self.deadline(event)).max();
@@ -54,12 +53,12 @@ impl<'a> Watch<'a> {
         (self.reply(RespondentId::A).failure.is_none() && now < until).then_some(until)
     }
 
-    /// The deadline of an event that is to come.
+    /// The deadline of an expected event.
     fn deadline(&self, event: &ExpectedEvent) -> Option<Instant> {
         event.within_seconds.map(|seconds| self.asked + Duration::from_secs_f64(seconds))
     }
 
-    /// Takes in an event, which came at this moment.
+    /// Records an event, which arrived at `now`.
     pub(super) fn take(&mut self, envelope: &Envelope, now: Instant) {
         if envelope.correlation_id != Some(self.exchange.id()) {
             return;
@@ -80,7 +79,7 @@ impl<'a> Watch<'a> {
             && self.deadline(expected).is_none_or(|deadline| now <= deadline)
     }
 
-    /// What is not as expected, at the end of the story. `engram` reads an engram's fields.
+    /// The failed expectations at the end of the story. `engram` reads an engram's fields.
     pub(super) fn failures(&self, engram: impl Fn(QueryId) -> Result<Value, String>) -> Vec<String> {
         let known = self.known();
         let mut failures: Vec<String> = self.answer_failures();
@@ -161,7 +160,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What is wrong with fields of an object.
+/// The mismatches in the fields of an object.
 fn faults(fields: &super::script::Fields, object: &Value, known: &Value) -> Vec<String> {
     fields.iter().filter_map(|(path, expected)| expected.fault(object, path, known)).collect()
 }
@@ -208,7 +207,7 @@ mod tests {
         })
     }
 
-    /// What happens in S7 if all is well: answers, grades, comparison.
+    /// The events of S7 if all is well: answers, grades, comparison.
     fn events() -> Vec<Envelope> {
         let about = |payload, respondent| {
             let id = if respondent == RespondentId::A { ASKED } else { ASKED_OF_B };
@@ -234,7 +233,7 @@ mod tests {
         [engram(ASKED, ASKED_OF_B, "A", 0.0, 4, true), engram(ASKED_OF_B, ASKED, "B", 0.7, 2, false)]
     }
 
-    /// What S7 finds wrong with what happens after `change`.
+    /// Checks the failures that S7 reports for the events after `change`.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Vec<Envelope>, &mut [Value; 2]), expected: &[&str]) {
         let (story, mut events, mut engrams) = (story(), events(), engrams());

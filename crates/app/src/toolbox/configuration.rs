@@ -1,5 +1,5 @@
-//! The file that names MCP servers, in the form that other programs share: an object `mcpServers`. What it says besides
-//! is for other programs.
+//! The file that names MCP servers, in the form that other programs share: an object `mcpServers`. Its other contents
+//! are for other programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,20 +9,20 @@ use serde::Deserialize;
 
 use crate::usage;
 
-/// Where a server is found.
+/// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     /// It is started as a process, and speaks over its stdin and stdout.
     Process {
         command: String,
         args: Vec<String>,
-        /// Variables of its environment, besides those of this process.
+        /// Variables of its environment, in addition to those of this process.
         env: BTreeMap<String, String>,
     },
     /// It runs at an address, and speaks over HTTP.
     Address {
         url: String,
-        /// What it wants to be told with every message, such as a key.
+        /// Headers that it expects with every message, such as a key.
         headers: BTreeMap<String, String>,
     },
 }
@@ -46,13 +46,13 @@ struct WrittenServer {
     headers: BTreeMap<String, String>,
 }
 
-/// A server with its name, or why it cannot be used.
+/// A server with its name, or the reason why it cannot be used.
 pub(super) type NamedServer = (String, Result<Server, &'static str>);
 
 /// Reads the servers of a file.
 ///
 /// # Errors
-/// When the file cannot be read, or is not of the form.
+/// When the file cannot be read, or does not have this form.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<NamedServer>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file: WrittenFile = serde_json::from_str(&text).map_err(|error| {

@@ -1,4 +1,4 @@
-//! An MCP server, in a process of its own or at an address, and the line to it.
+//! An MCP server, in a process of its own or at an address, and the connection to it.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -77,7 +77,7 @@ impl Connection {
 
     /// Ends the server: by closing its stdin, and by killing it if that does not help.
     pub(super) async fn close(mut self) {
-        // A server that has failed has ended, too.
+        // A server that has failed has also ended.
         let _ = self.service.close_with_timeout(END_PATIENCE).await;
         let Some(mut process) = self.process else { return };
         if timeout(END_PATIENCE, process.wait()).await.is_err() {
@@ -86,7 +86,7 @@ impl Connection {
     }
 }
 
-/// Starts a server, and returns it with the line to it.
+/// Starts a server, and returns it with the connection to it.
 fn start(
     name: &str,
     program: &str,
@@ -107,7 +107,7 @@ fn start(
     Ok((process, line.ok_or_else(|| format!("{program:?} has no stdin or stdout"))?))
 }
 
-/// Logs what a server says besides the protocol.
+/// Logs a server's stderr.
 async fn log(name: String, stderr: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
@@ -115,7 +115,7 @@ async fn log(name: String, stderr: impl AsyncRead + Unpin) {
     }
 }
 
-/// Why a conversation with a server did not begin.
+/// The reason why a connection to a server was not established.
 fn not_begun(error: ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it answered".to_owned(),
@@ -133,7 +133,7 @@ fn reason(error: ServiceError) -> String {
     }
 }
 
-/// What a model reads of a result.
+/// The text of a result, as a model reads it.
 fn text_of(result: &CallToolResult) -> String {
     let parts: Vec<String> = result.content.iter().map(text_of_part).collect();
     match (&result.structured_content, parts.is_empty()) {
@@ -157,7 +157,7 @@ fn text_of_part(part: &ContentBlock) -> String {
     }
 }
 
-/// The beginning of a text that is too long, which says so.
+/// Shortens a text that is too long, and says so in it.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(MOST_CHARACTERS) {
         None => text,

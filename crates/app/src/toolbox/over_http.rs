@@ -1,5 +1,5 @@
-//! The line to an MCP server at an address: every message is a request of HTTP, whose response holds the answer, in JSON
-//! or as events.
+//! The connection to an MCP server at an address: every message is an HTTP request, whose response holds the answer, in
+//! JSON or as events.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,27 +12,27 @@ use rmcp::transport::Transport;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-/// Answers that may wait to be read.
+/// The maximum number of unread answers.
 const UNREAD: usize = 64;
 /// The longest answer, in bytes.
 const LONGEST: u64 = 16 << 20;
-/// The header that names the session, where a server has sessions.
+/// The header that names the session, if a server has sessions.
 const SESSION: &str = "mcp-session-id";
 /// The header that names the version of the protocol, once it is agreed upon.
 const VERSION: &str = "mcp-protocol-version";
 
-/// A line to a server.
+/// A connection to a server.
 pub(super) struct HttpLine {
     sender: Arc<Sender>,
     heard: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
 }
 
-/// What sends a message, and hands on what is answered.
+/// Sends messages, and passes the answers on.
 struct Sender {
     messenger: Messenger,
-    /// Those of the file.
+    /// The headers from the file.
     headers: BTreeMap<String, String>,
-    /// Those that the server has asked for.
+    /// The headers that the server has asked for.
     agreed: Mutex<BTreeMap<&'static str, String>>,
     hear: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
 }
@@ -50,7 +50,7 @@ impl std::fmt::Display for Undelivered {
 impl std::error::Error for Undelivered {}
 
 impl HttpLine {
-    /// A line over which nothing has been said.
+    /// A new connection, without any messages.
     pub(super) fn new(messenger: Messenger, headers: BTreeMap<String, String>) -> HttpLine {
         let (hear, heard) = mpsc::channel(UNREAD);
         HttpLine { sender: Arc::new(Sender { messenger, headers, agreed: Mutex::default(), hear }), heard }
@@ -71,7 +71,7 @@ impl Transport<RoleClient> for HttpLine {
         let sender = Arc::clone(&self.sender);
         async move {
             let (done, sent) = oneshot::channel();
-            // A thread of its own, which nobody has to wait for: the server may take its time.
+            // A separate thread: the server may take its time.
             let send = move || {
                 let _ = done.send(sender.send(&message));
             };
@@ -92,7 +92,7 @@ impl Transport<RoleClient> for HttpLine {
 }
 
 impl Sender {
-    /// Sends a message, and waits until all is heard that is answered.
+    /// Sends a message, and waits until the whole answer has been read.
     fn send(&self, message: &TxJsonRpcMessage<RoleClient>) -> Result<(), String> {
         let text = serde_json::to_string(message).map_err(|error| error.to_string())?;
         let reply = self.post(&text)?;
@@ -145,7 +145,7 @@ impl Sender {
             self.agreed().insert(VERSION, version.to_owned());
         }
         let message = serde_json::from_value(answer).map_err(not_understood)?;
-        // Nobody listens to a line that is closed.
+        // A closed connection has no receiver.
         let _ = self.hear.blocking_send(message);
         Ok(())
     }

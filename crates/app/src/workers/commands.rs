@@ -11,13 +11,13 @@ pub(super) fn work() -> Result<(), String> {
     hone_containment::worker::serve().map_err(|error| error.to_string())
 }
 
-/// Runs nothing: this system has nothing to contain it.
+/// Runs nothing: this system cannot contain commands.
 #[cfg(not(unix))]
 pub(super) fn work() -> Result<(), String> {
     Err("this system cannot contain commands".to_owned())
 }
 
-/// Starts such processes of this program.
+/// The launcher of command workers.
 ///
 /// # Errors
 /// When this program's own file cannot be found.

@@ -11,13 +11,13 @@ const MEMORY_BYTES: u64 = 2 << 30;
 #[cfg(unix)]
 const PROCESSOR_SECONDS: u64 = 60;
 
-/// Reads the document on stdin. Its parent knows that it failed from the missing text.
+/// Reads the document on stdin. The missing text tells the parent of a failure.
 pub(super) fn work() -> Result<(), String> {
     limit();
     serve_pdf().map_err(|error| error.to_string())
 }
 
-/// Starts such processes of this program.
+/// Starts document workers.
 ///
 /// # Errors
 /// When this program's own file cannot be found.
@@ -25,8 +25,7 @@ pub fn pdf_process() -> anyhow::Result<PdfProcess> {
     Ok(PdfProcess::new(super::this_program()?, WORKER))
 }
 
-/// Limits this process; its parent limits the time that it takes, and its output. A system that refuses a limit is no reason
-/// to stop.
+/// Limits this process; its parent limits its time and output. A limit that the system refuses is ignored.
 fn limit() {
     #[cfg(unix)]
     {

@@ -10,7 +10,7 @@ pub(super) fn work() -> Result<(), String> {
     template_worker::serve().map_err(|error| error.to_string())
 }
 
-/// Where templates of model files run: in processes of this program.
+/// The host for the templates of model files: they run in processes of this program.
 ///
 /// # Errors
 /// When this program's own file cannot be found.

@@ -53,7 +53,7 @@ impl BenchArguments {
     }
 }
 
-/// What else `hone bench` measures.
+/// Subcommands of `hone bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Measure how a judge that grades continuously slows down a chat

@@ -57,7 +57,7 @@ pub(crate) struct ChatArguments {
 }
 
 impl ChatArguments {
-    /// The single question; `None` where there are no words.
+    /// The single question; `None` without words.
     pub(crate) fn question(&self) -> Option<String> {
         (!self.question.is_empty()).then(|| self.question.join(" "))
     }
@@ -156,7 +156,7 @@ impl ChatQualityFlags {
     }
 }
 
-/// Nothing is recalled, and nothing is remembered.
+/// Disables recall and remembering.
 fn add_no_memory(overrides: &mut Vec<Override>, flag: &'static str) {
     shared::add(overrides, "memory.mode", flag, Some("off"));
     shared::add(overrides, "memory.remember", flag, Some(false));

@@ -9,7 +9,7 @@ use super::shared::{ContextFlag, EngineFlags, JsonFlag, SamplingFlags, Speculati
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArguments {
-    /// What to do; without it, the effective configuration is shown.
+    /// The subcommand; without one, the effective configuration is shown.
     #[command(subcommand)]
     pub(crate) command: Option<ConfigCommand>,
     /// Print the agents' states and transitions as Mermaid diagrams instead

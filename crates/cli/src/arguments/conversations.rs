@@ -13,7 +13,7 @@ pub(crate) struct ConversationsArguments {
     pub(crate) command: ConversationsCommand,
 }
 
-/// What to do with the saved conversations.
+/// Subcommands of `hone conversations`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversationsCommand {
     /// List conversations, latest first, with their dates, lengths, grades and models

@@ -8,16 +8,16 @@ use hone_protocol::ContentType;
 
 use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
 
-/// What stands under the help of `hone critic check`.
+/// Help footer of `hone critic check`.
 const CHECK_HELP: &str = "The exit code is 3 if one of them is not met. A demand that too few figures speak about is neither met nor missed.";
 
-/// What stands under the help of the commands that pass a gate.
+/// Help footer of the commands that pass a gate.
 pub(super) const GATE_HELP: &str = "\
 In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked; neither is long-term
 memory then. The gates of a critic that has not passed its examination are soft (`hone critic exam`). `hone critic` shows and
 changes the modes.";
 
-/// What stands under the help of `hone critic exam`.
+/// Help footer of `hone critic exam`.
 const EXAM_HELP: &str = "\
 For each type of text the critic reads 40 sound texts and 40 with a planted flaw. It passes if at least 80 % of its blocks are
 right (critique.least_precision) and, with 95 % confidence, more than half, and if it blocks at least half of what it should.
@@ -31,7 +31,7 @@ pub(crate) struct CriticArguments {
     pub(crate) command: CriticCommand,
 }
 
-/// What to do with the critic.
+/// Subcommands of `hone critic`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CriticCommand {
     /// Show how much its word counts at each gate, what it may still be asked in this hour, and what waits for it

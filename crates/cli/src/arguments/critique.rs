@@ -8,7 +8,7 @@ use hone_protocol::ContentType;
 
 use super::{EngineFlags, JsonFlag, shared};
 
-/// What stands under the help of `hone critique`.
+/// Help footer of `hone critique`.
 pub(super) const CRITIQUE_HELP: &str = "\
 The exit code is 3 if a text is blocked. A critic that has not passed its examination (`hone critic exam`), and one that
 wrote the text itself, block nothing.

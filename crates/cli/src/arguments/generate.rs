@@ -49,7 +49,7 @@ pub(crate) struct GenerateArguments {
 }
 
 impl GenerateArguments {
-    /// Whether the text must have a certain form.
+    /// Whether the answer is constrained.
     pub(crate) fn is_constrained(&self) -> bool {
         self.schema.is_some() || self.regex.is_some() || !self.choice.is_empty()
     }

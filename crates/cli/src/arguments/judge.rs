@@ -14,7 +14,7 @@ pub(crate) struct JudgeArguments {
     pub(crate) command: JudgeCommand,
 }
 
-/// What to do with judges.
+/// Subcommands of `hone judge`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JudgeCommand {
     /// List judges with the marks of their examinations
@@ -70,7 +70,7 @@ impl GradingFlags {
     }
 }
 
-/// What stands under the help of `hone judge eval`.
+/// Help footer of `hone judge eval`.
 const EVAL_HELP: &str = "\
 FILE has a JSON object per line, or is a JSON array of objects, with the keys
   question, answer, score          an answer and its reference score; also reference, an answer that deserves a 5

@@ -18,7 +18,7 @@ pub(crate) struct MemoryArguments {
     pub(crate) command: MemoryCommand,
 }
 
-/// What to do with memory.
+/// Subcommands of `hone memory`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemoryCommand {
     /// Find answers to similar questions, best first
@@ -217,7 +217,7 @@ pub(crate) struct FilterFlags {
 }
 
 impl FilterFlags {
-    /// The filters that they stand for.
+    /// The filters that these flags set.
     pub(crate) fn filters(&self) -> Filters {
         Filters {
             session: self.session,
@@ -299,7 +299,7 @@ pub(super) fn respondent(text: &str) -> Result<RespondentId, String> {
     }
 }
 
-/// Parses a time as people write it.
+/// Parses a date, a date with a time, or an age such as `7d`.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = || "a time is 2026-01-31, 2026-01-31T18:30, or 30m, 12h, 7d ago".to_string();
     let units = [('m', 60), ('h', 3_600), ('d', 86_400)];

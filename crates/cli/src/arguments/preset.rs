@@ -14,7 +14,7 @@ pub(crate) struct PresetArguments {
     pub(crate) command: PresetCommand,
 }
 
-/// What to do with presets.
+/// Subcommands of `hone preset`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PresetCommand {
     /// Create a preset from a model and settings, or from an Ollama Modelfile; `hone chat -p NAME` uses it

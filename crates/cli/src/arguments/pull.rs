@@ -5,7 +5,7 @@ use hone_models::Program;
 
 use super::JsonFlag;
 
-/// What can be pulled.
+/// Help footer of `hone pull`.
 pub(super) const REFERENCES: &str = "MODEL is one of:
   qwen3:4b                     a name from `hone list --all`; if it does not fit
                                this machine, its largest quantization that does

@@ -57,7 +57,7 @@ pub(crate) struct ComparisonFlags {
     pub(crate) judge: Vec<String>,
 }
 
-/// Which questions are asked again.
+/// Help footer of `hone report`, about `--compare`.
 pub(super) const COMPARISON: &str = "\
 --compare asks what began a conversation in the terminal or on the page, with today's system
 instructions and sampling options, and shows a judge both answers in both orders. Left out are later

@@ -6,7 +6,7 @@ use hone_app::config::Override;
 use super::JsonFlag;
 use super::critic::CriticFlags;
 
-/// What stands under the help of `hone research`.
+/// Help footer of `hone research`.
 pub(super) const RESEARCH_HELP: &str = "\
 Each claim of the answer cites the passages that it is taken from, and is checked against them; claims without support are
 left out (research.unsupported). The exit code is 1 if no claim is supported: there is no answer in these sources. Claims that no

@@ -88,7 +88,7 @@ pub(crate) struct LineFlags {
 }
 
 impl LineFlags {
-    /// Input and output, if a file is to be answered.
+    /// Input and output, if an input file is given.
     pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
         Some((self.input.as_deref()?, self.output.as_deref().unwrap_or(Path::new(PIPE))))
     }
@@ -110,7 +110,7 @@ pub(crate) struct BatchFlags {
 }
 
 impl BatchFlags {
-    /// Input and output, if a file is to be judged.
+    /// Input and output, if an input file is given.
     pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
         Some((self.input.as_deref()?, self.output.as_deref().unwrap_or(Path::new(PIPE))))
     }
@@ -286,7 +286,7 @@ pub(super) fn add(
     overrides.extend(value.map(|value| Override { key, flag, value: value.into() }));
 }
 
-/// Records which judge, or which jury, was named.
+/// Records the named judge or jury.
 pub(super) fn add_judges(overrides: &mut Vec<Override>, names: &[String]) {
     let (judge, jury) = match names {
         [] => (None, None),

@@ -7,7 +7,7 @@ use hone_app::evaluation::Workspace;
 
 use super::{EngineFlags, JsonFlag, SamplingFlags};
 
-/// The form of a task's file.
+/// The format of a task file.
 const TASK_KEYS: &str = "\
 A task is a TOML file: goal, and optionally type (a name for tasks of its kind), files (that must
 exist), paths (files and folders that the work may change), phases, and tables [[requirements]]
@@ -20,7 +20,7 @@ pub(crate) struct TaskArguments {
     pub(crate) command: TaskCommand,
 }
 
-/// What to do with tasks.
+/// Subcommands of `hone task`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// Have models work on a task, phase by phase, until the gate accepts the result or a person must decide
@@ -90,7 +90,7 @@ pub(crate) struct TaskResolveArguments {
     pub(crate) json: JsonFlag,
 }
 
-/// What a person decides.
+/// A person's decision.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ResolveFlags {
@@ -135,7 +135,7 @@ pub(crate) struct WorkspaceFlags {
 }
 
 impl WorkspaceFlags {
-    /// Where tools run.
+    /// The workspace that tools run in.
     pub(crate) fn workspace(&self) -> Workspace<'_> {
         Workspace { folder: &self.workspace, requires_containment: self.require_containment }
     }

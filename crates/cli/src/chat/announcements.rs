@@ -34,7 +34,7 @@ const SUBJECTS: [Subject; 7] = [
     Subject::PairwiseResult,
 ];
 
-/// What is announced.
+/// The kinds of announcements to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {
     /// Badges, and the reasons for missing ones.
@@ -56,7 +56,7 @@ struct Board {
     exchanges: HashMap<QueryId, Exchange>,
     /// The latest question.
     latest: Option<QueryId>,
-    /// The reason for a missing grade that the user was told last.
+    /// The reason for a missing grade that was announced last.
     told: Option<Line>,
     /// How often people agree with the judge, if the badges show it.
     calibrated: Option<Calibrated>,
@@ -74,7 +74,7 @@ impl Announcements {
         Announcements { board: Arc::default(), lines }
     }
 
-    /// The same, with badges that show how often people agree.
+    /// Shows in badges how often people agree.
     pub(crate) fn calibrated_by(self, calibrated: Option<Calibrated>) -> Announcements {
         self.lock().calibrated = calibrated;
         self
@@ -107,7 +107,7 @@ impl Announcements {
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The questions of which not all has come that can be expected.
+    /// The number of questions with outcomes still expected.
     pub(crate) fn n_pending(&self, expected: Expected) -> usize {
         self.lock().exchanges.values().filter(|exchange| !exchange.is_complete(expected)).count()
     }
@@ -115,7 +115,7 @@ impl Announcements {
     /// Why an answer got its grade, what was recalled for it, and how it compared.
     ///
     /// # Errors
-    /// When memory cannot be read and nothing was heard of the answer.
+    /// When memory cannot be read and no message about the answer was received.
     pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<Explanation> {
         let exchange = self.lock().exchanges.get(&id).cloned();
         explain(id, exchange.as_ref(), stack)
@@ -128,7 +128,7 @@ impl Announcements {
         badge(&grade, self.lock().agreement(&grade))
     }
 
-    /// What was recalled for an answer, in the order of the searches, each once.
+    /// The recollections for an answer, in search order, without duplicates.
     pub(crate) fn recalled(&self, id: QueryId, stack: &Stack) -> Vec<RecalledEngram> {
         let exchange = self.lock().exchanges.get(&id).cloned();
         let mut found: Vec<RecalledEngram> = Vec::new();
@@ -188,15 +188,15 @@ impl Board {
         self.calibrated.as_ref().and_then(|calibrated| calibrated.agreement(grade))
     }
 
-    /// Why there is no grade, unless the same was said of the answer before, the user stopped it, or it only calls
-    /// tools, after which another answer follows.
+    /// Why there is no grade; `None` if the same reason was announced last, the user stopped the answer, or it only
+    /// calls tools, after which another answer follows.
     fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<Line> {
         let is_stopped = self.exchanges.get(&id).is_some_and(Exchange::is_cancelled);
         let failure = grade.judging.failure.as_ref().filter(|failure| !is_stopped && *failure != CALLS_TOOLS)?;
         self.once(format!("not graded: {failure}"))
     }
 
-    /// The text as a line, unless it has just been announced.
+    /// The text as a line, unless it was announced last.
     fn once(&mut self, text: String) -> Option<Line> {
         let line = Line::plain(text);
         if self.told.as_ref() == Some(&line) {
@@ -211,13 +211,13 @@ impl Drop for Listener {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A listener that panicked has already said so.
+            // A listener that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// What an answer was given from, so that nobody takes it for the model's knowledge.
+/// The recollections behind an answer, so that it is not taken for the model's knowledge.
 fn recalled_line(recall: &Recall) -> Option<Line> {
     let questions: Vec<String> = recall.engrams.iter().map(|engram| on_one_line(&label(&engram.query))).collect();
     (!questions.is_empty())

@@ -1,7 +1,7 @@
 //! Files and piped text that go with a question.
 //!
-//! They stand before the question, each in a fenced [`block`] under its name, so that the next question about the same
-//! files finds their tokens in the KV cache.
+//! They precede the question, each in a fenced [`block`] under its name, so that the next question about the same files
+//! finds their tokens in the KV cache.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,7 +13,7 @@ use hone_app::conversations::attached::{block, split};
 use hone_app::describe::bytes;
 use hone_app::describe::on_one_line;
 
-/// A text that goes with a question.
+/// A text attached to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attachment {
     name: String,
@@ -21,10 +21,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// What `path` names: a file, the files that a pattern with `*`, `?` or `[…]` matches, or stdin for `-`.
+    /// Reads the texts at `path`: a file, the files that match a pattern with `*`, `?` or `[…]`, or stdin for `-`.
     ///
     /// # Errors
-    /// When nothing matches, or what is there is not a text.
+    /// When nothing matches, or a match is not a text.
     pub(crate) fn read_all(path: &str) -> anyhow::Result<Vec<Attachment>> {
         if path == "-" {
             return Ok(vec![Attachment::stdin()?.context("stdin, which -f - names, is empty")?]);
@@ -32,7 +32,7 @@ impl Attachment {
         paths(path)?.iter().map(|path| Attachment::file(path)).collect()
     }
 
-    /// A file.
+    /// Reads a file.
     ///
     /// # Errors
     /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
@@ -46,7 +46,7 @@ impl Attachment {
         Ok(Attachment { name, text })
     }
 
-    /// What is piped in; `None` if that is nothing.
+    /// Reads piped input; `None` if it is blank.
     ///
     /// # Errors
     /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
@@ -55,8 +55,7 @@ impl Attachment {
         Ok((!text.trim().is_empty()).then(|| Attachment { name: STDIN.to_owned(), text }))
     }
 
-    /// The files that are mentioned in `question` as `@PATH`, or as `@"PATH"`. Other words that begin with `@` are left
-    /// alone.
+    /// The files mentioned in `question` as `@PATH` or `@"PATH"`. Other words that begin with `@` are left alone.
     ///
     /// # Errors
     /// When a mentioned file is not a text.
@@ -64,7 +63,7 @@ impl Attachment {
         mentions(question).filter_map(|(_, path)| path).map(Attachment::file).collect()
     }
 
-    /// Words of `question` that are written like mentions of files, and name none.
+    /// Words of `question` that look like file mentions but name no file.
     pub(crate) fn mentioned_in_vain(question: &str) -> Vec<&str> {
         let words = mentions(question).filter(|(_, path)| path.is_none()).map(|(word, _)| word);
         words.filter(|word| looks_like_path(word)).collect()
@@ -75,7 +74,7 @@ impl Attachment {
         &self.text
     }
 
-    /// Its name and size, for a person.
+    /// The name and size, for display.
     pub(crate) fn description(&self) -> String {
         let lines = match self.text.lines().count() {
             1 => "1 line".to_owned(),
@@ -103,15 +102,15 @@ pub(crate) fn label(composed: &str) -> String {
     if names.is_empty() { question } else { format!("[{}] {question}", names.join(", ")) }
 }
 
-/// The most bytes of an attachment: more than any context holds.
+/// Maximum size of an attachment in bytes: more than any context holds.
 const LARGEST: u64 = 16 << 20;
 
 const STDIN: &str = "stdin";
 
-/// The most words of a file's name.
+/// Maximum number of words in a file name.
 const MOST_WORDS: usize = 12;
 
-/// The words of a text that begin with `@`, without it, and the files that they name.
+/// The words of a text that begin with `@`, without the `@`, and the files they name.
 fn mentions(text: &str) -> impl Iterator<Item = (&str, Option<&Path>)> {
     let places = text.match_indices('@').map(|(at, _)| at);
     let begin_word = places.filter(|at| text[..*at].chars().next_back().is_none_or(char::is_whitespace));
@@ -124,7 +123,7 @@ fn mentions(text: &str) -> impl Iterator<Item = (&str, Option<&Path>)> {
     })
 }
 
-/// Whether a word has folders, or an extension.
+/// Whether a word contains a folder or an extension.
 fn looks_like_path(word: &str) -> bool {
     let is_extension = |end: &str| (1..=5).contains(&end.len()) && end.chars().all(char::is_alphanumeric);
     word.contains(['/', '\\']) || word.rsplit_once('.').is_some_and(|(name, end)| !name.is_empty() && is_extension(end))
@@ -134,7 +133,7 @@ fn ends_sentence(character: char) -> bool {
     ".,;:!?)".contains(character)
 }
 
-/// The file whose path a line begins with: the longest of those that exist, as names may hold spaces.
+/// The file whose path begins the line: the longest existing one, as names may contain spaces.
 fn mentioned_path(line: &str) -> Option<&Path> {
     let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at).take(MOST_WORDS).chain([line.len()]);
     let paths: Vec<&Path> =
@@ -142,7 +141,7 @@ fn mentioned_path(line: &str) -> Option<&Path> {
     paths.into_iter().rfind(|path| path.is_file())
 }
 
-/// What a path names: itself, or the files that it matches as a pattern with `*`, `?` or `[…]`.
+/// The paths that `path` stands for: itself, or the files that match it as a pattern with `*`, `?` or `[…]`.
 ///
 /// # Errors
 /// When it is a pattern and nothing matches.

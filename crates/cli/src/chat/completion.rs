@@ -18,11 +18,11 @@ pub(crate) struct Candidates {
 /// A possible completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Where in the line the text is inserted, in bytes; it replaces everything from there to the cursor.
+    /// Byte offset in the line where the text is inserted; it replaces everything from there to the cursor.
     pub(crate) start: usize,
     /// The text.
     pub(crate) text: String,
-    /// What it does.
+    /// The command's description.
     pub(crate) description: Option<&'static str>,
     /// Whether more may follow.
     pub(crate) goes_on: bool,
@@ -45,7 +45,7 @@ pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
     fitting.map(|text| Offer { start, text: text.clone(), description: None, goes_on: name == "set" }).collect()
 }
 
-/// The files that the end of the line may mention: what comes after the last `@` that begins a word. It may hold spaces.
+/// Files that the end of the line may mention: the text after the last `@` that begins a word. It may contain spaces.
 fn mentioned_files(line: &str) -> Vec<Offer> {
     let begins_word = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
     let Some((at, _)) = line.rmatch_indices('@').find(|(at, _)| begins_word(*at)) else { return Vec::new() };

@@ -25,7 +25,7 @@ use crate::terminal::Output;
 /// Lines that can be recalled within a chat that keeps no history.
 const LINES_WITHOUT_FILE: usize = 1_000;
 
-/// What was typed before. Without lines to keep, the file is neither read nor written.
+/// The input history. If no lines are to be kept, the file is neither read nor written.
 fn typed_before(history_lines: usize, file: &Path) -> anyhow::Result<FileBackedHistory> {
     if history_lines == 0 {
         return Ok(FileBackedHistory::new(LINES_WITHOUT_FILE)?);
@@ -39,7 +39,7 @@ fn typed_before(history_lines: usize, file: &Path) -> anyhow::Result<FileBackedH
 
 const MENU: &str = "completions";
 
-/// An editor that keeps what was typed in the file `history`, and folds long texts into `pastes`.
+/// An editor that keeps input in the file `history`, and folds long pasted texts into `pastes`.
 ///
 /// # Errors
 /// When the history cannot be kept.
@@ -82,7 +82,7 @@ fn keybindings() -> Keybindings {
 #[cfg(unix)]
 const SUSPEND: &str = "suspend";
 
-/// The keys of Emacs, and a pasted text as one insertion.
+/// Emacs key bindings, with a pasted text as one insertion.
 struct FoldingEmacs {
     keys: Emacs,
     pastes: Pastes,
@@ -90,13 +90,13 @@ struct FoldingEmacs {
     is_pasting: fn() -> bool,
 }
 
-/// On Windows nothing marks what is pasted, but its keys arrive all at once: no one types on so soon after Enter.
+/// On Windows pasted text is not marked, but its keys arrive all at once: typing never follows Enter so quickly.
 fn is_pasted_by_keys() -> bool {
     cfg!(windows) && event::poll(Duration::ZERO).unwrap_or(false)
 }
 
 impl FoldingEmacs {
-    /// What a key does that deletes or passes the name of a folded text, which is one character to it.
+    /// The commands for a key that deletes or passes the name of a folded text, which acts as a single character.
     fn over_name(&self, event: &Event) -> Option<Vec<EditCommand>> {
         let Event::Key(KeyEvent { code, modifiers, .. }) = event else { return None };
         let (side, edit) = match code {
@@ -136,7 +136,7 @@ impl EditMode for FoldingEmacs {
     }
 }
 
-/// Keeps pasted texts rather than the names that are shown for them, which mean nothing in a later chat.
+/// Stores pasted texts rather than their displayed names, which mean nothing in a later chat.
 struct UnfoldingHistory {
     typed: FileBackedHistory,
     pastes: Pastes,
@@ -183,13 +183,13 @@ impl History for UnfoldingHistory {
     }
 }
 
-/// Offers what was typed before, of which a long text shows its beginning.
+/// Suggests earlier input; of a long text, only its beginning.
 #[derive(Default)]
 struct OneLineHinter {
     whole: DefaultHinter,
 }
 
-/// The most characters of a hint.
+/// Maximum number of characters in a hint.
 const LONGEST_HINT: usize = 60;
 
 impl Hinter for OneLineHinter {
@@ -214,7 +214,7 @@ fn beginning(text: &str) -> String {
     if shown.len() < text.len() { format!("{shown}…") } else { shown }
 }
 
-/// Shows what is typed in the terminal's own colour, which is readable on every background.
+/// Shows input in the terminal's own colour, which is readable on every background.
 struct NoHighlighting {
     pastes: Pastes,
 }
@@ -228,7 +228,7 @@ impl Highlighter for NoHighlighting {
     }
 }
 
-/// Lets a line be entered once what was typed of it is complete.
+/// Accepts a line once its typed part is complete.
 struct LineValidator {
     pastes: Pastes,
 }
@@ -239,7 +239,7 @@ impl Validator for LineValidator {
     }
 }
 
-/// Completes commands and what they take.
+/// Completes commands and their arguments.
 pub(crate) struct TabCompleter {
     pub(crate) candidates: Candidates,
 }

@@ -1,4 +1,4 @@
-//! Why an answer got its grade, from what this chat has heard of it and from memory.
+//! Why an answer got its grade, from this chat's messages and from memory.
 //!
 //! Memory knows answers of earlier sessions, and grades that another process has given since.
 
@@ -32,11 +32,11 @@ pub(crate) struct Unexplained {
     pub(crate) model: String,
 }
 
-/// Why an answer got its grade, what was recalled for it, and how it compared. `exchange` is what this chat has heard
-/// of it.
+/// Why an answer got its grade, what was recalled for it, and how it compared. `exchange` holds this chat's messages
+/// about it.
 ///
 /// # Errors
-/// When memory cannot be read and this chat has heard nothing of the answer.
+/// When memory cannot be read and this chat has received no message about the answer.
 pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> anyhow::Result<Explanation> {
     let [a, b] = match remembered(id, exchange, stack.store()) {
         Err(error) if exchange.is_none() => return Err(error.into()),
@@ -69,7 +69,7 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
     Ok(Explanation { rows: rows.0, feedback, unexplained })
 }
 
-/// The grade of an answer, as far as this chat and memory know.
+/// The grade of an answer, from this chat or memory.
 pub(crate) fn grade(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> Option<Grade> {
     let [a, _] = remembered(id, exchange, stack.store()).unwrap_or_default();
     best_grade(exchange.map(|exchange| exchange.reply(RespondentId::A)), a.as_ref())
@@ -84,7 +84,7 @@ fn unexplained(grade: Grade, heard: Option<&RespondentReply>, remembered: Option
     Some(Unexplained { graded: GradedAnswer { query, answer, grade }, model })
 }
 
-/// The engrams of both answers to a question, as far as they exist.
+/// The engrams of both answers to a question, if they exist.
 fn remembered(
     id: QueryId,
     exchange: Option<&Exchange>,
@@ -104,7 +104,7 @@ fn remembered(
     Ok([a, b])
 }
 
-/// Respondent B's answer to the question of an answer that was not compared.
+/// Respondent B's answer to the same question, for an answer that was not compared.
 fn answer_of_b(store: &MemoryStore, a: &Engram) -> Result<Option<Engram>, MemoryError> {
     let (session, respondent) = (Some(a.session_id), Some(RespondentId::B));
     let filters = Filters { session, respondent, ..Filters::default() };
@@ -112,21 +112,21 @@ fn answer_of_b(store: &MemoryStore, a: &Engram) -> Result<Option<Engram>, Memory
     Ok(answers.into_iter().find(|b| b.correlation_id == a.correlation_id))
 }
 
-/// The grade of an answer: the one that says more, and memory's before the one that was heard.
+/// The grade of an answer: the more complete one, and memory's before this chat's.
 fn best_grade(heard: Option<&RespondentReply>, remembered: Option<&Engram>) -> Option<Grade> {
     let heard = heard.and_then(|reply| reply.grade.clone());
     let remembered = remembered.and_then(|engram| engram.grade.clone());
     [remembered, heard].into_iter().flatten().min_by_key(Grade::lack)
 }
 
-/// The verdict of a comparison: one before none, and memory's before the one that was heard.
+/// The verdict of a comparison: a verdict before a failure, and memory's before this chat's.
 fn best_preference(exchange: Option<&Exchange>, a: Option<&Engram>) -> Option<Preference> {
     let heard = exchange.and_then(Exchange::comparison).map(|comparison| comparison.preference.clone());
     let known = [a.and_then(preference_on), heard];
     known.into_iter().flatten().min_by_key(|preference| preference.judging.failure.is_some())
 }
 
-/// What a comparison said, as respondent A's engram knows it; `None` if there was none.
+/// The comparison stored on respondent A's engram; `None` if there was none.
 fn preference_on(a: &Engram) -> Option<Preference> {
     let compared = a.compared.clone()?;
     let winner = a.pairwise_winner.map(|is_better| if is_better { RespondentId::A } else { RespondentId::B });
@@ -170,7 +170,7 @@ fn text_of_b(heard: Option<&RespondentReply>, b: Option<&Engram>, grade_a: Optio
     })
 }
 
-/// What was recalled for respondent A, in the order of the searches.
+/// The recollections for respondent A, in search order.
 pub(super) fn recalled(id: QueryId, exchange: Option<&Exchange>, store: Option<&MemoryStore>) -> Vec<RecalledEngram> {
     if let Some(exchange) = exchange {
         return exchange.recalls().iter().flat_map(|recall| recall.engrams.clone()).collect();
@@ -217,13 +217,13 @@ pub(crate) fn comparison_text(preference: &Preference) -> String {
     format!("{comparison} ({}, {orders}, by {})", badge::share_of_a(*log_odds), badge::judge_name(judging))
 }
 
-/// The mean of a jury's scores, and how far they lie apart; empty for a single judge.
+/// The mean of a jury's scores and their spread; empty for a single judge.
 fn mean_of_jury(grade: &Grade) -> String {
     let mean = grade.expected_score.zip(grade.spread);
     mean.map(|(mean, spread)| format!(" (mean {mean:.2}, spread {spread})")).unwrap_or_default()
 }
 
-/// Named facts, of which empty ones are left out.
+/// Named facts, without empty ones.
 #[derive(Default)]
 struct Rows(Vec<Vec<String>>);
 

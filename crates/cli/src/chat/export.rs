@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use hone_app::conversations::SavedConversation;
 
-/// The conversation as a text of the form that is wanted.
+/// The conversation as Markdown or JSON.
 pub(crate) fn text_of(name: &str, conversation: &SavedConversation, as_json: bool) -> String {
     if as_json { format!("{}\n", conversation.to_json(name)) } else { conversation.to_markdown(name) }
 }

@@ -14,7 +14,7 @@ use crate::terminal::{Line, Output};
 /// Percentage points between progress reports.
 const STEP: u64 = 25;
 
-/// A download in the background. Dropping it ends it; what has arrived stays for `hone pull`.
+/// A download in the background. Dropping it ends the download; the part received stays for `hone pull`.
 pub(crate) struct Fetching {
     name: String,
     /// The model that answers in the meantime.
@@ -26,28 +26,28 @@ pub(crate) struct Fetching {
 #[derive(Default)]
 struct FetchState {
     percent: AtomicU64,
-    /// Whether the download has ended, well or not.
+    /// Whether the download has ended, successfully or not.
     has_ended: AtomicBool,
     /// The name of the model that has arrived, until it is taken.
     arrived: Mutex<Option<String>>,
 }
 
-/// What a download is told with.
+/// The parameters of a download.
 pub(crate) struct Fetch {
     /// The name of the model.
     pub(crate) name: String,
     /// The model that answers in the meantime.
     pub(crate) instead: String,
-    /// How it is downloaded.
+    /// Download options.
     pub(crate) options: PullOptions,
-    /// Where it is told how far the download is.
+    /// The lines that report progress.
     pub(crate) lines: Lines,
-    /// What is done once the model has arrived; returns what a person is told then.
+    /// Runs once the model has arrived; returns the message for the user.
     pub(crate) arrived: Box<dyn FnOnce() -> String + Send>,
 }
 
 impl Fetching {
-    /// Begins to download a model into the store.
+    /// Starts downloading a model into the store.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -68,13 +68,13 @@ impl Fetching {
         Ok(Fetching { name, instead, state, cancellation })
     }
 
-    /// The model that has arrived, once, unless the model that answers is no longer the one that it replaces.
+    /// The downloaded model, once, unless the answering model is no longer the one that it replaces.
     pub(crate) fn take_arrived(&self, answers: &str) -> Option<String> {
         let arrived = self.state.arrived.lock().unwrap_or_else(PoisonError::into_inner).take();
         arrived.filter(|_| answers == self.instead)
     }
 
-    /// Says how the download can be continued if it has not ended.
+    /// Tells the user how to resume an unfinished download.
     pub(crate) fn tell_unfinished(&self, output: Output) {
         if self.state.has_ended.load(Ordering::SeqCst) {
             return;
@@ -96,7 +96,7 @@ impl FetchState {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Returns how many per cent a person is told of, if it is time to.
+    /// The percentage to report, if a report is due.
     fn advance(&self, done: u64, total: u64) -> Option<u64> {
         let percent = (100 * done).checked_div(total)?.min(100);
         let before = self.percent.swap(percent, Ordering::SeqCst);
@@ -104,7 +104,7 @@ impl FetchState {
     }
 }
 
-/// Downloads; returns what a person is told if it fails.
+/// Downloads the model; returns the message for the user if that fails.
 fn work(store: &Store, options: &PullOptions, name: String, lines: &Lines, state: &FetchState) -> Option<String> {
     let pulled = store.pull(&name, options, &mut |event| match event {
         Event::Progress { phase: Phase::Downloading, done, total: Some(total), .. } => {

@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Input {
     }
 }
 
-/// Encloses a question that is taken as it is.
+/// Encloses a question that is taken verbatim.
 pub(crate) const BLOCK: &str = "\"\"\"";
 
 fn question(text: &str) -> Input {

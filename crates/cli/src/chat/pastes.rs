@@ -9,7 +9,7 @@ use hone_app::describe::bytes;
 
 use super::input::{BLOCK, joined};
 
-/// The texts that were pasted.
+/// The pasted texts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pastes(Arc<Mutex<Pasted>>);
 
@@ -20,7 +20,7 @@ struct Pasted {
     shown: Vec<String>,
     /// The line as it was drawn last, before and after the cursor; `None` once it may have changed.
     drawn: Option<(String, String)>,
-    /// The line that was given up.
+    /// The abandoned line.
     given_up: Option<String>,
 }
 
@@ -30,10 +30,10 @@ struct Folded {
     text: String,
 }
 
-/// The most lines of a pasted text that is shown whole.
+/// Maximum number of lines of a pasted text that is shown whole.
 const MOST_LINES: usize = 5;
 
-/// The most characters of a pasted text that is shown whole.
+/// Maximum number of characters of a pasted text that is shown whole.
 const MOST_CHARACTERS: usize = 500;
 
 /// A side of the cursor.
@@ -51,7 +51,7 @@ enum Part<'a> {
 }
 
 impl Pastes {
-    /// What a line shows for a pasted text.
+    /// The text that a line shows for a pasted text.
     pub(crate) fn fold(&self, pasted: &str) -> String {
         let text = pasted.replace("\r\n", "\n").replace('\r', "\n");
         let n_lines = text.lines().count();
@@ -67,8 +67,8 @@ impl Pastes {
         name
     }
 
-    /// What was entered with a line that holds pasted texts, which are no notation: only what is typed can be a command,
-    /// begin a block or continue a line. `None` if nothing in the line was pasted.
+    /// The input of a line with pasted texts, which are not notation: only typed text can be a command, begin a block
+    /// or continue a line. `None` if nothing in the line was pasted.
     pub(crate) fn entered(&self, line: &str) -> Option<String> {
         let pasted = self.pasted();
         let parts = pasted.parts(line);
@@ -87,7 +87,7 @@ impl Pastes {
         is_pasted.then(|| if is_notation { text } else { format!("{BLOCK}{text}{BLOCK}") })
     }
 
-    /// The line with a letter in place of each pasted text, to tell whether what was typed is complete.
+    /// The line with a letter in place of each pasted text, to tell whether the typed part is complete.
     pub(crate) fn typed(&self, line: &str) -> String {
         let pasted = self.pasted();
         pasted.parts(line).iter().map(|part| if let Part::Typed(text) = part { text } else { "x" }).collect()
@@ -99,24 +99,24 @@ impl Pastes {
         self.pasted().drawn = place.map(|(before, after)| (before.to_owned(), after.to_owned()));
     }
 
-    /// The line is given up as it was drawn.
+    /// Abandons the line as it was drawn.
     pub(crate) fn give_up(&self) {
         let mut pasted = self.pasted();
         pasted.given_up = pasted.drawn.as_ref().map(|(before, after)| format!("{before}{after}"));
     }
 
-    /// The line that was given up since the last call, unless it was empty.
+    /// The line that was abandoned since the last call, unless it was empty.
     pub(crate) fn take_given_up(&self) -> Option<String> {
         self.pasted().given_up.take().filter(|line| !line.trim().is_empty())
     }
 
-    /// The line may have changed since it was drawn.
+    /// Notes that the line may have changed since it was drawn.
     pub(crate) fn forget_drawn(&self) {
         self.pasted().drawn = None;
     }
 
-    /// The characters of the name at a side of the cursor, if there is one, for a key that then takes it as a whole. The
-    /// line is taken to have changed.
+    /// The number of characters of the name next to the cursor on this side, if any, for a key that acts on the whole
+    /// name. The line counts as changed.
     pub(crate) fn name_at_cursor(&self, side: Side) -> Option<usize> {
         let mut pasted = self.pasted();
         let (before, after) = pasted.drawn.take()?;
@@ -128,7 +128,7 @@ impl Pastes {
         names.find(is_there).map(|name| name.chars().count())
     }
 
-    /// Forgets the texts that a line showed which was entered or given up.
+    /// Forgets the texts shown in a line that was entered or abandoned.
     pub(crate) fn forget_shown(&self) {
         self.pasted().shown.clear();
     }
@@ -139,7 +139,7 @@ impl Pastes {
 }
 
 impl Pasted {
-    /// The parts of a line. A pasted text is not looked into.
+    /// The parts of a line. Pasted texts are not searched.
     fn parts<'a>(&'a self, line: &'a str) -> Vec<Part<'a>> {
         let (mut parts, mut rest) = (Vec::new(), line);
         while let Some((at, shown, text)) = self.first_in(rest) {
@@ -150,7 +150,7 @@ impl Pasted {
         parts
     }
 
-    /// The first pasted text in a line: its place, what is shown for it, and the text. Of two at one place, the longer.
+    /// The first pasted text in a line, with its position and displayed form. Of two at one position, the longer.
     fn first_in(&self, line: &str) -> Option<(usize, &str, &str)> {
         let folded = self.folded.iter().map(|paste| (paste.name.as_str(), paste.text.as_str()));
         let all = folded.chain(self.shown.iter().map(|text| (text.as_str(), text.as_str())));

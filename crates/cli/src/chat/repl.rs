@@ -60,7 +60,7 @@ pub(crate) fn run(
                     pastes.forget_shown();
                     continue;
                 }
-                // The only command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
+                // The editor's only command is Ctrl-Z's, and nothing interrupts it from outside.
                 _ => {
                     suspend();
                     continue;
@@ -75,10 +75,10 @@ pub(crate) fn run(
     }
 }
 
-/// Puts a line that was given up into the history, where the arrow key finds it.
+/// Puts an abandoned line into the history, where the arrow key finds it.
 fn given_up(editor: &mut Reedline, line: Option<String>, screen: &mut dyn Screen) {
     let Some(text) = line else { return screen.note("Ctrl-D or /exit leaves") };
-    // As for lines that are entered: a space keeps them out of the history.
+    // As for entered lines: a leading space keeps them out of the history.
     if text.starts_with(' ') {
         return;
     }
@@ -88,7 +88,7 @@ fn given_up(editor: &mut Reedline, line: Option<String>, screen: &mut dyn Screen
     }
 }
 
-/// Executes `text`. What is typed in the meantime is executed next.
+/// Executes `text`. Input typed in the meantime is executed next.
 fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mut Typed) -> anyhow::Result<Flow> {
     let quiet = Quiet::begin();
     let flow = shell.handle(text, screen);
@@ -99,5 +99,5 @@ fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mu
     flow
 }
 
-/// How many lines may wait to be printed above the one being typed.
+/// Maximum number of lines that wait to be printed above the one being typed.
 const ANNOUNCEMENTS: usize = 64;

@@ -1,4 +1,4 @@
-//! What the user sees of an answer while it streams.
+//! The display of an answer while it streams.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::terminal::{Line, Markdown, Output, Region, Wrap, progress};
 /// Shorter prompts are processed too quickly for a progress bar to be useful.
 const LONG_PROMPT: usize = 256;
 
-/// How many lines of the model's reasoning are shown at once.
+/// Number of lines of the model's reasoning shown at once.
 const THOUGHT_LINES: usize = 5;
 
-/// The most bytes of reasoning of which its last lines are made.
+/// Maximum bytes of reasoning kept for showing its last lines.
 const LATEST_THOUGHTS: usize = 4096;
 
 /// The display of a chat.
@@ -24,21 +24,21 @@ pub(crate) trait Screen: Audience {
     /// Information that the user requested, perhaps on several lines.
     ///
     /// # Errors
-    /// When the output has no reader any more.
+    /// When the reader of the output is gone.
     fn say(&mut self, text: &str) -> anyhow::Result<()>;
     /// Information that the user requested, as rows of a table.
     ///
     /// # Errors
-    /// When the output has no reader any more.
+    /// When the reader of the output is gone.
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()>;
-    /// The badge of the answer above it.
+    /// Shows the badge of the answer above it.
     fn mark(&mut self, badge: &Line);
     /// Something failed, but the chat continues.
     fn error(&mut self, text: &str);
     /// Puts a text into the clipboard.
     ///
     /// # Errors
-    /// When there is no terminal that could be asked to.
+    /// When there is no terminal that supports it.
     fn copy(&mut self, text: &str) -> anyhow::Result<()>;
     /// Lets the user edit a text, and returns it.
     ///
@@ -63,9 +63,9 @@ enum Transient {
     Prompt(ProgressBar),
 }
 
-/// How an answer is shown.
+/// The form in which an answer is shown.
 enum Form {
-    /// As it is, wrapped between words.
+    /// Verbatim, wrapped between words.
     Plain(Wrap),
     /// Its Markdown is rendered.
     Rendered(Box<Markdown>),
@@ -87,7 +87,7 @@ struct Thoughts {
 }
 
 impl Terminal {
-    /// Shows everything; renders the Markdown of answers if that is wanted and the terminal can show it.
+    /// Shows everything; renders the Markdown of answers if requested and if the terminal supports it.
     pub(crate) fn new(output: Output, renders: bool) -> Terminal {
         let (transient, last_character, thoughts, form) = (None, None, None, Form::new(output, renders));
         Terminal { output, shows_answer: true, transient, last_character, thoughts, form }
@@ -98,7 +98,7 @@ impl Terminal {
         Terminal { shows_answer: false, ..Terminal::new(output, false) }
     }
 
-    /// Ends the reasoning. Where the answer is rendered, one line is left of it.
+    /// Ends the reasoning. If the answer is rendered, one line of the reasoning remains.
     fn end_thinking(&mut self) {
         let Some(mut thoughts) = self.thoughts.take() else { return };
         if !self.folds_thoughts() {
@@ -116,7 +116,7 @@ impl Terminal {
     fn clear_transient(&mut self) {
         match self.transient.take() {
             Some(Transient::Waiting(bar) | Transient::Prompt(bar)) => bar.finish_and_clear(),
-            // It goes with the value.
+            // It disappears with the value.
             Some(Transient::Loading(_)) | None => {}
         }
     }

@@ -52,7 +52,7 @@ pub(crate) enum Flow {
     Leave,
 }
 
-/// What a chat works with.
+/// A chat and its dependencies.
 pub(crate) struct Shell<'a> {
     /// The conversation.
     pub(crate) session: Session,
@@ -68,9 +68,9 @@ pub(crate) struct Shell<'a> {
     pub(crate) store: &'a ConversationStore,
     /// Ctrl-C.
     pub(crate) interrupt: &'a Interrupt,
-    /// What goes with the next question.
+    /// The attachments of the next question.
     pub(crate) attached: Vec<Attachment>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub(crate) tools: &'a dyn Tools,
     /// The model that is being downloaded.
     pub(crate) fetching: Option<&'a Fetching>,
@@ -80,7 +80,7 @@ impl Shell<'_> {
     /// Executes `text`. Errors are shown, and the chat continues.
     ///
     /// # Errors
-    /// When the screen has no reader any more.
+    /// When the reader of the output is gone.
     pub(crate) fn handle(&mut self, text: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         let done = match input::parse(text) {
             Input::Nothing => return Ok(Flow::Continue),
@@ -142,7 +142,7 @@ impl Shell<'_> {
         done.map(|()| Flow::Continue)
     }
 
-    /// Asks a question, with what is attached and the files that it mentions.
+    /// Asks a question, with its attachments and the files that it mentions.
     fn ask(&mut self, question: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         let mentioned = Attachment::mentioned(question)?;
         if !mentioned.is_empty() {
@@ -155,7 +155,7 @@ impl Shell<'_> {
         self.session.ask(attachments::compose(&attached, question));
         let answered = self.answer(screen);
         match &answered {
-            // The question was withdrawn: what went with it waits for the next one.
+            // The question was withdrawn: its attachments wait for the next one.
             Err(_) => self.attached = attached,
             Ok(_) if !attached.is_empty() => tell_prompt_tokens(&self.session, screen),
             Ok(_) => {}
@@ -360,7 +360,7 @@ impl Shell<'_> {
     }
 }
 
-/// What the keys of the sampling settings begin with.
+/// Prefix of the keys of the sampling settings.
 const SAMPLING: &str = "sampling.";
 
 #[cfg(test)]

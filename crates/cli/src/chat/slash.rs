@@ -14,7 +14,7 @@ pub(crate) enum SlashCommand {
     System(Option<String>),
     /// Show the sampling settings, or one, or change one.
     Set(Option<(String, Option<String>)>),
-    /// Let files go with the next question, or list those that do.
+    /// Attach files to the next question, or list the attached ones.
     File(Option<String>),
     /// Show the conversation and its settings.
     Show,
@@ -46,7 +46,7 @@ pub(crate) enum SlashCommand {
     Exit,
 }
 
-/// The description of a command: its name, its argument, and what it does.
+/// The description of a command: its name, its argument, and its effect.
 pub(crate) struct Description {
     pub(crate) name: &'static str,
     pub(crate) takes: &'static str,

@@ -17,7 +17,7 @@ pub(crate) struct Typed {
     pub(crate) rest: String,
     /// Whether the keys that follow are pasted.
     is_pasted: bool,
-    /// Whether the unfinished line holds something that was pasted.
+    /// Whether the unfinished line contains pasted text.
     holds_paste: bool,
 }
 
@@ -47,7 +47,7 @@ impl Typed {
     /// Puts the finished lines back into the unfinished one, so that none is asked and none is lost.
     pub(crate) fn take_back(&mut self) {
         let rest = std::mem::take(&mut self.rest);
-        // A command that was not carried out is typed again sooner than it is taken out of the text.
+        // A command that was not executed is easier to type again than to remove from the text.
         let lines = self.inputs.drain(..).filter(|input| !input.starts_with('/'));
         self.rest = lines.chain((!rest.is_empty()).then_some(rest)).collect::<Vec<_>>().join("\n");
     }
@@ -59,7 +59,7 @@ impl Typed {
         }
     }
 
-    /// Takes the unfinished line, and whether it holds something that was pasted.
+    /// Takes the unfinished line, and whether it contains pasted text.
     pub(crate) fn take_rest(&mut self) -> (String, bool) {
         (std::mem::take(&mut self.rest), std::mem::take(&mut self.holds_paste))
     }

@@ -17,14 +17,14 @@ use crate::invocation::Invocation;
 
 /// The command that serves.
 const SERVE: &str = "serve";
-/// The beginning of the line that the server prints when it can be used.
+/// The beginning of the line that the server prints when it is ready.
 const READY: &str = "hone serves on ";
-/// How often something is looked at that is waited for.
+/// Polling interval while waiting.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a server may take to begin, or to end.
+/// Time limit for a server to start, or to stop.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Starts a server in the background, and waits until it can be used.
+/// Starts a server in the background, and waits until it is ready.
 ///
 /// # Errors
 /// When the server cannot be started, or ends at once.
@@ -41,7 +41,7 @@ pub(crate) fn up(app: &Invocation, arguments: &UpArguments) -> anyhow::Result<Ou
     Ok(Outcome::Done)
 }
 
-/// Starts a server with these flags in the background, and waits until it can be used. Returns what there is to say of it.
+/// Starts a server with these flags in the background, and waits until it is ready. Returns a message about it.
 ///
 /// # Errors
 /// When its model cannot be found or downloaded, or it ends at once.
@@ -59,10 +59,10 @@ pub(super) fn start(app: &Invocation, flags: Vec<OsString>) -> anyhow::Result<St
     Ok(format!("{line} in the background (process {}); `hone down` ends it", server.id()))
 }
 
-/// Ends the servers of this data folder, which let answers in progress end.
+/// Stops the servers of this data folder, which first complete answers in progress.
 ///
 /// # Errors
-/// When a server cannot be ended.
+/// When a server cannot be stopped.
 pub(crate) fn down(app: &Invocation, arguments: &DownArguments) -> anyhow::Result<Outcome> {
     let servers = servers(app);
     for process in &servers {
@@ -114,13 +114,13 @@ fn log_path(app: &Invocation) -> PathBuf {
     app.data_folder().join("serve.log")
 }
 
-/// The processes that serve.
+/// The ids of the serving processes.
 fn servers(app: &Invocation) -> Vec<u32> {
     let running = processes(app.data_folder()).into_iter();
     running.filter(|running| running.command == SERVE).map(|running| running.process).collect()
 }
 
-/// Starts a server that the terminal's Ctrl-C does not end.
+/// Starts a server that the terminal's Ctrl-C does not stop.
 fn spawn(log: File, flags: Vec<OsString>) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(SERVE).args(flags).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -129,7 +129,7 @@ fn spawn(log: File, flags: Vec<OsString>) -> std::io::Result<Child> {
     command.spawn()
 }
 
-/// Waits until the server says that it can be used, and returns the line.
+/// Waits until the server reports that it is ready, and returns that line.
 fn wait_until_ready(app: &Invocation, server: &mut Child, begin: u64) -> anyhow::Result<String> {
     let mut log = BufReader::new(File::open(log_path(app))?);
     log.seek(SeekFrom::Start(begin))?;
@@ -168,7 +168,7 @@ fn terminate(process: u32) -> anyhow::Result<()> {
 
     let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("this is not the id of a process")?;
     match kill_process(id, Signal::TERM) {
-        // It has ended by itself.
+        // It ended on its own.
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot end process {process}")),
     }

@@ -1,8 +1,8 @@
-//! How fast this machine reads its memory. Every generated token reads the active weights of a model once, so that this
+//! How fast this machine reads its memory. Every generated token reads the active weights of a model once, so this
 //! bounds the speed of generation on a processor.
 //!
-//! Measuring takes a moment, so the figure is kept in the data folder, with the machine that it is of. A folder that
-//! does not exist yet is not created for it.
+//! Measuring takes a moment, so the figure is kept in the data folder, along with the machine it was measured on. A
+//! folder that does not exist yet is not created for it.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::commands::doctor::machine::Machine;
 
 /// The file in the data folder.
 const FILE: &str = "memory-bandwidth.json";
-/// What is read: more than the caches of most machines hold.
+/// Bytes to read: more than the caches of most machines hold.
 const BUFFER_BYTES: u64 = 256 << 20;
 
-/// A measured figure, and what it is of.
+/// A measured figure, and the machine it was measured on.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Measured {
     processor: String,

@@ -40,18 +40,18 @@ struct Row {
     batch: usize,
     tokens_per_second: Spread,
     samples: Vec<f64>,
-    /// What limits one sequence that generates without much context on the processor.
+    /// The limit on one sequence that generates without much context on the processor.
     memory: Option<MemoryLimit>,
 }
 
-/// The speed of memory, measured before and after a test, and what it allows.
+/// The speed of memory, measured before and after a test, and the resulting limit.
 #[derive(Debug, Serialize)]
 struct MemoryLimit {
     /// The faster of both measurements.
     bytes_per_second: f64,
     /// Weights that a token reads.
     bytes_per_token: u64,
-    /// How many tokens per second that allows.
+    /// Tokens per second at that speed.
     tokens_per_second: f64,
 }
 

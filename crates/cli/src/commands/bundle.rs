@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::progress::Transfers;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonBundle<'a> {
     path: String,

@@ -1,9 +1,10 @@
 //! `hone chat`: a conversation in the terminal, or the answer to a single question.
 //!
-//! A single question comes from the command line, or from stdin if that is not a terminal; with a question on the command
-//! line, the text on stdin goes with it, as files do. Its answer is saved as a conversation only if it continues one, so
-//! that scripts fill no list; the last one is kept for `--continue`. Ctrl-C ends it with the text so far and exit code
-//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the comparison.
+//! A single question comes from the command line, or from stdin if that is not a terminal; with a question on the
+//! command line, the text on stdin goes with it, as files do. Its answer is saved as a conversation only if it
+//! continues one, so that scripts do not fill the list; the last one is kept for `--continue`. Ctrl-C ends it with the
+//! text so far and exit code 130. `--grade` waits for the grade, and `--respondent-b` for the second answer and the
+//! comparison.
 
 mod resuming;
 mod start;
@@ -48,7 +49,7 @@ use crate::terminal::{Line, Output};
 /// Polling interval for the last grade.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Chats. Fails if anything that was said could be neither remembered nor kept for later.
+/// Chats. Fails if any message could be neither remembered nor kept for later.
 ///
 /// # Errors
 /// When there is no question, no model, or no answer.
@@ -58,7 +59,7 @@ pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<
     let wanted = if is_guided { start::guide(app)? } else { Wanted::default() };
     let mut remembered = Remembered::default();
     let outcome = chat(app, arguments, wanted, &mut remembered)?;
-    // The agents have stopped, and with them everything that was to be remembered has been dealt with.
+    // The agents have stopped, and so all pending memory writes are settled.
     if remembered.tells_due {
         tell_due(app, &remembered);
     }
@@ -67,15 +68,15 @@ pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<
     Ok(if outcome == Outcome::Done { Outcome::Failed } else { outcome })
 }
 
-/// What outlives the agents.
+/// State that outlives the agents.
 #[derive(Default)]
 struct Remembered {
     memory: Option<MemoryStore>,
-    /// Whether a person is told how many answers were left without their grades.
+    /// Whether to report the number of answers without grades.
     tells_due: bool,
 }
 
-/// Says how many answers wait for their grades.
+/// Reports how many answers await their grades.
 fn tell_due(app: &Invocation, remembered: &Remembered) {
     let backlog = remembered.memory.as_ref().and_then(|memory| memory.backlog().ok()).unwrap_or_default();
     match backlog.iter().filter(|entry| entry.due.grade).count() {
@@ -87,7 +88,7 @@ fn tell_due(app: &Invocation, remembered: &Remembered) {
     }
 }
 
-/// A new session, or the one that is resumed or continued.
+/// A new session, or the resumed or continued one.
 fn session(
     app: &Invocation,
     store: &ConversationStore,
@@ -104,7 +105,7 @@ fn session(
     Ok(session)
 }
 
-/// Chats, while the model that is wanted is downloaded.
+/// Chats while the wanted models are downloaded.
 fn chat(
     app: &Invocation,
     arguments: ChatArguments,
@@ -209,7 +210,7 @@ fn permit(output: Output) -> anyhow::Result<Permit> {
     })
 }
 
-/// Begins the examination of a judge that has not taken it.
+/// Begins the examination of an unexamined judge.
 fn examine(app: &Invocation, shell: &Shell<'_>) -> Option<IdleExamination> {
     let (jury, generator) = (shell.stack.jury()?, shell.stack.generator());
     let (asker, lines) = (&shell.asker, shell.announcements.lines.clone());
@@ -243,7 +244,7 @@ fn respondent_b(app: &Invocation, quality: &ChatQualityFlags) -> anyhow::Result<
     Ok(Some((quality.model_b.clone(), quality.temperature_b)))
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonAnswer<'a> {
     model: &'a str,
@@ -280,11 +281,11 @@ impl<'a> JsonAnswer<'a> {
     }
 }
 
-/// What the command line and stdin ask.
+/// The question from the command line or stdin, with its attachments.
 struct ChatInput {
     /// The single question to answer; `None` for an interactive chat.
     question: Option<String>,
-    /// What goes with the question, or with the first one of a chat.
+    /// The attachments of the question, or of the first one of a chat.
     attachments: Vec<Attachment>,
 }
 
@@ -353,7 +354,7 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
 }
 
-/// Saves the conversation that was continued, or keeps a single question for `--continue` where anything is remembered.
+/// Saves a continued conversation, or keeps a single question for `--continue` if saving and remembering are on.
 fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
     match session.name() {
         Some(name) => store.save(name, &session.conversation()),
@@ -368,7 +369,7 @@ fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
     }
 }
 
-/// The screen, which renders Markdown unless that is not wanted.
+/// The screen, which renders Markdown unless disabled.
 fn terminal(app: &Invocation) -> Terminal {
     Terminal::new(app.output, app.config.chat.markdown)
 }
@@ -430,7 +431,7 @@ fn talk(app: &Invocation, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyh
     ended.map(|()| Outcome::Done)
 }
 
-/// Waits until all has come of the answers that can be expected. Ctrl-C leaves what is missing due.
+/// Waits for all expected outcomes. On Ctrl-C, missing ones stay due.
 fn wait_for_grades(app: &Invocation, shell: &Shell<'_>) {
     let listening = shell.interrupt.listen();
     let spinner = progress::spinner(app.output, "waiting for grades; Ctrl-C leaves without them");

@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::Output;
 
-/// Prints the configuration, or what was asked of it.
+/// Prints the configuration, or the requested part.
 ///
 /// # Errors
 /// When stdout cannot be written.
@@ -28,7 +28,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ConfigArguments) -> anyhow::Resu
     Ok(Outcome::Done)
 }
 
-/// Changes the user's files, also where they are not valid.
+/// Changes the user's files, even if they are not valid.
 ///
 /// # Errors
 /// When the key or its value is not valid, or a file cannot be written.

@@ -1,4 +1,4 @@
-//! `hone consolidate`: summaries of what belongs together in memory, each challenged by the critic.
+//! `hone consolidate`: summaries of related memories, each challenged by the critic.
 
 use hone_agents::{Consolidated, Consolidator};
 use hone_protocol::{ContentType, Lane};
@@ -11,7 +11,7 @@ use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::terminal::progress::Steps;
 
-/// Consolidates what was not consolidated before.
+/// Consolidates memories not consolidated before.
 ///
 /// # Errors
 /// When memory fails, or another process consolidates.

@@ -1,4 +1,4 @@
-//! `hone conversations`: lists, shows, searches and manages what a chat or the page has saved.
+//! `hone conversations`: lists, shows, searches and manages the saved conversations of a chat or the page.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::invocation::Invocation;
 use crate::terminal::keyboard::{Consent, can_ask, consent};
 use crate::terminal::{Line, Markdown};
 
-/// The most names in an error.
+/// Maximum number of names in an error.
 const MOST_NAMES: usize = 8;
 
 /// Runs the subcommand.
@@ -67,7 +67,7 @@ fn one(kept: &Conversations, text: &str) -> anyhow::Result<String> {
     }
 }
 
-/// What is said where `text` stands for several conversations.
+/// The message if `text` stands for several conversations.
 pub(super) fn several(text: &str, found: &[FoundConversation]) -> String {
     let names: Vec<&str> = found.iter().take(MOST_NAMES).map(|it| it.name.as_str()).collect();
     let rest = if found.len() > names.len() { ", …" } else { "" };
@@ -78,7 +78,7 @@ pub(super) fn several(text: &str, found: &[FoundConversation]) -> String {
 struct Grades(Option<MemoryStore>);
 
 impl Grades {
-    /// Those in memory, if there is a memory.
+    /// The grades in memory, if there is a memory.
     fn open(app: &Invocation) -> Grades {
         if !app.has_memory() {
             return Grades(None);
@@ -92,7 +92,7 @@ impl Grades {
         Ok(store.get(id)?.and_then(|engram| engram.grade).filter(Grade::is_verdict))
     }
 
-    /// Of the answers that are shown.
+    /// The grades of the answers shown.
     fn summary(&self, conversation: &SavedConversation) -> anyhow::Result<GradeSummary> {
         let mut grades = Vec::new();
         for exchange in conversation.exchanges.shown() {
@@ -105,7 +105,7 @@ impl Grades {
 /// The grades of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct GradeSummary {
-    /// How many answers have a score.
+    /// The number of answers with a score.
     graded: usize,
     lowest: Option<u8>,
     highest: Option<u8>,
@@ -127,7 +127,7 @@ impl GradeSummary {
         GradeSummary { graded: scores.len(), lowest, highest, mean, judges }
     }
 
-    /// For a column of a list.
+    /// The text in a column of a list.
     fn text(&self) -> String {
         match (self.mean, self.lowest, self.highest) {
             (Some(mean), ..) => format!("{mean:.1}"),
@@ -138,7 +138,7 @@ impl GradeSummary {
     }
 }
 
-/// What `--json` prints of each conversation.
+/// The output of `--json` for each conversation.
 #[derive(Serialize)]
 struct JsonEntry {
     name: String,
@@ -250,7 +250,7 @@ fn print_answer(app: &Invocation, answer: &str) -> anyhow::Result<()> {
     app.output.finish_markdown(&mut markdown)
 }
 
-/// What `hone conversations rename --json` prints.
+/// The output of `hone conversations rename --json`.
 #[derive(Serialize)]
 struct JsonRenamed<'a> {
     name: &'a str,
@@ -288,7 +288,7 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
     let is_asked = !arguments.forget && !arguments.json.json && !remembered.is_empty() && can_ask(app.output);
     let is_wanted = arguments.forget
         || (is_asked && consent(app.output, &format!("{n} came of it. Forget that, too? [y/N] "))? == Consent::Yes);
-    // Memory first: once a conversation is gone, nothing says any more what came of it.
+    // Memory first: once a conversation is gone, nothing records which memories came from it.
     if is_wanted && !remembered.is_empty() {
         app.memory_to_write()?.remove(&remembered)?;
     }
@@ -308,7 +308,7 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
     Ok(())
 }
 
-/// What memory holds of these conversations. One that cannot be read has left nothing that could be found.
+/// The memories from these conversations. An unreadable one has left none that could be found.
 fn remembered(app: &Invocation, kept: &Conversations, names: &[String]) -> anyhow::Result<Vec<QueryId>> {
     if !app.has_memory() {
         return Ok(Vec::new());

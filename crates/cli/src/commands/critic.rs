@@ -1,4 +1,4 @@
-//! `hone critic`: what the critic decides, and how much that counts.
+//! `hone critic`: the critic's decisions, and their weight.
 
 mod blocks;
 mod check;

@@ -1,4 +1,4 @@
-//! `hone critique`: what speaks against a text, or against each of a file of texts.
+//! `hone critique`: objections to a text, or to each text of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::invocation::Invocation;
 use crate::terminal::progress::{self, Steps};
 use crate::terminal::{Line, Output};
 
-/// How many texts are criticized at once: the sequences that the engine takes.
+/// Number of texts criticized at once: the engine's number of sequences.
 const IN_FLIGHT: usize = 4;
 
 /// Criticizes.
@@ -131,7 +131,7 @@ fn outcome<'a>(results: impl IntoIterator<Item = &'a CritiqueResult> + Clone) ->
     }
 }
 
-/// Prints a critique for a person.
+/// Prints a critique as text.
 ///
 /// # Errors
 /// When stdout cannot be written.

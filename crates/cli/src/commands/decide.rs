@@ -104,7 +104,7 @@ fn answers(questions: &[(String, Question)], decisions: &[Decision]) -> Map<Stri
     zip(questions, decisions).map(|((name, question), decision)| (name.clone(), question.answer(decision))).collect()
 }
 
-/// What a reader should know of the model.
+/// Remarks about the model's reliability.
 fn remarks(request: &DecisionRequest, examined: Option<&ExaminedDecisions>) -> Vec<String> {
     let model = &request.model;
     let Some(examined) = examined else {
@@ -117,7 +117,7 @@ fn remarks(request: &DecisionRequest, examined: Option<&ExaminedDecisions>) -> V
     poor.map(|kind| format!("{model} is no better than chance at questions of this kind: {}", kind.name())).collect()
 }
 
-/// Whether somebody wants no answer any more: a press stays in its channel.
+/// Whether Ctrl-C was pressed; the press stays in its channel.
 fn is_pressed(listening: &Listening<'_>) -> bool {
     !listening.pressed().is_empty()
 }
@@ -133,7 +133,7 @@ fn text(file: Option<&Path>) -> anyhow::Result<String> {
     }
 }
 
-/// The rows of a question: its options with their probabilities, and in front of the first what comes of them.
+/// The rows of a question: its options with their probabilities, the first preceded by the result.
 fn rows(name: &str, question: &Question, decision: &Decision) -> Vec<Vec<String>> {
     let mut options = question.option_names();
     let said = match question {

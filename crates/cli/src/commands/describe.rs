@@ -19,7 +19,7 @@ pub(crate) struct JsonModel<'a> {
     role: Option<&'static str>,
     family: Option<&'a str>,
     parameters: Option<&'a str>,
-    /// Those that one token is computed with; all if the catalog says nothing else.
+    /// Parameters used per token; all of them unless the catalog says otherwise.
     active_parameters: Option<&'a str>,
     quantization: Option<Cow<'a, str>>,
     context: Option<u32>,
@@ -27,7 +27,7 @@ pub(crate) struct JsonModel<'a> {
     /// A model that can draft for it.
     draft: Option<&'a str>,
     files: Vec<JsonFile<'a>>,
-    /// What to expect of it on this machine, where that was asked for.
+    /// The estimate for this machine, if requested.
     #[serde(flatten)]
     estimate: Option<Estimate>,
 }
@@ -43,7 +43,7 @@ struct JsonFile<'a> {
 }
 
 impl<'a> JsonModel<'a> {
-    /// An installed model, with what the catalog knows about it.
+    /// An installed model, with its facts from the catalog.
     pub(crate) fn installed(model: &'a InstalledModel, catalog: &'a Catalog) -> JsonModel<'a> {
         let files = model.files.iter().map(|file| JsonFile {
             name: &file.name,
@@ -78,7 +78,7 @@ impl<'a> JsonModel<'a> {
         JsonModel { size: model.size(), files: files.collect(), ..JsonModel::facts(&model.name, Some(model)) }
     }
 
-    /// The same with what to expect of it on this machine.
+    /// Adds the estimate for this machine.
     pub(crate) fn expecting(self, estimate: Option<Estimate>) -> JsonModel<'a> {
         JsonModel { estimate, ..self }
     }

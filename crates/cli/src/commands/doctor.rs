@@ -88,19 +88,19 @@ struct Facts {
     offline: bool,
 }
 
-/// What a judge has to fit; `None` where the system does not say how much memory it has.
+/// The resources available to a judge; `None` if the system does not report its memory size.
 fn room(machine: &Machine, engine: &Engine, installation: &Installation) -> Option<Room> {
     let generator_bytes = installation.model_size.or(installation.known_model_size).unwrap_or_default();
     let is_accelerated = engine.opened.as_ref().is_some_and(|device| !device.starts_with("cpu"));
     machine.memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated })
 }
 
-/// Which judge to get in the place of `judge` on this machine, for a person; empty if no other one fits.
+/// The suggestion of a judge to replace `judge` on this machine; empty if no other one fits.
 pub(super) fn judge_instead_of(judge: &str, app: &App) -> String {
     judge::instead_of(judge, &app.config, app.store.catalog(), room_beside(&app.config.engine.model, app))
 }
 
-/// The name and the size of the judge that fits this machine best beside the model that answers; `None` if none does.
+/// Name and size of the judge that fits this machine best alongside the model that answers; `None` if none does.
 pub(super) fn judge_beside(generator: &str, app: &App) -> Option<(String, u64)> {
     judge::best(&app.config, app.store.catalog(), room_beside(generator, app)?)
 }

@@ -11,13 +11,13 @@ use crate::arguments::EmbedArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// How many texts are embedded at once.
+/// Number of texts embedded at once.
 const BATCH: usize = 32;
 
 /// Embeds texts. They are printed as they are embedded, so that a pipe of any length works.
 ///
 /// # Errors
-/// When stdin cannot be read, a line is not as it should be, or the model is unavailable.
+/// When stdin cannot be read, a line is malformed, or the model is unavailable.
 pub(crate) fn run(app: &Invocation, arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
     app.obtain_embedder()?;
     let embedder = app.embedder()?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::commands::doctor::machine::Machine;
 use crate::invocation::Invocation;
 
-/// What limits models here.
+/// This machine's limits on models.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The machine's memory, if the system tells.
@@ -17,7 +17,7 @@ pub(crate) struct Limits {
     pub(crate) bandwidth: f64,
 }
 
-/// What is to be expected of a model here.
+/// The estimated memory needs and speed of a model here.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Estimate {
     /// Memory that it needs, with a KV cache and a reserve for everything else.
@@ -31,7 +31,7 @@ pub(crate) struct Estimate {
 }
 
 impl Limits {
-    /// Those of this machine, whose memory is measured if it was not before.
+    /// The limits of this machine, whose memory bandwidth is measured if it was not before.
     pub(in crate::commands) fn here(app: &Invocation, machine: &Machine) -> Limits {
         Limits { memory_bytes: machine.memory_bytes, bandwidth: super::bandwidth::of(machine, app.data_folder()) }
     }
@@ -42,8 +42,7 @@ impl Limits {
         self.estimate(model.size(), generates.then(|| model.active_bytes()))
     }
 
-    /// The estimate for an installed model, with what the catalog knows about it. Nothing else tells how much of a model
-    /// is active.
+    /// The estimate for an installed model. Only its catalog entry tells how much of it is active.
     pub(crate) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
         let known = known.filter(|known| known.role.writes() && known.size() > 0);
         // It may be installed in another quantization than the catalog's.
@@ -64,7 +63,7 @@ impl Limits {
         Estimate { needs_memory, fits, runs_from_file, tokens_per_second }
     }
 
-    /// What the columns say, for a person.
+    /// An explanation of the columns, for display.
     pub(crate) fn remark(self) -> String {
         let memory = self.memory_bytes.map_or("unknown".to_string(), bytes);
         let bandwidth = self.bandwidth / 1e9;

@@ -62,7 +62,7 @@ pub(crate) fn run(app: &Invocation, arguments: &EventsArguments) -> anyhow::Resu
     Ok(Outcome::Done)
 }
 
-/// Prints the work that was given up.
+/// Prints the abandoned work.
 fn show_dead(app: &Invocation, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
     let dead = app.reached_fleet()?.dead()?;
     for work in &dead {

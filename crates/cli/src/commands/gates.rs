@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The file of the figures about the critic, in the data folder.
 const STATISTICS_FILE: &str = "critic_stats.json";
 
-/// What a gate needs.
+/// A gate and its dependencies.
 pub(super) struct Gate<'a> {
     app: &'a Invocation,
     pub(super) store: MemoryStore,
@@ -33,7 +33,7 @@ pub(super) struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// The gate before the memory of this user; the critic is that of the configured model's texts.
+    /// The gate before the memory of this user; the critic is the one for the configured model's texts.
     ///
     /// # Errors
     /// When memory or the engine cannot be opened.
@@ -44,7 +44,7 @@ impl Gate<'_> {
         Ok(Gate { app, store, critic, generator, lane, interrupt: interrupt::install()? })
     }
 
-    /// Who decides.
+    /// The gatekeeper.
     pub(super) fn keeper(&self) -> Gatekeeper<'_> {
         Gatekeeper {
             store: &self.store,
@@ -66,7 +66,7 @@ impl Gate<'_> {
         }
     }
 
-    /// What remembers notes, with vectors where there is an embedder.
+    /// The rememberer of notes, with vectors if there is an embedder.
     pub(super) fn rememberer(&self) -> Rememberer {
         let embedder = self.app.embedder();
         if let Err(error) = &embedder {
@@ -86,7 +86,7 @@ impl Gate<'_> {
     }
 }
 
-/// Waits until nobody has asked anything for a while, and the critic may be asked; returns whether to go on.
+/// Waits until no question has arrived for a while and the critic may be asked; returns whether to continue.
 ///
 /// # Errors
 /// When memory cannot be read.
@@ -109,7 +109,7 @@ pub(super) fn wait_until_idle(
     Ok(false)
 }
 
-/// How a command ends after a decision: what a hard gate has kept back is not remembered for good.
+/// The outcome of a command after a decision; not `Done` if a hard gate kept the text out of long-term memory.
 pub(super) fn outcome(decided: &Decided) -> Outcome {
     match (decided.state, decided.mode) {
         (VettingState::Blocked, _) => Outcome::BelowThreshold,
@@ -118,7 +118,7 @@ pub(super) fn outcome(decided: &Decided) -> Outcome {
     }
 }
 
-/// What was decided, in a sentence.
+/// The decision, in a sentence.
 pub(super) fn said(decided: &Decided) -> String {
     let reason = decided.reason.as_deref().unwrap_or_default();
     let level = decided.critique.as_ref().and_then(|critique| critique.level);

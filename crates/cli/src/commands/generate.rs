@@ -124,7 +124,7 @@ fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is not JSON: {error}", file.display())))
 }
 
-/// The whole text, which is printed as it comes if `prints_text` says so.
+/// The completion, whose text is printed as it arrives if `prints_text`.
 fn completion(output: Output, generation: &Generation, prints_text: bool) -> anyhow::Result<Completion> {
     let mut completion = Completion::default();
     let mut loading = Some(Loading::begin(output));

@@ -109,7 +109,7 @@ fn grade_one(
     })
 }
 
-/// The error where a bound for the score is given, and no judge gives scores.
+/// The error if a bound for the score is given and no judge gives scores.
 const NO_SCORE: &str =
     "--at-least needs a score, and the likelihood judge gives none: `hone doctor` names a judge that does";
 
@@ -148,7 +148,7 @@ pub(super) fn tell_failure(app: &Invocation, summary: &Summary) {
     }
 }
 
-/// Prints the summary of a file; where stdout has the verdicts, as a note.
+/// Prints the summary of a file, as a note if the verdicts are on stdout.
 pub(super) fn tell_summary(
     app: &Invocation,
     summary: &Summary,

@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::progress::Transfers;
 
-/// Lists these models, or makes one available.
+/// Lists the models of other programs, or makes one available.
 ///
 /// # Errors
 /// When the model is not there, is not clearly named, or cannot be run or linked.

@@ -1,4 +1,4 @@
-//! `hone intention`: what is worth doing today, challenged by the critic.
+//! `hone intention`: the day's intention, challenged by the critic.
 
 use hone_agents::{Decided, Intended, Intender};
 use hone_app::describe::on_one_line;
@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::progress;
 
-/// The most open tasks that an intention is written from.
+/// Maximum number of open tasks that an intention is written from.
 const OPEN_TASKS: usize = 6;
 
 /// An intention as JSON.

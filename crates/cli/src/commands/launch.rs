@@ -1,7 +1,7 @@
 //! `hone launch`: starts a coding agent that asks hone's models.
 //!
-//! The agents are rows of `config/launch.toml`. Each is told of hone by its environment, its arguments, or a file in hone's
-//! data folder: its own settings stay as they are.
+//! The agents are rows of `config/launch.toml`. Each learns of hone from its environment, its arguments, or a file in
+//! hone's data folder: its own settings stay as they are.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,11 +29,11 @@ const AGENTS: &str = include_str!("../../../../config/launch.toml");
 const KEY: &str = "HONE_API_KEY";
 /// The prompts of some agents have 15 000 tokens before the first question.
 const LEAST_CONTEXT: usize = 32 * 1024;
-/// The most bytes of an answer that are read.
+/// Maximum bytes read of an answer.
 const LONGEST_ANSWER: u64 = 4 << 20;
-/// How long a server may take to accept a connection.
+/// Time limit for a server to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take to answer.
+/// Time limit for its answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A row of the agents.
@@ -45,14 +45,14 @@ struct Agent {
     program: String,
     /// How it is installed.
     install: String,
-    /// Variables that it must not have.
+    /// Environment variables to remove.
     #[serde(default)]
     remove: Vec<String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
     #[serde(default)]
     arguments: Vec<String>,
-    /// The text of a file that tells it of hone.
+    /// The contents of a file that points it to hone.
     file: Option<String>,
 }
 
@@ -129,7 +129,7 @@ fn list(app: &Invocation, agents: &BTreeMap<String, Agent>) -> anyhow::Result<Ou
     Ok(Outcome::Done)
 }
 
-/// What stands in the places of a row.
+/// The values of the placeholders in a row.
 struct Places {
     base: String,
     model: String,
@@ -139,12 +139,12 @@ struct Places {
 }
 
 impl Places {
-    /// A text with them; what is JSON stays that.
+    /// Fills the placeholders of a text; JSON stays valid.
     fn filled(&self, text: &str) -> String {
         if text.starts_with("{\"") { self.filled_in_json(text) } else { self.replaced(text) }
     }
 
-    /// Within texts of JSON, or of YAML, which takes them alike.
+    /// Fills the placeholders in strings of JSON, or of YAML, which escapes them alike.
     fn filled_in_json(&self, text: &str) -> String {
         let escaped = |text: &String| {
             let quoted = Value::from(text.as_str()).to_string();
@@ -177,7 +177,7 @@ fn context_of(app: &Invocation) -> anyhow::Result<usize> {
     Ok(trained.min(configured.max(LEAST_CONTEXT)))
 }
 
-/// The command as a shell takes it.
+/// The command in shell syntax.
 fn written(agent: &Agent, places: &Places, more: &[OsString]) -> String {
     let removed = agent.remove.iter().map(|name| format!("-u {name}"));
     let variables = agent.environment.iter().map(|(name, value)| format!("{name}={}", quoted(&places.filled(value))));
@@ -195,7 +195,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Where a server that listens at an address is reached from this machine.
+/// The address at which this machine reaches a server that listens at `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -205,10 +205,10 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// The length of a model's context at the server that listens at an address; `None` if none does.
+/// The length of a model's context at the server that listens at `address`; `None` if no server does.
 ///
 /// # Errors
-/// When what listens is no server of hone, or does not serve the model.
+/// When the listener is not a server of hone, or does not serve the model.
 fn served_context(address: SocketAddr, model: &str, key: &str) -> anyhow::Result<Option<usize>> {
     let Ok(stream) = TcpStream::connect_timeout(&address, PATIENCE) else { return Ok(None) };
     let answer = properties(stream, address, model, key)
@@ -266,7 +266,7 @@ fn found(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Lets the agent take the place of this process, so that the terminal is its own.
+/// Replaces this process with the agent, which then owns the terminal.
 #[cfg(unix)]
 fn replace(command: &mut Command) -> std::io::Result<Outcome> {
     use std::os::unix::process::CommandExt;

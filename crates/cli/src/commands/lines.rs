@@ -8,7 +8,7 @@ use hone_app::judging::lines::is_pipe;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// Says what came of the lines, unless they were printed.
+/// Reports the number of answered lines, unless they were printed.
 ///
 /// # Errors
 /// When stdout cannot be written.

@@ -1,4 +1,4 @@
-//! `hone list`: the installed models, and with `--all` the rest of the catalog, with what to expect of each model here.
+//! `hone list`: the installed models, and with `--all` the rest of the catalog, with an estimate of each model here.
 
 use anyhow::Context;
 use hone_app::SavedPrefixes;
@@ -71,7 +71,7 @@ fn row(name: &str, size: u64, estimate: Option<Estimate>, role: &str, place: &st
     row
 }
 
-/// Prints remarks about what the table does not show.
+/// Prints remarks about facts that are not in the table.
 fn remark(app: &Invocation, listing: &Listing) {
     if listing.models.is_empty() {
         app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can download");

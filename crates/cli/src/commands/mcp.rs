@@ -1,7 +1,7 @@
 //! `hone mcp`: hone's abilities as tools of another program's model, over stdin and stdout.
 //!
-//! The program that starts it speaks the Model Context Protocol. Only that stands on stdout; everything else goes to
-//! stderr. It ends when its stdin does.
+//! The program that starts it speaks the Model Context Protocol. Only that is written to stdout; everything else goes
+//! to stderr. It ends when its stdin does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hone_server::{McpParts, serve_mcp};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// How long threads may take to end that nobody waits for any more.
+/// Time limit for unneeded threads to end.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
 /// Serves until stdin ends.
@@ -34,7 +34,7 @@ pub(crate) fn run(app: &Invocation) -> anyhow::Result<Outcome> {
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the server")?;
     let served = runtime.block_on(serve_mcp(parts, tokio::io::stdin(), tokio::io::stdout()));
-    // A verdict that nobody waits for does not hold up the end.
+    // A verdict without a waiting client does not delay the end.
     runtime.shutdown_timeout(LAST_CHANCE);
     served.map(|()| Outcome::Done).map_err(anyhow::Error::msg)
 }

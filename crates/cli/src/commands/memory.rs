@@ -1,4 +1,4 @@
-//! `hone memory`: searches, lists and manages what is remembered.
+//! `hone memory`: searches, lists and manages memories.
 
 mod describe;
 mod eval;

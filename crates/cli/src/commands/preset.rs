@@ -43,7 +43,7 @@ fn create(presets: &Presets, arguments: &PresetCreateArguments, output: Output) 
     if keys.is_empty() {
         return Err(usage("a preset needs a setting: --from MODEL, --system TEXT, -f MODELFILE or a flag of sampling"));
     }
-    // What is not valid is refused here, and not by the chat that uses it.
+    // Invalid settings are rejected here, not by the chat that uses the preset.
     let mut checked = Config::defaults()?;
     for (key, value) in &keys {
         checked.set(key, value.clone(), Source::Preset(arguments.name.clone()))?;
@@ -66,7 +66,7 @@ fn read(path: &Path, output: Output) -> anyhow::Result<Vec<(String, Value)>> {
     Ok(keys)
 }
 
-/// What `--json` prints of a preset.
+/// The output of `--json` for a preset.
 #[derive(Serialize)]
 struct JsonPreset {
     name: String,

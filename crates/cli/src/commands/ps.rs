@@ -13,10 +13,10 @@ use crate::arguments::PsArguments;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 
-/// How often `--watch` looks.
+/// Refresh interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Prints them, once or again and again.
+/// Prints them, once or repeatedly.
 ///
 /// # Errors
 /// When nothing can be printed.
@@ -68,7 +68,7 @@ struct JsonFleet<'a> {
     fleet: FleetOverview,
 }
 
-/// Prints the processes of this machine, the workers of the bus, and how much work there is.
+/// Prints the processes of this machine, the workers of the bus, and the amount of pending work.
 fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProcess]) -> anyhow::Result<()> {
     let fleet = app.reached_overview()?;
     if arguments.json.json {
@@ -121,7 +121,7 @@ struct JsonProcess<'a> {
     grades_due: usize,
 }
 
-/// Remembered answers whose grades are due. A memory that cannot be read is not what was asked about.
+/// The number of remembered answers whose grades are due. An unreadable memory counts as empty.
 fn n_grades_due(app: &Invocation) -> usize {
     if !app.has_memory() {
         return 0;

@@ -1,4 +1,4 @@
-//! What `hone pull` and `hone import` have in common: whether a model runs, and what is said of it.
+//! Shared by `hone pull` and `hone import`: whether a model runs, and the report on it.
 
 use anyhow::Context;
 use hone_app::describe::bytes;
@@ -9,7 +9,7 @@ use hone_protocol::{ModelFile, with_causes};
 use super::describe::JsonModel;
 use crate::invocation::Invocation;
 
-/// Says what is installed now.
+/// Reports the installed model.
 pub(super) fn report(app: &Invocation, pulled: &Pulled, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;
@@ -20,7 +20,7 @@ pub(super) fn report(app: &Invocation, pulled: &Pulled, as_json: bool) -> anyhow
     Ok(())
 }
 
-/// Checks that a model can be run, and says so if it does something else than chat.
+/// Checks that a model can be run, and says so if it is not a chat model.
 pub(super) fn check_runs(app: &Invocation, file: &ModelFile, shown: &str) -> anyhow::Result<()> {
     let checked = check_file(file, &hone_app::workers::templates::host()?);
     match checked.with_context(|| format!("{shown} cannot be run"))? {

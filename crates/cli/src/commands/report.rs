@@ -102,7 +102,7 @@ fn is_wanted(row: &ReportRow, arguments: &ReportArguments) -> bool {
         && arguments.since.is_none_or(|since| since.0 <= row.at)
 }
 
-/// Whether a task is part of the report. What a model had no part in says nothing of it, and respondents do not work on tasks.
+/// Whether a task is part of the report: the model must have worked on it, and respondents do not work on tasks.
 fn is_wanted_task(record: &TaskRecord, arguments: &ReportArguments) -> bool {
     let has_worked = |agent: &String| record.attempts.iter().any(|attempt| attempt.agent == *agent);
     arguments.respondent.is_none()
@@ -132,7 +132,7 @@ fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the groups of feedback are.
+/// The heading of the feedback groups.
 fn feedback_heading(feedback: &CommonFeedback) -> &'static str {
     match feedback.grouped_by {
         Grouping::Meaning => "commonest feedback, by meaning",
@@ -150,7 +150,7 @@ fn print_comparisons(app: &Invocation, comparisons: &PairReport) -> anyhow::Resu
     Ok(())
 }
 
-/// What may have decided besides the quality of the answers.
+/// A summary of a judge's comparisons, with biases that may have affected them.
 fn comparison_summary(comparisons: &PairReport) -> String {
     let PairReport { judge, compared, ties, inconsistent, longer_won, .. } = comparisons;
     format!(
@@ -214,7 +214,7 @@ fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The shares of a judge's comparisons, each with what it is about.
+/// The shares of a judge's comparisons, each with its name.
 fn named_shares(comparisons: &PairReport) -> impl Iterator<Item = (String, &Share)> {
     let respondents = comparisons.respondents.iter().map(|(name, share)| (format!("respondent {name}"), share));
     let models = comparisons.models.iter().map(|(name, share)| (name.clone(), share));
@@ -227,7 +227,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\"").replace(['\r', '\n'], " "))
 }
 
-/// The figures of a scale, each with what it is about.
+/// The figures of a scale, each with its name.
 fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFigures)> {
     let agents = scale.agents.iter().map(|(name, figures)| (name.clone(), figures));
     let respondents = scale.respondents.iter().map(|(name, figures)| (format!("respondent {name}"), figures));

@@ -17,16 +17,16 @@ use crate::terminal::progress::Steps;
 /// Texts that are scored at once.
 const BATCH: usize = 16;
 
-/// The keys that an object gets.
+/// The keys added to an object.
 const KEYS: [&str; 6] = ["index", "score", "outputs", "tokens", "is_cut", "labels"];
 
-/// The most characters of a text in a table.
+/// Maximum number of characters of a text in a table.
 const MOST_SHOWN: usize = 100;
 
 /// A text and how well it fits, as JSON.
 #[derive(Serialize)]
 struct JsonRanked<'a> {
-    /// The keys beside the text.
+    /// The keys in addition to the text.
     #[serde(flatten)]
     others: &'a Map<String, Value>,
     /// Its place in the input.
@@ -95,7 +95,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<Text>> {
     let content = content.trim_start_matches('\u{feff}');
     let lines = (1..).zip(content.lines()).filter(|(_, line)| !line.trim().is_empty());
     let mut texts = lines.map(|(number, line)| Text::of_json(&source, number, line)).collect::<Result<Vec<_>, _>>()?;
-    // What is printed has names of its own.
+    // The output has its own values for these keys.
     texts.iter_mut().for_each(|text| text.others.retain(|key, _| !KEYS.contains(&key.as_str())));
     if texts.is_empty() { Err(usage(format!("{source} has no texts"))) } else { Ok(texts) }
 }

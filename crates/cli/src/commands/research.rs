@@ -1,4 +1,4 @@
-//! `hone research`: an answer from files and memory, of which every claim is checked against the passage that it cites.
+//! `hone research`: an answer from files and memory, with every claim checked against the passage that it cites.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::terminal::progress::{self, Steps};
 
 /// The path that stands for stdin.
 const STDIN: &str = "-";
-/// The most skipped files that are named on the terminal.
+/// Maximum number of skipped files named on the terminal.
 const MOST_NAMED: usize = 8;
 
 /// Researches.
@@ -92,7 +92,7 @@ struct Kept {
     /// Why it is unreviewed, blocked or not remembered.
     reason: Option<String>,
     critique: Option<CritiqueResult>,
-    /// The line that tells a person.
+    /// The message for the user.
     #[serde(skip)]
     said: Option<String>,
     #[serde(skip)]
@@ -231,7 +231,7 @@ fn tell_skipped(output: Output, skipped: &[Skipped]) {
     }
 }
 
-/// Says which claims are not supported or not checked, and what else a reader must know.
+/// Reports claims that are not supported or not checked, and other caveats.
 fn tell_checks(output: Output, research: &Research) {
     for claim in research.claims.iter().filter(|claim| claim.support != Some(Support::Supported)) {
         output.note(&format!("{}: {:?}: {}", claim.verdict(), claim.text, claim.reasons.join("; ")));

@@ -22,9 +22,9 @@ use crate::invocation::Invocation;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// How long threads may take to end that nobody waits for any more.
+/// Time limit for unneeded threads to end.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
-/// How long the engine may take to save what it has computed.
+/// Time limit for the engine to save its computed state.
 const SAVING: Duration = Duration::from_secs(20);
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
@@ -72,9 +72,9 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         server.serve(stopped).await;
         anyhow::Ok(())
     })?;
-    // A download, or a batch that is being embedded, does not hold up the end.
+    // A download, or a batch that is being embedded, does not delay the end.
     runtime.shutdown_timeout(LAST_CHANCE);
-    // The work of the agents is cancelled, so that the engine can save what it has computed.
+    // The work of the agents is cancelled, so that the engine can save its computed state.
     drop((lending, stack));
     engine.close(SAVING);
     Ok(Outcome::Done)
@@ -106,7 +106,7 @@ fn inherited() -> anyhow::Result<Option<TcpListener>> {
     ListenFd::from_env().take_tcp_listener(0).context("the service manager's socket is not one of TCP")
 }
 
-/// Opens the page in the browser. A machine without one serves all the same.
+/// Opens the page in the browser. Failing to do so does not stop the server.
 fn open_page(app: &Invocation, address: SocketAddr) {
     if let Err(error) = open::that_detached(format!("http://{address}")) {
         app.output.note(&format!("the page cannot be opened in a browser: {error}"));

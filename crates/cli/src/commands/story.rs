@@ -15,8 +15,7 @@ use crate::invocation::Invocation;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// When a file is not a story, or the stack cannot be started. A story that does not hold is reported and fails the
-/// command.
+/// When a file is not a story, or the stack cannot be started. A story that fails is reported and fails the command.
 pub(crate) fn run(app: &Invocation, arguments: &StoryArguments) -> anyhow::Result<Outcome> {
     let StoryCommand::Run(arguments) = &arguments.command;
     // All stories are read before the first is played.

@@ -11,7 +11,7 @@ use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonSynth {
     path: String,

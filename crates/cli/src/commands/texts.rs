@@ -7,7 +7,7 @@ use crate::failure::usage;
 /// The key of an object's text.
 const TEXT: &str = "text";
 
-/// A text, with what stood beside it.
+/// A text, with the other keys of its object.
 pub(super) struct Text {
     pub(super) text: String,
     pub(super) others: Map<String, Value>,

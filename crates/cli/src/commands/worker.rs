@@ -26,7 +26,7 @@ use crate::invocation::Invocation;
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
 
-/// Works until SIGTERM or Ctrl-C, and gives back what it has not finished then.
+/// Works until SIGTERM or Ctrl-C, and then gives back unfinished work.
 ///
 /// # Errors
 /// When the bus cannot be used, the judge may not grade, or a model cannot be found or downloaded.
@@ -56,12 +56,12 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
         worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.count(worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
-        // Nothing more is to come before the last pieces are given back.
+        // No new work may arrive before the last pieces are given back.
         answers.iter().for_each(Work::stop);
         questions.iter().for_each(Work::stop);
         texts.iter().for_each(Work::stop);
         for button in buttons {
-            // One that is pressed already stays so.
+            // A button that is pressed already stays so.
             let _ = button.try_send(());
         }
         if let Err(error) = fleet.tell_end(&state.name) {
@@ -75,7 +75,7 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
     Ok(Outcome::Done)
 }
 
-/// Says at this address what the worker has done.
+/// Serves the worker's metrics at this address.
 fn serve_metrics(app: &Invocation, worker: &Worker, state: &WorkerState, address: SocketAddr) -> anyhow::Result<()> {
     let (tally, state) = (Arc::clone(&worker.tally), state.clone());
     let address = serve_worker_metrics(address, move || tally.state(&state))
@@ -102,7 +102,7 @@ fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) 
     }
 }
 
-/// Gives something for the first signal; the second ends the process.
+/// Sends a message for the first signal; the second ends the process.
 fn signals() -> anyhow::Result<Receiver<()>> {
     let (told, signals) = bounded(1);
     let runtime =
@@ -121,7 +121,7 @@ fn signals() -> anyhow::Result<Receiver<()>> {
     Ok(signals)
 }
 
-/// Who has judged.
+/// The judge, with its kind if it is the likelihood judge.
 fn judge_of(judging: &Judging) -> String {
     match judging.method {
         JudgingMethod::Likelihood => format!("likelihood ({})", judging.judge),
@@ -161,12 +161,12 @@ impl Worker {
                 recv(jobs) -> job => job,
             };
             let Ok(job) = job else { return };
-            // A press that came with it would be forgotten.
+            // A press that came with it would be missed.
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
             self.tally.begin();
-            // Others may be able to do what panics here.
+            // Other workers may be able to do work that panics here.
             if catch_unwind(AssertUnwindSafe(|| do_one(job, pressed))).is_err() {
                 self.tally.note_failed();
             }
@@ -187,7 +187,7 @@ impl Worker {
                 self.tally.note_finished(0);
                 job.finish(&message);
             }
-            // It is given back.
+            // The job is given back.
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!("answers are not judged: {error:#}");
@@ -218,7 +218,7 @@ impl Worker {
         grades.into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
-    /// Says again and again how this worker is, until a signal comes.
+    /// Reports this worker's state repeatedly, until a signal comes.
     fn report(&self, fleet: &Fleet, first: &WorkerState, signals: &Receiver<()>) {
         loop {
             let state = WorkerState { model: self.in_words(), ..self.tally.state(first) };

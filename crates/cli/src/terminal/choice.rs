@@ -1,4 +1,4 @@
-//! A list in the terminal of which a person chooses one entry, with the arrow keys or by typing a part of it.
+//! A list in the terminal from which a person chooses one entry, with the arrow keys or by typing a part of it.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use inquire::{InquireError, Select};
 
 use super::{Output, visible};
 
-/// The most entries that are shown at once.
+/// Maximum number of entries shown at once.
 const PAGE: usize = 12;
 
 /// Columns that the list itself takes.
 const MARGIN: usize = 3;
 
-/// Asks which of `entries` is meant, and returns its place; `None` after Esc or Ctrl-C. The first one is marked at first.
+/// Asks for one of `entries`, and returns its index; `None` after Esc or Ctrl-C. The first one is marked initially.
 ///
 /// # Errors
 /// When the terminal cannot be used.

@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 
 use super::keyboard;
 
-/// Where an editor is named, the first one that is set.
+/// The variables that name an editor; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["VISUAL", "EDITOR"];
 
 /// The editor that every system has.
 const DEFAULT: &str = if cfg!(windows) { "notepad" } else { "vi" };
 
-/// Opens the user's editor with a text, waits until it is left, and returns what was saved.
+/// Opens the user's editor with a text, waits until it exits, and returns the saved text.
 ///
 /// # Errors
 /// When the editor cannot be run, fails, or saves something that is not text.

@@ -1,4 +1,4 @@
-//! The keyboard while it is not being read: input waits in the terminal and is not echoed into what is being printed.
+//! The keyboard while it is not being read: input waits in the terminal and is not echoed into the output.
 
 use std::io::{IsTerminal, stderr, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crossterm::execute;
 
 use super::Output;
 
-/// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
+/// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards earlier input.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
 
 impl Quiet {
@@ -24,7 +24,7 @@ impl Quiet {
         Quiet()
     }
 
-    /// Ends the quiet, and returns what was typed since.
+    /// Ends the quiet, and returns the input typed since.
     pub(crate) fn keys(self) -> String {
         #[cfg(unix)]
         return self.0.map(|quiet| quiet.keys()).unwrap_or_default();
@@ -33,10 +33,10 @@ impl Quiet {
     }
 }
 
-/// While this exists, the terminal marks what is pasted, so that its lines are told from lines that are typed.
+/// While this exists, the terminal marks pasted text, so that its lines can be told from typed lines.
 pub(crate) struct BracketedPaste(());
 
-/// Whether the terminal was told to mark what is pasted.
+/// Whether the terminal was told to mark pasted text.
 static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
 
 impl BracketedPaste {
@@ -49,7 +49,7 @@ impl BracketedPaste {
     /// Tells the terminal again: a shell in which the program was suspended may have changed it.
     pub(crate) fn enable(&self) {
         if MARKS_PASTES.load(Ordering::SeqCst) {
-            // Without a terminal there is nothing to be pasted.
+            // Without a terminal nothing can be pasted.
             let _ = execute!(stderr(), EnableBracketedPaste);
         }
     }
@@ -98,12 +98,12 @@ pub(crate) enum Consent {
     Interrupted,
 }
 
-/// Whether there is somebody to ask.
+/// Whether a person can be asked.
 pub(crate) fn can_ask(output: Output) -> bool {
     stdin().is_terminal() && output.stderr_is_terminal
 }
 
-/// Asks for a yes, and shows what the answer was taken for.
+/// Asks for consent, and shows how the answer was understood.
 ///
 /// # Errors
 /// When the terminal cannot be used.
@@ -114,7 +114,7 @@ pub(crate) fn consent(output: Output, question: &str) -> anyhow::Result<Consent>
     Ok(reply)
 }
 
-/// Waits for the key that answers a question. What was typed before it was asked is no answer, and is discarded.
+/// Waits for the key that answers a question. Input typed before the question does not answer it, and is discarded.
 ///
 /// # Errors
 /// When the terminal cannot be used.
@@ -206,7 +206,7 @@ mod terminal {
             Some(Quiet { keyboard, quiet })
         }
 
-        /// What was typed but not read.
+        /// Typed input that has not been read.
         pub(super) fn keys(&self) -> String {
             let (mut keys, mut part) = (Vec::new(), [0; 1024]);
             // A shell that suspended the process may have reset the terminal, in which case reading would block.

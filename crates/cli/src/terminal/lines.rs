@@ -62,7 +62,7 @@ impl Lines {
         self.lock().announce(line, self.output);
     }
 
-    /// The same for a log line; immediate repetitions are printed once.
+    /// Like [`announce`](Lines::announce), for a log line; immediate repetitions are printed once.
     pub(crate) fn announce_log(&self, text: String) {
         let line = Line::plain(text);
         let mut state = self.lock();
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Announces to a prompt that takes one line at a time; returns what it received, and what waits.
+    /// Checks the lines that a prompt receives, one at a time, and those that wait.
     #[track_caller]
     fn check(lines: &Lines, shown: &Receiver<String>, expected: &[&str], held: &[&str]) {
         assert_eq!(shown.try_iter().collect::<Vec<_>>(), expected);

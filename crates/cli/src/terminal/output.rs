@@ -43,7 +43,7 @@ impl Line {
         Line { mark: Some((color, mark.into())), text: text.into() }
     }
 
-    /// The same line with another text after its mark.
+    /// Replaces the text after the mark.
     pub(crate) fn with_text(self, text: impl Into<String>) -> Line {
         Line { text: text.into(), ..self }
     }
@@ -185,14 +185,14 @@ impl Output {
         write_at_once(&self.for_stdout(text))
     }
 
-    /// The same for prose: on a terminal, lines are wrapped between words. `wrap` tracks the position.
+    /// Like [`print_piece`](Output::print_piece), but wraps between words on a terminal; `wrap` tracks the position.
     ///
     /// # Errors
     /// When stdout cannot be written.
     pub(crate) fn print_wrapped(self, text: &str, wrap: &mut Wrap) -> anyhow::Result<()> {
         let text = self.for_stdout(text);
         match self.screen_columns().filter(|_| self.moves_cursor) {
-            // The last column stays free: a cursor beyond it would not move back as far as it is told to.
+            // The last column stays free: a cursor beyond it would not move back the full distance.
             Some(columns) => write_at_once(&wrap.feed(&text, columns.saturating_sub(1).max(1))),
             None => write_at_once(&text),
         }
@@ -206,15 +206,15 @@ impl Output {
         self.print_wrapped(&format!("{text}\n"), &mut Wrap::default())
     }
 
-    /// The screen of stdout, if it is one on which Markdown can be shown.
+    /// The screen of stdout, if it can show Markdown.
     fn page(self) -> Option<Page> {
         let (columns, height) = self.size().filter(|_| self.renders_markdown())?;
-        // The last column stays free: a cursor beyond it would not move back as far as it is told to.
+        // The last column stays free: a cursor beyond it would not move back the full distance.
         let width = columns.saturating_sub(1);
         (width > 0 && height > 0).then_some(Page { width, height, styles: self.colors_wanted })
     }
 
-    /// Whether stdout is a terminal on which Markdown can be shown.
+    /// Whether stdout is a terminal that can show Markdown.
     pub(crate) fn renders_markdown(self) -> bool {
         self.stdout_is_terminal && self.moves_cursor
     }
@@ -230,7 +230,7 @@ impl Output {
         }
     }
 
-    /// Prints the rest of a text in Markdown, which ends its last line.
+    /// Prints the rest of a text in Markdown, and ends its last line.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -249,7 +249,7 @@ impl Output {
         let _ = write!(std::io::stderr(), "{}", region.show(rows, most));
     }
 
-    /// Removes them.
+    /// Removes the remarks shown by [`show_note`](Output::show_note).
     pub(crate) fn clear_note(self, region: &mut Region) {
         // If stderr itself fails, there is no one to tell.
         let _ = write!(std::io::stderr(), "{}", region.clear());
@@ -269,7 +269,7 @@ impl Output {
     /// Asks the terminal to put a text into the clipboard.
     ///
     /// # Errors
-    /// When stderr is not a terminal that could do so.
+    /// When stderr is not a terminal that supports it.
     pub(crate) fn copy(self, text: &str) -> anyhow::Result<()> {
         if !self.stderr_is_terminal || !self.moves_cursor {
             anyhow::bail!("there is no terminal that has a clipboard: /export writes a file");
@@ -299,7 +299,7 @@ impl Output {
     }
 }
 
-/// A remark in lines of at most so many columns. What it quotes as `code` is to be copied, and stays in one line.
+/// A remark in lines of at most `columns` columns. Quoted `code` is meant to be copied, and stays on one line.
 fn remark_in_lines(text: &str, columns: usize) -> String {
     const BOUND: char = '\u{a0}';
     let mut is_code = false;

@@ -14,7 +14,7 @@ use crate::terminal::Output;
 
 const TICK: Duration = Duration::from_millis(120);
 
-/// Models that are loaded sooner need no bar.
+/// Loading that takes less time needs no bar.
 const LONG_LOADING: Duration = Duration::from_millis(500);
 
 /// Shows the events of a pull or of a bundle.
@@ -157,7 +157,7 @@ impl WorkBar {
         WorkBar { bar, message: RefCell::default() }
     }
 
-    /// Shows what an event says about loading; any other event brings the bar's own message back.
+    /// Shows the loading progress of an event; any other event brings the bar's own message back.
     fn hear(&self, event: &GenerationEvent) {
         let mut message = self.message.borrow_mut();
         match event {
@@ -187,7 +187,7 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// Shows what is done.
+    /// Shows `label`.
     pub(crate) fn new(output: Output, label: &str) -> Spinner {
         Spinner { bar: WorkBar::new(spinner(output, label)) }
     }

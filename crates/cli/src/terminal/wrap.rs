@@ -18,7 +18,7 @@ pub(crate) struct Wrap {
 }
 
 impl Wrap {
-    /// What to write so that `text`, which contains no control characters except tabs and line breaks, continues in
+    /// The output that continues with `text`, which contains no control characters except tabs and line breaks, in
     /// lines of at most `width` columns.
     pub(super) fn feed(&mut self, text: &str, width: usize) -> String {
         let mut written = String::with_capacity(text.len() + 16);

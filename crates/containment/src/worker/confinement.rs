@@ -1,4 +1,4 @@
-//! What the inner process gives up before it starts the command.
+//! The access that the inner process gives up before it starts the command.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ mod system_calls;
 #[cfg(target_os = "linux")]
 pub(super) mod view;
 
-/// What a process is confined to.
+/// The bounds of a process.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds<'a> {
     pub(super) command: &'a ContainedCommand,
-    /// The folder that the command has for itself.
+    /// The command's private folder.
     pub(super) private: &'a Path,
     /// Whether it is in namespaces of its own.
     pub(super) is_in_namespaces: bool,
@@ -26,11 +26,11 @@ pub(super) struct Bounds<'a> {
 /// Ends this process when its parent ends.
 pub(super) fn end_with_parent() {
     #[cfg(target_os = "linux")]
-    // The parent looks after it, too.
+    // The parent also sees to it.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Confines this process and all that it starts; returns what could not be contained, each with the reason.
+/// Confines this process and all that it starts; returns the aspects that could not be contained, each with the reason.
 pub(super) fn confine(bounds: Bounds<'_>) -> Vec<String> {
     limit(bounds.command, bounds.is_in_namespaces);
     give_up(bounds)
@@ -55,7 +55,7 @@ fn give_up(bounds: Bounds<'_>) -> Vec<String> {
         missing.push(format!("files ({reason})"));
     }
     if let Err(reason) = system_calls::give_up(view.is_ok()) {
-        // A namespace without an interface has no network, either, but other sockets.
+        // A namespace without an interface has no network either, but still other sockets.
         missing.push(format!("network ({reason})"));
     }
     if !is_in_namespaces && !files::keeps_signals_in() {
@@ -74,7 +74,7 @@ fn limit(command: &ContainedCommand, is_in_namespaces: bool) {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limits = &command.limits;
     let set = |resource, most: u64| {
-        // An extra line of defence each: the supervisor looks after the same limits.
+        // An extra line of defence: the supervisor enforces the same limits.
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     };
     set(Resource::Core, 0);
@@ -83,7 +83,7 @@ fn limit(command: &ContainedCommand, is_in_namespaces: bool) {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     set(Resource::Cpu, (limits.seconds.ceil() as u64).saturating_add(1).saturating_mul(cores));
     if is_in_namespaces {
-        // Elsewhere, the processes of the user count that have nothing to do with the command.
+        // Without namespaces, the user's unrelated processes count as well.
         set(Resource::Nproc, limits.processes as u64);
     }
 }

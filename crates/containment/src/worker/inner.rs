@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::{WorkerReport, confinement};
 use crate::command::{ContainedCommand, Ending};
 
-/// What the inner process does.
+/// The work of the inner process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) command: ContainedCommand,
-    /// The folder that the command has for itself.
+    /// The command's private folder.
     pub(super) private: PathBuf,
-    /// Where the report is written.
+    /// The path of the report.
     pub(super) report: PathBuf,
     /// Whether it is in namespaces of its own.
     pub(super) is_in_namespaces: bool,
@@ -44,7 +44,7 @@ impl Inner {
             serde_json::to_writer(&mut file, report)?;
             file.write_all(b"\n")
         };
-        // What is missing is known even if the command is ended from outside.
+        // Written first, so that missing containment is known even if the command is ended from outside.
         write(&WorkerReport { ending: None, missing: missing.clone() })?;
         let ending = match self.start() {
             Ok(pid) => wait_for(pid)?,

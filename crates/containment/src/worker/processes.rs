@@ -1,4 +1,4 @@
-//! The processes that descend from this one, as `/proc` shows them. Orphans belong to them: this process, or the first
+//! The processes that descend from this one, as `/proc` shows them. They include orphans: this process, or the first
 //! one of the namespace, adopts them.
 
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What the processes below this one use together.
+/// The combined usage of the processes below this one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     pub(super) processes: usize,
     pub(super) memory_bytes: u64,
-    /// The part of it that no other process can hold.
+    /// The part of it that is not shared.
     pub(super) own_memory_bytes: u64,
     /// Bytes written to disk, those of ended processes included.
     pub(super) written_bytes: u64,
@@ -24,7 +24,7 @@ struct Process {
     resident_pages: u64,
 }
 
-/// Where the kernel keeps shared memory that has no name.
+/// The kernel's names for anonymous shared memory.
 const SHARED: [&str; 3] = ["/dev/zero (deleted)", "/SYSV", "/memfd:"];
 
 /// Measures the processes below this one.
@@ -62,7 +62,7 @@ pub(super) fn shared_bytes() -> u64 {
     sizes.values().sum()
 }
 
-/// Reads a line of `/proc/PID/maps`; returns the inode and the size if it is shared memory that can be written.
+/// Reads a line of `/proc/PID/maps`; returns the inode and the size if it is writable shared memory.
 fn shared_mapping(line: &str) -> Option<(String, u64)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, rights) = (fields.next()?, fields.next()?);

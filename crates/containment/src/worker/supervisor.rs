@@ -15,13 +15,13 @@ use super::survey::{Survey, bytes_on_disk};
 use super::{Order, Reply, Work, WorkerReport, processes};
 use crate::command::{Containment, Ending, Limits, Ran};
 
-/// How often the limits are checked.
+/// Interval for checking the limits.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often it is measured what takes longer to measure.
+/// Interval for measurements that take longer.
 const LONG_LOOK: Duration = Duration::from_millis(100);
-/// The part of the time that measuring may take: one in so many.
+/// Measuring may take at most one part in this many of the time.
 const SHARE_OF_TIME: u32 = 20;
-/// How long processes may take to end once they are killed.
+/// How long killed processes may take to end.
 const SWEEP: Duration = Duration::from_secs(2);
 
 /// Runs the command of an order until it ends or reaches a limit, or stdin closes.
@@ -66,11 +66,11 @@ pub(super) fn supervise(order: &Order) -> io::Result<Reply> {
 
 fn adopt_orphans() {
     #[cfg(target_os = "linux")]
-    // Without it, a process namespace ends them all the same.
+    // Without it, a process namespace still ends them all.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// What the inner process wrote down last.
+/// The latest report of the inner process.
 fn last_report(path: &Path) -> Option<WorkerReport> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
@@ -86,7 +86,8 @@ struct Watched {
 impl Watched {
     fn start(order: &Order, report: &Path, before: &Survey) -> io::Result<Self> {
         let mut command = Command::new(this_program()?);
-        // The command can read what its first process was started with: none of the caller's secrets.
+        // The command can read the arguments and environment of its first process, so they hold none of the caller's
+        // secrets.
         command.args(std::env::args_os().skip(1)).env_clear().process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
@@ -140,11 +141,11 @@ impl Watched {
         }
     }
 
-    /// Ends every process, and takes what is left in the streams.
+    /// Ends every process, and reads the rest of the streams.
     fn end(&mut self, most_output: usize) {
         let deadline = Instant::now() + SWEEP;
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // All that is known of the processes where there is no `/proc`.
+            // Without `/proc`, only this group of the processes is known.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.child.kill();
@@ -153,13 +154,13 @@ impl Watched {
             while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What the pipes hold is at most their capacity.
+        // The pipes hold at most their capacity.
         for _ in 0..64 {
             self.read(most_output, Duration::ZERO);
         }
     }
 
-    /// Waits for something to read, and keeps at most `most` bytes of both streams; returns whether the caller has gone.
+    /// Waits for input, and keeps at most `most` bytes of both streams; returns whether the caller has gone.
     fn read(&mut self, most: usize, wait: Duration) -> bool {
         let stdin = io::stdin();
         let (stdin_fd, out, err) = (stdin.as_fd(), self.stdout.fd(), self.stderr.fd());
@@ -182,12 +183,12 @@ impl Watched {
         if err_ready {
             self.stderr.read_some(most.saturating_sub(self.stdout.read.len()));
         }
-        // Nothing follows the order: stdin is ready when it has closed.
+        // Nothing follows the order, so stdin is ready only when it has closed.
         ready[0]
     }
 }
 
-/// A figure that takes long to measure, so it is measured less often.
+/// A figure that takes long to measure, and is therefore measured less often.
 struct Seldom<F> {
     measure: F,
     last: u64,
@@ -247,8 +248,8 @@ mod namespaces {
 
     use nix::sched::{CloneFlags, unshare};
 
-    /// Leaves the caller's namespaces of users, network and IPC; processes started from now on are in one of their own.
-    /// The user stays the same.
+    /// Leaves the caller's user, network and IPC namespaces; processes started from now on are in a new process
+    /// namespace. The user stays the same.
     pub(super) fn leave() -> Result<(), String> {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let flags =
@@ -260,7 +261,7 @@ mod namespaces {
         write("setgroups", "deny".to_owned())?;
         write("uid_map", format!("{user} {user} 1"))?;
         write("gid_map", format!("{group} {group} 1"))?;
-        // Where it is not allowed, the inner process says so.
+        // If this is not allowed, the inner process says so.
         let _ = super::super::confinement::view::keep_for_child();
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What lies in a workspace before and after a command: the files that tools run by themselves, and how much space
-//! everything takes. Nothing else runs while a survey acts on what it has found.
+//! The contents of a workspace before and after a command: the files that tools run by themselves, and the space that
+//! everything takes. Nothing else runs while a survey acts on its findings.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata, Permissions};
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use crate::self_running::is_self_running_name;
 
-/// The most files that are looked at.
+/// The maximum number of files to look at.
 const MOST_ENTRIES: usize = 2_000_000;
 /// The largest configuration of a repository that is read for the files that it names.
 const LARGEST_CONFIGURATION: u64 = 1 << 20;
-/// Where a file that was set aside is kept: the name with this ending.
+/// The ending that is added to the name of a file that was set aside.
 const ASIDE: &str = "set-aside";
 
-/// A file, whatever its name becomes.
+/// The device and inode of a file, which do not change with its name.
 type Identity = (u64, u64);
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// The files and folders that tools run by themselves.
     pub(super) self_running: Vec<PathBuf>,
-    /// Whether everything could be looked at.
+    /// Whether the whole workspace could be surveyed.
     pub(super) is_complete: bool,
     /// The space that is taken on disk, in bytes.
     pub(super) bytes: u64,
@@ -33,9 +33,9 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Looks at a workspace.
+    /// Surveys a workspace.
     pub(super) fn of(workspace: &Path) -> Self {
-        // What a configuration names is compared with it.
+        // The paths that a configuration names are compared with it.
         let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         let mut survey = Survey { is_complete: true, ..Survey::default() };
         survey.walk(workspace);
@@ -49,7 +49,8 @@ impl Survey {
         survey
     }
 
-    /// Renames what tools would run by themselves and what was not there `before`; returns what it did, in words.
+    /// Renames files that tools would run by themselves and that did not exist `before`; returns the new survey and a
+    /// description of each action.
     pub(super) fn set_aside_new(workspace: &Path, before: &Survey) -> (Survey, Vec<String>) {
         let after = Survey::of(workspace);
         let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
@@ -57,7 +58,7 @@ impl Survey {
         let new = after.self_running.iter().filter(|path| identity(path).as_ref().is_some_and(is_new)).cloned();
         let known_repositories: BTreeSet<Identity> = before.bare.iter().map(|(_, identity)| *identity).collect();
         let repositories = after.bare.iter().filter(|(_, identity)| !known_repositories.contains(identity));
-        // Without this file it is no repository.
+        // Without this file, it is not a repository.
         let heads = repositories.map(|(path, _)| path.join("HEAD"));
         let done = new.chain(heads).map(|path| set_aside(&path, workspace)).collect();
         (after, done)
@@ -98,7 +99,7 @@ impl Survey {
         }
     }
 
-    /// Git takes a folder for a repository that holds these, and obeys its configuration.
+    /// Git takes a folder with these entries for a repository, and obeys its configuration.
     fn look_for_repository(&mut self, folder: &Path) {
         if !(folder.join("HEAD").symlink_metadata().is_ok()
             && folder.join("objects").is_dir()
@@ -133,7 +134,7 @@ fn identity_of(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// What a folder holds; `None` if it cannot be listed, also after its owner was given access to it.
+/// The entries of a folder; `None` if it cannot be listed even after its owner was given access to it.
 fn entries(folder: &Path) -> Option<Vec<PathBuf>> {
     let list = || -> std::io::Result<Vec<PathBuf>> { fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect() };
     list().or_else(|_| give_access(folder).and_then(|()| list())).ok()
@@ -144,7 +145,7 @@ fn give_access(folder: &Path) -> std::io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))
 }
 
-/// Renames a file or folder; returns what it did, in words.
+/// Renames a file or folder; returns a description of the action.
 fn set_aside(path: &Path, workspace: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let shown = path.strip_prefix(workspace).unwrap_or(path).display().to_string();

@@ -94,7 +94,7 @@ pub(crate) fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The tests that `cargo test` or `cargo nextest` asks for, by the arguments that a test program with a harness knows.
+/// The tests that `cargo test` or `cargo nextest` asks for, with the arguments of the standard test harness.
 #[derive(Default)]
 struct Selection {
     names: Vec<String>,
@@ -173,7 +173,7 @@ impl Place {
         self.launcher.run(command, &|| false).unwrap()
     }
 
-    /// Whether files are contained here; says so loudly where they are not.
+    /// Whether files are contained here; prints a warning if not.
     fn contains_files(&self, ran: &Ran) -> bool {
         let missing = ran.containment.missing.iter().find(|missing| missing.starts_with("files"));
         if let Some(missing) = missing {
@@ -197,9 +197,9 @@ fn running(mark: &str) -> Vec<String> {
     lines.filter(|line| line.contains(mark) && !line.contains(WORKER)).collect()
 }
 
-/// How long what a command has left behind may run on after the command was ended; that is promised.
+/// The promised time within which processes that a command has left behind are gone after it was ended.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
-/// How long a command may take to start: half as long as [`unique_sleep`] lasts, so that nothing ends by itself meanwhile.
+/// How long a command may take to start: half as long as [`unique_sleep`] lasts, so that nothing ends by itself.
 const STARTED_WITHIN: Duration = Duration::from_secs(30);
 
 #[track_caller]
@@ -316,7 +316,7 @@ fn nothing_outside_is_read(place: &Place) {
 fn nothing_outside_is_written(place: &Place) {
     let victim = place.outside().join("victim");
     fs::write(&victim, "untouched").unwrap();
-    // A system that contains no files has left it behind.
+    // A system that does not contain files has left it behind.
     let _ = fs::remove_file("/tmp/hone-written-outside");
     std::os::unix::fs::symlink(place.outside(), place.workspace().join("way")).unwrap();
     let script = "echo x > $1; echo x > way/new; mv own way/own; ln -s $1 l; echo x > l; rm $1; chmod 777 way; mkdir way/d; \
@@ -395,7 +395,7 @@ fn allocate() -> ExitCode {
     let mut kept = Vec::new();
     for _ in 0..80 {
         kept.push(vec![1u8; 10 << 20]);
-        // At this rate it is seen at work.
+        // Slow enough to be seen at work.
         std::thread::sleep(Duration::from_millis(10));
     }
     println!("{}", kept.len());
@@ -487,7 +487,7 @@ fn no_descriptor_is_inherited(place: &Place) {
     assert_eq!(ran.stdout, "", "{ran:?}");
 }
 
-/// A repository as git makes it, and other files that count.
+/// A repository as git makes it, and other files that tools run by themselves.
 fn with_self_running(workspace: &Path) {
     for folder in [".git/hooks", "sub/.git/hooks", "bare/objects", "bare/refs", "bare/hooks", "checks"] {
         fs::create_dir_all(workspace.join(folder)).unwrap();
@@ -542,7 +542,7 @@ mod attributes {
 
     use super::*;
 
-    /// Tries to change everything that belongs to a file besides its content; says what worked.
+    /// Tries to change everything about a file except its contents; prints the changes that worked.
     pub(super) fn change(path: &Path) -> ExitCode {
         let file = fs::File::open(path).unwrap();
         let mode = Mode::from_raw_mode(0o777);

@@ -1,8 +1,8 @@
-//! What hostile commands can do: each is ended within a second of its limit, with nothing left running, and nothing
+//! The effects of hostile commands: each is ended within a second of its limit, with nothing left running, and nothing
 //! read or written outside.
 //!
-//! This program is three things: the tests, the worker that confines commands, and some of the commands. So it has no
-//! harness: a worker must have a single thread.
+//! This program is three things: the tests, the worker that confines commands, and some of the commands. A worker must
+//! have a single thread, so there is no harness.
 
 #![allow(clippy::unwrap_used)]
 

@@ -146,7 +146,7 @@ impl CandleBackend {
     }
 }
 
-/// What layers need to know of the positions of a batch's tokens.
+/// Position data of a batch's tokens for the layers.
 struct BatchPositions {
     positions: Vec<usize>,
     /// One for each of the model's position encodings.
@@ -190,7 +190,7 @@ impl Backend for CandleBackend {
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
-        // Layers that use what an earlier one has computed have written nothing.
+        // Layers that use an earlier layer's keys and values have written nothing.
         let has_cache = |layer: &LayerSpec| layer.attention().is_some_and(AttentionSpec::has_cache);
         let mut layers = self.spec.layers.iter().zip(&mut self.kv).filter(|(layer, _)| has_cache(layer));
         layers.try_for_each(|(_, kv)| kv.copy_block(from, to))
@@ -216,7 +216,7 @@ fn norm(spec: &DecoderSpec, rows: &Tensor, weight: Option<&Tensor>) -> Result<Te
     }
 }
 
-/// Adds what attention or feed-forward computed to the residual stream, normed and scaled if the model does so.
+/// Adds the output of attention or feed-forward to the residual stream, normed and scaled if the model does so.
 fn add_branch(
     spec: &DecoderSpec,
     hidden: &Tensor,

@@ -1,8 +1,8 @@
 //! The decoder on an NVIDIA GPU, using this project's kernels.
 //!
-//! It runs the same program as the [native backend](super::native): every phase of it is a launch or a few, and nothing
-//! comes back before the logits. What is computed for a token depends, in the last bits, on how many tokens a step has,
-//! because products of many rows use the tensor cores.
+//! It runs the same program as the [native backend](super::native): every phase of it is one or a few launches, and
+//! nothing is copied back before the logits. The results for a token depend, in the last bits, on how many tokens a
+//! step has, because products of many rows use the tensor cores.
 
 #[cfg(feature = "cuda")]
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorType};
 use crate::kv_cache::{BlockId, StateId};
 
-/// A decoder's weights and cache on a card.
+/// A decoder's weights and cache on a GPU.
 pub(crate) struct CudaBackend {
     device: SharedDevice,
     program: Program,
@@ -32,7 +32,7 @@ pub(crate) struct CudaBackend {
     is_suspended: bool,
 }
 
-/// The card, which all models share.
+/// The GPU, which all models share.
 ///
 /// # Errors
 /// When it cannot be used.
@@ -81,7 +81,7 @@ impl CudaBackend {
         Ok(CudaBackend { device, program, results, vocab_size, hidden_size, n_layers, is_suspended: false })
     }
 
-    /// What the last step computed.
+    /// The results of the last step.
     fn logits(&self) -> Logits<'_> {
         let (logits, states) = (self.program.output(), self.program.selected_rows(self.results.states));
         let logits = Logits::new(logits, self.vocab_size, states, self.hidden_size);
@@ -125,7 +125,7 @@ impl Backend for CudaBackend {
         Ok(self.logits())
     }
 
-    /// A few layers each: at the end of a part, the card has to be waited for.
+    /// A few layers each: the end of a slice has to wait for the GPU.
     fn n_slices(&self) -> usize {
         self.n_layers.div_ceil(4)
     }
@@ -162,7 +162,7 @@ impl Backend for CudaBackend {
         self.program.free_state(state);
     }
 
-    /// Blocks are of no use without the states of their positions.
+    /// Blocks are useless without the states of their positions.
     fn block_bytes(&self) -> usize {
         if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
     }
@@ -176,12 +176,12 @@ impl Backend for CudaBackend {
     }
 }
 
-/// Parts on a card.
+/// Parts on a GPU.
 struct OnCard {
     device: SharedDevice,
     builder: ProgramBuilder<DeviceMatrix>,
     loaded: LoadedBytes,
-    /// Types that the kernels lack, and that the log has named.
+    /// Types that the kernels lack, and that have been logged.
     unpacked: Vec<TensorType>,
 }
 

@@ -1,9 +1,9 @@
 //! The decoder on the processor, using this project's kernels.
 //!
-//! Weights are copied once into the layout that the kernels prefer; the file is not needed after that. What the decoder
-//! computes is described once as a [`program`] of the kernels, and a step of any batch is one run of it
-//! on a persistent thread pool. All models share these threads, and a step can be suspended after any layer so that
-//! another model's can run.
+//! Weights are copied once into the layout that the kernels prefer; the file is not needed after that. The decoder's
+//! computation is described once as a [`program`] of the kernels, and a step of any batch is one run of it on a
+//! persistent thread pool. All models share these threads, and a step can be suspended after any layer so that another
+//! model's can run.
 
 mod weights;
 
@@ -55,10 +55,10 @@ pub(crate) struct NativeBackend {
 pub(crate) struct NativeOptions {
     /// How keys and values are stored.
     pub kv_cache: KvFormat,
-    /// What activations are rounded to.
+    /// The precision to which activations are rounded.
     pub activation_bits: ActivationBits,
-    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
-    /// them in memory.
+    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all
+    /// of them in memory.
     pub expert_bytes: Option<u64>,
     /// Threads that load it; `None` uses one per performance core.
     pub n_loading: Option<usize>,
@@ -88,7 +88,7 @@ impl NativeBackend {
         Ok(NativeBackend { program, results, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
     }
 
-    /// What the last step computed.
+    /// The results of the last step.
     fn logits(&self) -> Logits<'_> {
         let (logits, states) = (self.program.output(), self.program.selected_rows(self.results.states));
         let logits = Logits::new(logits, self.vocab_size, states, self.hidden_size);
@@ -170,7 +170,7 @@ impl Backend for NativeBackend {
         self.program.free_state(state);
     }
 
-    /// Blocks are of no use without the states of their positions.
+    /// Blocks are useless without the states of their positions.
     fn block_bytes(&self) -> usize {
         if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
     }

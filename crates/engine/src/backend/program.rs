@@ -1,8 +1,8 @@
-//! The decoder as a program: what every backend that carries out programs runs.
+//! The decoder as a program, which every program-running backend executes.
 //!
-//! After the last layer that keeps something of every token, only the tokens whose logits are wanted are computed:
+//! After the last layer that stores something for every token, only the tokens whose logits are wanted are computed:
 //! nothing reads the results of the others. In most models that leaves out the last feed-forward. Where the last layers
-//! attend to what an earlier one keeps, as in Gemma 4, a prompt skips them whole. A model with a head computes all
+//! attend to the cache of an earlier one, as in Gemma 4, a prompt skips them entirely. A model with a head computes all
 //! tokens to the end, because the head reads every one of them.
 
 mod attention;
@@ -23,7 +23,7 @@ use attention::CachedLayer;
 use buffers::{Buffers, Stream};
 use head::{HeadRows, ModelEnds};
 
-/// A linear layer, as the program's names for its parts.
+/// A linear layer, as ids in the program.
 #[derive(Clone, Copy)]
 pub(super) struct Linear {
     pub(super) matrix: MatrixId,
@@ -51,14 +51,14 @@ pub(super) struct Weights<S: InProgram> {
     pub(super) parts: ModelParts<S>,
 }
 
-/// The formats in which a decoder stores what it computes.
+/// The storage formats of a decoder's results.
 #[derive(Clone, Copy)]
 pub(super) struct Formats {
     pub(super) kv_cache: KvFormat,
     pub(super) activations: ActivationBits,
 }
 
-/// What a program gives for the selected tokens.
+/// A program's results for the selected tokens.
 pub(super) struct Results {
     pub(super) logits: Rows,
     /// The residual stream after the [state layer](DecoderSpec::state_layer).
@@ -122,10 +122,10 @@ struct Description<'a, S: InProgram> {
     buffers: Buffers,
     /// By layer.
     cached: Vec<Option<CachedLayer>>,
-    /// That of the head, which is described twice: in a step, and after it.
+    /// The head's cache; the head is described twice: in a step, and after it.
     head_cache: Option<CachedLayer>,
-    /// Operations on every row before the next product. They form one phase, however many parts of the model they come
-    /// from.
+    /// Operations on every row before the next product. They form one phase, regardless of how many parts of the model
+    /// they come from.
     pending: Vec<RowOperation>,
 }
 
@@ -136,7 +136,7 @@ impl<S: InProgram> Description<'_, S> {
         self.pending.extend(stream.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
     }
 
-    /// Every layer's own input: the token's row of a table of its own, and a projection of its embedding.
+    /// Every layer's own input: the token's row of a separate table, and a projection of its embedding.
     fn layer_inputs(&mut self, stream: &Stream, inputs: &LayerInputs<S>) {
         let (Some(all), Some(width)) = (stream.own_inputs, self.spec.layer_input_width) else { return };
         let projected = self.buffers.input_projections.expect("it exists with the inputs").all();
@@ -151,7 +151,7 @@ impl<S: InProgram> Description<'_, S> {
         self.pending.push(RowOperation::Scale { values: all.all(), factor: std::f32::consts::FRAC_1_SQRT_2 });
     }
 
-    /// Everything up to the last product of attention or recurrence. Returns what that product reads.
+    /// Everything up to the last product of attention or recurrence. Returns the input of that product.
     fn mix(&mut self, stream: &Stream, layer: &LayerParts<S>, mixer: &Mixer) -> Part {
         self.read_stream(stream, layer.mixer_norm);
         match (&layer.mixer, mixer) {
@@ -188,7 +188,7 @@ impl<S: InProgram> Description<'_, S> {
         self.add_branch(stream, input, output, layer.post_mixer_norm);
     }
 
-    /// What comes after the feed-forward part: the layer's own input, and a factor.
+    /// The end of a layer, after the feed-forward part: the layer's own input, and a factor.
     fn finish_layer(&mut self, stream: &Stream, layer: &LayerParts<S>, index: usize) {
         if let Some(parts) = &layer.own_input {
             self.own_input(stream, parts, index);
@@ -198,7 +198,7 @@ impl<S: InProgram> Description<'_, S> {
 
     fn own_input(&mut self, stream: &Stream, parts: &OwnInputParts<S>, index: usize) {
         let (Some(width), Some(inputs)) = (self.spec.layer_input_width, stream.own_inputs) else { return };
-        // The rows end with the last layer's.
+        // The rows end with the last layer's input.
         let n_left = self.spec.layers.len() - index;
         let own = inputs.part(inputs.width() - n_left * width, width);
         let gate = stream.gated.part(0, width);
@@ -214,7 +214,7 @@ impl<S: InProgram> Description<'_, S> {
         self.pending.push(RowOperation::Add { from: branch, to: stream.hidden.all() });
     }
 
-    /// The logits of what the stream's next product reads.
+    /// The logits, from the input of the stream's next product.
     fn logits(&mut self, stream: &Stream, output: Linear, logits: Rows) {
         self.product(stream.input, &[(output, logits.all())]);
         self.scale(logits.all(), self.spec.logit_scale);
@@ -224,7 +224,7 @@ impl<S: InProgram> Description<'_, S> {
         self.flush(stream.set);
     }
 
-    /// Adds a product to the residual stream: at once, or after it was normed and scaled if the model does so.
+    /// Adds a product to the residual stream: directly, or after it was normed and scaled if the model does so.
     fn add_branch(&mut self, stream: &Stream, input: QuantizedRows, linear: Linear, norm: Option<VectorId>) {
         let is_direct = norm.is_none() && self.spec.branch_scale.is_none();
         let to = if is_direct { stream.hidden } else { stream.branch }.all();

@@ -1,16 +1,16 @@
-//! How much of a model is in memory while it is loaded.
+//! Loading progress: how much of a model is in memory.
 
 use std::sync::Arc;
 
-/// What is told how many bytes of a model's weights have been loaded, and of how many.
+/// A callback for the loaded bytes of a model's weights, and their total.
 type Hear = dyn Fn(u64, u64) + Send + Sync;
 
-/// Somebody who waits for a model, or nobody.
+/// A listener for a model's loading progress, if any.
 #[derive(Clone, Default)]
 pub struct LoadProgress(Option<Arc<Hear>>);
 
 impl LoadProgress {
-    /// Tells `hear` at every whole per cent.
+    /// Calls `hear` at every whole percent.
     pub fn told_to(hear: impl Fn(u64, u64) + Send + Sync + 'static) -> LoadProgress {
         LoadProgress(Some(Arc::new(hear)))
     }
@@ -21,7 +21,7 @@ impl LoadProgress {
     }
 }
 
-/// Counts what has been loaded.
+/// Counts the loaded bytes.
 pub(super) struct LoadedBytes {
     progress: LoadProgress,
     done: u64,

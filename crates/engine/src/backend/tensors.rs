@@ -43,22 +43,22 @@ pub(super) struct ModelParts<S: Storage> {
 
 /// The head that predicts the token after the next one.
 pub(super) struct HeadParts<S: Storage> {
-    /// `None` if it reads those of the model.
+    /// `None` if it uses the model's.
     pub(super) embeddings: Option<S::Matrix>,
     /// Norms the embedding of a token.
     pub(super) token_norm: S::Vector,
-    /// Norms what the model gave for the token before.
+    /// Norms the model's output for the previous token.
     pub(super) hidden_norm: S::Vector,
-    /// Reads both, in this order.
+    /// Reads both normed inputs, in this order.
     pub(super) input: S::Linear,
     pub(super) layer: LayerParts<S>,
-    /// `None` if it is that of the model.
+    /// `None` if it uses the model's.
     pub(super) norm: Option<S::Vector>,
-    /// `None` if it is that of the model.
+    /// `None` if it uses the model's.
     pub(super) output: Option<S::Linear>,
 }
 
-/// What gives every layer an input of its own besides the residual stream.
+/// The tensors that give every layer its own input besides the residual stream.
 pub(super) struct LayerInputs<S: Storage> {
     /// `[vocab_size, n_layers · width]`.
     pub(super) embeddings: S::Matrix,
@@ -95,20 +95,20 @@ pub(super) struct AttentionParts<S: Storage> {
     pub(super) key_norm: Option<S::Vector>,
     /// Ones: values are normed without weights.
     pub(super) value_norm: Option<S::Vector>,
-    /// A score for every head that joins the softmax.
+    /// A score per head that joins the softmax.
     pub(super) sinks: Option<S::Vector>,
     pub(super) output: S::Linear,
 }
 
 pub(super) enum AttentionProjections<L> {
-    /// Without keys, both are those of another layer; without values, they are the keys.
+    /// Without keys, both come from another layer; without values, the keys are also the values.
     Split { query: L, key: Option<L>, value: Option<L> },
     /// Queries, keys and values, in this order.
     Fused(L),
 }
 
 pub(super) struct ShortConvolutionParts<S: Storage> {
-    /// Gives what gates before, what gates after, and what is convolved.
+    /// Computes the gate before the convolution, the gate after it, and its input.
     pub(super) input: S::Linear,
     /// A row of channels for every tap.
     pub(super) taps: S::Vector,
@@ -116,7 +116,7 @@ pub(super) struct ShortConvolutionParts<S: Storage> {
 }
 
 pub(super) struct DeltaNetParts<S: Storage> {
-    /// Gives queries, keys and values.
+    /// Computes queries, keys and values.
     pub(super) input: S::Linear,
     pub(super) gate: S::Linear,
     pub(super) alpha: S::Linear,
@@ -125,7 +125,7 @@ pub(super) struct DeltaNetParts<S: Storage> {
     pub(super) taps: S::Vector,
     pub(super) step_bias: S::Vector,
     pub(super) rates: S::Vector,
-    /// Make heads of queries and keys as long as the state expects.
+    /// Scale the heads of queries and keys to the length that the state expects.
     pub(super) query_scale: S::Vector,
     pub(super) key_scale: S::Vector,
     pub(super) norm: S::Vector,
@@ -133,16 +133,16 @@ pub(super) struct DeltaNetParts<S: Storage> {
 }
 
 pub(super) struct Mamba2Parts<S: Storage> {
-    /// Gives the gate, what is convolved, and the steps.
+    /// Computes the gate, the input of the convolution, and the steps.
     pub(super) input: S::Linear,
     /// A row of channels for every tap.
     pub(super) taps: S::Vector,
     pub(super) convolution_bias: Option<S::Vector>,
     pub(super) step_bias: S::Vector,
     pub(super) rates: S::Vector,
-    /// What of a head's input is added to its output.
+    /// The share of a head's input that is added to its output.
     pub(super) skip: S::Vector,
-    /// For every group.
+    /// One per group.
     pub(super) norms: Vec<S::Vector>,
     pub(super) output: S::Linear,
 }
@@ -150,24 +150,24 @@ pub(super) struct Mamba2Parts<S: Storage> {
 pub(super) struct DenseParts<S: Storage> {
     pub(super) input: GatedProjections<S::Linear>,
     pub(super) output: S::Linear,
-    /// Gives one gate for the whole of a shared expert's output.
+    /// Computes one gate for the whole output of a shared expert.
     pub(super) scalar_gate: Option<S::Linear>,
-    /// Norms the output before that of the experts is added.
+    /// Norms the output before the experts' output is added.
     pub(super) post_norm: Option<S::Vector>,
 }
 
 pub(super) struct ExpertParts<S: Storage> {
     pub(super) router: S::Linear,
-    /// Norms what the router reads, if that is not what the experts read.
+    /// Norms the router's input, if it differs from the experts'.
     pub(super) router_norm: Option<S::Vector>,
-    /// Norms what the experts read, if that is not what the dense part reads.
+    /// Norms the experts' input, if it differs from the dense part's.
     pub(super) norm: Option<S::Vector>,
     pub(super) selection_bias: Option<S::Vector>,
     /// Multiplies the weight of every expert.
     pub(super) output_scales: Option<S::Vector>,
     pub(super) input: GatedProjections<S::Experts>,
     pub(super) output: S::Experts,
-    /// Norms the output before it is added to that of the dense part.
+    /// Norms the output before it is added to the dense part's.
     pub(super) post_norm: Option<S::Vector>,
 }
 
@@ -180,7 +180,7 @@ pub(super) enum GatedProjections<L> {
     Fused(L),
 }
 
-/// How a layer takes in its own input.
+/// The tensors with which a layer reads its own input.
 pub(super) struct OwnInputParts<S: Storage> {
     pub(super) gate: S::Linear,
     pub(super) projection: S::Linear,

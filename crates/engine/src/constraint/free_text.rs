@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// How much of the marker the text written so far ends with (the Knuth-Morris-Pratt automaton).
+/// The length of the marker's prefix with which the text ends (the Knuth-Morris-Pratt automaton).
 #[derive(Clone, Debug)]
 pub(super) struct MarkerWatch {
     marker: Arc<[u8]>,
@@ -60,7 +60,7 @@ fn fallbacks(marker: &[u8]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Pushes `text` in pieces of every length; `rest` is what follows the marker.
+    /// Pushes `text` in pieces of every length; `rest` is the text after the marker.
     #[track_caller]
     fn check(marker: &str, text: &str, rest: Option<&str>, written: &str) {
         for length in 1..=text.len().max(1) {

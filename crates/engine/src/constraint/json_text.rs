@@ -1,6 +1,6 @@
-//! What is known of a JSON text while it is written: whether a string is open, and how many digits stand at its end.
+//! The state of a JSON text while it is written: whether a string is open, and the number of digits at its end.
 
-/// The most digits in a row outside of strings. A number of more is a model that does not find the end of it.
+/// Maximum number of consecutive digits outside of strings. With more, the model is not finding the end of the number.
 const MOST_DIGITS: usize = 20;
 
 /// A JSON text that is being written.
@@ -25,12 +25,12 @@ impl JsonText {
         }
     }
 
-    /// How many more digits may come next.
+    /// Number of digits that may still follow.
     pub(super) fn digits_left(&self) -> usize {
         MOST_DIGITS.saturating_sub(self.n_digits)
     }
 
-    /// What may end the text soonest, likeliest first.
+    /// The bytes that may end the text soonest, likeliest first.
     pub(super) fn closers(&self) -> impl Iterator<Item = u8> {
         let first: &[u8] = match (self.is_within_string, self.is_escaped) {
             (_, true) => b"nu0",

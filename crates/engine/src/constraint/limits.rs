@@ -1,28 +1,28 @@
-//! How large a form may be. What it costs to compile grows with these figures, so they are checked before anything is
-//! compiled; none of them takes the checks themselves more than one walk through the form.
+//! Size limits of forms. The cost of compiling a form grows with these figures, so they are checked before anything is
+//! compiled; none of the checks takes more than one walk through the form.
 
 use serde_json::Value;
 
-/// The most properties of one object, and of all objects of a schema together.
+/// Maximum number of properties of one object, and of all objects of a schema together.
 const MOST_PROPERTIES: usize = 1000;
 const MOST_PROPERTIES_TOGETHER: usize = 4000;
-/// The most schemas in one `anyOf`, `oneOf` or `allOf`.
+/// Maximum number of schemas in one `anyOf`, `oneOf` or `allOf`.
 const MOST_ALTERNATIVES: usize = 500;
-/// The most values of one `enum`, and the most texts to choose from.
+/// Maximum number of values of one `enum`, and of texts to choose from.
 const MOST_VALUES: usize = 10_000;
-/// The most schemas for the first items of one list.
+/// Maximum number of schemas for the first items of one list.
 const MOST_FIRST_ITEMS: usize = 1000;
-/// The most objects, lists and values in a schema.
+/// Maximum number of objects, lists and values in a schema.
 const MOST_PARTS: usize = 50_000;
-/// The most bytes of a regular expression, and of all patterns of a schema together.
+/// Maximum bytes of a regular expression, and of all patterns of a schema together.
 const MOST_EXPRESSION_BYTES: usize = 64 << 10;
-/// The most bytes of the texts of a choice together.
+/// Maximum bytes of the texts of a choice together.
 const MOST_CHOICE_BYTES: usize = 1 << 20;
 
 /// Checks the size of a schema.
 ///
 /// # Errors
-/// Which limit it exceeds.
+/// When it exceeds a limit, which the error names.
 pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     let mut sizes = Sizes::default();
     let mut left = vec![schema];
@@ -42,7 +42,7 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
 /// Checks the size of a choice.
 ///
 /// # Errors
-/// Which limit it exceeds.
+/// When it exceeds a limit, which the error names.
 pub(super) fn check_choice(texts: &[String]) -> Result<(), String> {
     at_most("texts to choose from", texts.len(), MOST_VALUES)?;
     at_most("bytes of texts", texts.iter().map(String::len).sum(), MOST_CHOICE_BYTES)
@@ -51,7 +51,7 @@ pub(super) fn check_choice(texts: &[String]) -> Result<(), String> {
 /// Checks the size of a regular expression.
 ///
 /// # Errors
-/// Which limit it exceeds.
+/// When it exceeds a limit, which the error names.
 pub(super) fn check_expression(expression: &str) -> Result<(), String> {
     at_most("bytes", expression.len(), MOST_EXPRESSION_BYTES)
 }
@@ -73,7 +73,7 @@ impl Sizes {
         }
         at_most("values in \"enum\"", n_entries(part, "enum"), MOST_VALUES)?;
         at_most("schemas in \"prefixItems\"", n_entries(part, "prefixItems"), MOST_FIRST_ITEMS)?;
-        // The older form of the same.
+        // The older form of `prefixItems`.
         at_most("schemas in \"items\"", n_entries(part, "items"), MOST_FIRST_ITEMS)?;
         self.properties += n_entries(part, "properties").max(n_entries(part, "required"));
         at_most("properties together", self.properties, MOST_PROPERTIES_TOGETHER)?;

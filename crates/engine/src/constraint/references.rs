@@ -1,26 +1,26 @@
-//! What the parts of a JSON schema that refer to each other may be.
+//! Limits on JSON schemas whose parts refer to each other.
 //!
-//! A schema may refer to itself, as that of a tree does. If each of its values has to hold another one, a text of that
-//! form never ends, and a model would write it until it is cut off. And each level of a schema takes stack while it is
-//! compiled, also those that references lead through: there have to be so few that they cannot overflow it.
+//! A schema may refer to itself, like the schema of a tree. If each of its values has to hold another one, a text of
+//! that form never ends, and a model would write it until it is cut off. Each level of a schema, including those
+//! reached through references, takes stack while it is compiled, so their number is limited to keep it from
+//! overflowing.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The most levels of a schema. One takes up to 5 KiB of stack.
+/// Maximum number of levels of a schema. One takes up to 5 KiB of stack.
 const MOST_LEVELS: usize = 2000;
-/// The stack that compiling a schema needs at most.
-/// It is reserved, and taken only as far as it is used.
+/// Maximum stack for compiling a schema. It is reserved, and taken only as far as it is used.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
-/// More schemas inside each other than this are not looked at to see whether they end.
+/// Maximum number of schemas visited to see whether they end.
 const MOST_STEPS: usize = 100_000;
 
-/// Checks that a schema can be compiled, and that a text can have its form and end. What is too involved to tell counts
-/// as ending.
+/// Checks that a schema can be compiled, and that a text can have its form and end. A schema that is too complex to
+/// tell counts as ending.
 ///
 /// # Errors
-/// The reason, when it has too many levels, or every text of its form would have to go on.
+/// When it has too many levels, or no text of its form can end; the error gives the reason.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
     let n_levels = n_levels(schema);
     if n_levels > MOST_LEVELS {
@@ -33,7 +33,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     }
 }
 
-/// The most levels that are inside each other, however references are followed: each target is entered once.
+/// Maximum nesting of levels, however references are followed: each target is entered once.
 fn n_levels(schema: &Value) -> usize {
     let mut references = BTreeSet::new();
     collect_references(schema, &mut references);
@@ -54,7 +54,7 @@ fn children(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_object().into_iter().flat_map(|fields| fields.values()).chain(value.as_array().into_iter().flatten())
 }
 
-/// What a reference within the schema leads to; other forms of references are not looked up.
+/// The target of a reference within the schema; other forms of references are not looked up.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(reference.strip_prefix('#')?)
 }

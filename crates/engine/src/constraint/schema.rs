@@ -1,7 +1,7 @@
-//! A JSON schema without what forbids nothing.
+//! Removes the parts of a JSON schema that forbid nothing.
 //!
-//! The parser of schemas refuses what it cannot enforce, which is right where something would be allowed that the schema
-//! forbids. But much of what is found in schemas forbids nothing: formats that are no part of the standard are
+//! The parser of schemas refuses keywords that it cannot enforce, which is right where it would otherwise allow
+//! something that the schema forbids. But much of a typical schema forbids nothing: non-standard formats are
 //! annotations (JSON Schema 2020-12, validation, 7.2.1), some keywords are written with the value that allows
 //! everything, and some programs write `null` for a keyword that they leave out.
 
@@ -18,16 +18,16 @@ const DRAFTS: [&str; 5] = [
     "http://json-schema.org/draft-06/schema",
     "http://json-schema.org/draft-04/schema",
 ];
-/// Keywords that hold a value, and no schema.
+/// Keywords that hold a value instead of a schema.
 const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
-/// Keywords that hold schemas by their names.
+/// Keywords that map names to schemas.
 const BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Keywords that hold a whole number.
 const WHOLE: [&str; 6] = ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 /// Keywords that only describe.
 const DESCRIPTIONS: [&str; 5] = ["$comment", "title", "description", "default", "examples"];
 
-/// The schema as the parser takes it.
+/// The schema in the form that the parser takes.
 pub(super) fn enforceable(schema: &Value) -> Value {
     match schema {
         Value::Object(keywords) => Value::Object(simplified(keywords)),
@@ -116,7 +116,7 @@ fn allows_every_name(names: &Value) -> bool {
     })
 }
 
-/// Writes names that are listed, or have a pattern, as properties, where no others are named.
+/// Rewrites names that are listed, or have a pattern, as properties, unless there are other properties.
 fn with_names_as_properties(schema: &mut Map<String, Value>) {
     if schema.contains_key("properties") || schema.contains_key("patternProperties") {
         return;
@@ -144,7 +144,7 @@ fn with_names_as_properties(schema: &mut Map<String, Value>) {
     schema.remove("propertyNames");
 }
 
-/// Any item that is contained is one item at least.
+/// Rewrites containing any item as having at least one item.
 fn with_one_item_contained(schema: &mut Map<String, Value>) {
     let allows_all = |schema: &Value| *schema == Value::Bool(true) || schema.as_object().is_some_and(Map::is_empty);
     let demands_more = ["minContains", "maxContains"].iter().any(|keyword| schema.contains_key(*keyword));

@@ -1,5 +1,5 @@
-//! Constrained texts over the built-in model's vocabulary: whatever is chosen at random among the allowed tokens, the
-//! result has the form.
+//! Constrained texts over the built-in model's vocabulary: any random choices among the allowed tokens give a text of
+//! the form.
 
 use crate::constraint::{ConstraintFactory, ConstraintState, Taken};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -300,13 +300,13 @@ fn verdict(free_tokens: usize) -> Constraint {
     Constraint::FreeThenRegex { free_tokens, marker, regex }
 }
 
-/// What a model comes to write that wishes to write these tokens one after the other and then end its turn: each token
-/// that is not allowed is replaced by the first allowed one. `None` stands for the end of the turn.
+/// The text of a model that wishes to write these tokens one after the other and then end its turn: each token that is
+/// not allowed is replaced by the first allowed one. `None` stands for the end of the turn.
 fn written(vocabulary: &Vocabulary, constraint: &Constraint, wishes: &[Option<u32>]) -> String {
     written_from(vocabulary, vocabulary.start(constraint), wishes)
 }
 
-/// The same, of a text that has begun. It ends with the last wish, too, if nothing constrains it any more.
+/// Like `written`, for a text that has begun. It also ends with the last wish if nothing constrains it any more.
 fn written_from(vocabulary: &Vocabulary, mut state: ConstraintState, wishes: &[Option<u32>]) -> String {
     let tokenizer = &vocabulary.tokenizer;
     let mut wishes = wishes.iter().copied();
@@ -489,7 +489,7 @@ fn a_form_that_is_wrong_is_refused_with_the_reason() {
         .check_refused(&Constraint::JsonSchema(json!({"minimum": 5, "maximum": 1, "type": "integer"})), "nsatisf");
 }
 
-/// A text of calls is free up to the first mark, and may end there; what follows it has the schema's form.
+/// A text of calls is free up to the first mark, and may end there; the text after it has the schema's form.
 #[test]
 fn text_may_hold_calls_and_need_not() {
     let schema = json!({

@@ -5,7 +5,7 @@ use hone_kernels::step::Gating;
 use super::{Activation, NormPlacement, QkNorm, RopePairs, SpecError};
 use crate::gguf::{Gguf, GgufError};
 
-/// What a file's metadata does not say, because its architecture implies it.
+/// The properties that an architecture implies, and a file's metadata omits.
 pub(super) struct ArchitectureRow {
     pub(super) name: &'static str,
     pub(super) rope_pairs: RopePairs,
@@ -18,7 +18,7 @@ pub(super) struct ArchitectureRow {
     pub(super) qk_norm: Option<QkNorm>,
     /// Values are normed, without weights.
     pub(super) value_norm: bool,
-    /// Every head's query is followed by a gate of what the head attends to.
+    /// Every head's query is followed by a gate for the head's output.
     pub(super) output_gate: bool,
     pub(super) fused_projections: bool,
     /// Embeddings are multiplied by the square root of the hidden size.
@@ -30,9 +30,9 @@ pub(super) struct ArchitectureRow {
     /// The metadata gives factors for embeddings, branches, attention scores and logits, and says whether positions
     /// are rotated.
     pub(super) multipliers: bool,
-    /// Which layers see a window, if the metadata does not say it layer by layer.
+    /// Which layers see a window, if the metadata does not say it per layer.
     pub(super) windows: Windows,
-    /// How layers with a window rotate.
+    /// Rotation in layers with a window.
     pub(super) local_rope: LocalRope,
     /// In every n-th layer positions are not rotated.
     pub(super) unrotated_period: Option<usize>,
@@ -67,12 +67,12 @@ pub(super) enum RecurrentLayers {
     DeltaNet,
 }
 
-/// How experts are chosen if the metadata does not say it.
+/// How experts are chosen if the metadata does not say.
 #[derive(Clone, Copy)]
 pub(super) struct ExpertsRow {
     pub(super) gating: Gating,
     pub(super) is_normalized: bool,
-    /// An expert's weight multiplies what it reads, not what it gives.
+    /// An expert's weight multiplies its input instead of its output.
     pub(super) weighs_input: bool,
     /// Key of an expert's width.
     pub(super) width: &'static str,
@@ -81,11 +81,11 @@ pub(super) struct ExpertsRow {
 /// How layers with a window rotate positions.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum LocalRope {
-    /// As the others.
+    /// Like the other layers.
     Same,
     /// With the same base, but not stretched over longer contexts.
     Unstretched,
-    /// With a base and a width of their own, which are these if the metadata gives none, and not stretched.
+    /// With their own base and width, not stretched; this is the base if the metadata gives none.
     OwnBase(f32),
 }
 

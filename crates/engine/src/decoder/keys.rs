@@ -58,7 +58,7 @@ impl Keys<'_> {
         self.for_layers(key, sizes.collect::<Result<_, _>>()?, n_layers).map(Some)
     }
 
-    /// A truth for every layer, if the key holds an array.
+    /// A boolean for every layer, if the key holds an array.
     pub(crate) fn truths(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
         if !self.is_array(key) {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Keys<'_> {
         self.positive_float(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// A factor, where 0 stands for none.
+    /// A factor, where 0 means no factor.
     pub(crate) fn multiplier(&self, key: &str) -> Result<Option<f32>, SpecError> {
         match self.float(key)? {
             Some(number) if number < 0.0 => Err(self.invalid(key, format!("is {number}: it must be positive"))),

@@ -1,4 +1,4 @@
-//! What each layer of a model consists of, from the metadata's numbers and arrays.
+//! Reads the composition of each layer from the metadata's numbers and arrays.
 
 use super::architecture::{ArchitectureRow, RecurrentLayers, Windows};
 use super::keys::Keys;
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::gguf::GgufError;
 
-/// The layers, and what they refer to.
+/// The layers, and the tables that they refer to.
 pub(super) struct Layers {
     pub(super) layers: Vec<LayerSpec>,
     pub(super) head: Option<LayerSpec>,
@@ -63,8 +63,8 @@ pub(super) fn read(
     Ok(Layers { layers, head, ropes, attention_scale })
 }
 
-/// The first block after the layers, if it is a head. Only delta nets have one that is used: what it reads of the
-/// position before is kept with their states.
+/// The first block after the layers, if it is a head. Only the heads of delta nets are used: their input from the
+/// position before is kept with the states.
 fn head(
     keys: &Keys<'_>,
     sizes: &LayerSizes,
@@ -125,7 +125,7 @@ fn windows(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Ve
     let (window, default_period) = match row.windows {
         Windows::Never => return Ok(vec![None; n_layers]),
         Windows::AllButEvery(period) => (window.filter(|window| *window > 0).map(Window::Sliding), period),
-        // The length is not in the files. A window of 0 says that there are no chunks.
+        // The length is not in the files. A window of 0 means that there are no chunks.
         Windows::RotatedChunks(length) => {
             let chunks = Some(Window::Chunk(length)).filter(|_| window != Some(0));
             (chunks, row.unrotated_period.unwrap_or(1))
@@ -310,7 +310,7 @@ fn gating(keys: &Keys<'_>) -> Result<Option<Gating>, SpecError> {
         .and_then(|number| [None, Some(Gating::Softmax), Some(Gating::Sigmoid), Some(Gating::SoftmaxOfChosen)][number]))
 }
 
-/// A layer with experts has a dense part if its tensors are there, as a shared expert or under the usual names.
+/// A layer with experts has a dense part if its tensors exist, as a shared expert or under the usual names.
 fn dense(
     keys: &Keys<'_>,
     sizes: &LayerSizes,

@@ -2,7 +2,7 @@ use super::*;
 use crate::support;
 use crate::synth::{self, Quantization};
 
-/// The backends need not agree on what a file means if the reader makes another model of it than its shape.
+/// The backends' agreement proves nothing if the reader makes another model of a file than its shape.
 #[test]
 fn the_engine_reads_the_shape_that_was_written() {
     for shape in support::tiny_shapes() {

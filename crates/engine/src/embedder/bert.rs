@@ -1,7 +1,7 @@
 //! A BERT in three files, whose names the store knows.
 //!
 //! Texts with the same number of tokens are computed together, which for short texts is up to twice as fast as one by
-//! one; padding would cost longer texts what it gains the short ones.
+//! one; padding would cost longer texts as much as it saves short ones.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -12,10 +12,11 @@ use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 use super::vectors::{Vectors, normalized};
 use crate::gguf::Mapping;
 
-/// The most tokens of a text that are used, including the two at its ends; such a model was not trained on more.
+/// Maximum number of tokens of a text that are used, including the two at its ends; such a model was not trained on
+/// more.
 const MAX_TOKENS: usize = 256;
 
-/// The most texts that are computed together; more gain nothing.
+/// Maximum number of texts computed together; more gain nothing.
 const MAX_BATCH: usize = 16;
 
 /// The files of a model.

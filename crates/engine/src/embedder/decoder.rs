@@ -9,7 +9,7 @@ use crate::pooled_decoder::PooledDecoder;
 use crate::pooling::Pooling;
 use crate::template::TemplateHost;
 
-/// Whose states make a text's vector.
+/// The pooling for a text's vector.
 fn pooling(gguf: &Gguf) -> Result<Pooling, String> {
     let failed = |error: GgufError| with_causes(&error);
     let text = |key: &str| gguf.string(key).map_err(failed).map(Option::unwrap_or_default);

@@ -4,7 +4,8 @@ use hone_protocol::{TextLength, with_causes};
 
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// The most tokens of a text that are used. Such models take more, but passages are shorter, and memory is not.
+/// Maximum number of tokens of a text that are used. Such models take more, but passages are shorter, and memory is
+/// limited.
 pub(super) const MAX_TOKENS: usize = 2048;
 
 /// At most this many tokens of a text, and whether they are only its beginning.
@@ -16,7 +17,7 @@ pub(super) fn of_text(tokenizer: &Tokenizer, most: usize, text: &str) -> Result<
     let mut tokens = tokenizer.encode(text, options).map_err(|error| with_causes(&error))?;
     let is_cut = tokens.len() > most;
     if is_cut {
-        // What ends every text ends this one, too.
+        // The token that ends every text ends this one, too.
         let end = tokens.last().copied().filter(|last| tokenizer.is_control(*last));
         tokens.truncate(most - usize::from(end.is_some()));
         tokens.extend(end);

@@ -1,10 +1,10 @@
-//! What every loaded model does.
+//! The interface of all loaded models.
 
 use hone_protocol::TextLength;
 
 /// A model that turns texts into vectors.
 pub(super) trait Vectors: Send + Sync {
-    /// How many tokens of each text are used.
+    /// Number of tokens of each text that are used.
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, String>;
 
     /// The vectors of texts, each of length 1.

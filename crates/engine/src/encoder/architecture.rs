@@ -2,7 +2,7 @@
 
 use crate::pooling::Pooling;
 
-/// The properties that a file's metadata does not say, because its architecture implies them.
+/// The properties that the architecture implies, and a file's metadata omits.
 #[derive(Debug)]
 pub(crate) struct EncoderRow {
     pub(crate) name: &'static str,
@@ -23,7 +23,7 @@ pub(crate) struct EncoderRow {
     pub(super) activation: EncoderActivation,
     /// Which layers see a window.
     pub(super) windows: EncoderWindows,
-    /// Whose state a head reads, if the metadata does not say it.
+    /// The pooling of the states that a head reads, if the metadata does not give it.
     pub(crate) pooled_by_head: Pooling,
     /// The activation between the two products of a head.
     pub(crate) head_activation: HeadActivation,
@@ -32,30 +32,30 @@ pub(crate) struct EncoderRow {
 /// How states are normed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Norms {
-    /// Less the mean, over the standard deviation.
+    /// Layer norm: minus the mean, divided by the standard deviation.
     Layer {
         /// Whether every norm has a bias.
         has_bias: bool,
     },
-    /// Over the root of the mean square.
+    /// RMS norm: divided by the root mean square.
     Rms,
 }
 
-/// Where norms stand around attention and feed-forward parts.
+/// Placement of norms around attention and feed-forward parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NormPlacement {
-    /// After what they compute was added.
+    /// After their output is added.
     After,
-    /// Before each, and once more at the end; the first layer's attention reads what is normed already.
+    /// Before each, and once more at the end; the input of the first layer's attention is already normed.
     Before,
-    /// Before each, and before what they compute is added, and once more at the end.
+    /// Before each, before their output is added, and once more at the end.
     Around,
 }
 
-/// How a token's position is told.
+/// The encoding of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PositionKind {
-    /// An embedding of each.
+    /// A learned embedding per position.
     Learned,
     /// Queries and keys are rotated, in halves.
     Rotated,
@@ -64,7 +64,7 @@ pub(super) enum PositionKind {
 /// The gate that multiplies the inner states of feed-forward parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Nothing.
+    /// No gate.
     None,
     /// `ffn_gate`, through the activation.
     Separate,
@@ -88,12 +88,12 @@ pub(crate) enum HeadActivation {
     Gelu,
 }
 
-/// Of so many layers one sees the whole text.
+/// Which layers see the whole text; the others see a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EncoderWindows {
-    /// Every layer does.
+    /// Every layer.
     Never,
-    /// The first of each group, if the metadata does not say how many are a group.
+    /// The first of each group of this size, unless the metadata gives the size.
     AllButFirstOf(usize),
     /// The last of each group.
     AllButLastOf(usize),
@@ -163,7 +163,7 @@ const ENCODERS: [EncoderRow; 5] = [
 ];
 
 impl EncoderRow {
-    /// The encoder with this name of an architecture.
+    /// The encoder of the architecture with this name.
     pub(crate) fn named(architecture: &str) -> Option<&'static EncoderRow> {
         static ROWS: [EncoderRow; 5] = ENCODERS;
         ROWS.iter().find(|row| row.name == architecture)

@@ -10,10 +10,10 @@ use super::sizes::{EncoderSizes, LayerKind};
 use super::tensors::{Linear, Norm};
 use crate::gguf::Gguf;
 
-/// The most tokens whose scores are computed at once; more gain nothing.
+/// Maximum number of tokens whose scores are computed at once; more gain nothing.
 const MAX_QUERIES: usize = 256;
 
-/// The most scores in memory at once, so that memory does not grow with the square of a text's length.
+/// Maximum number of scores in memory at once, so that memory does not grow with the square of a text's length.
 const MAX_SCORES: usize = 1 << 24;
 
 pub(super) struct Layer {
@@ -32,11 +32,11 @@ pub(super) struct Layer {
 /// The norms around attention, or around the feed-forward part.
 #[derive(Default)]
 struct BranchNorms {
-    /// Of what it reads.
+    /// Norm of the input.
     before: Option<Norm>,
-    /// Of what it computes.
+    /// Norm of the output.
     computed: Option<Norm>,
-    /// Of the sum of both.
+    /// Norm of the sum of both.
     sum: Option<Norm>,
 }
 
@@ -56,7 +56,7 @@ fn applied(norm: &Option<Norm>, rows: Tensor) -> CandleResult<Tensor> {
     norm.as_ref().map_or(Ok(rows.clone()), |norm| norm.apply(&rows))
 }
 
-/// How many texts there are, all of the same length, and how many tokens each has.
+/// Number of texts, all of the same length, and number of tokens in each.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) n_texts: usize,
@@ -113,7 +113,7 @@ impl LayerReader<'_> {
         })
     }
 
-    /// One product for all three, whose matrices a file may have apart.
+    /// One product for all three, whose matrices a file may store separately.
     fn query_key_value(&self) -> Result<Linear, String> {
         let EncoderSizes { width, n_heads, n_kv_heads, head_dim, .. } = *self.sizes;
         let (queries, keys) = (n_heads * head_dim, n_kv_heads * head_dim);

@@ -1,11 +1,11 @@
-//! How tokens know where they are.
+//! Position encodings.
 
 use std::ops::Range;
 
 use candle_core::{Device, Result as CandleResult, Tensor};
 use candle_nn::rotary_emb::rope;
 
-/// The rotations of a text's positions; without a base nothing is turned.
+/// The rotations of a text's positions; without a base nothing is rotated.
 pub(super) struct Positions {
     /// Cosines and sines.
     angles: Option<(Tensor, Tensor)>,
@@ -31,7 +31,7 @@ impl Positions {
     }
 }
 
-/// Added to the scores of these queries and keys, so that nothing farther away than `reach` is seen.
+/// A mask added to the scores of these queries and keys, so that nothing farther away than `reach` is seen.
 pub(super) fn mask(queries: Range<usize>, keys: Range<usize>, reach: usize) -> CandleResult<Tensor> {
     let shape = (1, 1, queries.len(), keys.len());
     let pairs = queries.flat_map(|query| keys.clone().map(move |key| query.abs_diff(key)));

@@ -1,11 +1,11 @@
-//! The sizes and factors of an encoder, as its metadata says them.
+//! The sizes and factors of an encoder, from its metadata.
 
 use super::architecture::{EncoderActivation, EncoderRow, EncoderWindows, Norms, PositionKind};
 use crate::decoder::SpecError;
 use crate::decoder::keys::Keys;
 use crate::gguf::Gguf;
 
-/// The base of rotations that a file does not say.
+/// The base of rotations for files that do not give one.
 const DEFAULT_BASE: f32 = 10_000.0;
 
 /// Sizes and factors of an encoder.
@@ -115,7 +115,7 @@ fn layers(keys: &Keys<'_>, row: &EncoderRow, n_layers: usize) -> Result<Vec<Laye
     Ok(windows.into_iter().map(|has_window| if has_window { window } else { whole }).collect())
 }
 
-/// The key holds a truth for every layer, or how many layers are a group.
+/// The key holds a boolean for every layer, or the number of layers in a group.
 fn windows(keys: &Keys<'_>, windows: EncoderWindows, n_layers: usize) -> Result<Vec<bool>, SpecError> {
     let key = "attention.sliding_window_pattern";
     let (default, without) = match windows {

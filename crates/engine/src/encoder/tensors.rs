@@ -16,7 +16,8 @@ pub(super) fn take(gguf: &Gguf, name: &str, shape: &[usize]) -> Result<Tensor, S
     Tensor::from_vec(floats, shape, &Device::Cpu).map_err(|error| error.to_string())
 }
 
-/// The elements of a tensor of this name and shape, row after row. Some programs leave out the dimension of a single row.
+/// The elements of a tensor of this name and shape, row after row. Some programs leave out the dimension of a single
+/// row.
 ///
 /// # Errors
 /// When it is missing, or has another shape.
@@ -38,7 +39,7 @@ fn without_single_rows(shape: &[usize]) -> &[usize] {
     }
 }
 
-/// How many rows a matrix has, if the file has it.
+/// Number of rows of a matrix, if the file has it.
 pub(crate) fn n_rows(gguf: &Gguf, name: &str) -> Option<usize> {
     gguf.tensor(name).map(|tensor| tensor.dimensions.get(1).copied().unwrap_or(1))
 }
@@ -60,7 +61,7 @@ impl Linear {
         })
     }
 
-    /// A product that gives what each of these gives, one after the other.
+    /// A product that concatenates the outputs of these.
     pub(super) fn joined(parts: &[Linear]) -> CandleResult<Linear> {
         let matrices: Vec<&Tensor> = parts.iter().map(|part| &part.matrix).collect();
         let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_ref()).collect();
@@ -68,7 +69,7 @@ impl Linear {
         Ok(Linear { matrix: Tensor::cat(&matrices, 0)?, bias })
     }
 
-    /// Rows of inputs become rows of outputs.
+    /// Maps rows of inputs to rows of outputs.
     pub(crate) fn apply(&self, rows: &Tensor) -> CandleResult<Tensor> {
         let product = rows.matmul(&self.matrix.t()?)?;
         match &self.bias {

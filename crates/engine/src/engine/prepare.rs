@@ -13,7 +13,7 @@ use crate::sampler::{Breakers, Sampler};
 use crate::template::{Chat, ChatTemplate, FORM, TemplateError, begun_answer};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// How many tokens at the end of a prompt hold the tag that opens reasoning.
+/// Number of tokens at the end of a prompt in which the tag that opens reasoning is searched for.
 const END_TOKENS: usize = 8;
 
 /// A request whose model has been found.
@@ -27,9 +27,9 @@ pub(super) struct LocatedRequest {
 /// The validated parts of a request.
 pub(super) struct Prepared {
     pub(super) prompt: Vec<u32>,
-    /// The tags that it has opened, inside of which the answer begins.
+    /// The tags that the prompt has opened, inside of which the answer begins.
     pub(super) reasoning: Option<ReasoningTags>,
-    /// How many of its first tokens are shared with many other requests.
+    /// Number of leading prompt tokens that are shared with many other requests.
     pub(super) n_common: usize,
     /// Positions that the context leaves for the answer.
     room: usize,
@@ -37,11 +37,11 @@ pub(super) struct Prepared {
     pub(super) named_tokens: Vec<u32>,
 }
 
-/// What chooses the tokens of the answer.
+/// How the tokens of the answer are chosen.
 pub(super) enum Choice {
-    /// The sampler, among the tokens that the constraint allows.
+    /// By the sampler, among the tokens that the constraint allows.
     Sampled(Box<Sampler>, Option<Box<ConstraintState>>),
-    /// Nothing: these are the tokens.
+    /// Given: these are the tokens.
     Forced(Vec<u32>),
 }
 
@@ -100,7 +100,7 @@ fn choice(
     }
 }
 
-/// What the answer is held to: its form, which begins after the reasoning, and the reasoning's end.
+/// The constraint on the answer: its form, which begins after the reasoning, and the reasoning's end.
 fn constraint(
     request: &GenerateRequest,
     reasoning: Option<ReasoningTags>,
@@ -127,13 +127,13 @@ fn constraint(
 
 /// Whether the model is told of tools that its template does not know, and is to be held to their schemas.
 fn is_taught(request: &GenerateRequest, model: &ModelText) -> bool {
-    // In its thoughts a model may write anything, and it may open them itself.
+    // In its reasoning a model may write anything, and it may open the reasoning itself.
     let is_free = |template: &ChatTemplate| template.knows_tools() || template.reasoning_tags().is_some();
     let is_chat = matches!(request.prompt, Prompt::Chat(_));
     request.teaches_tools && !request.tools.is_empty() && is_chat && !model.template().is_ok_and(is_free)
 }
 
-/// Holds the calls of a model that was not trained to make any to the schemas of the tools, as far as these can be
+/// Constrains the calls of a model that was not trained to make any to the schemas of the tools, as far as these can be
 /// enforced.
 fn taught_calls(request: &GenerateRequest, model: &ModelText) -> Option<ConstraintState> {
     let CallFormat { open, close, .. } = FORM;
@@ -141,9 +141,9 @@ fn taught_calls(request: &GenerateRequest, model: &ModelText) -> Option<Constrai
     state.inspect_err(|error| tracing::debug!("calls are not held to their schemas: {error}")).ok()
 }
 
-/// The tags that the prompt of a chat has opened at its end. Opens them if reasoning is asked for and the template knows
-/// it: then it is known where the answer begins. A model that writes its turn as several messages is begun one for the
-/// answer where it is not to reason.
+/// The tags that the prompt of a chat has opened at its end. Opens them if reasoning is requested and the template
+/// supports it, so that the beginning of the answer is known. For a model that writes its turn as several messages, the
+/// answer's message is begun if it should not reason.
 fn open_reasoning(
     request: &GenerateRequest,
     prompt: &mut Vec<u32>,
@@ -219,7 +219,7 @@ fn encode_chat(
     })
 }
 
-/// How many of the prompt's first tokens belong to the beginning it shares with other requests.
+/// Number of leading prompt tokens that belong to the beginning shared with other requests.
 fn common_tokens(
     request: &GenerateRequest,
     events: &GenerationSender,
@@ -236,7 +236,7 @@ fn common_tokens(
     Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
 }
 
-/// The tokens of those names that are a single token.
+/// The tokens of the names that are a single token.
 fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
     names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }

@@ -1,4 +1,4 @@
-//! One request while it waits and runs: what remains to be computed, and what has been answered.
+//! A waiting or running request: the remaining computation, and the answer so far.
 
 mod clock;
 mod decoding;
@@ -38,11 +38,11 @@ pub(super) struct RunningRequest {
     /// The tokens of the prompt whose log-probabilities are wanted: all but the first, or none. They are computed like
     /// guesses of an answer that are always right.
     scored: Vec<u32>,
-    /// How many of them have been scored.
+    /// Number of them that have been scored.
     n_scored: usize,
     /// The tags that the prompt has opened.
     reasoning: Option<ReasoningTags>,
-    /// How many of the prompt's first tokens are shared with many other requests.
+    /// Number of leading prompt tokens that are shared with many other requests.
     n_common: usize,
     conclusion_tokens: Option<usize>,
     can_be_shortened: bool,
@@ -52,11 +52,11 @@ pub(super) struct RunningRequest {
     decoding: Decoding,
     reply: Reply,
     clock: Clock,
-    /// What the model gave for the token before the last one, for its head; empty if it has none.
+    /// The model's output for the second-to-last token, for its head; empty if it has none.
     hidden: Vec<f32>,
 }
 
-/// What may guess the next tokens of a request, where its text does not repeat itself.
+/// A source of guesses for a request's next tokens, used where its text does not repeat itself.
 pub(super) enum Guesser<'a> {
     Nothing,
     DraftModel(OfRequest<'a>),
@@ -103,7 +103,7 @@ impl RunningRequest {
         }
     }
 
-    /// What the scheduler needs to know about it.
+    /// The request, as described to the scheduler.
     pub(super) fn arrival(&self, model: ModelId) -> Arrival {
         Arrival {
             model,
@@ -129,7 +129,7 @@ impl RunningRequest {
         &self.model
     }
 
-    /// Whose it is.
+    /// Its owner.
     pub(super) fn owner(&self) -> Option<OwnerId> {
         self.owner
     }
@@ -161,7 +161,7 @@ impl RunningRequest {
         self.decoding.conclude(LAST_SENTENCE_TOKENS);
     }
 
-    /// Tells the caller that computing the prompt takes too long, and how many tokens of it would not.
+    /// Tells the caller that computing the prompt takes too long, and how many of its tokens would fit.
     pub(super) fn refuse_prompt(&self, room: usize) {
         let limit = self.clock.time_limit.unwrap_or_default();
         self.fail(GenerateError::TooSlow { prompt_tokens: self.n_prompt, room, limit });
@@ -178,7 +178,7 @@ impl RunningRequest {
         &computed[..self.n_common.min(computed.len())]
     }
 
-    /// How many of its tokens the cache holds.
+    /// Number of its tokens in the cache.
     pub(super) fn n_computed(&self) -> usize {
         self.tokens.computed().len()
     }
@@ -197,7 +197,7 @@ impl RunningRequest {
         self.tokens.leave(model)
     }
 
-    /// Discards what an unfinished step has computed, and what was computed for wrong guesses.
+    /// Discards the results of an unfinished step and of wrong guesses.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         self.tokens.undo_step(model);
     }

@@ -1,4 +1,4 @@
-//! What the engine is doing: models, memory, lanes, queue.
+//! The engine's status: models, memory, lanes, queue.
 
 use hone_protocol::Lane;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::model::CacheUsage;
 use crate::scheduler::ModelMemory;
 use crate::scheduler::metrics::LaneSummary;
 
-/// A snapshot of what the engine is doing.
+/// A snapshot of the engine's status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineStatus {
     /// Bytes that all models together may take; `None` means unlimited.

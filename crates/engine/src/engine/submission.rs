@@ -45,7 +45,7 @@ impl Submission {
         }
     }
 
-    /// Who waits for a request that has not been prepared.
+    /// The caller of a request that has not been prepared.
     pub(super) fn caller(&self) -> Option<&GenerationSender> {
         match self {
             Submission::Unprepared(located) => Some(&located.events),

@@ -53,9 +53,9 @@ pub(super) fn find<'g>(metadata: &'g [Entry], file: &'g [u8], key: &str) -> Opti
     metadata.get(index)
 }
 
-/// The most tensors of a file, and of all parts of a model: the largest models have a few thousand.
+/// Maximum number of tensors of a file, and of all parts of a model: the largest models have a few thousand.
 pub(super) const MAX_TENSORS: u64 = 65_536;
-/// The most metadata keys: the files of known models have fewer than a hundred.
+/// Maximum number of metadata keys: the files of known models have fewer than a hundred.
 const MAX_ENTRIES: u64 = 65_536;
 /// The longest key that the format allows, in bytes.
 pub(super) const MAX_KEY_BYTES: u64 = 65_535;
@@ -311,8 +311,8 @@ impl<'a> HeaderBytes<'a> {
     }
 }
 
-/// The text of a value: without the zero bytes with which some programs end it, and of one that only describes the file
-/// what comes before bytes that are no text.
+/// The text of a value, without the trailing zero bytes that some programs write. In a value that only describes the
+/// file, the text ends before the first invalid UTF-8.
 fn text_of<'a>(key: &str, bytes: &'a [u8]) -> Result<&'a str, GgufError> {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let bytes = &bytes[..end];

@@ -1,10 +1,10 @@
 //! Models in several files, as llama.cpp splits them: every part is a GGUF file with tensors and their bytes. The
-//! metadata is in the first, and all of them tell which part they are (`split.no`, from 0), of how many
-//! (`split.count`), and of how many tensors in all (`split.tensors.count`).
+//! metadata is in the first, and each states its own number (`split.no`, from 0), the number of parts (`split.count`),
+//! and the total number of tensors (`split.tensors.count`).
 //!
 //! A part is as untrusted as a whole file, and its header is checked in the same way. Beyond that, the parts have to
-//! fit together. What belongs to another model but fits (same number of parts and tensors, different names, nothing
-//! contradictory in the metadata) cannot be told from the real part here; the hashes of pulled models tell it.
+//! fit together. A part of another model that fits (same number of parts and tensors, different names, nothing
+//! contradictory in the metadata) cannot be detected here; the hashes of pulled models detect it.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ struct FilePart {
     /// The offset of its first byte.
     start: usize,
     mapping: Mapping,
-    /// Where it comes from, if it is a file.
+    /// Its file, if it comes from one.
     path: Option<PathBuf>,
 }
 
@@ -88,7 +88,7 @@ impl FileParts {
         }
     }
 
-    /// The part that a slice lies in, and where in it.
+    /// The part that contains a slice, and the slice's offset in it.
     fn position_of(&self, slice: &[u8]) -> Option<(usize, usize)> {
         let places = self.0.iter().map(|part| part.mapping.bytes()).enumerate();
         let mut found = places.filter_map(|(index, bytes)| {
@@ -117,7 +117,7 @@ impl FileParts {
         Ok(whole)
     }
 
-    /// Checks that the first part is that, and that there are as many parts as it says.
+    /// Checks that the first part is numbered as such, and that the number of parts matches its metadata.
     fn check_first(&self, split: Option<&Split>) -> Result<(), GgufError> {
         let n_parts = self.0.len() as u64;
         match split {
@@ -173,7 +173,7 @@ impl FileParts {
         if split.number != index as u64 {
             return differs(NUMBER, split.number.to_string(), index.to_string());
         }
-        // Parts usually repeat nothing of the first one's metadata. What they do repeat has to be the same.
+        // Parts usually repeat nothing of the first one's metadata. Repeated entries must be the same.
         for entry in &header.metadata {
             let (key, found) = (entry.key(bytes), entry.value(bytes));
             let is_own = matches!(key, NUMBER | COUNT | "general.alignment");
@@ -215,7 +215,7 @@ impl FileParts {
         self.0.partition_point(|part| part.start <= offset).saturating_sub(1)
     }
 
-    /// A part, as messages call it.
+    /// The name of a part in messages.
     fn label(&self, index: usize) -> String {
         let label = format!("part {} of {}", index + 1, self.0.len());
         match &self.0[index].path {
@@ -232,9 +232,9 @@ impl FileParts {
     }
 }
 
-/// What a file says about being a part.
+/// A file's metadata about being a part.
 struct Split {
-    /// From 0.
+    /// Counted from 0.
     number: u64,
     count: u64,
     n_tensors: Option<u64>,

@@ -1,5 +1,5 @@
-//! Broken GGUF files: whatever is wrong with one, opening it gives an error that names the field, never a panic and
-//! never an allocation beyond the file's size.
+//! Broken GGUF files: opening one always gives an error that names the field, never a panic and never an allocation
+//! beyond the file's size.
 
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
@@ -13,19 +13,19 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::support::counting::peak_of;
 use crate::support::split;
 
-/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than
-/// as bytes, and the files here have about fifty entries.
+/// Bytes that opening may allocate beyond the file's own size: the directory and the metadata take more room as tables
+/// than as bytes, and the files here have about fifty entries.
 const ALLOWANCE: usize = 32 << 10;
-/// The same for opening and reading everything: decoder, tokenizer, template.
+/// The allowance for opening and reading everything: decoder, tokenizer, template.
 const ALLOWANCE_OF_ALL: usize = 64 << 20;
 
-/// Opens `bytes`, reads everything that a valid file gives access to, and checks what both allocated.
+/// Opens `bytes`, reads everything that a valid file gives access to, and checks the allocations of both.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
     let n_bytes = bytes.len();
     check_opening(n_bytes, || Gguf::from_bytes(bytes))
 }
 
-/// The same for a model in several parts.
+/// Like `open`, for a model in several parts.
 fn open_parts(mut parts: Vec<Vec<u8>>) -> Result<Gguf, GgufError> {
     let n_bytes = parts.iter().map(Vec::len).sum();
     let first = parts.remove(0);

@@ -150,7 +150,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// The most entries of an array that is read. The largest vocabularies have about 600 000.
+/// Maximum number of entries of an array that is read. The largest vocabularies have about 600 000.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// An array in the file, whose extent has been checked.

@@ -2,7 +2,7 @@
 //!
 //! A file is written front to back in one pass and never held in memory: [`Writer`] collects the metadata and the
 //! tensor directory, [`Writer::begin`] writes both, and [`TensorWriter`] then takes the tensors' bytes in the order of
-//! the directory, in pieces of any length. Whatever the reader would refuse (a duplicate key, rows that are not whole
+//! the directory, in pieces of any length. Anything the reader would refuse (a duplicate key, rows that are not whole
 //! blocks, a wrong number of bytes) is already an error here.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::header::{DEFAULT_ALIGNMENT, MAX_DIMENSIONS, MAX_KEY_BYTES, checked_n_bytes};
 use super::{Gguf, GgufError, TensorType, Value, ValueType};
 
-/// The longest tensor name, in bytes: other readers keep it in a buffer of 64 with a zero at the end.
+/// Maximum length of a tensor name in bytes: other readers keep it in a buffer of 64 with a terminating zero.
 const MAX_NAME_BYTES: usize = 63;
 const ALIGNMENT: usize = DEFAULT_ALIGNMENT as usize;
 const VERSION: u32 = 3;
@@ -24,7 +24,7 @@ pub enum WriteError {
     /// Writing to the output failed.
     #[error("cannot write {what}")]
     Io {
-        /// What was being written.
+        /// The part being written.
         what: String,
         /// The output's error.
         source: io::Error,
@@ -88,7 +88,7 @@ impl Writer {
     /// Adds a metadata entry.
     ///
     /// # Errors
-    /// When the key exists already, is empty or too long, or is `general.alignment`, which the writer sets itself.
+    /// When the key already exists, is empty or too long, or is `general.alignment`, which the writer sets itself.
     pub fn metadata(&mut self, key: &str, value: WriteValue<'_>) -> Result<&mut Self, WriteError> {
         self.add_key(key)?;
         encode_value(&mut self.metadata, value);
@@ -99,7 +99,7 @@ impl Writer {
     /// the number of entries. Integers are written in 32 bits if they fit, as other writers do.
     ///
     /// # Errors
-    /// When one of the keys exists already.
+    /// When one of the keys already exists.
     pub fn copy_metadata(&mut self, source: &Gguf, prefix: &str) -> Result<usize, WriteError> {
         let mut n_copied = 0;
         for (key, value) in source.metadata().filter(|(key, _)| key.starts_with(prefix)) {
@@ -120,7 +120,7 @@ impl Writer {
     /// Adds an entry to the tensor directory. `dimensions` are in GGUF order: the first is the length of a row.
     ///
     /// # Errors
-    /// When the name exists already, is empty or longer than 63 bytes, or when the shape is not valid for the type.
+    /// When the name already exists, is empty or longer than 63 bytes, or when the shape is not valid for the type.
     pub fn tensor(
         &mut self,
         name: &str,

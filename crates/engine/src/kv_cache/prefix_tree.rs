@@ -1,16 +1,16 @@
-//! Finds blocks of the cache that were computed before: a tree over token ids, a block per node.
+//! Finds blocks of the cache that were computed before: a tree over token ids, with one block per node.
 //!
 //! Keys and values depend on a token and on all tokens before it, so a block can be reused wherever the same tokens
 //! begin a sequence. Finished sequences leave their blocks here. A prompt walks down from the root as long as its
 //! tokens match: whole blocks are shared, and where it diverges within a block, the common part is copied. A node's
 //! block belongs to the tree and to every sequence that shares it.
 //!
-//! Where layers keep a state in place of keys and values, a block is of use only together with the state at its end. So
-//! nodes may hold one, and a prompt gets as far as the last matching node that does. Such checkpoints are fewer than
-//! nodes; the least recently used ones are dropped.
+//! Where layers keep a state in place of keys and values, a block is useful only together with the state at its end.
+//! Nodes may therefore hold a state, and a prompt gets as far as the last matching node that has one. Such checkpoints
+//! are fewer than nodes; the least recently used ones are dropped.
 //!
-//! Each client that has a key of its own has a root of its own: from what is cached, and from the time that it saves,
-//! nobody else learns what was asked. Everything without an owner has a root in common.
+//! Each client with its own key has its own root, so that other clients cannot learn its prompts from the cache's
+//! contents or from the time that they save. Everything without an owner shares one root.
 //!
 //! When blocks are needed, the least recently used leaves are evicted. Leaves that a sequence still uses go last,
 //! because evicting them frees nothing. Pinned ones stay.
@@ -31,9 +31,9 @@ const ROOT: NodeId = 0;
 /// The blocks kept from one model's finished sequences.
 #[derive(Debug)]
 pub(crate) struct PrefixTree {
-    /// The root of what has no owner comes first. Roots have no block. Slots of removed nodes are reused.
+    /// The root for content without an owner comes first. Roots have no block. Slots of removed nodes are reused.
     nodes: Vec<Node>,
-    /// The roots of owners of whom something is cached.
+    /// The roots of owners that have cached content.
     roots: BTreeMap<OwnerId, NodeId>,
     free_nodes: Vec<NodeId>,
     /// Unpinned leaves, the least recently used first.
@@ -48,7 +48,7 @@ pub(crate) struct PrefixTree {
 
 #[derive(Debug)]
 struct Node {
-    /// For a root: whose it is.
+    /// The owner, for a root.
     owner: Option<OwnerId>,
     parent: NodeId,
     /// The tokens of its block: [`BLOCK_TOKENS`] of them, or fewer in a leaf.
@@ -80,12 +80,12 @@ impl Node {
     }
 }
 
-/// What the cache holds of a prompt.
+/// The cached part of a prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FoundPrefix {
     /// A sequence with the beginning of the prompt.
     pub sequence: CachedSequence,
-    /// What must be copied before anything is written.
+    /// The copy to carry out before anything is written.
     pub copy: Option<BlockCopy>,
 }
 
@@ -127,13 +127,13 @@ impl PrefixTree {
         self.n_states
     }
 
-    /// How many of the first tokens are cached for an owner.
+    /// Number of leading tokens that are cached for an owner.
     pub(crate) fn cached_tokens(&self, states: &StatePool, owner: Option<OwnerId>, tokens: &[u32]) -> usize {
         let (path, tail) = self.usable(states, owner, tokens);
         path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
     }
 
-    /// As [`PrefixTree::walk`]; if there are states, only as far as the last node that has one.
+    /// Like [`PrefixTree::walk`]; if there are states, only as far as the last node that has one.
     fn usable(
         &self,
         states: &StatePool,
@@ -154,8 +154,8 @@ impl PrefixTree {
         (path, tail)
     }
 
-    /// A sequence of an owner with as many of the first tokens as are cached for it. If they end inside a block, that
-    /// part is to be copied into a block of the sequence's own, provided one is free.
+    /// A sequence of an owner with the longest prefix of the tokens that is cached for it. If the prefix ends inside a
+    /// block, that part is to be copied into a block of the sequence's own, provided one is free.
     pub(crate) fn find(
         &mut self,
         pool: &mut BlockPool,
@@ -165,7 +165,7 @@ impl PrefixTree {
     ) -> FoundPrefix {
         let (path, tail) = self.usable(states, owner, tokens);
         if tail.is_some() && pool.n_free() == 0 && states.is_used() {
-            // Without a block for the rest, the state behind it is of no use.
+            // Without a block for the rest, the state behind it is useless.
             return FoundPrefix { sequence: CachedSequence { owner, ..CachedSequence::default() }, copy: None };
         }
         self.now += 1;
@@ -192,7 +192,7 @@ impl PrefixTree {
         FoundPrefix { sequence, copy }
     }
 
-    /// Keeps the blocks of a finished sequence with these tokens, for its owner. Blocks that the tree holds already are
+    /// Keeps the blocks of a finished sequence with these tokens, for its owner. Blocks that the tree already holds are
     /// freed.
     ///
     /// # Panics
@@ -228,7 +228,7 @@ impl PrefixTree {
         self.drop_old_states(states);
     }
 
-    /// The root of an owner, which is added if there is none.
+    /// The root of an owner; added if missing.
     fn root_for(&mut self, owner: Option<OwnerId>) -> NodeId {
         let Some(id) = owner else { return ROOT };
         if let Some(root) = self.roots.get(&id) {
@@ -264,7 +264,7 @@ impl PrefixTree {
         }
     }
 
-    /// Drops the least recently used checkpoints that are too many; pinned ones last.
+    /// Drops the least recently used checkpoints in excess of the limit, pinned ones last.
     fn drop_old_states(&mut self, states: &mut StatePool) {
         while self.n_states > states.most_kept() {
             let with_state = (1..self.nodes.len()).filter(|node| self.nodes[*node].state.is_some());
@@ -307,8 +307,8 @@ impl PrefixTree {
         true
     }
 
-    /// Protects the cached whole blocks of these tokens, which have no owner, from eviction. Pins are counted: what is pinned twice must be
-    /// unpinned twice. Returns how many tokens are pinned.
+    /// Protects the cached whole blocks of these tokens, which have no owner, from eviction. Pins are counted: blocks
+    /// pinned twice must be unpinned twice. Returns the number of pinned tokens.
     pub(crate) fn pin(&mut self, tokens: &[u32]) -> usize {
         let (path, _) = self.walk(None, tokens);
         for node in &path {
@@ -343,7 +343,8 @@ impl PrefixTree {
         }
     }
 
-    /// The nodes of an owner whose whole blocks begin the tokens, and the node that shares most with the tokens after them.
+    /// An owner's nodes whose whole blocks begin the tokens, and the node that shares the most with the tokens after
+    /// them.
     fn walk(&self, owner: Option<OwnerId>, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
         let mut path = Vec::new();
         let root = match owner {
@@ -365,8 +366,8 @@ impl PrefixTree {
         }
     }
 
-    /// The child that shares the longest beginning with these tokens, and its length. In the order of the children's
-    /// tokens, it is one of the two between which these tokens would be inserted.
+    /// The child with the longest common prefix with these tokens, and the prefix's length. Among the children sorted
+    /// by tokens, it is one of the two between which these tokens would be inserted.
     fn nearest(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
         let children = &self.nodes[parent].children;
         let before = children.range::<[u32], _>((Unbounded, Included(tokens))).next_back();
@@ -426,7 +427,7 @@ impl PrefixTree {
         }
     }
 
-    /// Makes a node evictable if it is an unpinned leaf. The root of an owner goes with the last node below it.
+    /// Makes a node evictable if it is an unpinned leaf. The root of an owner is removed with the last node below it.
     fn note_leaf(&mut self, id: NodeId) {
         let node = &self.nodes[id];
         if !node.children.is_empty() || node.n_pins > 0 {

@@ -1,4 +1,4 @@
-//! Bookkeeping of states: what layers without a cache keep of all tokens of a sequence so far.
+//! Bookkeeping of states, in which layers without a cache keep all tokens of a sequence so far.
 //!
 //! A state belongs to one position and cannot be cut back to an earlier one. So a sequence holds several: the latest,
 //! and checkpoints of earlier positions, from which it can be computed anew. States are never changed, and sequences
@@ -10,7 +10,7 @@ pub(crate) type StateId = u32;
 /// Positions between two checkpoints of a prompt; whole blocks.
 const CHECKPOINT_DISTANCE: usize = 8 * super::BLOCK_TOKENS;
 
-/// Bytes that the checkpoints of the prefix tree take, if they are not fewer than the least number.
+/// Bytes for the checkpoints of the prefix tree, unless they allow fewer than the minimum number.
 const KEPT_BYTES: u64 = 512 << 20;
 const KEPT_STATES: std::ops::RangeInclusive<u64> = 6..=256;
 
@@ -25,12 +25,12 @@ pub struct StatePool {
     owners: Vec<u32>,
     /// States without an owner, the latest last.
     idle: Vec<StateId>,
-    /// Those of them whose memory was freed.
+    /// Idle states whose memory was freed.
     freed: Vec<StateId>,
 }
 
 impl StatePool {
-    /// States of so many bytes; of 0 bytes if the model keeps none.
+    /// A pool of states of `state_bytes` bytes each; 0 if the model keeps none.
     pub fn new(state_bytes: u64) -> Self {
         StatePool { state_bytes, ..StatePool::default() }
     }
@@ -40,7 +40,7 @@ impl StatePool {
         self.state_bytes > 0
     }
 
-    /// The most checkpoints that the prefix tree keeps.
+    /// Maximum number of checkpoints that the prefix tree keeps.
     pub fn most_kept(&self) -> usize {
         most_kept(self.state_bytes)
     }
@@ -74,7 +74,7 @@ impl StatePool {
         }
     }
 
-    /// A state without an owner whose memory should be freed, if there are more than are soon needed again.
+    /// A state without an owner whose memory should be freed, if there are more than will soon be needed again.
     pub fn free_one(&mut self) -> Option<StateId> {
         if self.idle.len() <= IDLE_STATES {
             return None;
@@ -85,8 +85,8 @@ impl StatePool {
     }
 
     /// The positions within a step, after its first and before its last token, at which a checkpoint is worth its
-    /// memory: regular ones, the last whole block of a prompt, because the next turn of a chat may go on from there,
-    /// and where an earlier prompt with the same beginning went on differently.
+    /// memory: regular ones, the last whole block of a prompt, because the next turn of a chat may resume there, and
+    /// the place where an earlier prompt with the same beginning diverged.
     pub fn checkpoints(&self, step: std::ops::Range<usize>, ends_prompt: bool, branch: Option<usize>) -> Vec<usize> {
         let inside = |position: &usize| *position > step.start && *position < step.end;
         let regular = (step.start / CHECKPOINT_DISTANCE + 1..).map(|ordinal| ordinal * CHECKPOINT_DISTANCE);
@@ -99,7 +99,7 @@ impl StatePool {
         positions
     }
 
-    /// The most checkpoints of a sequence in progress.
+    /// Maximum number of checkpoints of a sequence in progress.
     pub fn most_of_sequence(&self) -> usize {
         (self.most_kept() / 3).clamp(2, 32)
     }
@@ -109,7 +109,7 @@ fn most_kept(state_bytes: u64) -> usize {
     (KEPT_BYTES / state_bytes.max(1)).clamp(*KEPT_STATES.start(), *KEPT_STATES.end()) as usize
 }
 
-/// Bytes that the states of a model take: of `n_sequences` in progress, with those that a step writes, and of the
+/// Bytes of a model's states: for `n_sequences` in progress, including the states that a step writes, and for the
 /// prefix tree.
 pub(crate) fn bytes_of_states(state_bytes: u64, n_sequences: usize) -> u64 {
     let in_progress = 2 * n_sequences.max(1) as u64;

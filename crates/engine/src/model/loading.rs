@@ -14,13 +14,13 @@ use crate::gguf::Gguf;
 use crate::gguf::TensorInfo;
 use crate::kv_cache::KvFormat;
 
-/// How one model is loaded: as the user has configured it, and what its owner decides. Made from [`ModelOptions`], it
-/// stands for a model that has the process to itself.
+/// Options for loading one model: the user's configuration, and the decisions of the model's owner. Made from
+/// [`ModelOptions`], they give the model the process to itself.
 #[derive(Clone, Default)]
 pub struct LoadOptions {
     /// How the user wants models to run.
     pub(crate) model: ModelOptions,
-    /// Who is told how much of it is in memory.
+    /// Receives the loading progress.
     pub(crate) progress: LoadProgress,
     /// Threads that compute its steps, shared with other models; `None` creates its own.
     pub(crate) threads: Option<ComputeThreads>,
@@ -28,12 +28,12 @@ pub struct LoadOptions {
     pub(crate) n_loading: Option<usize>,
     /// Positions that the KV cache has room for; `None` follows the model options.
     pub(crate) cache_positions: Option<usize>,
-    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
-    /// them in memory. Only the native backend does this.
+    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all
+    /// of them in memory. Only the native backend does this.
     pub(crate) expert_bytes: Option<u64>,
     /// Whether the head that predicts further tokens is loaded, too, if the file has one.
     pub(crate) with_head: bool,
-    /// Whether a position's state is that after the last layer, and not the usual one.
+    /// Whether a position's state is taken after the last layer instead of the usual one.
     pub(crate) states_of_last_layer: bool,
 }
 
@@ -100,18 +100,18 @@ pub(super) fn load_backend(
     }
 }
 
-/// What runs models.
+/// The backend that runs models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runner {
     /// Our own kernels on the processor.
     Native,
-    /// Our own kernels on a card.
+    /// Our own kernels on a GPU.
     Cuda(usize),
     /// candle.
     Candle,
 }
 
-/// What runs models with these options.
+/// The backend that runs models with these options.
 ///
 /// # Errors
 /// When the backend has no kernels for the device.
@@ -130,12 +130,12 @@ pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
     }
 }
 
-/// What a position's key or value takes in a cache is rounded up to this many bytes.
+/// Alignment in bytes of a position's key or value in a cache.
 pub(super) fn kv_row_alignment(options: &ModelOptions) -> usize {
     if matches!(runner(options), Ok(Runner::Cuda(_))) { 16 } else { 1 }
 }
 
-/// Bytes that a card needs beyond those of the file, for weights of types that its kernels lack.
+/// Bytes that a GPU needs beyond those of the file, for weights of types that its kernels lack.
 #[cfg_attr(not(feature = "cuda"), allow(unused_variables, reason = "only cards need more"))]
 pub(super) fn bytes_beyond_file(options: &ModelOptions, gguf: &Gguf) -> u64 {
     #[cfg(feature = "cuda")]
@@ -150,7 +150,7 @@ pub(super) fn bytes_beyond_file(options: &ModelOptions, gguf: &Gguf) -> u64 {
     0
 }
 
-/// Bytes that are free on the card, if models run on one.
+/// Free GPU memory in bytes, if models run on a GPU.
 pub(super) fn free_card_memory(options: &ModelOptions) -> Option<u64> {
     match runner(options).ok()? {
         #[cfg(feature = "cuda")]

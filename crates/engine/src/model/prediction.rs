@@ -1,4 +1,4 @@
-//! What a model's head expects after the next token.
+//! The predictions of a model's head after the next token.
 
 use super::{Model, ModelError};
 use crate::backend::BatchEntry;
@@ -7,18 +7,18 @@ use crate::gguf::{Gguf, TensorInfo};
 use crate::kv_cache::CachedSequence;
 use crate::sampler::argmax;
 
-/// The most tokens that a sequence may lack before the one that a prediction starts from. The head then sees what it
-/// last computed for them.
+/// Maximum number of tokens that a sequence may lack before the one that a prediction starts from. The head then sees
+/// its own last results for them.
 const MOST_MISSING: usize = 16;
 
 impl Model {
-    /// What a prediction of the head costs, in steps.
+    /// Cost of a prediction by the head, in steps.
     pub(crate) fn head_cost(&self) -> f32 {
         self.head_cost
     }
 
     /// Appends up to `most` tokens to `predicted` that the head expects after `tokens`. Not all of these have to be in
-    /// the sequence, but the model must have given `hidden` for the last but one. The sequence stays as it is.
+    /// the sequence, but `hidden` must be the model's output for the second-to-last one. The sequence stays as it is.
     ///
     /// # Errors
     /// When the cache has no room or the device fails.
@@ -66,7 +66,7 @@ impl Model {
     }
 }
 
-/// What a prediction costs, in steps: reading the weights takes the time of both.
+/// Cost of a prediction, in steps: in both, reading the weights takes the time.
 pub(super) fn head_cost(gguf: &Gguf, spec: &DecoderSpec) -> f32 {
     if spec.head.is_none() {
         return 0.0;

@@ -11,7 +11,7 @@ use crate::gguf::Gguf;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::Tokenizer;
 
-/// A model's tokenizer, its chat template, and what constrains its answers: everything needed to prepare a request. It
+/// A model's tokenizer, its chat template, and its constraints on answers: everything needed to prepare a request. It
 /// is immutable, so requests can be prepared while the model works on others.
 pub(crate) struct ModelText {
     tokenizer: Arc<Tokenizer>,

@@ -11,14 +11,14 @@ use crate::tokenizer::Tokenizer;
 const TEMPLATE: &str = "tokenizer.chat_template.rerank";
 const CHAT_TEMPLATES: [&str; 2] = ["tokenizer.chat_template", "tokenizer.chat_template.default"];
 
-/// The places of the two in a template.
+/// The placeholders of the two in a template.
 const QUERY: &str = "{query}";
 const TEXT: &str = "{document}";
 
-/// How a query and a text become one prompt.
+/// The form in which a query and a text become one prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PairForm {
-    /// In the places of a template that the file has for it.
+    /// In the placeholders of a template from the file.
     Template(String),
     /// As a question and its answer, in the file's chat template.
     Conversation,
@@ -27,7 +27,7 @@ pub(super) enum PairForm {
 }
 
 impl PairForm {
-    /// How a model wants them; only a reward model reads conversations.
+    /// The form that a model expects; only a reward model reads conversations.
     ///
     /// # Errors
     /// When the metadata is broken.
@@ -54,7 +54,7 @@ pub(super) struct Pairs<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     /// For conversations.
     pub(super) chat: Option<&'a ChatTemplate>,
-    /// The most tokens of a pair.
+    /// Maximum number of tokens of a pair.
     pub(super) most: usize,
 }
 
@@ -102,8 +102,8 @@ impl Pairs<'_> {
     }
 }
 
-/// The template with both in their places, and where they are. What stands in them is text, even if it looks like a
-/// place of the template.
+/// The template with both filled in, and their ranges. The filled-in text stays text, even if it looks like a
+/// placeholder.
 fn filled(template: &str, query: &str, text: &str) -> (String, Vec<Range<usize>>) {
     let (mut prompt, mut literal, mut rest) = (String::new(), Vec::new(), template);
     loop {

@@ -1,17 +1,17 @@
-//! DRY ("don't repeat yourself"): a token that would continue a repetition becomes the less likely the longer what is
-//! repeated already is.
+//! DRY ("don't repeat yourself"): a token that would continue a repetition becomes less likely the longer the
+//! repetition already is.
 //!
-//! By its author's description (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/5677>): if the last `n` tokens
-//! stand somewhere before, and `n` is at least the allowed length, `multiplier * base^(n - allowed_length)` is subtracted from
-//! the logit of the token that followed them there. Of several places the longest match counts. No match extends over a sequence
-//! breaker, and a breaker itself continues none.
+//! As described by its author (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/5677>): if the last `n`
+//! tokens occur earlier, and `n` is at least the allowed length, `multiplier * base^(n - allowed_length)` is subtracted
+//! from the logit of the token that followed them there. If there are several places, the longest match counts. No
+//! match extends over a sequence breaker, and a breaker itself continues none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use hone_protocol::DryOptions;
 
-/// Texts that begin something new, as its author chose them; a token that holds one of them ends every match.
+/// Sequence breakers, as chosen by its author; a token that holds one of them ends every match.
 const BREAKERS: [char; 4] = ['\n', ':', '"', '*'];
 
 /// Tokens that no match extends over, by their ids.
@@ -30,13 +30,13 @@ impl Breakers {
     }
 }
 
-/// The tokens so far, and what their repetition costs.
+/// The tokens so far, and the cost of their repetition.
 #[derive(Debug)]
 pub(super) struct Dry {
     options: DryOptions,
     breakers: Breakers,
     tokens: Vec<u32>,
-    /// How far the end of the text and the text before each place agree, from the end on; reused.
+    /// Length of the match between the end of the text and the text before each place, from the end on; reused.
     matches: Vec<usize>,
     /// The longest match that each token would continue; reused.
     longest: HashMap<u32, usize>,
@@ -63,8 +63,8 @@ impl Dry {
         }
     }
 
-    /// Finds the longest match that each token would continue, in time linear in the tokens: the Z-function of the text read
-    /// backwards says for every place how far what stands before it agrees with the end.
+    /// Finds the longest match that each token would continue, in time linear in the tokens: the Z-function of the
+    /// reversed text gives, for every place, how far the text before it agrees with the end.
     fn find_matches(&mut self) {
         self.longest.clear();
         let n_looked_at =
@@ -85,7 +85,7 @@ impl Dry {
             }
             self.matches[place] = length;
             let (length, next) = (length.min(most), last(place - 1));
-            // What begins something new continues no repetition.
+            // A breaker continues no repetition.
             if length >= self.options.allowed_length.max(1) && !self.breakers.contains(next) {
                 let longest = self.longest.entry(next).or_default();
                 *longest = length.max(*longest);

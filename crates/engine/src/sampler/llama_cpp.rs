@@ -1,4 +1,5 @@
-//! What the samplers leave of fixed logits is what llama.cpp's leave, as `scripts/record.sh samplers` has recorded it.
+//! Compares the tokens that the samplers leave of fixed logits with llama.cpp's, as recorded by
+//! `scripts/record.sh samplers`.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ struct Case {
     /// The probabilities of the tokens that are left, for samplers that learn nothing.
     #[serde(default)]
     left: Vec<(u32, f32)>,
-    /// The choices in a row, for those that do.
+    /// The choices in a row, for samplers that learn.
     #[serde(default)]
     steps: Vec<Step>,
 }

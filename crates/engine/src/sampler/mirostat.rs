@@ -1,5 +1,5 @@
-//! Mirostat 2 (Basu et al. 2020, <https://arxiv.org/abs/2007.14966>): tokens whose surprise is above a bound are left out, and
-//! the bound moves against the difference between the surprise of the chosen token and the one that is aimed at.
+//! Mirostat 2 (Basu et al. 2020, <https://arxiv.org/abs/2007.14966>): tokens whose surprise is above a bound are left
+//! out, and the bound moves against the difference between the surprise of the chosen token and the target.
 
 use hone_protocol::MirostatOptions;
 
@@ -12,11 +12,11 @@ pub(super) struct Mirostat {
 
 impl Mirostat {
     pub(super) fn new(options: MirostatOptions) -> Mirostat {
-        // Twice the aim, as the authors begin.
+        // Twice the target, the authors' initial value.
         Mirostat { options, bound: 2.0 * options.tau }
     }
 
-    /// How many of the probabilities, largest first, are below the bound; at least one.
+    /// Number of probabilities, largest first, whose surprise is within the bound; at least one.
     pub(super) fn n_kept(&self, probabilities: impl Iterator<Item = f32>) -> usize {
         probabilities.take_while(|probability| -probability.log2() <= self.bound).count().max(1)
     }

@@ -62,7 +62,7 @@ fn exponentials_are_those_of_the_standard_library() {
     assert!(exponential(f32::NEG_INFINITY) < 1e-37);
 }
 
-/// What is not sorted is not drawn: the candidates are those of sorting the whole vocabulary.
+/// Unsorted tokens are not drawn: the candidates are those of sorting the whole vocabulary.
 #[test]
 fn the_candidates_are_those_of_a_whole_vocabulary_in_order() {
     let mut random = ChaCha8Rng::seed_from_u64(3);
@@ -158,7 +158,7 @@ fn check_shares(options: SamplingOptions, expected: [f32; 5]) {
 #[test]
 fn xtc_leaves_the_least_likely_of_the_likely_tokens() {
     let xtc = |probability, threshold| SamplingOptions { xtc: XtcOptions { probability, threshold }, ..warm() };
-    // Of 0.5, 0.25 and 0.125, which are likely enough, 0.125 stays beside the two of 0.0625.
+    // Of 0.5, 0.25 and 0.125, which are likely enough, 0.125 stays alongside the two of 0.0625.
     check_shares(xtc(1.0, 0.1), [0.0, 0.0, 0.5, 0.25, 0.25]);
     check_shares(xtc(0.5, 0.1), [0.25, 0.125, 0.3125, 0.15625, 0.15625]);
     check_shares(xtc(1.0, 0.3), [0.5, 0.25, 0.125, 0.0625, 0.0625]);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::request::{RequestPhase, SessionKey};
 use super::{RequestId, Scheduler};
 
-/// What is to be done before the next step.
+/// The actions to take before the next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// Requests whose time limit has passed. They are forgotten.
     pub expired: Vec<RequestId>,
-    /// Requests whose prompts take too long, each with the number of tokens that would not. They are forgotten.
+    /// Requests whose prompts take too long, each with the number of tokens that would fit. They are forgotten.
     pub too_slow: Vec<(RequestId, usize)>,
     /// Requests whose free text must end so that they finish within their time limits; each is named once.
     pub concluding: Vec<RequestId>,

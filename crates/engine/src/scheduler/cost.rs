@@ -1,4 +1,4 @@
-//! How long a step takes: learnt from the steps before.
+//! Predicts the time of a step from earlier steps.
 //!
 //! A step's time is modelled as linear in its contents: a fixed part (the weights are read once), a part per prompt
 //! token, one per decoded sequence, and one per attended position. The four coefficients are fitted by least squares to
@@ -7,7 +7,7 @@
 //! - Errors count relative to the step's time, so that short steps are predicted as well as long ones.
 //! - Old measurements are forgotten, so that the model adapts when the device becomes slower.
 //! - A step that took far longer than similar ones (something else ran on the machine) counts little.
-//! - A coefficient that recent steps say nothing about keeps its value.
+//! - A coefficient that recent steps do not determine keeps its value.
 //! - No coefficient is ever negative: more work never takes less time.
 
 use std::ops::Add;

@@ -1,8 +1,8 @@
 //! Estimates how long queued requests will have to wait.
 //!
-//! The estimate plays the future through once: a request ends when the rest of its prompt and an answer of typical
-//! length have been computed, and a queued request starts when enough of those before it have ended. More urgent work
-//! is assumed to be done first.
+//! The estimate simulates the future once: a request ends when the rest of its prompt and an answer of typical length
+//! have been computed, and a queued request starts when enough of those before it have ended. More urgent work is
+//! assumed to be done first.
 
 use std::time::Duration;
 

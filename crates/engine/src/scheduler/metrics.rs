@@ -116,7 +116,7 @@ impl LaneMetrics {
     }
 }
 
-/// Counts of what happened to the requests of a lane.
+/// Event counts of a lane's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounts {
     /// Requests that arrived.

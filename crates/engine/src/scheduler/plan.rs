@@ -1,4 +1,4 @@
-//! What a step is to do, and its outcome.
+//! The plan of a step, and its outcome.
 
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ pub(crate) enum StepKind {
     Resume,
 }
 
-/// What a request contributes to a step.
+/// A request's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepEntry {
     /// The request.
     pub request: RequestId,
-    /// How many of its uncomputed tokens, from the first on.
+    /// Number of its uncomputed tokens to compute, from the first on.
     pub n_tokens: usize,
     /// Whether these are all of its uncomputed tokens, so that the next token can be chosen.
     pub wants_logits: bool,
@@ -57,7 +57,7 @@ pub(crate) enum Pause {
     After(Duration),
 }
 
-/// Where a request stands after a step.
+/// A request's progress after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestProgress {
     /// The request.

@@ -7,22 +7,22 @@ use hone_protocol::{Lane, SessionId};
 use super::cost::StepShape;
 use super::{ModelId, RequestId, blocks_for};
 
-/// What the scheduler needs to know about an arriving request.
+/// An arriving request, as described to the scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    /// The model that it is for.
+    /// Its model.
     pub model: ModelId,
-    /// How soon it is needed.
+    /// Its urgency.
     pub lane: Lane,
     /// The session it belongs to; a request without one takes turns as a session of its own.
     pub session: Option<SessionId>,
     /// Tokens of its prompt; at least one.
     pub prompt_tokens: usize,
-    /// The most tokens of its answer.
+    /// Maximum number of tokens in its answer.
     pub answer_tokens: usize,
-    /// How much of the device's time it may take.
+    /// Maximum device time that it may take.
     pub time_limit: Option<Duration>,
-    /// How many of the prompt's first tokens are shared with many requests; computing them does not count towards the
+    /// Number of leading prompt tokens that are shared with many requests; computing them does not count towards the
     /// limit.
     pub common_tokens: usize,
     /// Tokens that its answer needs after its free text, if it is to be concluded within the time limit.
@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Blocks of the KV cache that it may come to need.
+    /// Blocks of the KV cache that it may need.
     pub(super) fn blocks(&self) -> usize {
         blocks_for(self.prompt_tokens.saturating_add(self.answer_tokens))
     }
@@ -45,12 +45,12 @@ pub(super) enum SessionKey {
     Alone(RequestId),
 }
 
-/// Where a request stands.
+/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPhase {
     /// In the queue since `since`, without a place in the KV cache.
     Waiting { since: Duration },
-    /// It has a place; how much of its prompt is cached is not known yet.
+    /// It has a place; the cached part of its prompt is not known yet.
     Admitted,
     /// It waits until another request has computed their shared beginning.
     Following { leader: RequestId, n_tokens: usize },
@@ -67,7 +67,7 @@ pub(super) struct Request {
     pub(super) phase: RequestPhase,
     /// Tokens in the KV cache.
     pub(super) computed: usize,
-    /// How many of them were there when it started.
+    /// Number of them that were there when it started.
     pub(super) cached: usize,
     /// Known tokens that are not in the KV cache: of the prompt, or the last of the answer.
     pub(super) uncomputed: usize,
@@ -90,8 +90,8 @@ pub(super) struct Request {
     pub(super) can_be_shortened: bool,
     /// Whether it has been told to conclude.
     pub(super) is_concluding: bool,
-    /// Its share of the time of the steps that each computed a token of its answer, and the number of tokens that came
-    /// of them.
+    /// Its share of the time of the steps that each computed a token of its answer, and the number of tokens that they
+    /// yielded.
     pub(super) decode_ran: Duration,
     pub(super) n_decoded: usize,
     pub(super) last_token: Option<Duration>,
@@ -151,7 +151,7 @@ impl Request {
         self.generated > 0 && self.uncomputed == 1
     }
 
-    /// What computing `n_tokens` more of it adds to a step.
+    /// The amount of work that `n_tokens` more of it add to a step.
     pub(super) fn shape(&self, n_tokens: usize) -> StepShape {
         match self.is_decoding() {
             true => StepShape::decode(self.computed),
@@ -159,7 +159,7 @@ impl Request {
         }
     }
 
-    /// How long it has waited for a place in total.
+    /// Total time it has waited for a place.
     pub(super) fn waited(&self, now: Duration) -> Duration {
         match self.phase {
             RequestPhase::Waiting { since } => self.waited + now.saturating_sub(since),

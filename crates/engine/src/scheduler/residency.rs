@@ -16,14 +16,14 @@ use super::{ModelId, ScheduledModel, Scheduler};
 /// The memory of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelMemory {
-    /// Of its weights.
+    /// Memory of its weights.
     pub weights: u64,
-    /// Of its KV cache when it is full.
+    /// Memory of its KV cache when it is full.
     pub kv_cache: u64,
 }
 
 impl ModelMemory {
-    /// All of it.
+    /// Total memory.
     pub(crate) fn total(self) -> u64 {
         self.weights + self.kv_cache
     }
@@ -51,7 +51,7 @@ pub(crate) struct OverBudget {
 pub(crate) enum Admission {
     /// Now, once these have been unloaded.
     Now(Vec<ModelId>),
-    /// Once work that is as urgent has ended.
+    /// Once equally urgent work has ended.
     Later,
 }
 
@@ -73,7 +73,7 @@ impl ScheduledModel {
 }
 
 impl Scheduler {
-    /// What all models together may take.
+    /// Memory budget of all models together.
     pub(crate) fn budget(&self) -> Option<u64> {
         self.budget
     }

@@ -1,6 +1,6 @@
-//! What happens to requests whose time runs short, where they say what can be done about it.
+//! Handles requests that run short of time, where they say how they can be shortened.
 //!
-//! Both decisions rest on what the request itself has seen: the speed of its prompt and of its answer so far.
+//! Both decisions rest on the request's own measurements: the speed of its prompt and of its answer so far.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::admission::Turn;
 use super::request::Request;
 use super::{RequestId, Scheduler};
 
-/// The most tokens that free text may go on for when it is ended: about a sentence.
+/// Maximum number of tokens by which free text may continue when it is ended: about a sentence.
 pub(crate) const LAST_SENTENCE_TOKENS: usize = 24;
 /// The share of the time limit that the prompt may take; the rest is for the answer.
 const PROMPT_SHARE: f64 = 0.6;
@@ -19,14 +19,14 @@ const MARGIN: f64 = 1.5;
 
 /// Why the time of a request runs short.
 enum Shortage {
-    /// The prompt takes too long; this many of its tokens would not.
+    /// The prompt takes too long; this many of its tokens would fit.
     Prompt(usize),
     /// The free text of the answer must end now.
     Answer,
 }
 
 impl Scheduler {
-    /// Finds the requests whose time runs short. Those whose prompts take too long are forgotten.
+    /// Finds the requests whose time runs short. Requests whose prompts take too long are forgotten.
     pub(super) fn find_shortages(&mut self, turn: &mut Turn) {
         let short: Vec<(RequestId, Shortage)> =
             self.requests.values().filter_map(|request| Some((request.id, request.shortage()?))).collect();
@@ -59,7 +59,8 @@ impl Request {
         }
     }
 
-    /// How many tokens of the prompt can be computed in time; `None` if all of them can, or if that is not known yet.
+    /// Number of tokens of the prompt that can be computed in time; `None` if all of them can, or if that is not known
+    /// yet.
     fn room_for_prompt(&self, limit: Duration) -> Option<usize> {
         let n_done = self.n_paid();
         if self.ran < limit.mul_f64(MEASURED_SHARE) || n_done == 0 {

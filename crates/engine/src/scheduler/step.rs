@@ -11,7 +11,7 @@ use super::step_builder::{Runnable, SMALLEST_CHUNK, StepBuilder};
 use super::{ModelId, ReadyModel, Scheduler};
 use crate::kv_cache::BLOCK_TOKENS;
 
-/// The most chunks that a step that can be suspended may span, so that little is lost when it is discarded.
+/// Maximum number of chunks that a suspendable step may span, so that little is lost when it is discarded.
 const MOST_CHUNKS: usize = 25;
 /// A suspended step is expected to take at least this fraction of its total time again.
 const LEAST_REMAINDER: f64 = 0.05;
@@ -40,7 +40,7 @@ pub(super) struct SuspendedStep {
 }
 
 impl Scheduler {
-    /// The next step; `None` where no request can be advanced.
+    /// The next step; `None` if no request can be advanced.
     pub(crate) fn plan(&mut self, now: Duration) -> Option<StepPlan> {
         let candidates = self.candidates();
         let top = candidates.first()?.lane;
@@ -150,7 +150,8 @@ impl Scheduler {
         (None, prices)
     }
 
-    /// The step of the most urgent lane that has work, joined by what less urgent requests of the model have earned.
+    /// The step of the most urgent lane that has work, joined by work that less urgent requests of the model have
+    /// earned.
     fn urgent_step(&self, candidates: &[Runnable<'_>], top: Lane) -> RunningStep {
         let model = self.next_model(candidates, top).unwrap_or(candidates[0].model());
         if top > Lane::Interactive {
@@ -192,8 +193,8 @@ impl Scheduler {
         builder.add_prefills(own, limit);
     }
 
-    /// Adds what a lane has earned the time for, as long as the step takes at most `limit` seconds. Returns the added
-    /// seconds.
+    /// Adds the work that a lane has earned the time for, as long as the step takes at most `limit` seconds. Returns
+    /// the added seconds.
     fn add_joining<'a>(
         &self,
         builder: &mut StepBuilder<'a>,
@@ -220,8 +221,8 @@ impl Scheduler {
         let head = own[0].request;
         builder.add(head, if head.is_decoding() { 1 } else { head.uncomputed.min(SMALLEST_CHUNK) });
         let limit = self.chunk_limit(state, builder.seconds());
-        // What less urgent lanes have earned is added before the rest of the chunk: otherwise a full one would leave
-        // them nothing.
+        // The work that less urgent lanes have earned is added before the rest of the chunk: otherwise a full chunk
+        // would leave no room for it.
         let mut parts = [0.0; Lane::ALL.len()];
         for lower in Lane::ALL.into_iter().filter(|lower| *lower > lane) {
             if self.next_model(candidates, lower) == Some(model) {

@@ -1,5 +1,5 @@
 //! The scheduler by itself, with simulated time and cost: scenarios as text, one for every rule, and a long random run
-//! that checks what must always hold.
+//! that checks the invariants.
 
 mod randomized;
 mod scenario;

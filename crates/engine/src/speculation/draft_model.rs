@@ -1,4 +1,4 @@
-//! A second, smaller model that guesses what the first will generate.
+//! A second, smaller model that guesses the first one's next tokens.
 //!
 //! It must have the same vocabulary. For every request it keeps its own sequence, which it synchronizes with the
 //! request on each call: wrong guesses are dropped, and the tokens that replaced them are computed. If it is far behind
@@ -16,10 +16,10 @@ use crate::sampler::argmax;
 use crate::scheduler::RequestId;
 use crate::tokenizer::Tokenizer;
 
-/// The most tokens that it catches up per step.
+/// Maximum number of tokens that it catches up per step.
 const CATCH_UP: usize = 256;
 
-/// A model cannot guess for another.
+/// A model cannot guess for another one with a different vocabulary.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum VocabularyDiffers {
     #[error("its vocabulary has {ours} tokens and that of the model {theirs}")]
@@ -51,7 +51,7 @@ impl Guess for OfRequest<'_> {
     }
 }
 
-/// What it has computed for a request.
+/// The computed part of a request.
 #[derive(Default)]
 struct Behind {
     sequence: CachedSequence,

@@ -1,4 +1,4 @@
-//! The model's own head guesses what follows.
+//! Guesses with the model's own head.
 //!
 //! It continues the request's sequence: its keys and values are in the blocks of the sequence, and a step writes them
 //! anew for the tokens that it computes. After wrong guesses, the first tokens of the next step may be missing there;
@@ -12,7 +12,7 @@ use crate::model::Model;
 pub(crate) struct Head<'a> {
     pub(crate) model: &'a mut Model,
     pub(crate) sequence: &'a mut CachedSequence,
-    /// What the model gave for the last token but one; empty if it has no head.
+    /// The model's output for the last token but one; empty if it has no head.
     pub(crate) hidden: &'a [f32],
 }
 

@@ -1,6 +1,6 @@
 //! The contents of a model's file: its metadata, and its tensors with the spread of their weights.
 //!
-//! Names of keys and tensors are those of `gguf-py/gguf/constants.py`; which keys an architecture has follows
+//! Keys and tensors are named as in `gguf-py/gguf/constants.py`; which keys an architecture has follows
 //! `convert_hf_to_gguf` of the same project (<https://github.com/ggml-org/llama.cpp>). Two of its conventions do not
 //! show in random weights: `llama` files store the rows of queries and keys permuted for interleaved rotation, and
 //! Gemma's norm weights already include the 1 that the model adds to them.
@@ -20,7 +20,7 @@ const LOGIT_SPREAD: f32 = 3.0;
 const SCORE_SPREAD: f32 = 1.5;
 /// Root mean square of silu(x)·y and gelu(x)·y, where x and y are normally distributed.
 const GATED_SPREAD: f32 = 0.6;
-/// How much larger the sum of all branches is than the embedding that it is added to. Otherwise a model that uses one
+/// Ratio of the sum of all branches to the embedding that it is added to. If it were small, a model that uses one
 /// matrix for embeddings and logits would find the last token in its hidden state and repeat it indefinitely.
 const BRANCHES_TO_EMBEDDING: f32 = 12.0;
 /// Relative standard deviation of norm weights and factors around their mean.
@@ -34,7 +34,7 @@ pub(super) struct Distribution {
     pub(super) standard_deviation: f32,
 }
 
-/// What a tensor holds.
+/// The contents of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     Random(Distribution),
@@ -109,8 +109,8 @@ impl LayoutPlan<'_> {
         if self.shape.tied_embeddings { MatrixRole::Output } else { MatrixRole::Plain }
     }
 
-    /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum
-    /// to a multiple of the embedding, and to at least 1.
+    /// Standard deviation of the outputs that attention and feed-forward each add to the residual stream: over all
+    /// layers they sum to a multiple of the embedding, and to at least 1.
     fn branch_spread(&self) -> f32 {
         let embedding_scale = match self.shape.multipliers {
             Some(multipliers) => multipliers.embedding / multipliers.branch,
@@ -124,7 +124,7 @@ impl LayoutPlan<'_> {
     fn rope_factors(&mut self) {
         let n_pairs = self.shape.head_dim / 2;
         if self.shape.gemma4.is_some() {
-            // Layers that see everything turn a quarter of the pairs, and the others so slowly that they stand still.
+            // Layers that see everything rotate a quarter of the pairs, and the others so slowly that they stand still.
             let divisor = |pair: usize| if pair < n_pairs / 4 { 1.0 } else { 1e30 };
             self.values("rope_freqs.weight", (0..n_pairs).map(divisor).collect());
         }
@@ -156,7 +156,7 @@ impl LayoutPlan<'_> {
         self.floats(name, &[len], mean, standard_deviation);
     }
 
-    /// Weights that no quantization touches.
+    /// Weights that are never quantized.
     fn floats(&mut self, name: &str, dimensions: &[usize], mean: f32, standard_deviation: f32) {
         let content = Content::Random(Distribution { mean, standard_deviation });
         self.tensors.push(PlannedTensor {

@@ -1,4 +1,4 @@
-//! Which tensor is stored in which format.
+//! The storage format of each tensor.
 
 use std::fmt;
 
@@ -20,29 +20,29 @@ pub enum Quantization {
 /// The role of a matrix, where formats depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatrixRole {
-    /// Makes the logits, and the embeddings too if they are the same matrix.
+    /// Computes the logits, and the embeddings too if they are the same matrix.
     Output,
     /// Values, or the feed-forward layer's down projection.
     Sensitive {
-        /// How many matrices of this kind come before it.
+        /// Number of matrices of this kind before it.
         index: usize,
-        /// How many matrices of this kind there are.
+        /// Total number of matrices of this kind.
         count: usize,
     },
     /// The down projection of experts.
     SensitiveExpert {
-        /// How many matrices of this kind come before it.
+        /// Number of matrices of this kind before it.
         index: usize,
-        /// How many matrices of this kind there are.
+        /// Total number of matrices of this kind.
         count: usize,
     },
-    /// Any other of experts.
+    /// Any other matrix of experts.
     Expert,
-    /// One that is never quantized.
+    /// A matrix that is never quantized.
     Kept,
     /// Queries, keys and values in one matrix.
     FusedAttention,
-    /// Any other.
+    /// Any other matrix.
     Plain,
 }
 

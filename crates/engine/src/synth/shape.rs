@@ -5,7 +5,7 @@ mod known;
 use super::SynthError;
 use crate::decoder::RecurrentSpec;
 
-/// What the layers of a model are made of.
+/// The architecture of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Architecture {
@@ -114,16 +114,16 @@ impl Architecture {
 /// Some of a model's layers, which are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerSet {
-    /// The last one of every n.
+    /// The last layer of every n.
     Every(usize),
-    /// All from this one on.
+    /// All layers from this one on.
     From(usize),
-    /// These.
+    /// These layers.
     These(&'static [usize]),
 }
 
 impl LayerSet {
-    /// Whether the layer is one of them.
+    /// Whether the set contains the layer.
     pub fn contains(self, layer: usize) -> bool {
         match self {
             LayerSet::Every(n) => (layer + 1).is_multiple_of(n),
@@ -133,10 +133,10 @@ impl LayerSet {
     }
 }
 
-/// Layers that keep a state in place of a cache.
+/// Layers that keep a state instead of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrence {
-    /// What they are made of.
+    /// The kind of layer.
     pub layer: RecurrentSpec,
     /// The layers that are attention instead.
     pub attention: LayerSet,
@@ -164,7 +164,7 @@ pub struct Experts {
 pub struct Multipliers {
     /// Multiplies the embeddings.
     pub embedding: f32,
-    /// Multiplies what each block adds.
+    /// Multiplies the output of each block.
     pub branch: f32,
     /// Multiplies query–key products.
     pub attention: f32,
@@ -172,7 +172,7 @@ pub struct Multipliers {
     pub logit_divisor: f32,
 }
 
-/// What Gemma 4 has beyond Gemma 3.
+/// Gemma 4's additions to Gemma 3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemma4Shape {
     /// Width of a head in layers with a window.
@@ -184,7 +184,7 @@ pub struct Gemma4Shape {
     pub n_global_kv_heads: Option<usize>,
     /// Layers at the end that use keys and values of earlier ones.
     pub n_sharing_layers: usize,
-    /// Width of the feed-forward part in those.
+    /// Width of the feed-forward part in the sharing layers.
     pub sharing_ffn_size: usize,
     /// Width of each layer's own input; 0 if layers have none of their own.
     pub layer_input_width: usize,
@@ -203,7 +203,7 @@ pub enum RopeScaling {
         factor: f32,
         /// Positions before the context was extended.
         original_context: usize,
-        /// How much of the factor on sines and cosines is taken back, if the file says so.
+        /// How much of the factor on sines and cosines is undone, if the file says so.
         log_multiplier: Option<f32>,
     },
     /// Low frequencies are divided, by the tensor `rope_freqs.weight`, as in Llama 3.1 and 3.2.
@@ -224,12 +224,12 @@ pub enum RopeScaling {
     },
 }
 
-/// Sizes of a model, and the other figures that its metadata needs.
+/// Sizes of a model, and the other figures in its metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// The name by which it is requested.
     pub name: &'static str,
-    /// What its layers are made of.
+    /// The architecture of its layers.
     pub architecture: Architecture,
     /// Number of layers.
     pub n_layers: usize,
@@ -241,17 +241,17 @@ pub struct Shape {
     pub n_kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Width of the feed-forward layer; 0 if all layers have experts, and files name no width beside theirs.
+    /// Width of the feed-forward layer; 0 if all layers have experts and files give no width except theirs.
     pub ffn_size: usize,
-    /// Positions.
+    /// Context length in positions.
     pub context_length: usize,
     /// Base of the rotary frequencies.
     pub rope_base: f32,
-    /// How they are stretched.
+    /// Scaling of the rotary frequencies.
     pub rope_scaling: RopeScaling,
     /// Added to the mean square in RMS norms.
     pub norm_epsilon: f32,
-    /// Whether the embedding matrix also makes the logits.
+    /// Whether the embedding matrix also computes the logits.
     pub tied_embeddings: bool,
     /// Positions that a layer with a window sees.
     pub sliding_window: Option<usize>,
@@ -271,9 +271,9 @@ pub struct Shape {
     pub recurrence: Option<Recurrence>,
     /// The experts.
     pub experts: Option<Experts>,
-    /// Factors.
+    /// Granite's factors.
     pub multipliers: Option<Multipliers>,
-    /// What only Gemma 4 has.
+    /// Gemma 4's additions.
     pub gemma4: Option<Gemma4Shape>,
     /// Blocks after the last layer that predict further tokens.
     pub n_predicting: usize,
@@ -313,7 +313,7 @@ impl Shape {
         self.experts.filter(|experts| experts.layers.contains(layer))
     }
 
-    /// Whether a layer is one of those that see all positions in a model in which others have a window.
+    /// Whether a layer sees all positions in a model whose other layers have a window.
     pub(super) fn is_global(&self, layer: usize) -> bool {
         self.global_layers.is_some_and(|layers| layers.contains(layer))
     }
@@ -326,7 +326,7 @@ impl Shape {
         self.gemma4.filter(|_| !self.is_global(layer)).map_or(self.head_dim, |gemma| gemma.local_head_dim)
     }
 
-    /// Key and value heads of a layer: none where it keeps a state.
+    /// Key and value heads of a layer; 0 if it keeps a state.
     pub(super) fn n_kv_heads_of(&self, layer: usize) -> usize {
         let n_global = self.gemma4.filter(|_| self.is_global(layer)).and_then(|gemma| gemma.n_global_kv_heads);
         if self.recurrence_of(layer).is_some() { 0 } else { n_global.unwrap_or(self.n_kv_heads) }

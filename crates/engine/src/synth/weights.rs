@@ -33,7 +33,7 @@ pub(super) struct RandomStream {
 /// zero regardless of `distribution`.
 ///
 /// # Errors
-/// Those of `write`.
+/// When `write` fails.
 pub(super) fn draw<E>(
     tensor_type: TensorType,
     distribution: Distribution,
@@ -111,7 +111,7 @@ fn unit_spread(tensor_type: TensorType) -> f32 {
         }
         TensorType::IQ4_NL => root_mean_square(IQ4_NL_VALUES.into_iter().map(f32::from)),
         TensorType::IQ4_XS => unit_spread(TensorType::IQ4_NL) * root_mean_square((-32..32).map(|s| s as f32)),
-        // The first factor is that of all magnitudes in the grid.
+        // The first factor is the root mean square of all magnitudes in the grid.
         TensorType::IQ2_XXS => 23.12 * 0.25 * spread_of_halves(),
         TensorType::IQ2_XS => 24.22 * 0.25 * spread_of_halves(),
         TensorType::IQ2_S => 24.43 * 0.25 * spread_of_halves(),
@@ -137,7 +137,7 @@ fn each_block<const BYTES: usize>(bytes: &mut [u8], change: impl Fn(&mut [u8; BY
     bytes.as_chunks_mut().0.iter_mut().for_each(change);
 }
 
-/// Takes the random bytes in an element's place as a number between -1 and 1.
+/// Interprets the random bytes in an element's place as a number between -1 and 1.
 fn plain<const BYTES: usize>(bytes: &mut [u8], distribution: Distribution, encode: impl Fn(f32) -> [u8; BYTES]) {
     let reach = distribution.standard_deviation / unit_spread(TensorType::F32);
     for element in bytes.as_chunks_mut::<BYTES>().0 {

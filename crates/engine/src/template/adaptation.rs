@@ -1,9 +1,9 @@
-//! What a template that refuses a conversation is given instead.
+//! Adapts a conversation to a template that refuses it.
 //!
-//! Templates differ in what they take. Some want the arguments of a call as a text, or show a call only in a turn that
-//! says nothing: that is found out once, with a call of our own ([`CallStyle`]). Some refuse ids of calls that are not
-//! like their own, reasoning beside a call, instructions after the beginning, or any at all: such a conversation is
-//! rendered again without what may be the reason, as little changed as possible.
+//! Templates differ in the input they take. Some want the arguments of a call as a text, or show a call only in a turn
+//! without text: that is determined once, with a probe call ([`CallStyle`]). Some refuse ids of calls that are not like
+//! their own, reasoning alongside a call, instructions after the beginning, or any at all: such a conversation is
+//! rendered again without the likely cause, as little changed as possible.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::messages::{CallStyle, TemplateRequest};
 use super::source::IsCancelled;
 use super::{Chat, TemplateError};
 
-/// Occurs in what a template writes if it shows the call of the probe.
+/// Occurs in a template's output if it shows the call of the probe.
 const SHOWN: &str = "probe_value";
 
 /// The styles in which calls can be given to a template, the usual one first.
@@ -58,7 +58,8 @@ fn render_as(template: &Template, chat: Chat<'_>, messages: &[Message]) -> Resul
     template.ask(&request, chat.is_cancelled)
 }
 
-/// The style in which a template shows a call. What it refuses with words of its own counts less than what it renders.
+/// The style in which a template shows a call. A style that it refuses with a message of its own counts less than one
+/// that it renders.
 fn probe(template: &Template, is_cancelled: IsCancelled<'_>) -> CallStyle {
     let call = ToolCall::new("probe", json!({ "probe_key": SHOWN }));
     let messages = [

@@ -35,11 +35,11 @@ fn tool(tool: &Tool) -> Value {
     context! { type => "function", function => context! { name, description, parameters } }
 }
 
-/// Reasoning has a name of its own in each family of templates.
+/// Names of the reasoning field in different families of templates.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-/// Assigns ids to calls that have none, so that the answers can refer to them. Some templates (Mistral's) insist on nine
-/// letters or digits.
+/// Assigns ids to calls that have none, so that the answers can refer to them. Some templates (Mistral's) insist on
+/// nine letters or digits.
 struct Calls {
     style: CallStyle,
     n_calls: usize,
@@ -69,7 +69,7 @@ impl Calls {
         Value::from_pairs(fields)
     }
 
-    /// The call that a turn is the result of: the one that it names, or the next one.
+    /// The call that a turn answers: the one that it names, or the next one.
     fn answered_by(&mut self, result: &Message) -> Option<(String, String)> {
         let named = self.open.iter().position(|(id, _)| Some(id) == result.result_of.as_ref());
         self.open.remove(named.unwrap_or(0))

@@ -1,9 +1,9 @@
-//! Keeps names of control tokens that people and tools write from becoming control tokens.
+//! Keeps control token names in the text of people and tools from becoming control tokens.
 //!
-//! While a template runs, every such name is replaced by a private-use character ([`Disguise`]). What a template makes
-//! of the text around it (lower case, parts, concatenations) may still turn into such a name, so a template that is not
-//! known is also given a [neutral](Neutral) version of the conversation, in which nothing can become one: any control
-//! token that only the real version yields was made out of someone's text.
+//! While a template runs, every such name is replaced by a private-use character ([`Disguise`]). The template may still
+//! make such a name out of the text around it (lower case, parts, concatenations), so a template that is not known is
+//! also given a [neutral](Neutral) version of the conversation, in which no text can become one: any control token that
+//! only the real version yields was made out of someone's text.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::tokenizer::Tokenizer;
 
-/// What a text is in a conversation.
+/// The role of a text in a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextKind {
-    /// Text that someone says.
+    /// Ordinary text.
     Text,
-    /// It names something in JSON: a parameter, a keyword of a schema, or one of its types.
+    /// A name in JSON: a parameter, a keyword of a schema, or one of its types.
     Name,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Disguise<'a> {
         change_message(message, &mut |_, text| self.text(text))
     }
 
-    /// The same for a tool.
+    /// Like [`Disguise::message`], for a tool.
     pub(super) fn tool(&mut self, tool: &Tool) -> Tool {
         change_tool(tool, &mut |_, text| self.text(text))
     }
@@ -110,7 +110,7 @@ impl<'a> Disguise<'a> {
         character
     }
 
-    /// The text with its names restored, and their places.
+    /// The text with its names restored, and their ranges.
     pub(super) fn take_off(&self, text: &str) -> (String, Vec<Range<usize>>) {
         let mut plain = String::with_capacity(text.len());
         let mut places = Vec::new();

@@ -64,12 +64,12 @@ impl Template {
         self.mentions_tools
     }
 
-    /// How it marks reasoning, if it knows it.
+    /// The template's tags for reasoning, if it supports reasoning.
     pub(super) fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
         self.reasoning_tags
     }
 
-    /// How calls are given to it, which is found out once, with `probe`.
+    /// How calls are passed to it; determined once, with `probe`.
     pub(super) fn call_style(&self, probe: impl FnOnce() -> CallStyle) -> CallStyle {
         *self.call_style.get_or_init(probe)
     }

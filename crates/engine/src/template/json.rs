@@ -7,13 +7,13 @@ use minijinja::{Error, ErrorKind};
 
 /// The widest indentation.
 const MAX_INDENT: usize = 256;
-/// Values within each other.
+/// Maximum nesting of values.
 const MAX_DEPTH: usize = 200;
 
 /// JSON of a value, with Python's default layout.
 pub(super) fn written(value: &Value) -> String {
     let mut writer = Writer::new(Layout::default());
-    // Plain data is neither too deep nor of a kind that JSON does not have.
+    // Plain data is neither too deep nor of a kind that JSON lacks.
     let _ = writer.write(value, 0);
     writer.text
 }
@@ -67,11 +67,11 @@ struct Layout {
     /// Whether other characters are escaped.
     ascii: bool,
     sorted: bool,
-    /// What a line begins with on each level, if there are lines.
+    /// The indentation of each level, if there are lines.
     indent: Option<String>,
-    /// Between items.
+    /// Separator between items.
     item: String,
-    /// Between a key and its value.
+    /// Separator between a key and its value.
     key: String,
 }
 

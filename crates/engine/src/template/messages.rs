@@ -27,19 +27,19 @@ pub(super) enum TemplateRequest<'a> {
         tools: Cow<'a, [Tool]>,
         /// Whether and how thoroughly the model reasons.
         thinking: ThinkingOptions,
-        /// How calls are given to it.
+        /// How calls are passed to it.
         calls: CallStyle,
         /// Whether the text ends where the model's next turn begins.
         opens_answer: bool,
     },
 }
 
-/// How calls are given to a template.
+/// How calls are passed to a template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallStyle {
     /// Arguments are the text of their JSON.
     pub(super) arguments_are_text: bool,
-    /// A turn that calls and says nothing has no content, in place of an empty one.
+    /// A turn with calls and no text has no content instead of empty content.
     pub(super) silence_is_none: bool,
 }
 
@@ -63,7 +63,7 @@ impl From<Result<String, Failure>> for Answer {
 pub struct Failure {
     /// The template's line, counted from 1.
     pub line: Option<usize>,
-    /// What went wrong, or the template's own message.
+    /// The cause of the failure, or the template's own message.
     pub reason: String,
 }
 

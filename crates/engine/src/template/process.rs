@@ -1,5 +1,5 @@
 //! The parent's side of a template's process: starts it when a template is first used, waits for an answer until the
-//! time limit or until it is no longer wanted, and replaces the process when it misbehaves.
+//! time limit or cancellation, and replaces the process when it misbehaves.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,13 +15,13 @@ use super::messages::{Answer, TemplateRequest};
 use super::source::{IsCancelled, TemplateSource};
 use super::worker::{MEMORY_BYTES, RENDERING_SECONDS, STACK_BYTES};
 
-/// How often a slow rendering is checked: whether it is still wanted, and how much memory it uses.
+/// Interval for checking whether a slow rendering is still wanted, and how much memory it uses.
 const LOOK: Duration = Duration::from_millis(20);
-/// Resident memory of a process that keeps its limits: the template's memory, its stack, and the program itself.
+/// Maximum resident memory of a process within its limits: the template's memory, its stack, and the program itself.
 const MOST_RESIDENT: u64 = MEMORY_BYTES + STACK_BYTES as u64 + (128 << 20);
 /// The longest answer; the limits of the process leave no room for a longer one.
 const LONGEST_ANSWER: u64 = MEMORY_BYTES;
-/// How much of a process's stderr is read.
+/// Maximum bytes read from a process's stderr.
 const LAST_WORDS: u64 = 4096;
 
 /// The one process of a template, used by one thread at a time.
@@ -159,7 +159,7 @@ impl Process {
         }
     }
 
-    /// Its current resident memory; 0 if the system does not tell.
+    /// Its current resident memory; 0 if unknown.
     fn resident_bytes(&self) -> u64 {
         let process = Pid::from_u32(self.child.id());
         let Ok(mut system) = System::new() else { return 0 };
@@ -210,7 +210,7 @@ fn read_answer(stdout: &mut impl BufRead) -> io::Result<Answer> {
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// Why a process ended, as far as it can be told.
+/// Why a process ended, as far as can be determined.
 fn cause_of_death(status: io::Result<ExitStatus>, last_words: &str) -> TemplateError {
     if last_words.contains("memory allocation of") {
         return too_large();

@@ -1,11 +1,12 @@
-//! What chat templates use of Python and Jinja2 beyond minijinja: methods, filters and `%` on texts, within limits.
+//! Python and Jinja2 features that chat templates use and minijinja lacks: methods, filters and `%` on texts, within
+//! limits.
 
 use std::borrow::Cow;
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
 
-/// The most that a number in a template may lengthen a text by, or group items into.
+/// Maximum of a number in a template that sets a width or a number of groups.
 const MOST: usize = 256;
 /// The filter that `%` on a text becomes.
 const PERCENT: &str = "percent";
@@ -27,7 +28,7 @@ fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a number that says how long something becomes.
+/// Checks a number that determines the length of a result.
 fn bounded(number: Option<usize>) -> Result<(), Error> {
     match number {
         Some(number) if number > MOST => Err(invalid(format!("a width of {number}: it may be {MOST} at most"))),
@@ -49,7 +50,7 @@ fn percent(state: &mut State, left: Value, right: Value) -> Result<Value, Error>
     }
 }
 
-/// The remainder of numbers, as Python has it: of the sign of the divisor.
+/// The remainder as Python defines it: with the sign of the divisor.
 fn remainder(left: &Value, right: &Value) -> Result<Value, Error> {
     if let (Ok(left), Ok(right)) = (i64::try_from(left.clone()), i64::try_from(right.clone()))
         && right != 0
@@ -176,8 +177,9 @@ fn justified(this: &str, name: &str, arguments: &[Value]) -> Result<Value, Error
     Ok(Value::from(std::format!("{}{this}{}", fill.repeat(before), fill.repeat(after))))
 }
 
-/// The template with `%` after a text in quotes as a filter, which minijinja's operator does not know: `'%s' % x` becomes
-/// `'%s' | percent(x)`. What follows is a name with its parts, a number, a text, or a tuple or expression in brackets.
+/// Rewrites `%` after a quoted text as a filter, because minijinja's operator does not support texts: `'%s' % x`
+/// becomes `'%s' | percent(x)`. The operand is a name with its parts, a number, a text, or a tuple or expression in
+/// brackets.
 pub(super) fn with_percent_as_filter(source: &str) -> Cow<'_, str> {
     let mut rewritten = String::new();
     let mut copied = 0;
@@ -197,8 +199,8 @@ pub(super) fn with_percent_as_filter(source: &str) -> Cow<'_, str> {
     }
 }
 
-/// The template with changes of lists as new lists, since minijinja's values do not change: `{% set _ = ns.ids.append(x) %}`
-/// becomes `{% set ns.ids = ns.ids + [x] %}`, and `ns.ids.pop(0)` takes the first. Only what belongs to a namespace can be
+/// Rewrites changes of lists as new lists, since minijinja's values are immutable: `{% set _ = ns.ids.append(x) %}`
+/// becomes `{% set ns.ids = ns.ids + [x] %}`, and `ns.ids.pop(0)` takes the first. Only members of a namespace can be
 /// changed from within a loop.
 pub(super) fn with_lists_as_values(source: &str) -> Cow<'_, str> {
     let (mut rewritten, mut rest) = (String::new(), source);
@@ -211,14 +213,14 @@ pub(super) fn with_lists_as_values(source: &str) -> Cow<'_, str> {
     if rewritten.len() + rest.len() == source.len() { Cow::Borrowed(source) } else { Cow::Owned(rewritten + rest) }
 }
 
-/// What stands before the next statement, the statement without its marks, and what follows.
+/// The text before the next statement, the statement without its marks, and the text after it.
 fn next_statement(text: &str) -> Option<(&str, &str, &str)> {
     let begin = text.find("{%")? + 2;
     let end = begin + text[begin..].find("%}")?;
     Some((&text[..begin], &text[begin..end], &text[end..]))
 }
 
-/// A statement that changes a list of a namespace, in a form that does not.
+/// Rewrites a statement that changes a list of a namespace so that it assigns a new list.
 fn changed_list(statement: &str) -> Option<String> {
     let inner = statement.trim_matches('-').trim();
     let (name, change) = inner.strip_prefix("set ")?.split_once('=')?;
@@ -234,7 +236,7 @@ fn changed_list(statement: &str) -> Option<String> {
     Some(std::format!("{before} set {name} = {list}[0] -%}}{{%- set {list} = {list}[1:] {after}"))
 }
 
-/// Looks for texts in quotes within the tags of a template.
+/// Finds quoted texts within the tags of a template.
 struct Scanner<'a> {
     source: &'a str,
     at: usize,
@@ -242,7 +244,7 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// The place of the next `%` after a text in quotes, and of what follows it.
+    /// The position of the next `%` after a quoted text, and the range of its operand.
     fn next_percent(&mut self) -> Option<(usize, std::ops::Range<usize>)> {
         while let Some(quoted) = self.next_quoted() {
             let rest = &self.source[quoted..];
@@ -261,7 +263,7 @@ impl Scanner<'_> {
         None
     }
 
-    /// The end of the next text in quotes within a tag.
+    /// The end of the next quoted text within a tag.
     fn next_quoted(&mut self) -> Option<usize> {
         loop {
             let rest = &self.source[self.at..];
@@ -293,7 +295,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Bytes of a text in quotes at the beginning.
+/// Bytes of a quoted text at the beginning.
 fn quoted_len(source: &str) -> Option<usize> {
     let mark = source.chars().next()?;
     let mut is_escaped = false;
@@ -334,7 +336,7 @@ fn name_len(source: &str) -> usize {
     source.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(source.len())
 }
 
-/// Bytes of what stands in brackets at the beginning, brackets and texts in it included.
+/// Bytes of a bracketed expression at the beginning, including the brackets and any texts in it.
 fn bracketed_len(source: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(letter) = source[at..].chars().next() {

@@ -1,7 +1,7 @@
 //! Runs a chat template as Hugging Face's `apply_chat_template` does, within limits.
 //!
 //! Instructions, depth and output are limited, and so are the filters that make long texts. Memory, and the depth of
-//! what is parsed and shown, are not, since minijinja has no limits for them: an untrusted template runs in a [process
+//! parsed and printed values, are not, since minijinja has no limits for them: an untrusted template runs in a [process
 //! of its own](super::worker), where the system limits them.
 
 use std::io::{self, Write};
@@ -60,11 +60,11 @@ impl Engine {
         }
     }
 
-    /// The text of a conversation; of other requests, none.
+    /// The text of a conversation; empty for other requests.
     ///
-    /// Whether the model reasons has a name of its own in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
-    /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined. SmolLM3 calls its tools `xml_tools`,
-    /// and Firefunction has them as a text, `functions`.
+    /// The variable for reasoning has a different name in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
+    /// `thinking` in DeepSeek-V3.1 and Granite. It stays undefined unless requested. SmolLM3 calls its tools
+    /// `xml_tools`, and Firefunction has them as a text, `functions`.
     fn render(&self, request: &TemplateRequest<'_>) -> Result<String, Failure> {
         let TemplateRequest::Render { messages, tools, thinking, calls, opens_answer } = request else {
             return Ok(String::new());

@@ -1,6 +1,6 @@
-//! What a template is made from, and what every renderer needs.
+//! The source of a template, and the input that every renderer needs.
 
-/// A template, with what it needs to know about the vocabulary.
+/// A template, with its tokens from the vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct TemplateSource {
     pub(super) text: String,
@@ -8,5 +8,5 @@ pub(super) struct TemplateSource {
     pub(super) eos: String,
 }
 
-/// Says whether the answer is no longer wanted.
+/// Returns whether the answer is no longer wanted.
 pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;

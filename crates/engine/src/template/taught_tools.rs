@@ -1,10 +1,10 @@
-//! Tools for models whose chat template knows none: a text in the instructions says which there are and how they are
-//! called, and calls and their results are written as the form of Hermes has them.
+//! Tools for models whose chat template supports none: the instructions list the tools and explain how to call them,
+//! and calls and their results are written in the form of Hermes.
 
 use hone_protocol::{CallFormat, Message, Role, Tool, ToolCall};
 use serde_json::json;
 
-/// What stands around a result.
+/// The tags around a result.
 const RESULT: (&str, &str) = ("<tool_response>", "</tool_response>");
 
 /// The form of the calls.

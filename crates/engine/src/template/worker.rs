@@ -2,12 +2,12 @@
 //! them on stdout.
 //!
 //! A template is an untrusted program. minijinja limits its instructions and its output, but neither the memory that a
-//! variable takes nor the depth of what is parsed or shown, so this process limits them from outside, before it reads
+//! variable takes nor the depth of parsed or printed values, so this process limits them from outside, before it reads
 //! anything:
 //!
-//! | what | limit | enforced by |
+//! | resource | limit | enforced by |
 //! | --- | --- | --- |
-//! | memory | [`MEMORY_BYTES`] beyond what the process has | `RLIMIT_AS` on Linux; elsewhere its parent monitors it |
+//! | memory | [`MEMORY_BYTES`] beyond the process's own | `RLIMIT_AS` on Linux; elsewhere its parent monitors it |
 //! | stack | [`STACK_BYTES`] | the size of the thread's stack |
 //! | time | [`RENDERING_SECONDS`] per rendering | its parent; on Unix also `RLIMIT_CPU`, in case the parent is gone |
 //! | system calls | memory, time, the open streams | seccomp on Linux (x86-64, ARM and RISC-V), if the kernel has it |

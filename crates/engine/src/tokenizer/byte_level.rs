@@ -1,8 +1,8 @@
 //! BPE with a ranked list of merges (`tokenizer.ggml.model` = `gpt2` or `gemma4`).
 //!
 //! The pre-tokenizer first splits a text into words, then each word's pieces are merged according to the vocabulary's
-//! list. The pieces are bytes, and the vocabulary is spelled in 256 printable characters, one for each (a space is `Ġ`);
-//! or, with Gemma 4, characters in a SentencePiece vocabulary's spelling.
+//! list. The pieces are bytes, and the vocabulary is spelled in 256 printable characters, one for each (a space is
+//! `Ġ`); or, with Gemma 4, characters in a SentencePiece vocabulary's spelling.
 
 use std::sync::LazyLock;
 
@@ -16,10 +16,10 @@ use crate::gguf::Gguf;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// The most merges. The largest known vocabularies have about 600 000.
+/// Maximum number of merges. The largest known vocabularies have about 600 000.
 const MAX_MERGES: usize = 1 << 20;
 
-/// Stands for the token of a piece that has none.
+/// Stands for the missing token of a piece.
 const NO_TOKEN: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -69,13 +69,13 @@ impl ByteLevel {
         }
     }
 
-    /// The tokens of the bytes of a character that is no token.
+    /// The tokens of the bytes of a character that is not a token.
     fn byte_tokens(&self, stored: &str, entries: &Entries) -> impl Iterator<Item = u32> {
         let bytes = if self.pre_tokenizer.spelling() == Spelling::Characters { stored.as_bytes() } else { &[] };
         bytes.iter().filter_map(|byte| entries.id_of(&vocabulary::byte_token_text(*byte)))
     }
 
-    /// How the vocabulary spells `text`.
+    /// `text` in the vocabulary's spelling.
     pub(super) fn stored_form(&self, text: &str) -> String {
         match self.pre_tokenizer.spelling() {
             Spelling::Bytes => text.bytes().map(|byte| ALPHABET[usize::from(byte)]).collect(),
@@ -92,7 +92,7 @@ impl ByteLevel {
     }
 }
 
-/// The bytes of a token in the alphabet. One that is not spelled in it stands for itself.
+/// The bytes of a token in the alphabet. A token that is not spelled in it stands for itself.
 fn bytes_of(stored: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = stored.chars().map(byte_of).collect();
     bytes.unwrap_or_else(|| stored.as_bytes().to_vec())
@@ -136,7 +136,7 @@ fn read_merges(gguf: &Gguf, entries: &Entries) -> Result<Merges, TokenizerError>
     Ok(merges)
 }
 
-/// The two tokens, and the one that they become.
+/// The two tokens, and their merged token.
 fn read_merge(rank: u32, line: &str, entries: &Entries) -> Result<((u32, u32), u32), TokenizerError> {
     let invalid = |reason: String| TokenizerError::invalid(format!("{MERGES}[{rank}]"), reason);
     // The left half may itself begin with a space.

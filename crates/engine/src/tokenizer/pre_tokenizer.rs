@@ -1,8 +1,8 @@
 //! Splits a text into words before a byte-level vocabulary merges (`tokenizer.ggml.pre`).
 //!
-//! A pre-tokenizer has one or more stages; each splits the pieces of the stage before at its matches, and the text
-//! between two matches is a piece too. The expressions come from the models' own tokenizer files. Which name selects
-//! which, and which vocabularies prefer a whole word over merges or begin texts with BOS, is as in llama.cpp.
+//! A pre-tokenizer has one or more stages; each splits the pieces of the previous stage at its matches, and the text
+//! between two matches is a piece too. The expressions come from the models' own tokenizer files. The names of the
+//! pre-tokenizers, and which vocabularies prefer a whole word over merges or begin texts with BOS, are as in llama.cpp.
 
 use std::ops::Range;
 
@@ -118,7 +118,7 @@ const HANGUL_AND_CJK: &str = concat!(
 pub(super) enum Spelling {
     /// In 256 characters, one for each byte.
     Bytes,
-    /// As it is, with `▁` for a space. Characters that are no token become the tokens of their bytes (`<0xE2>`).
+    /// As it is, with `▁` for a space. Characters that are not tokens become the tokens of their bytes (`<0xE2>`).
     Characters,
 }
 
@@ -127,7 +127,7 @@ pub(super) enum Spelling {
 enum WholeWords {
     No,
     Every,
-    /// Those that consist of line breaks.
+    /// Words that consist of line breaks.
     LineBreaks,
 }
 
@@ -153,7 +153,7 @@ const fn plain(names: &'static [&'static str], stages: &'static [Cut]) -> Defini
     Definition { names, stages, spelling: Spelling::Bytes, whole_words: WholeWords::No, adds_bos: false }
 }
 
-/// As [`plain`], but words that are a token as a whole are used without merging.
+/// Like [`plain`], but words that are a token as a whole are used without merging.
 const fn whole(names: &'static [&'static str], stages: &'static [Cut]) -> Definition {
     Definition { whole_words: WholeWords::Every, ..plain(names, stages) }
 }
@@ -301,7 +301,7 @@ enum Stage {
 }
 
 impl PreTokenizer {
-    /// The one that the file names.
+    /// The pre-tokenizer that the file names.
     pub(super) fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let name = gguf.string(PRE)?.unwrap_or_else(|| {
             tracing::warn!("the file has no {PRE}: its text is cut as \"default\" does, which may not suit the model");
@@ -310,7 +310,7 @@ impl PreTokenizer {
         Self::named(name)
     }
 
-    /// The one with a name.
+    /// The pre-tokenizer with this name.
     pub(super) fn named(name: &str) -> Result<Self, TokenizerError> {
         let definition = DEFINITIONS.iter().find(|definition| definition.names.contains(&name)).ok_or_else(|| {
             let known: Vec<&str> = DEFINITIONS.iter().flat_map(|definition| definition.names).copied().collect();

@@ -18,7 +18,7 @@ pub(super) struct SentencePiece {
     scores: Vec<f32>,
     /// The token of each byte, if the vocabulary has it.
     byte_tokens: Vec<Option<u32>>,
-    /// The token for text that has none.
+    /// The unknown token.
     unknown: u32,
     /// Bytes of the longest piece: nothing longer needs to be looked up.
     longest: usize,
@@ -102,7 +102,7 @@ fn lines_and_breaks(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How the vocabulary spells `text`.
+/// `text` in the vocabulary's spelling.
 pub(super) fn stored_form(text: &str) -> String {
     text.replace(' ', SPACE.encode_utf8(&mut [0; 4]))
 }

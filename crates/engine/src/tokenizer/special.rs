@@ -7,7 +7,7 @@ use super::TokenizerError;
 use super::vocabulary::{Entries, NO_TURN_ENDS, TOKENS, TURN_ENDS, TokenKind};
 use crate::gguf::Gguf;
 
-/// The key of the token for text that has none.
+/// The key of the unknown token.
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 
 /// The ids of the tokens that begin, separate and end texts.
@@ -34,7 +34,7 @@ impl SpecialIds {
             |found: Option<u32>, default: Option<u32>| found.or(default).filter(|id| (*id as usize) < entries.len());
         let bos = or_default(id("tokenizer.ggml.bos_token_id")?, defaults.bos);
         let eos = or_default(id("tokenizer.ggml.eos_token_id")?, defaults.eos);
-        // The format spells it so.
+        // The misspelling is part of the format.
         let separator = or_default(id("tokenizer.ggml.seperator_token_id")?, defaults.separator);
         let has = |name: &&str| entries.id_of(name).is_some();
         let ends_less = |text: &str| NO_TURN_ENDS.iter().any(|(name, others)| *name == text && others.iter().all(has));
@@ -56,7 +56,7 @@ impl SpecialIds {
     }
 }
 
-/// The token for text that has none; `default` is its number in files that do not say it.
+/// The unknown token; `default` is its id in files that do not give one.
 pub(super) fn unknown(gguf: &Gguf, entries: &Entries, default: u32) -> Result<u32, TokenizerError> {
     match read_id(gguf, UNKNOWN, entries.len())? {
         Some(id) => Ok(id),
@@ -106,7 +106,7 @@ pub(super) enum Fragment<'t> {
 pub(super) struct SpecialTexts {
     /// User-defined tokens, which are recognized in every text.
     always: Names,
-    /// Those and the control tokens.
+    /// User-defined and control tokens.
     all: Names,
     /// The characters of control tokens' names, in both cases.
     control_letters: BTreeSet<char>,
@@ -117,7 +117,7 @@ pub(super) struct SpecialTexts {
 /// Control tokens of Phi-3 after which white space stays.
 const KEEP_SPACE_AFTER: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
-/// The longest name of a special token, in bytes. Those of well-known models have up to about fifty.
+/// Maximum bytes of a special token's name. Names in well-known models have up to about fifty.
 const MAX_NAME_BYTES: usize = 1024;
 
 impl SpecialTexts {

@@ -1,7 +1,7 @@
 //! SentencePiece unigrams (`tokenizer.ggml.model` = `t5`; XLM-RoBERTa).
 //!
-//! A text is normalized, ▁ takes the place of white space, and of all ways to cut it into pieces the one with the
-//! largest sum of scores is taken (<https://arxiv.org/abs/1804.10959>).
+//! A text is normalized, ▁ replaces white space, and of all ways to cut the text into pieces the one with the largest
+//! sum of scores is taken (<https://arxiv.org/abs/1804.10959>).
 
 mod charsmap;
 
@@ -15,10 +15,10 @@ const SCORES: &str = "tokenizer.ggml.scores";
 /// Stands for white space.
 const SPACE: char = '▁';
 
-/// A letter that is no piece costs this much more than the worst piece.
+/// A letter that is not a piece costs this much more than the worst piece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// The number of the unknown token in T5's vocabulary, for files that do not say it.
+/// The number of the unknown token in T5's vocabulary, for files that do not give one.
 const UNKNOWN: u32 = 2;
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Unigram {
         spelled
     }
 
-    /// For every place of the text the best way to cut what is before it.
+    /// For every place of the text, the best way to cut the text before it.
     fn cuts(&self, text: &str, entries: &Entries) -> Vec<Cut> {
         let mut cuts = vec![Cut { score: f64::NEG_INFINITY, id: self.unknown, start: 0 }; text.len() + 1];
         cuts[0].score = 0.0;

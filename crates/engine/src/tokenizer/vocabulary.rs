@@ -1,4 +1,4 @@
-//! The list of tokens: what each is for, and the bytes that it stands for.
+//! The list of tokens: the purpose of each, and the bytes that it stands for.
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;
@@ -11,7 +11,7 @@ use crate::gguf::Gguf;
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPES: &str = "tokenizer.ggml.token_type";
 
-/// What a token is for (`tokenizer.ggml.token_type`).
+/// The purpose of a token (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum TokenKind {
@@ -42,8 +42,8 @@ impl TokenKind {
 }
 
 /// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which are
-/// recognized in every text, or as ordinary ones, which are recognized in none; here they are control tokens, or a user
-/// could end a turn by typing its name, or no turn would end.
+/// recognized in every text, or as ordinary ones, which are recognized in none. Here they are control tokens;
+/// otherwise, a user could end a turn by typing its name, or no turn would end.
 const TURN_MARKERS: [&str; 23] = [
     "<|im_start|>",
     "<|start_header_id|>",
@@ -99,8 +99,8 @@ pub(super) const TURN_ENDS: [&str; 22] = [
     "[e~[",
 ];
 
-/// Those of [`TURN_ENDS`] that end only a part of the turn if the vocabulary has all of these (gpt-oss; Solar Open), or
-/// are ordinary text (Gemma 4).
+/// Names from [`TURN_ENDS`] that end only a part of the turn if the vocabulary has all of these (gpt-oss; Solar Open),
+/// or that are ordinary text (Gemma 4).
 pub(super) const NO_TURN_ENDS: [(&str, &[&str]); 3] = [
     ("<|end|>", &["<|return|>", "<|call|>"]),
     ("<|end|>", &["<|flush|>", "<|calls|>"]),
@@ -110,18 +110,17 @@ pub(super) const NO_TURN_ENDS: [(&str, &[&str]); 3] = [
 /// Names that are also found in ordinary texts.
 const ALSO_TEXT: [&str; 6] = ["</s>", "<eos>", "<bos>", "[EOS]", "[e~[", "<|\"|>"];
 
-/// The most bytes of all tokens' texts. The largest known vocabularies have three million.
+/// Maximum total bytes of all tokens' texts. The largest known vocabularies have three million.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// The longest piece that is looked for where every length is tried, in bytes; those of well-known models have up to
-/// about fifty.
+/// Maximum bytes of a piece in searches that try every length; pieces of well-known models have up to about fifty.
 const MAX_PIECE_BYTES: usize = 256;
 
 /// Concatenated texts.
 #[derive(Debug, Default)]
 struct Texts {
     bytes: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each text.
     ends: Vec<u32>,
 }
 
@@ -144,8 +143,7 @@ impl Texts {
     }
 }
 
-/// Every token as the metadata gives it: its text in the vocabulary's own spelling (`Ġyes`, `▁yes`), and what it is
-/// for.
+/// Every token as the metadata gives it: its text in the vocabulary's own spelling (`Ġyes`, `▁yes`), and its purpose.
 #[derive(Debug)]
 pub(super) struct Entries {
     texts: Texts,
@@ -206,7 +204,7 @@ impl Entries {
         self.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0)
     }
 
-    /// Bytes of the longest piece that is looked for where every length is tried.
+    /// Bytes of the longest piece in searches that try every length.
     pub(super) fn longest_piece(&self) -> usize {
         self.longest().min(MAX_PIECE_BYTES)
     }
@@ -238,7 +236,8 @@ impl Entries {
     }
 }
 
-/// Whether a token of this kind is to be a control token, by its name. An ordinary one is if no other text looks like it.
+/// Whether a token of this kind becomes a control token because of its name. Ordinary tokens do, unless their names
+/// also occur in ordinary texts.
 fn is_marker(text: &str, kind: TokenKind) -> bool {
     let is_named = TURN_MARKERS.contains(&text) || TURN_ENDS.contains(&text);
     match kind {

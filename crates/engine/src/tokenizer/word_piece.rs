@@ -1,8 +1,8 @@
 //! WordPiece (`tokenizer.ggml.model` = `bert`).
 //!
-//! A text is normalized and split into words and punctuation as BERT does it. Of every word the longest piece is taken
-//! from left to right: the first is spelled with ▁ before it, the others bare. A word that cannot be put together is
-//! one unknown token.
+//! A text is normalized and split into words and punctuation as in BERT. Each word is split into the longest pieces
+//! from left to right: the first is spelled with ▁ before it, the others bare. A word that cannot be split into pieces
+//! is one unknown token.
 
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
@@ -15,7 +15,7 @@ use crate::gguf::Gguf;
 /// Stands before the first piece of a word.
 const WORD_START: char = '▁';
 
-/// The number of the unknown token in the original vocabulary, for files that do not say it.
+/// The number of the unknown token in the original vocabulary, for files that do not give one.
 const UNKNOWN: u32 = 100;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What llama.cpp computes for tiny models of this year's architectures, on both backends.
+//! Compares tiny models of this year's architectures, on both backends, with llama.cpp.
 //!
 //! The models and figures are not part of the repository: `HONE_REFERENCE` names their folder, with a file
 //! `arch2026.json` and a `NAME-a.gguf` for each model. Run with `--ignored`.

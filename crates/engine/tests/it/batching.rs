@@ -25,7 +25,7 @@ fn in_chunks(model: &mut Model, prompt: &[u32], lengths: &[usize]) -> Vec<Vec<f3
 /// A model that computes the same in several ways.
 struct Subject {
     name: String,
-    /// Whether not a bit may differ.
+    /// Whether results must be equal to the bit.
     is_exact: bool,
     /// Whether layers keep a state, so that sequences cannot be cut anywhere.
     has_states: bool,
@@ -78,8 +78,8 @@ fn chunks_of_a_prompt_add_up() {
     });
 }
 
-/// On the native backend, not a bit of a token's logits depends on how its prompt was cut into steps, on what else a
-/// step computed, or on the number of threads.
+/// On the native backend, a token's logits are bit-identical regardless of how its prompt was cut into steps, of other
+/// work in a step, and of the number of threads.
 #[test]
 fn the_native_backend_computes_the_same_bits_whatever_runs_beside() {
     let prompt = tokens(1, 700);
@@ -154,7 +154,7 @@ fn a_truncated_sequence_goes_on_from_where_it_was_cut() {
         let mut sequence = CachedSequence::default();
         model.advance(&mut [Advance { sequence: &mut sequence, tokens: &prompt, logits: 59..60 }]).unwrap();
         model.truncate(&mut sequence, 35);
-        // What keeps a state goes back to the last one that it has.
+        // A model that keeps states goes back to the last one that it has.
         let n_left = sequence.n_tokens();
         assert!(n_left == 35 || subject.has_states && n_left < 35, "{}: {n_left} tokens are left", subject.name);
         let again = [&prompt[n_left..35], &tail].concat();

@@ -83,7 +83,7 @@ fn a_long_text_counts_with_its_beginning() {
     assert_eq!(lengths, [TextLength { tokens: 9, is_cut: false }, TextLength { tokens: 256, is_cut: true }]);
 }
 
-/// The error that appears when the model is used after one of its files was changed.
+/// The error that appears when the model is used after a change to one of its files.
 fn complaint(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let scratch = support::scratch();
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
@@ -177,7 +177,7 @@ fn of_gguf(path: &Path) -> Embedder {
     Embedder::of_gguf("tiny", support::whole(path))
 }
 
-/// What the tensors of a BERT are called in a GGUF file.
+/// Names of a BERT's tensors in a GGUF file.
 const BERT_NAMES: [(&str, &str); 13] = [
     ("embeddings.LayerNorm", "token_embd_norm"),
     ("embeddings.word_embeddings", "token_embd"),
@@ -463,7 +463,7 @@ fn a_changed_file_is_an_error_or_a_vector_and_never_a_panic() {
         let content = std::fs::read(file.path()).unwrap();
         for round in 0..1_000 {
             let mut changed = content.clone();
-            // Most of what can go wrong is in the header, before the weights.
+            // Most possible errors are in the header, before the weights.
             let end = if round % 4 == 0 { content.len() } else { 6_000 };
             for _ in 0..=round % 3 {
                 changed[below(end)] = below(256) as u8;
@@ -506,7 +506,7 @@ fn a_decoder_pools_as_its_file_says() {
     assert!((dot(&last.embed(&["a"]).unwrap()[0], &mean.embed(&["a"]).unwrap()[0]) - 1.0).abs() < TOLERANCE);
     let texts = ["letters", "others"];
     assert!(dot(&last.embed(&texts).unwrap()[0], &mean.embed(&texts).unwrap()[0]) < 0.999);
-    // A text gets the same vector alone and beside others, and a long one is cut.
+    // A text gets the same vector alone and alongside others, and a long one is cut.
     assert_eq!(last.embed(&texts).unwrap()[1], last.embed(&texts[1..]).unwrap()[0]);
     assert_eq!(last.embed(&[""]).unwrap()[0].len(), last.embed(&["a"]).unwrap()[0].len());
     let long = "letters".repeat(2000);

@@ -99,7 +99,7 @@ fn a_prompt_that_does_not_fit_is_refused_with_both_figures() {
     assert_eq!(error, GenerateError::ContextOverflow { prompt_tokens: 12, context_tokens: 12 });
 }
 
-/// Such schemas come from clients of a server, which a stack that overflows would end.
+/// Such schemas come from clients of a server, which a stack overflow would end.
 #[test]
 fn a_schema_with_many_levels_is_used_or_refused() {
     let fixture = Fixture::new();
@@ -115,8 +115,8 @@ fn a_schema_with_many_levels_is_used_or_refused() {
     assert!(matches!(&refused, GenerateError::Request(reason) if reason.contains("levels")), "{refused}");
 }
 
-/// A reader who sees that an answer was cut may want what there is of it; a call or a review with half of its fields says
-/// something else.
+/// A reader who sees that an answer was cut may want the part that exists; a call or a review with half of its fields
+/// has another meaning.
 #[test]
 fn json_that_reaches_its_limit_is_completed_if_that_is_asked_for() {
     let fixture = Fixture::new();

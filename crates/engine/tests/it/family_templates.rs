@@ -9,14 +9,14 @@ use serde_json::json;
 use crate::support;
 use crate::support::metadata::vocabulary;
 
-/// A published template, and what its prompts end with.
+/// A published template, and the ends of its prompts.
 struct Family {
     template: &'static str,
     /// Control tokens of its vocabulary.
     tokens: &'static [&'static str],
     /// Whether it takes tools.
     takes_tools: bool,
-    /// What begins the reasoning of its model.
+    /// The text that begins its model's reasoning.
     reasoning: Option<&'static str>,
     /// The end of a prompt if nothing is said about reasoning, if it is wanted, and if it is not.
     ends: [&'static str; 3],

@@ -1,9 +1,9 @@
 //! Models that end in a head, and encoders.
 //!
 //! Two tests compare them with llama.cpp. Its tiny models and figures are not part of the repository:
-//! `HONE_REFERENCE_HEADS` names their folder, with a file `heads.json` and a `NAME-a.gguf` for each model. Run those with
-//! `--ignored`. The others run everywhere: with figures that hone gave when it agreed with llama.cpp, and with a decoder
-//! whose head is a part of its own matrix of logits.
+//! `HONE_REFERENCE_HEADS` names their folder, with a file `heads.json` and a `NAME-a.gguf` for each model. Run those
+//! with `--ignored`. The others run everywhere: with figures that hone gave when it agreed with llama.cpp, and with a
+//! decoder whose head is a part of its own matrix of logits.
 
 use std::path::{Path, PathBuf};
 
@@ -104,7 +104,7 @@ fn vectors_of_encoders_are_those_of_llama_cpp() {
     }
 }
 
-/// The shapes of an encoder's layers: what each has, and their names.
+/// The names and shapes of an encoder's weights: of every layer, and the others.
 fn encoder_shapes(n_layers: usize, of_layer: &[(&str, &[usize])], others: &[(&str, &[usize])]) -> Vec<Weights> {
     let named = |(name, shape): &(&str, &[usize])| ((*name).to_owned(), shape.to_vec());
     let layers = (0..n_layers)
@@ -416,7 +416,7 @@ fn a_changed_file_is_an_error_or_a_score_and_never_a_panic() {
         let content = std::fs::read(file.path()).unwrap();
         for round in 0..1_000 {
             let mut changed = content.clone();
-            // Most of what can go wrong is in the header, before the weights.
+            // Most possible errors are in the header, before the weights.
             let end = if round % 4 == 0 { content.len() } else { 5_000 };
             for _ in 0..=round % 3 {
                 changed[below(end)] = below(256) as u8;

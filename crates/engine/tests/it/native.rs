@@ -1,4 +1,4 @@
-//! The native backend computes what the candle backend does.
+//! The native backend gives the results of the candle backend.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ struct Tolerance {
 const EXACT: Tolerance = Tolerance { mean: 0.001, largest: 0.01 };
 /// Activations are rounded to 16 bits. The backends must agree to within 0.05 at every position; they stay within this.
 const IN_16_BITS: Tolerance = Tolerance { mean: 0.003, largest: 0.015 };
-/// The same where candle rounds to 8 bits what an expert reads: few tokens choose the same one.
+/// Like `IN_16_BITS`, where candle rounds an expert's input to 8 bits: few tokens choose the same expert.
 const MIXTURE_IN_16_BITS: Tolerance = Tolerance { mean: 0.06, largest: 0.15 };
 /// Activations are rounded to 8 bits, and in random weights the rounding of one layer is not damped by the next.
 const IN_8_BITS_RANDOM: Tolerance = Tolerance { mean: 0.12, largest: 0.5 };
@@ -245,7 +245,7 @@ fn the_reference_prompts_agree_with_candle_at_every_position() {
     }
 }
 
-/// The prompts whose greedy continuations are recorded, followed by those.
+/// The prompts whose greedy continuations are recorded, followed by the continuations.
 fn reference_prompts() -> Vec<Vec<u32>> {
     #[derive(serde::Deserialize)]
     struct Case {

@@ -23,7 +23,7 @@ struct Reasoner {
     _scratch: tempfile::TempDir,
 }
 
-/// What came of a question.
+/// The outcome of a question.
 struct Told {
     text: String,
     reasoning: Option<ReasoningTags>,

@@ -1,5 +1,5 @@
-//! Requests that share the device and what has been computed: lanes, prefixes, limits, memory, and a check that nothing
-//! is lost however many come and go.
+//! Requests that share the device and computed prefixes: lanes, prefixes, limits, memory, and a check that nothing is
+//! lost however many come and go.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +69,7 @@ impl Fixture {
         self.engine.status().unwrap()
     }
 
-    /// Checks that nothing is left of any request except what is kept for others.
+    /// Checks that nothing is left of any request except the blocks kept for others.
     fn check_balanced(&self) {
         let status = self.status();
         for model in &status.models {
@@ -190,7 +190,7 @@ fn a_time_limit_ends_a_request_that_runs() {
     fixture.check_balanced();
 }
 
-/// So many tokens are said to follow the free text that no machine has time for them.
+/// More tokens are said to follow the free text than any machine has time for.
 #[test]
 fn an_answer_whose_time_runs_short_is_concluded() {
     let fixture = Fixture::new(support::options());
@@ -359,8 +359,8 @@ fn pinned_models_stay_and_others_are_refused_with_the_sums() {
     fixture.check_balanced();
 }
 
-/// With the same memory, a dense model of the same size is refused. The head of the second model guesses, and has experts,
-/// too.
+/// With the same memory, a dense model of the same size is refused. The head of the second model guesses, and has
+/// experts, too.
 #[test]
 fn experts_that_do_not_fit_are_read_from_the_file() {
     for shape in ["tiny-qwen3moe", "tiny-qwen35moe"] {
@@ -408,7 +408,7 @@ fn models_leave_that_nobody_uses() {
     let keep_alive = Some(Duration::from_millis(50));
     let fixture = Fixture::with(EngineOptions { keep_alive, ..support::options().into() });
     fixture.complete(fixture.request(tokens(1, 20)));
-    // The pause is what is tested: a request for the status would wake the engine.
+    // The pause itself is tested: a request for the status would wake the engine.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(fixture.status().models, []);
     assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12, "it is loaded again");
@@ -430,7 +430,7 @@ fn a_model_leaves_when_it_is_told_to() {
     assert_eq!(fixture.status().models, []);
 }
 
-/// What the caller saw of a request.
+/// Consumes events; returns whether the request finished or was refused, or `None` if neither was seen.
 fn use_up(generation: Generation, n_events: usize) -> Option<bool> {
     for _ in 0..n_events {
         match generation.events().recv().unwrap() {

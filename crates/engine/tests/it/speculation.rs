@@ -174,8 +174,8 @@ fn check_draft(model: &Path, draft: Option<&Path>, sampling: &SamplingOptions) -
     guesses
 }
 
-/// A state cannot be cut: what was guessed wrongly is taken back to a checkpoint. Experts are chosen for every guess.
-/// Random weights repeat nothing, so a form makes them repeat the prompt, with changes.
+/// A state cannot be cut: wrong guesses are rolled back to a checkpoint. Experts are chosen for every guess. Random
+/// weights repeat nothing, so a form makes them repeat the prompt, with changes.
 #[test]
 fn answers_of_hybrids_and_mixtures_are_the_same() {
     let folder = support::scratch();

@@ -1,4 +1,4 @@
-//! Synthesized models: the file holds what was asked for, in every shape and format.
+//! Synthesized models: the file has the requested contents, in every shape and format.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer,
 use hone_engine::synth::{self, Architecture, Quantization, RopeScaling, Shape, WriteProgress};
 use hone_protocol::with_causes;
 
-/// A tokenizer of 300 tokens, with what a synthesizer needs of it.
+/// A tokenizer of 300 tokens, with the keys that a synthesizer needs.
 fn vocabulary() -> Gguf {
     let tokens: Vec<String> = (0..300).map(|id| format!("token{id}")).collect();
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
@@ -99,7 +99,7 @@ fn metadata_says_what_the_shape_is() {
         let name = shape.architecture.name();
         let size = |key: &str| unsigned(&gguf, &format!("{name}.{key}"));
         assert_eq!(gguf.string("general.architecture").unwrap(), Some(name));
-        // One number, or one a layer; what all layers lack is not in the file.
+        // One number, or one a layer; a size that all layers lack is not in the file.
         let sizes = |key: &str| match gguf.value(&format!("{name}.{key}")) {
             Some(Value::Array(_)) => gguf.integers(&format!("{name}.{key}")).unwrap().unwrap(),
             _ => vec![gguf.unsigned(&format!("{name}.{key}")).unwrap().unwrap_or(0) as i64],

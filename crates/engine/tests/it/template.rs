@@ -542,7 +542,7 @@ fn a_template_that_is_longer_than_any_is_refused() {
     assert_eq!(error, "tokenizer.chat_template has 2097152 bytes: a chat template may have 1048576");
 }
 
-/// What a template writes for a conversation; it has ChatML's tokens.
+/// Checks a template's output for a conversation; the vocabulary has ChatML's tokens.
 #[track_caller]
 fn check_written(template: &str, messages: &[Message], tools: &[Tool], expected: &str) {
     let file = vocabulary(&["<|im_start|>", "<|im_end|>"]).string("tokenizer.chat_template", template);

@@ -1,4 +1,4 @@
-//! Accounts that do not see each other's work, and connections that nobody else can read.
+//! Accounts that do not see each other's work, and encrypted connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Operator {
         (account.public_key(), of_account, credentials)
     }
 
-    /// A server that knows these accounts, and one of its own.
+    /// A server with these accounts, and one of its own.
     fn server(&self, accounts: &[(&String, &String)]) -> NatsServer {
         let (system, of_system, _) = self.account_within("system", &[]);
         let of_operator = token(&self.key, &self.key.public_key(), "operator", &json!({"type": "operator"}));
@@ -105,7 +105,7 @@ fn no_account_sees_the_work_of_another() {
     assert!(work_of_other.jobs().is_empty() && requests_of_other.results().is_empty());
     assert_eq!((asking.workers().unwrap().len(), other.workers().unwrap().len()), (1, 0));
     assert_eq!((asking.queues().unwrap().open, other.queues().unwrap().open), (1, 0));
-    // Credentials that another operator has given are worth nothing, and neither are none.
+    // Credentials from another operator are refused, and so is a connection without any.
     let stranger = Operator::new();
     let (_, _, strange) = stranger.account("red");
     for refused in [login(&server, &strange), Fleet::connect(&settings(server.url()), "test")] {

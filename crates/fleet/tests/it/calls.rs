@@ -1,4 +1,5 @@
-//! Work whose result somebody waits for: its pieces come as they arise, whoever is lost is noticed, and nobody works for nobody.
+//! Work whose result a caller waits for: its pieces arrive as they are produced, a lost process is noticed, and no work
+//! is done for an absent caller.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::{PATIENCE, connect, next, wait_until};
 const ROLE: &str = "generate";
 const MODEL: &str = "model:1b";
 
-/// A process that asks, and a worker that says that it has the model.
+/// A requesting process, and a worker that reports that it has the model.
 struct Pair {
     asking: Fleet,
     roster: Arc<Roster>,
@@ -71,7 +72,7 @@ fn who_waits_no_more_is_worked_for_no_more() {
     let job = next(pair.work.jobs());
     drop(call);
     wait_until(|| job.caller.as_ref().unwrap().is_gone());
-    // With one slot, this one waits until the first is done. Nobody waits for it, so it is taken back.
+    // With one slot, this job waits until the first is done. Its caller is gone, so it is taken back.
     let unwanted = pair.ask(2);
     wait_until(|| pair.asking.queues().unwrap().open == 2);
     drop(unwanted);
@@ -90,7 +91,7 @@ fn a_worker_that_is_lost_is_noticed() {
     let job = next(work.jobs());
     send(&job, "a");
     assert_eq!(next(call.pieces()), part(1, 0, "a"));
-    // It says nothing any more, as a process that was killed.
+    // The worker falls silent, like a killed process.
     std::mem::forget(job);
     drop((work, working));
     assert!(matches!(next(call.pieces()), Piece::Lost(_)));
@@ -117,7 +118,7 @@ fn a_worker_that_fails_leaves_the_work_to_another() {
     let call = pair.ask(1);
     next(broken).fail("no memory");
     let sound = Work::<u64>::begin(&connect(&server), Route::to_model(ROLE, MODEL), 1).unwrap();
-    // The broken one has a place for it all the time; on a busy machine it may get it once more.
+    // The broken worker always has room for it; on a busy machine it may get it once more.
     let job = loop {
         crossbeam_channel::select! {
             recv(broken) -> job => job.unwrap().fail("no memory"),
@@ -159,7 +160,7 @@ fn a_call_outlives_its_server() {
     assert_eq!(job.content, 2);
     send(&job, "a");
     assert_eq!(next(waiting.pieces()), part(job.attempt, 0, "a"));
-    // The worker has not been heard of since, and is still known.
+    // The worker has been silent since, and is still known.
     assert!(pair.roster.has(ROLE, MODEL));
     job.end();
 }

@@ -1,5 +1,5 @@
-//! Not tests: how long a message takes over a NATS server of this machine (`scripts/bench.sh bus`), and how much work eight
-//! workers do beside one.
+//! Not tests: the latency of a message over a NATS server on this machine (`scripts/bench.sh bus`), and the throughput
+//! of eight workers compared with one.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::{ask, connect, finish, message, next, route};
 
 /// Messages of a measurement.
 const MESSAGES: u64 = 5_000;
-/// The time between two of them: 200 a second are many answers.
+/// The interval between messages: 200 a second are many answers.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Pieces of work for eight workers, and how long each takes.
+/// The number of jobs for eight workers, and the duration of each.
 const PIECES: u64 = 10_000;
 const PIECE: Duration = Duration::from_millis(40);
 
@@ -61,12 +61,12 @@ fn rate() {
     println!("the server passes {rate:.0} pieces of work a second, with their results");
 }
 
-/// Work that takes some time.
+/// Jobs that take some time.
 fn pieces_per_second(n_workers: usize, n_pieces: u64) -> f64 {
     rate_of(n_workers, n_pieces, work_on)
 }
 
-/// Work that workers take, one piece at a time each.
+/// Jobs that workers take one at a time.
 fn rate_of(n_workers: usize, n_pieces: u64, work_on: impl Fn(Job) + Copy + Send + 'static) -> f64 {
     let server = NatsServer::start();
     let requests = Requests::begin(&connect(&server), route());
@@ -79,7 +79,7 @@ fn rate_of(n_workers: usize, n_pieces: u64, work_on: impl Fn(Job) + Copy + Send 
     let begun = Instant::now();
     let mut n_done = 0;
     for number in 1..=n_pieces {
-        // As many are on their way as there is room for.
+        // The number of requests in flight is limited by the room for them.
         while requests.ask(&message(number), Urgency::Now) == Err(Unsent::NoRoom) {
             next(requests.results());
             n_done += 1;

@@ -1,4 +1,4 @@
-//! Work over a real NATS server: everything is done once, whoever is lost.
+//! Work over a real NATS server: everything is done once, whichever process is lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,6 +7,7 @@ mod nats;
 
 mod accounts;
 mod calls;
+mod hosts;
 mod latency;
 
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ fn connect(server: &NatsServer) -> Fleet {
     Fleet::connect(&settings(server.url()), "test").unwrap()
 }
 
-/// A message that a number tells from others.
+/// A message identified by a number.
 fn message(number: u64) -> Envelope {
     Envelope::new("test", SessionId::from_bits(1), Payload::MemoryStored(Stored { sequence: number }))
 }
@@ -66,7 +67,7 @@ fn next<T>(channel: &Receiver<T>) -> T {
     channel.recv_timeout(PATIENCE).expect("something comes")
 }
 
-/// What comes, in the order of its numbers; more would have come within a moment.
+/// The results, in the order of their numbers; surplus ones would arrive within a moment.
 fn results(requests: &Requests, n: usize) -> Vec<u64> {
     let number = |result: WorkResult| number_of(&result.outcome.unwrap());
     let mut numbers: Vec<u64> = (0..n).map(|_| number(next(requests.results()))).collect();
@@ -88,7 +89,7 @@ fn work_is_done_once_and_every_process_hears_of_its_own() {
     ask(&one, [1, 2, 3]);
     let last = message(4);
     other.ask(&last, Urgency::Now).unwrap();
-    // The same message again is the same work.
+    // Sending the message again requests no new work.
     other.ask(&last, Urgency::Now).unwrap();
     let workers = [connect(&server), connect(&server)];
     let work = workers.each_ref().map(|fleet| Work::begin(fleet, route(), 2).unwrap());
@@ -137,7 +138,7 @@ fn the_work_of_a_lost_worker_is_done_by_another() {
     let lost = connect(&server);
     let work = Work::<Envelope>::begin(&lost, route(), 1).unwrap();
     let held = next(work.jobs());
-    // It says nothing any more, as a process that was killed.
+    // The worker falls silent, like a killed process.
     std::mem::forget(held);
     drop((work, lost));
     let other = connect(&server);
@@ -159,7 +160,7 @@ fn long_work_keeps_its_lease_and_what_is_given_back_is_done_at_once() {
         recv(one.jobs()) -> job => (job.unwrap(), other),
         recv(other.jobs()) -> job => (job.unwrap(), one),
     };
-    // Three times as long as its lease.
+    // Three times its lease.
     assert!(rest.jobs().recv_timeout(Duration::from_secs(3)).is_err(), "nobody else gets it");
     let begun = Instant::now();
     drop(job);
@@ -174,7 +175,7 @@ fn the_lease_is_that_of_who_came_first() {
     let server = NatsServer::start();
     let first = connect(&server);
     Work::<Envelope>::begin(&first, route(), 1).unwrap().end();
-    // Three times in a lease of its own would be too seldom for the one that counts.
+    // Three renewals within its own lease would be too few for the effective lease.
     let patient = Fleet::connect(&BusSettings { lease: 600.0, ..settings(server.url()) }, "test").unwrap();
     let requests = Requests::begin(&patient, route());
     let (one, other) = (Work::begin(&patient, route(), 1).unwrap(), Work::begin(&patient, route(), 1).unwrap());
@@ -228,7 +229,7 @@ fn nothing_is_lost_while_the_server_is_away() {
     jobs.into_iter().for_each(finish);
     server.resume();
     assert_eq!(results(&requests, 3), [101, 102, 103]);
-    // A server that was killed may have forgotten to whom it gave what, and give it again.
+    // A killed server may have forgotten its deliveries, and redeliver the work.
     wait_until(|| {
         work.jobs().try_iter().for_each(finish);
         fleet.queues().is_ok_and(|queues| queues.open == 0)

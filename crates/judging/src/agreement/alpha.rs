@@ -1,27 +1,27 @@
-//! Krippendorff's alpha: how far judges agree beyond chance, by the coincidences of their values (Krippendorff 2011,
+//! Krippendorff's alpha: agreement of judges beyond chance, from the coincidences of their values (Krippendorff 2011,
 //! "Computing Krippendorff's alpha-reliability").
 
 use super::{Figure, Statistic};
 
-/// What the differences between values mean.
+/// The meaning of differences between values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasurementLevel {
-    /// Values are the same or not, such as winners.
+    /// Values are equal or not, such as winners.
     Nominal,
     /// Values have an order but no distances, such as the scores of a rubric.
     Ordinal,
 }
 
-/// The values that judges gave to the same thing; a judge without a verdict gave none.
+/// The values that judges gave to one item; a judge without a verdict gave none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RatedUnit {
     /// The number of its question.
     pub question: usize,
-    /// Values from 0 on.
+    /// Values, starting from 0.
     pub values: Vec<usize>,
 }
 
-/// How far the judges agree: 1 is always, 0 as far as by chance.
+/// Agreement of the judges: 1 is perfect, 0 is chance level.
 pub fn krippendorff_alpha(units: &[RatedUnit], level: MeasurementLevel) -> Figure {
     let rated_twice: Vec<&RatedUnit> = units.iter().filter(|unit| unit.values.len() > 1).collect();
     Figure::of(&rated_twice, |unit| unit.question, |units| value(units, level))
@@ -43,7 +43,7 @@ fn value(units: &[&RatedUnit], level: MeasurementLevel) -> Statistic {
     if expected == 0.0 { Err("all judges gave the same verdict to everything") } else { Ok(1.0 - observed / expected) }
 }
 
-/// How often two values came together, for every pair of judges of a unit, divided among those of the unit.
+/// The counts of pairs of values, over all pairs of judges of a unit, normalized per unit.
 fn coincidences(units: &[&RatedUnit], n_values: usize) -> Vec<Vec<f64>> {
     let mut counts = vec![vec![0.0; n_values]; n_values];
     for RatedUnit { values, .. } in units {

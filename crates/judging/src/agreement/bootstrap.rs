@@ -1,21 +1,20 @@
-//! Intervals by the bootstrap: the percentiles of a statistic over items drawn with replacement (Efron and Tibshirani
-//! 1993, "An Introduction to the Bootstrap", chapter 13). Whole clusters are drawn, since verdicts on answers to the
-//! same question depend on each other (Field and Welsh 2007, "Bootstrapping clustered data"). The draws are always the
-//! same ones.
+//! Bootstrap intervals: the percentiles of a statistic over items drawn with replacement (Efron and Tibshirani 1993,
+//! "An Introduction to the Bootstrap", chapter 13). Whole clusters are drawn, since verdicts on answers to the same
+//! question depend on each other (Field and Welsh 2007, "Bootstrapping clustered data"). The draws are deterministic.
 
 use std::collections::BTreeMap;
 
 use super::Statistic;
 use crate::random::SplitMix;
 
-/// How often the items are drawn.
+/// The number of resamples.
 const RESAMPLES: usize = 1000;
 /// The ends of a 95 % interval.
 const ENDS: [f64; 2] = [0.025, 0.975];
 const SEED: u64 = 0x0068_6f6e_6521;
 
-/// The ends of the interval. Resamples for which the statistic is undefined are left out; `None` if most are, or there
-/// is only one cluster.
+/// The ends of the interval. Resamples for which the statistic is undefined are left out; `None` if most are undefined,
+/// or there is only one cluster.
 pub(super) fn interval<T>(
     items: &[&T],
     cluster: impl Fn(&T) -> usize,

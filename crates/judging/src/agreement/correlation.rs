@@ -1,4 +1,4 @@
-//! Coefficients of correlation.
+//! Correlation coefficients.
 
 use super::{Statistic, mean};
 
@@ -23,8 +23,8 @@ pub(super) fn spearman(scores: &[f64], references: &[f64]) -> Statistic {
     pearson(&ranks(scores), &ranks(references))
 }
 
-/// Kendall's tau-b, which accounts for ties (Kendall 1945, "The treatment of ties in ranking problems"), in the time
-/// that sorting takes (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped data").
+/// Kendall's tau-b, which accounts for ties (Kendall 1945, "The treatment of ties in ranking problems"), in the time of
+/// a sort (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped data").
 pub(super) fn kendall(scores: &[f64], references: &[f64]) -> Statistic {
     refuse_constants(scores, references)?;
     let mut points: Vec<(f64, f64)> = scores.iter().copied().zip(references.iter().copied()).collect();
@@ -66,7 +66,7 @@ fn pairs_of(n: usize) -> f64 {
     (n * n.saturating_sub(1)) as f64 / 2.0
 }
 
-/// Pairs among neighbours in sorted order that are equal.
+/// The number of equal pairs, given values in sorted order.
 fn tied_pairs<'a, T: 'a>(sorted: impl Iterator<Item = &'a T>, is_same: impl Fn(&T, &T) -> bool) -> f64 {
     let mut tied = 0.0;
     let mut run: Option<(&T, usize)> = None;
@@ -82,7 +82,7 @@ fn tied_pairs<'a, T: 'a>(sorted: impl Iterator<Item = &'a T>, is_same: impl Fn(&
     tied
 }
 
-/// Sorts by merging, and counts the pairs that stood in the wrong order.
+/// Merge sort that counts the pairs in the wrong order.
 fn sort_counting_swaps(values: &mut [f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;

@@ -1,11 +1,11 @@
-//! Graded answers whose quality people have said.
+//! Graded answers with human ratings of their quality.
 
 use super::measure::OfQuestion;
 
-/// Why answers have no figures that compare scores.
+/// The reason why comparisons of scores are undefined.
 pub(super) const OTHER_SCALE: &str = "the reference scores are not on the scale from 1 to 5";
 
-/// A graded answer and what people said of it.
+/// A graded answer and its human rating.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradedAnswer {
     /// The number of its question: answers to the same question are not independent.
@@ -23,7 +23,7 @@ pub struct GradedAnswer {
 }
 
 impl GradedAnswer {
-    /// The score less the reference.
+    /// The score minus the reference.
     pub(super) fn deviation(&self) -> f64 {
         f64::from(self.score) - self.reference
     }
@@ -35,7 +35,7 @@ impl OfQuestion for GradedAnswer {
     }
 }
 
-/// Scores of different scales correlate, but do not agree or differ.
+/// Scores on different scales correlate, but their agreement and difference are undefined.
 pub(super) fn refuse_other_scale(answers: &[&GradedAnswer]) -> Result<(), &'static str> {
     let is_on_scale = |answer: &&GradedAnswer| (1.0..=5.0).contains(&answer.reference);
     if answers.iter().all(is_on_scale) { Ok(()) } else { Err(OTHER_SCALE) }

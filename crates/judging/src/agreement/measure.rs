@@ -1,8 +1,8 @@
-//! What is measured, as rows of a table.
+//! Measures, as rows of a table.
 
 use super::{Figure, Statistic};
 
-/// How a figure reads.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureUnit {
     /// A coefficient.
@@ -17,15 +17,15 @@ pub enum FigureUnit {
     Seconds,
 }
 
-/// A figure about items of one kind.
+/// A figure over items of one kind.
 pub struct Measure<T> {
     /// Its name in files.
     pub key: &'static str,
     /// Its name for people.
     pub label: &'static str,
-    /// How it reads.
+    /// Its unit.
     pub unit: FigureUnit,
-    /// Which items it is about.
+    /// Whether it applies to an item.
     pub(super) is_about: fn(&T) -> bool,
     /// Its formula.
     pub(super) statistic: fn(&[&T]) -> Statistic,

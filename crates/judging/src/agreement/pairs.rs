@@ -1,4 +1,4 @@
-//! How well a judge's choices between two answers agree with those of people.
+//! Agreement of a judge's choices between two answers with human choices.
 
 use hone_protocol::RespondentId;
 
@@ -6,16 +6,16 @@ use super::Statistic;
 use super::measure::{FigureUnit, Measure, OfQuestion};
 use crate::examination::median;
 
-/// A comparison and what people said of it.
+/// A comparison and its human reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ComparedPair {
     /// The number of its question: pairs of answers to the same question are not independent.
     pub question: usize,
-    /// The better answer for people; `None` for a tie.
+    /// The better answer according to people; `None` for a tie.
     pub reference: Option<RespondentId>,
-    /// The better answer for the judge; `None` for a tie.
+    /// The better answer according to the judge; `None` for a tie.
     pub winner: Option<RespondentId>,
-    /// Whether the judge preferred the same answer in both orders; `None` if it sees no order.
+    /// Whether the judge preferred the same answer in both orders; `None` if its verdict does not depend on an order.
     pub is_consistent: Option<bool>,
     /// The longer answer; `None` if both have the same length.
     pub longer: Option<RespondentId>,
@@ -24,7 +24,7 @@ pub struct ComparedPair {
 }
 
 impl ComparedPair {
-    /// 1 if the judge chose as people did, and half of it for its tie.
+    /// 1 if the judge chose as people did, 0.5 if the judge declared a tie.
     fn agreement(&self) -> f64 {
         match self.winner {
             None => 0.5,
@@ -39,7 +39,7 @@ impl OfQuestion for ComparedPair {
     }
 }
 
-/// What is measured of comparisons.
+/// The measures of comparisons.
 pub const PAIR_MEASURES: [Measure<ComparedPair>; 5] = [
     row("pairwise_accuracy", "pairs in order", FigureUnit::Share, is_decided, accuracy),
     row(
@@ -95,8 +95,8 @@ fn share(pairs: &[&ComparedPair], is_counted: impl Fn(&ComparedPair) -> bool) ->
     pairs.iter().filter(|pair| is_counted(pair)).count() as f64 / pairs.len() as f64
 }
 
-/// The accuracy where the better answer is the longer one, less that where it is the shorter one (Saito et al. 2023,
-/// "Verbosity bias in preference labeling by large language models"): above 0, the judge favours long answers.
+/// The accuracy where the better answer is longer, minus the accuracy where it is shorter (Saito et al. 2023,
+/// "Verbosity bias in preference labeling by large language models"). Above 0, the judge favours long answers.
 fn length_bias(pairs: &[&ComparedPair]) -> Statistic {
     let (longer, shorter): (Vec<&ComparedPair>, Vec<&ComparedPair>) =
         pairs.iter().copied().partition(|pair| pair.reference == pair.longer);

@@ -1,4 +1,4 @@
-//! Whether a judge's scores can be taken for probabilities: how often are answers good that get such a score?
+//! Whether a judge's scores can be read as probabilities: how often are answers with a given score good?
 
 use serde::Serialize;
 
@@ -6,25 +6,24 @@ use super::correlation::ranks;
 use super::graded::{GradedAnswer, refuse_other_scale};
 use super::{Statistic, mean};
 
-/// The least reference score of an answer that counts as good.
+/// Minimum reference score of an answer that counts as good.
 pub const GOOD: f64 = 4.0;
-/// How many parts the scale has.
+/// The number of parts of the scale.
 const BINS: usize = 10;
 
-/// The answers whose scores lie in one part of the scale.
+/// The answers with scores in one part of the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ReliabilityBin {
-    /// How many they are.
+    /// The number of answers.
     pub n: usize,
     /// The mean of their scores, with 1 as probability 0 and 5 as 1.
     pub predicted: f64,
-    /// The share of them that is good.
+    /// The share of good answers.
     pub observed: f64,
 }
 
-/// What the scores of these answers say, and how many are good, for each part of the scale that has any: the points of a
-/// reliability diagram (DeGroot and Fienberg 1983, "The comparison and evaluation of forecasters"). There are none where the
-/// references are on another scale.
+/// The points of a reliability diagram (DeGroot and Fienberg 1983, "The comparison and evaluation of forecasters"):
+/// predicted and observed quality for each non-empty part of the scale. Empty if the references are on another scale.
 pub fn reliability(answers: &[GradedAnswer]) -> Vec<ReliabilityBin> {
     let answers: Vec<&GradedAnswer> = answers.iter().collect();
     refuse_other_scale(&answers).map_or_else(|_| Vec::new(), |()| bins(&answers))
@@ -46,22 +45,23 @@ fn bins(answers: &[&GradedAnswer]) -> Vec<ReliabilityBin> {
     bins.into_iter().filter(|bin| bin.n > 0).map(shared).collect()
 }
 
-/// How far predicted and observed shares are apart, weighted with the answers of each part (Naeini, Cooper and Hauskrecht
-/// 2015, "Obtaining well calibrated probabilities using Bayesian binning").
+/// The distance between predicted and observed shares, weighted by the number of answers in each part (Naeini, Cooper
+/// and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning").
 pub(super) fn calibration_error(answers: &[&GradedAnswer]) -> Statistic {
     refuse_other_scale(answers)?;
     let distance = |bin: &ReliabilityBin| (bin.predicted - bin.observed).abs() * bin.n as f64;
     Ok(bins(answers).iter().map(distance).sum::<f64>() / answers.len() as f64)
 }
 
-/// The mean square of what a score says less what is so (Brier 1950).
+/// The mean squared difference between prediction and outcome (Brier 1950).
 pub(super) fn brier(answers: &[&GradedAnswer]) -> Statistic {
     refuse_other_scale(answers)?;
     let error = |answer: &&GradedAnswer| (probability(answer) - f64::from(u8::from(is_good(answer)))).powi(2);
     Ok(mean(answers.iter().map(error)))
 }
 
-/// The probability that a good answer gets more than another one, from the ranks of all (Mann and Whitney 1947).
+/// The probability that a good answer scores higher than another one, from the ranks of all answers (Mann and Whitney
+/// 1947).
 pub(super) fn auc(answers: &[&GradedAnswer]) -> Statistic {
     refuse_other_scale(answers)?;
     let n_good = answers.iter().filter(|answer| is_good(answer)).count();
@@ -113,7 +113,7 @@ mod tests {
     fn a_judge_that_knows_is_told_from_one_that_is_too_sure_and_one_that_guesses() {
         check(&[(5.0, 5.0), (5.0, 4.0), (1.0, 1.0), (1.0, 3.0)], [1.0, 0.0, 0.0]);
         check(&[(5.0, 5.0), (5.0, 1.0), (5.0, 1.0), (5.0, 1.0)], [0.5, 0.75, 0.75]);
-        // Right in three of four cases, and as sure as that.
+        // Right in three of four cases, with matching confidence.
         check(&[(4.0, 5.0), (4.0, 5.0), (4.0, 5.0), (4.0, 1.0)], [0.5, 3.0 / 16.0, 0.0]);
         check(&[(2.0, 5.0), (4.0, 1.0)], [0.0, 9.0 / 16.0, 0.75]);
     }

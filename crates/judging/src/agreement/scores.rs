@@ -1,4 +1,4 @@
-//! How well a judge's scores agree with reference scores.
+//! Agreement of a judge's scores with reference scores.
 
 use serde::Serialize;
 
@@ -8,10 +8,10 @@ use super::measure::{FigureUnit, Measure};
 use super::{Statistic, mean, reliability};
 use crate::examination::median;
 
-/// A judge that gives this share of its grades one score is said to nearly always give it.
+/// Share of equal grades from which the remark says "nearly always".
 const NEARLY_ALWAYS: f64 = 0.9;
 
-/// What is measured of grades.
+/// The measures of grades.
 pub const SCORE_MEASURES: [Measure<GradedAnswer>; 12] = [
     row("pearson", "Pearson", FigureUnit::Coefficient, |answers| pearson(&scores(answers), &references(answers))),
     row("spearman", "Spearman", FigureUnit::Coefficient, |answers| spearman(&scores(answers), &references(answers))),
@@ -66,8 +66,8 @@ fn share(answers: &[&GradedAnswer], agrees: impl Fn(&GradedAnswer) -> bool) -> S
     Ok(answers.iter().filter(|answer| agrees(answer)).count() as f64 / answers.len() as f64)
 }
 
-/// The rank correlation of a score's deviation from the reference with the answer's length: above 0, long answers get
-/// more than they deserve.
+/// The rank correlation of a score's deviation from the reference with the answer's length. Above 0, long answers get
+/// better scores than they deserve.
 fn length_bias(answers: &[&GradedAnswer]) -> Statistic {
     refuse_other_scale(answers)?;
     let deviations: Vec<f64> = answers.iter().map(|answer| answer.deviation()).collect();
@@ -80,7 +80,7 @@ fn length_bias(answers: &[&GradedAnswer]) -> Statistic {
 pub struct ScoreDistribution {
     /// The counts of the scores 1 to 5.
     pub counts: [usize; 5],
-    /// What the counts show, such as "always 5".
+    /// A remark about the counts, such as "always 5".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
 }

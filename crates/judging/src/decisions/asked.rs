@@ -1,4 +1,4 @@
-//! Questions as a model is asked them.
+//! Prompts for questions, as a model sees them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,35 +6,34 @@ use std::sync::Arc;
 use hone_protocol::{DecisionForm, DecisionKind, DecisionOption, DecisionQuestion, DecisionRequest, hexadecimal};
 use sha2::{Digest, Sha256};
 
-/// What a model is told before the text: all prompts begin with it.
+/// Instructions before the text: the beginning of all prompts.
 const BEGINNING: &str = "Read the text, then answer the question about it: with yes or no, or with the letter or the number \
                          of the answer that fits best.";
-/// The most options of a question that is asked once for each of them.
+/// Maximum number of options of a question that is asked once per option.
 const MOST_TEXTS: usize = 32;
 const YES: [&str; 6] = ["Yes", " Yes", "yes", " yes", "YES", " YES"];
 const NO: [&str; 6] = ["No", " No", "no", " no", "NO", " NO"];
 
-/// A question as it is asked once.
+/// One request for a question.
 #[derive(Debug, PartialEq)]
 pub(super) struct Asked {
-    /// What follows the text.
+    /// The text after the judged text.
     pub(super) text: Arc<str>,
-    /// Which part of the answer is looked at.
+    /// The part of the answer to read.
     pub(super) reading: Reading,
 }
 
-/// What a request says about the options.
+/// The options that a request gives information about.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reading {
-    /// The tokens that can begin an answer, each with the option that it means.
+    /// The tokens that can begin an answer, each with its option.
     Labels(Vec<(String, usize)>),
-    /// The text that stands for one option.
+    /// The text of one option.
     Text(String, usize),
 }
 
 impl Asked {
-    /// How often a question is asked to learn of all its options: in at most so many orders, or once for each option;
-    /// `labels` are those of a choice.
+    /// All requests for a question: in at most `n_orders` orders, or once per option. `labels` are those of a choice.
     pub(super) fn all(
         question: &DecisionQuestion,
         form: DecisionForm,
@@ -55,12 +54,12 @@ impl Asked {
         }
     }
 
-    /// The whole turn of the user, with the text that the question is about.
+    /// The whole user turn, including the text that the question is about.
     pub(super) fn about(&self, text: &str) -> String {
         format!("{BEGINNING}\n\n<text>\n{text}\n</text>\n\n{}", self.text)
     }
 
-    /// The answer that is given instead of asked for: any label, since those beside it are looked at, too, or the text.
+    /// The forced answer: the text, or any label, since the probabilities of the other labels are read, too.
     pub(super) fn answer(&self) -> &str {
         match &self.reading {
             Reading::Labels(spellings) => spellings.first().map_or("", |(spelling, _)| spelling),
@@ -68,7 +67,7 @@ impl Asked {
         }
     }
 
-    /// The tokens whose probabilities count beside those of the answer.
+    /// The tokens whose probabilities count in addition to the answer's.
     pub(super) fn named(&self) -> Vec<String> {
         match &self.reading {
             Reading::Labels(spellings) => spellings.iter().map(|(spelling, _)| spelling.clone()).collect(),
@@ -77,8 +76,8 @@ impl Asked {
     }
 }
 
-/// A digest of the prompts, in hexadecimal digits: of one question of each kind, in each form, with a text and with what
-/// stands in the place of one.
+/// A digest of the prompts, in hexadecimal digits: of one question of each kind, in each form, with a text and with its
+/// replacement.
 pub(super) fn digest(no_text: &str) -> String {
     let option = |name: &str| DecisionOption { name: name.to_owned(), description: Some(name.to_owned()) };
     let kinds = [
@@ -88,7 +87,7 @@ pub(super) fn digest(no_text: &str) -> String {
     ];
     let labels = ["A", "B"].map(str::to_owned);
     let mut sha256 = Sha256::new();
-    // A statement is asked otherwise than a question.
+    // A statement has a different prompt than a question.
     let asked = kinds.iter().flat_map(|kind| ["q", "q?"].map(|text| (text, kind.clone())));
     for (instructions, kind) in asked {
         let question = DecisionQuestion { instructions: instructions.to_owned(), kind };
@@ -110,7 +109,7 @@ fn in_orders(instructions: &str, kind: &DecisionKind, labels: &[String], n_order
         DecisionKind::YesNo { .. } => Vec::new(),
         DecisionKind::Choice(options) => {
             let listed = |order: Vec<usize>| {
-                // The labels keep their order, and with it their places.
+                // The labels keep their order, and so their positions.
                 let labelled: Vec<_> = order.into_iter().zip(labels.iter().cloned()).collect();
                 listed(instructions, "letter", &labelled, |option| described(&options[option]))
             };
@@ -122,14 +121,14 @@ fn in_orders(instructions: &str, kind: &DecisionKind, labels: &[String], n_order
                 let labelled: Vec<_> = order.into_iter().map(|level| (level, (level + first).to_string())).collect();
                 listed(instructions, "number", &labelled, |level| levels[level].clone())
             };
-            // Levels have an order: it can only be turned round.
+            // Levels have an order, which can only be reversed.
             orders(n, n_orders.min(2)).into_iter().map(listed).collect()
         }
     }
 }
 
-/// A question that is asked once for each option, whose text is the answer. A full stop tells a text from another that it
-/// begins.
+/// A question that is asked once per option, whose text is the answer. A full stop distinguishes a text from a longer
+/// one with the same beginning.
 fn in_texts<'a>(
     instructions: &str,
     names: impl Iterator<Item = &'a str>,
@@ -152,7 +151,7 @@ fn yes_or_no(instructions: &str, yes: Option<&str>, no: Option<&str>) -> Asked {
             let _ = write!(text, "{name}: {description}");
         }
     }
-    // All prompts begin with how a question is answered; a statement does not look like one.
+    // All prompts begin with the instructions for answering a question; a statement does not look like one.
     if !text.ends_with('?') {
         text.push_str(" (yes or no)");
     }
@@ -161,7 +160,7 @@ fn yes_or_no(instructions: &str, yes: Option<&str>, no: Option<&str>) -> Asked {
     Asked { text: text.into(), reading: Reading::Labels(spellings.collect()) }
 }
 
-/// A question whose options stand in a list, each an index with its label.
+/// A question with a list of options, each an index with its label.
 fn listed(instructions: &str, kind: &str, labelled: &[(usize, String)], describe: impl Fn(usize) -> String) -> Asked {
     let mut text = format!("{instructions} ({kind})").trim_start().to_owned();
     for (option, label) in labelled {
@@ -178,8 +177,8 @@ fn described(option: &DecisionOption) -> String {
     }
 }
 
-/// At most so many orders of `n` options: that in which they come, turned round, then rotated and so on. A bias that
-/// grows from place to place cancels out in each pair, and with `2 n` orders every option has been in every place.
+/// At most `most` orders of `n` options: the given order, its reverse, then rotations and so on. A bias that grows with
+/// the position cancels out in each pair, and with `2 n` orders every option has been in every position.
 fn orders(n: usize, most: usize) -> Vec<Vec<usize>> {
     let n_rotations = most.div_ceil(2).min(n);
     let rotated =

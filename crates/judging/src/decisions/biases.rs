@@ -1,4 +1,4 @@
-//! What models say to questions without a text, remembered within bounds.
+//! A bounded cache of models' responses to questions without a text.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use super::asked::Asked;
 use super::distribution::OptionLogarithms;
 
-/// The most biases that are remembered; the oldest one goes first. One of 255 options takes 4 KiB.
+/// Maximum number of remembered biases; the oldest one is dropped first. A bias with 255 options takes 4 KiB.
 const MOST: usize = 4096;
 
-/// A digest of all that a bias depends on. It includes the owner: who is answered sooner could otherwise learn what others
-/// have asked.
+/// A digest of everything that a bias depends on. It includes the owner: otherwise a faster answer could reveal another
+/// owner's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BiasKey([u8; 32]);
 
@@ -28,11 +28,11 @@ impl BiasKey {
     }
 }
 
-/// The biases that are known.
+/// The known biases.
 #[derive(Debug, Default)]
 pub(super) struct Biases {
     known: HashMap<BiasKey, OptionLogarithms>,
-    /// The oldest first.
+    /// In order of insertion, the oldest first.
     order: VecDeque<BiasKey>,
 }
 

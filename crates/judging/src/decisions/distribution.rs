@@ -1,16 +1,16 @@
-//! From log-probabilities of tokens to probabilities of options.
+//! Converts log-probabilities of tokens to probabilities of options.
 
 use hone_protocol::{Completion, GenerateError, TokenLogprobs};
 
 use super::asked::{Asked, Reading};
 
-/// The smallest logarithm that is told from others, in nats: that of a probability of 0 would be infinite.
+/// Smallest distinguishable logarithm, in nats; for a probability of 0 it would be infinite.
 const LEAST: f64 = -1000.0;
 
 /// Options with the logarithms of their probabilities.
 pub(super) type OptionLogarithms = Vec<(usize, f64)>;
 
-/// The logarithms of the probabilities of the options that a request tells of; `closing` stands before the answer.
+/// The logarithms of the probabilities of a request's options; `closing` precedes the answer.
 ///
 /// # Errors
 /// When the generator reported none for an option, or they are not numbers.
@@ -25,7 +25,7 @@ pub(super) fn log_probabilities(
     }
 }
 
-/// Those of labels in all their spellings.
+/// The logarithms for labels, summed over their spellings.
 fn of_labels(spellings: &[(String, usize)], completion: &Completion) -> Result<OptionLogarithms, GenerateError> {
     let named = completion.logprobs.last().map_or(&[][..], |row| &row.named);
     let n_options = spellings.iter().map(|(_, option)| option + 1).max().unwrap_or(0);
@@ -38,7 +38,7 @@ fn of_labels(spellings: &[(String, usize)], completion: &Completion) -> Result<O
     logprobs.iter().enumerate().map(|(option, logprobs)| Ok((option, log_sum(logprobs)?))).collect()
 }
 
-/// That of the whole answer.
+/// The logarithm for the whole answer.
 fn of_answer(completion: &Completion, closing: &str) -> Result<f64, GenerateError> {
     let mut n_bytes = 0;
     let is_closing = |row: &&TokenLogprobs| {
@@ -62,7 +62,7 @@ fn log_sum(logprobs: &[f64]) -> Result<f64, GenerateError> {
     Ok(sum.max(LEAST))
 }
 
-/// The distribution whose logarithms are the means of those that the requests gave for each of `n` options, divided by the
+/// The distribution whose logarithms are the means over the requests for each of `n` options, divided by the
 /// temperature.
 pub(super) fn mean_distribution(
     n: usize,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn orders_are_averaged_as_logarithms() {
-        // The model takes the first place for twice as likely, and the first option, too.
+        // The model favours the first position by a factor of two, and the first option, too.
         let logarithms = [(0, 0.8_f64.ln()), (1, 0.2_f64.ln()), (0, 0.5_f64.ln()), (1, 0.5_f64.ln())];
         let mean = mean_distribution(2, logarithms, 1.0);
         assert!((mean[0] - 2.0 / 3.0).abs() < 1e-12, "{mean:?}");

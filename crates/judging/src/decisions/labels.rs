@@ -4,10 +4,10 @@ use hone_protocol::{DecisionKind, GenerateError, GenerateRequest, Generation, Lo
 
 use super::Deciding;
 
-/// As many labels as the largest choice of a request needs. Each is one token of the model.
+/// Labels for the largest choice of a request. Each is one token of the model.
 ///
 /// # Errors
-/// When the model has too few tokens for that, or cannot be asked.
+/// When the model has too few suitable tokens, or cannot be asked.
 pub(super) fn labels(deciding: &Deciding<'_>) -> Result<Vec<String>, GenerateError> {
     let needed = |kind: &DecisionKind| if let DecisionKind::Choice(options) = kind { options.len() } else { 0 };
     let n = deciding.request.questions.iter().map(|question| needed(&question.kind)).max().unwrap_or(0);
@@ -27,7 +27,7 @@ pub(super) fn labels(deciding: &Deciding<'_>) -> Result<Vec<String>, GenerateErr
     Ok(labels)
 }
 
-/// Those of these texts that are single tokens of the model.
+/// The texts that are single tokens of the model.
 fn in_vocabulary(deciding: &Deciding<'_>, texts: Vec<String>) -> Result<Vec<String>, GenerateError> {
     let prompt = Prompt::Text { text: "A".to_owned(), parse_special: false, add_special: true };
     let request = GenerateRequest {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The set that hone ships with, one file for each kind of question.
+/// The shipped set, one file for each kind of question.
 const SHIPPED: [(&str, &str); 10] = [
     ("arithmetic", include_str!("../../../../config/examination/arithmetic.toml")),
     ("code", include_str!("../../../../config/examination/code.toml")),
@@ -23,16 +23,16 @@ pub struct QuestionSet {
     pub questions: Vec<Question>,
 }
 
-/// A question with answers whose quality is known. Kept marks are found by what `Debug` makes of it, its name included.
+/// A question with answers of known quality. Saved marks are looked up by its `Debug` output, including its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Its name.
     pub id: String,
     /// Its kind: facts, arithmetic, code and so on.
     pub kind: String,
-    /// What is asked.
+    /// The question's text.
     pub question: String,
-    /// What is answered.
+    /// The answers.
     pub answers: Answers,
     /// Whether the bad answer tries to influence its judge.
     pub is_manipulative: bool,
@@ -45,7 +45,7 @@ pub struct Answers {
     pub good: String,
     /// Usable, but incomplete, vague or slightly wrong.
     pub mediocre: String,
-    /// Wrong, or of no use.
+    /// Wrong or useless.
     pub bad: String,
 }
 
@@ -66,7 +66,7 @@ struct QuestionFile {
     bad_is: Vec<Flaw>,
 }
 
-/// What is wrong with a bad answer.
+/// The flaw of a bad answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Flaw {
@@ -80,17 +80,17 @@ enum Flaw {
     Invented,
     Rude,
     CutOff,
-    /// Long and assured.
+    /// Long and confident.
     Confident,
     /// It tries to influence its judge.
     Manipulative,
 }
 
 impl QuestionSet {
-    /// The set that hone ships with: first a question of each kind, then the next of each kind.
+    /// The shipped set: first one question of each kind, then the next of each kind.
     ///
     /// # Panics
-    /// If a file in `config/examination` is wrong, which a test would have shown.
+    /// If a file in `config/examination` is invalid; a test checks them.
     pub fn shipped() -> QuestionSet {
         let kinds = SHIPPED.map(|(kind, text)| parse(kind, text).expect("config/examination is checked by a test"));
         let longest = kinds.iter().map(Vec::len).max().unwrap_or_default();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(questions.iter().filter(|question| question.is_manipulative).count(), 12);
     }
 
-    /// A judge that goes by length must learn nothing from the set.
+    /// A judge that goes by length must not gain from the set.
     #[test]
     fn length_does_not_tell_good_answers_from_bad_ones() {
         let questions = QuestionSet::shipped().questions;

@@ -5,12 +5,12 @@ use super::Labels;
 /// Matches one character of a JSON string.
 const STRING_CHARACTER: &str = r#"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])"#;
 
-/// How the object is laid out.
+/// The layout of the object.
 pub(super) enum Layout {
-    /// On one line, with reasons of at most this many characters: what a judge is held to.
+    /// On one line, with reasons of at most this many characters: the constraint for a judge.
     Written(usize),
-    /// With any white space and any reasons, which are captured as `reasons`, and the label as `quoted` or `bare`: what
-    /// is read.
+    /// With any white space and any reasons, which are captured as `reasons`, and the label as `quoted` or `bare`: the
+    /// expression for reading.
     Read,
 }
 
@@ -19,13 +19,13 @@ pub(super) fn key(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// What stands before the label in an object that holds nothing else.
+/// The text before the label in an object that holds nothing else.
 pub(super) fn before(label_path: &str) -> String {
     let keys: Vec<String> = label_path.split('.').map(|key| format!("{{\"{key}\":")).collect();
     keys.join(" ")
 }
 
-/// Matches the object. A label that is a JSON value by itself may stand in quotation marks or not.
+/// Matches the object. A label that is a JSON value by itself may be quoted or not.
 pub(super) fn object(reason_path: &str, label_path: &str, labels: &Labels, layout: &Layout) -> String {
     let (reasons, quoted, bare) = match layout {
         Layout::Written(n) => (format!(r#""{STRING_CHARACTER}{{1,{n}}}""#), labels.regex(), labels.regex()),
@@ -44,7 +44,7 @@ pub(super) fn object(reason_path: &str, label_path: &str, labels: &Labels, layou
     nested(&members, layout)
 }
 
-/// An object with these members. Neighbours whose paths begin with the same key stand in one object under it.
+/// An object with these members. Adjacent members whose paths begin with the same key share an object under it.
 fn nested(members: &[(&str, &str)], layout: &Layout) -> String {
     let (space, colon, comma) = match layout {
         Layout::Written(_) => ("", ": ", ", "),

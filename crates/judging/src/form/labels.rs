@@ -19,7 +19,7 @@ impl Labels {
         self.0.len()
     }
 
-    /// Bytes of the longest.
+    /// Bytes of the longest label.
     pub(crate) fn longest(&self) -> usize {
         self.0.iter().map(String::len).max().unwrap_or_default()
     }
@@ -38,13 +38,13 @@ impl Labels {
         1.0 + 4.0 * label as f64 / last as f64
     }
 
-    /// The label whose score is nearest to this one.
+    /// The label with the nearest score.
     pub(crate) fn nearest(&self, score: f64) -> usize {
         let distance = |label: &usize| (self.score(*label) - score).abs();
         (0..self.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or_default()
     }
 
-    /// Matches one of them.
+    /// Matches any label.
     pub(crate) fn regex(&self) -> String {
         let letters: Vec<char> = self.0.iter().filter_map(|label| only_letter(label)).collect();
         if letters.len() < self.0.len() {
@@ -58,8 +58,9 @@ impl Labels {
         }
     }
 
-    /// The tokens that spell a label, with its index: tokenizers have tokens with a space in front, without, or both,
-    /// and some with a character of what stands `around` it. Of labels that begin alike (`Assistant A`) it is the rest.
+    /// The tokens that spell a label, with its index. Tokenizers have tokens with or without a leading space, and some
+    /// with a character `around` the label. For labels with a common beginning (`Assistant A`), only the rest is
+    /// spelled.
     pub(crate) fn spellings(&self, around: Option<(char, char)>) -> impl Iterator<Item = (String, usize)> {
         let rest = self.common_beginning();
         let stems: Vec<&str> = self.0.iter().map(|label| &label[rest..]).collect();
@@ -74,7 +75,7 @@ impl Labels {
         all.into_iter()
     }
 
-    /// Bytes of the words that all labels begin with.
+    /// Bytes of the leading words that all labels share.
     fn common_beginning(&self) -> usize {
         let Some(first) = self.0.first().filter(|_| self.0.len() > 1) else { return 0 };
         let ends = first.match_indices(' ').map(|(at, _)| at + 1).rev();

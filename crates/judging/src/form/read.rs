@@ -1,7 +1,7 @@
-//! Reads the verdict out of what a judge wrote.
+//! Reads the verdict from a judge's output.
 //!
-//! `[RESULT]` with the scores 1 to 5 or the letters A and B is read by [`crate::verdict`], which knows how judges vary
-//! it. Every other form is read strictly: once, at its place, and with nothing behind it.
+//! `[RESULT]` with the scores 1 to 5 or the letters A and B is read by [`crate::verdict`], which knows the variants
+//! that judges write. Every other form is read strictly: once, in its position, with no text after it.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use super::json::{self, Layout};
 use super::{FormKind, RESULT, VerdictForm, closing, opening};
 use crate::verdict::{score_at_end, winner_of};
 
-/// A verdict that was read.
+/// A verdict read from a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadVerdict<'a> {
     /// The index of its label.
     pub(crate) label: usize,
-    /// What the judge wrote besides, without its thoughts.
+    /// The rest of the judge's output, without its thoughts.
     pub(crate) reasons: Cow<'a, str>,
 }
 
@@ -25,7 +25,7 @@ impl VerdictForm {
     /// The verdict in a text, and the reasons for it.
     ///
     /// # Errors
-    /// What was expected, where there is no verdict, or more than one.
+    /// The expected form, where there is no verdict, or more than one.
     pub(crate) fn read<'a>(&self, text: &'a str) -> Result<ReadVerdict<'a>, String> {
         let missing = || self.expected();
         let text = self.without_thoughts(text).ok_or_else(missing)?;
@@ -40,7 +40,7 @@ impl VerdictForm {
         found.map(|(label, reasons)| ReadVerdict { label, reasons }).ok_or_else(missing)
     }
 
-    /// What follows on the thoughts, whose end is in every text that was held to the form.
+    /// The text after the thoughts. Every constrained text contains their end.
     fn without_thoughts<'a>(&self, text: &'a str) -> Option<&'a str> {
         match self.thinks() {
             true => text.split_once(&self.thinking.end).map(|(_, verdict)| verdict),
@@ -48,8 +48,8 @@ impl VerdictForm {
         }
     }
 
-    /// A text that was held to the form always has the marker once and the label behind it, whatever stands before: an
-    /// open quotation mark, for one. Any other text is read as what a judge might have written freely.
+    /// A constrained text always has the marker once and the label after it, regardless of the text before, such as an
+    /// open quotation mark. Any other text is read as unconstrained output.
     fn result<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
         if let Some(found) = self.after_marker(text) {
             return Some(found);
@@ -109,7 +109,7 @@ impl VerdictForm {
     }
 }
 
-/// The winner of a text that was not held to a form.
+/// The winner in an unconstrained text.
 fn winner(text: &str) -> Option<(usize, Cow<'_, str>)> {
     let text = text.trim();
     let found = winner_of(text)?;
@@ -118,12 +118,12 @@ fn winner(text: &str) -> Option<(usize, Cow<'_, str>)> {
     Some((label, without_marks(if before.is_empty() { after } else { before }).into()))
 }
 
-/// A reason without what connects it with its verdict.
+/// A reason without the punctuation that connects it to its verdict.
 fn without_marks(reason: &str) -> &str {
     reason.trim_start_matches(|mark: char| mark.is_whitespace() || "*.:,;-–—".contains(mark)).trim()
 }
 
-/// What stands before and behind the only place where `marker` stands.
+/// The text before and after the only occurrence of `marker`.
 fn once<'a>(text: &'a str, marker: &str) -> Option<(&'a str, &'a str)> {
     let (before, after) = text.split_once(marker)?;
     (!after.contains(marker)).then_some((before, after))

@@ -1,4 +1,4 @@
-//! What a form allows is read as what it says, and what it does not allow is refused or read as nothing else.
+//! Texts that a form allows are read as intended; all others are refused, or read as nothing else.
 
 use hone_protocol::Constraint;
 use rand_chacha::ChaCha8Rng;
@@ -25,14 +25,14 @@ impl RandomText {
     }
 }
 
-/// The forms of all shipped profiles, each with the number of outputs to try.
+/// The forms of all shipped profiles, each with the number of outputs to test.
 fn shipped_forms() -> Vec<(VerdictForm, usize)> {
     let profiles = JudgeProfiles::shipped();
     let forms = profiles.iter().flat_map(|profile| [profile.score.clone(), profile.choice.clone()]);
     forms.map(|form| (form, N_OUTPUTS)).collect()
 }
 
-/// Those, and every kind of form with labels of every sort, with thoughts and without.
+/// The shipped forms, and every kind of form with labels of every sort, with and without thoughts.
 fn forms() -> Vec<(VerdictForm, usize)> {
     let mut forms = shipped_forms();
     let ten: Vec<String> = (1..=10).map(|score| score.to_string()).collect();
@@ -69,14 +69,14 @@ fn forms() -> Vec<(VerdictForm, usize)> {
     forms
 }
 
-/// A text that the expression matches as a whole.
+/// Appends a text that the expression matches as a whole.
 fn drawn(hir: &Hir, random: &mut RandomText, text: &mut String) {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => text.push_str(std::str::from_utf8(&literal.0).unwrap()),
         HirKind::Class(Class::Unicode(class)) => {
             let ranges: Vec<_> = class.ranges().iter().collect();
-            // Letters as they are written are rarer than all that Unicode has.
+            // Common letters are a small part of Unicode, so the first range is preferred.
             let range = if random.below(4) == 0 { random.pick(&ranges) } else { ranges[0] };
             let (start, end) = (range.start() as u32, range.end() as u32);
             let span = if random.below(4) == 0 { end - start } else { (end - start).min(90) };
@@ -94,7 +94,7 @@ fn drawn(hir: &Hir, random: &mut RandomText, text: &mut String) {
     }
 }
 
-/// Pieces of what judges write, of verdicts in every form, and of other texts.
+/// Pieces of judges' texts, of verdicts in every form, and of other texts.
 const PIECES: &[&str] = &[
     "The answer is right. ",
     "It claims ",
@@ -171,11 +171,11 @@ fn soup(random: &mut RandomText) -> String {
     (0..random.below(12)).map(|_| random.pick(PIECES)).collect()
 }
 
-/// A text that the form's constraint allows, however odd: its free part and what follows on it.
+/// A text that the form's constraint allows: its free part, and the text after it.
 fn allowed(form: &VerdictForm, random: &mut RandomText) -> String {
     let (free, expression) = match form.constraint(FEEDBACK_TOKENS) {
         Constraint::FreeThenRegex { marker, regex, .. } => {
-            // Where the marker is written the free text is over.
+            // The free text ends where the marker is written.
             let free = soup(random).replace(&marker, "");
             let free = if free.contains(&marker) { String::new() } else { free };
             (ending_before(&free, &marker) + &marker, regex)
@@ -188,14 +188,14 @@ fn allowed(form: &VerdictForm, random: &mut RandomText) -> String {
     text
 }
 
-/// The text without an end that begins the marker: together they would be the marker one place earlier.
+/// The text without an end that begins the marker; otherwise the marker would occur one position earlier.
 fn ending_before(text: &str, marker: &str) -> String {
     let joined = format!("{text}{marker}");
     if joined.find(marker) == Some(text.len()) { text.to_owned() } else { String::new() }
 }
 
-/// The label of a text that the constraint allows: the last one that stands at the place of the verdict, found without
-/// looking at the rest.
+/// The label of a text that the constraint allows: the last one in the position of the verdict, found without parsing
+/// the rest.
 fn label_in(form: &VerdictForm, text: &str) -> usize {
     let verdict = if form.thinks() { text.split_once("</think>").unwrap().1 } else { text };
     let bare = |text: &str| text.trim_end_matches(['"', '}', '\n', ' ']).to_owned();
@@ -216,7 +216,7 @@ fn label_in(form: &VerdictForm, text: &str) -> usize {
     }
 }
 
-/// The tokens of free text, and the part of the text that is held to an expression.
+/// The tokens of free text, and the constrained part of the text.
 fn held<'a>(form: &VerdictForm, text: &'a str) -> (usize, &'a str) {
     match form.constraint(FEEDBACK_TOKENS) {
         Constraint::FreeThenRegex { free_tokens, marker, .. } => (free_tokens, &text[text.find(&marker).unwrap()..]),
@@ -232,8 +232,7 @@ fn what_a_constraint_allows_is_read_as_what_it_says() {
             let text = allowed(&form, &mut random);
             let reading = form.read(&text).unwrap_or_else(|expected| panic!("{form:?}: {text:?} is not {expected}"));
             assert_eq!(reading.label, label_in(&form, &text), "{form:?}: {text:?}");
-            // A token for every byte is the most that it can take. A sentence may be cut off; its label stands before
-            // it.
+            // One token per byte is the maximum. A sentence may be cut off; its label precedes it.
             let (free_tokens, held) = held(&form, &text);
             let room = form.max_tokens(FEEDBACK_TOKENS) - free_tokens;
             assert!(
@@ -245,7 +244,8 @@ fn what_a_constraint_allows_is_read_as_what_it_says() {
     }
 }
 
-/// Whether a text has the form of a verdict with this label, looked at from outside: it ends, or begins, as one.
+/// Whether a text has the form of a verdict with this label, checked independently of the parser: it ends, or begins,
+/// like one.
 fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
     let name = regex::escape(&form.labels.names()[label]);
     let place = regex::escape(form.place.rsplit('.').next().unwrap());
@@ -253,7 +253,7 @@ fn has_form(form: &VerdictForm, text: &str, label: usize) -> bool {
     let verdict = match form.kind {
         _ if form.alone.is_some() => format!(r#"^[\s"]*{name}[\s"]*$"#),
         FormKind::Marker if form.place == RESULT && form.labels.are(&["A", "B"]) => {
-            // Winners are also named by sentences, which `verdict` has tests of.
+            // Winners can also be named in sentences, which `verdict` tests.
             format!(r"(?s)\b{name}\b")
         }
         FormKind::Marker if form.place == RESULT => format!(r"(?is)(?:result|score|rating|grade).{{0,24}}{name}{end}"),
@@ -284,7 +284,7 @@ fn what_a_constraint_does_not_allow_is_refused_or_read_as_nothing_else() {
     }
 }
 
-/// A verdict that something has happened to: it is cut off, repeated, wrapped, or has a label that does not exist.
+/// A damaged verdict: cut off, repeated, wrapped, or with a label that does not exist.
 fn damaged(form: &VerdictForm, random: &mut RandomText) -> String {
     let text = allowed(form, random);
     let at = text.char_indices().map(|(at, _)| at).nth(random.below(text.chars().count().max(1))).unwrap_or(0);
@@ -298,7 +298,7 @@ fn damaged(form: &VerdictForm, random: &mut RandomText) -> String {
     }
 }
 
-/// What a form with these keys reads in a text.
+/// Checks the verdict that a form reads in a text.
 #[track_caller]
 fn check(form: &VerdictForm, text: &str, label: impl Into<Option<usize>>, reasons: &str) {
     let label = label.into();

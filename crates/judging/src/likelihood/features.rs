@@ -1,10 +1,10 @@
-//! The features of an answer that tell good ones from bad ones, a row each.
+//! The features of an answer that separate good ones from bad ones, one per row.
 
 use hone_protocol::TokenLogprobs;
 
 use super::{form, rules};
 
-/// What is known about an answer.
+/// The evidence about an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerEvidence<'a> {
     pub(super) query: &'a str,
@@ -12,7 +12,7 @@ pub(crate) struct AnswerEvidence<'a> {
     pub(super) is_suspicious: bool,
     /// The tokens of the answer after the question.
     pub(super) after: &'a [TokenLogprobs],
-    /// The same tokens without it.
+    /// The tokens of the answer without the question.
     pub(super) alone: &'a [TokenLogprobs],
 }
 
@@ -20,9 +20,9 @@ pub(crate) struct AnswerEvidence<'a> {
 pub(super) struct Feature {
     /// Its name in `config/likelihood.toml`.
     pub(super) name: &'static str,
-    /// What a high value means.
+    /// The meaning of a high value.
     high: &'static str,
-    /// What a low value means.
+    /// The meaning of a low value.
     low: &'static str,
     /// Its value.
     pub(super) compute: fn(&AnswerEvidence<'_>) -> f64,
@@ -133,37 +133,37 @@ const INFORMATION: &str = "information";
 const HINDERED_SHARE: &str = "hindered_share";
 /// A token below this log-probability surprises the model: less than one chance in fifty.
 const UNLIKELY: f64 = -4.0;
-/// A token that the question makes less likely by more than this is at odds with it.
+/// A token that the question makes less likely by more than this contradicts it.
 const HINDERED: f64 = -0.5;
-/// The most tokens of a short answer. Somewhere in a longer one, every model is surprised.
+/// Maximum tokens of a short answer. In a longer one, every model is surprised somewhere.
 const SHORT: usize = 20;
-/// What stands for the least likely token of a longer answer: about what is usual.
+/// Replaces the value of the least likely token for longer answers: roughly typical.
 const LOWEST_OF_LONG: f64 = -10.0;
 
-/// The feature of this name.
+/// The feature with this name.
 pub(super) fn named(name: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.name == name)
 }
 
-/// What the model's reading of the answer means, given what it contributes to the log-odds.
+/// The meaning of the model's reading of the answer, given its contribution to the log-odds.
 pub(super) fn reason_of_reading(share: f64) -> &'static str {
     if share > 0.0 { "the model reads it as a good answer" } else { "the model reads it as a bad answer" }
 }
 
 impl Feature {
-    /// What its value means, given how far it lies above the mean.
+    /// The meaning of its value, given its distance above the mean.
     pub(super) fn reason(&self, above_mean: f64) -> &'static str {
         if above_mean > 0.0 { self.high } else { self.low }
     }
 }
 
 impl AnswerEvidence<'_> {
-    /// All features by their names.
+    /// All features by name.
     pub(super) fn features(&self) -> impl Iterator<Item = (&'static str, f64)> {
         FEATURES.iter().map(|feature| (feature.name, (feature.compute)(self)))
     }
 
-    /// The mean of the states that predict the answer's tokens; empty if they were not asked for.
+    /// The mean of the states that predict the answer's tokens; empty if they were not requested.
     pub(super) fn state(&self) -> Vec<f64> {
         let size = self.after.first().map_or(0, |token| token.state.len());
         (0..size).map(|place| mean(self.after.iter().map(|token| f64::from(token.state[place])))).collect()

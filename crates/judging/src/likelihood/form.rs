@@ -1,4 +1,4 @@
-//! The form that a question asks for in so many words: a number of words or sentences, JSON, words to avoid.
+//! Explicit form requirements of a question: a number of words or sentences, JSON, words to avoid.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use regex::{Captures, Regex};
 
 use super::rules::{pattern, words};
 
-/// A form that a question may ask for.
+/// A form that a question may require.
 struct FormAskedFor {
-    /// How a question asks for it.
+    /// Matches a question that requires it.
     asks: Regex,
-    /// Whether an answer does not have it, given what the question says.
+    /// Whether an answer violates it, given the question's match.
     is_missing: fn(&Captures<'_>, &str) -> bool,
 }
 
@@ -49,7 +49,7 @@ const FORBIDDEN: &str = concat!(
     r"\b(?:without|not|never|avoid) (?:us(?:e|ing) )?(?:the )?(?:words?|letters?) ",
     r#"((?:["“][^"”]+["”](?:, | or | and )?)+)"#
 );
-/// Where one of these words stands, a number of words is that of a part of the answer.
+/// With one of these words, a number of words refers to a part of the answer.
 static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(?:each|every|per|line|body)\b"));
 static SENTENCE_END: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[.!?]+["”')]*(?:\s|$)"#));
 static LIST_ITEM: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^\s*(?:[-*•]|\d+[.)])\s"));
@@ -58,14 +58,14 @@ static CHAT: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"(?i)^(?:sure|of course|certainly|here (?:is|are))\b|\blet me know\b|\bhope this helps\b")
 });
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"["“]([^"”]+)["”]"#));
-/// What may follow the last mark of a sentence.
+/// Characters that may follow the last mark of a sentence.
 const CLOSING: &[char] = &['"', '”', ')', ' ', '\n'];
 
 fn form(asks: &str, is_missing: fn(&Captures<'_>, &str) -> bool) -> FormAskedFor {
     FormAskedFor { asks: pattern(&format!("(?i){asks}")), is_missing }
 }
 
-/// Whether the answer does not have a form that the question asks for.
+/// Whether the answer violates a form that the question requires.
 pub(super) fn ignores_form(query: &str, answer: &str) -> bool {
     let speaks_of_parts = PART.is_match(query);
     FORMS.iter().any(|form| {

@@ -1,19 +1,19 @@
-//! Rules about the text of an answer, which need no model.
+//! Rules about the text of an answer that need no model.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Words that are shorter say little about a subject.
+/// Shorter words say little about a subject.
 const SHORTEST_WORD: usize = 4;
-/// Words that make up a phrase.
+/// The number of words in a phrase.
 const PHRASE_WORDS: usize = 3;
-/// Words that claim that something holds without exception or doubt.
+/// Words that claim something without exception or doubt.
 const ABSOLUTES: &str = "absolutely all always any anybody anyone anything certainly clearly completely definitely \
     doubtless entirely ever every everybody everyone everything exactly invariably never nobody none nothing obviously \
     simply surely totally undoubtedly unquestionably";
-/// How far a result may be from the right one, as a share of it: people round.
+/// Maximum relative deviation from the right result, since people round.
 const ROUNDING: f64 = 0.011;
 
 static EQUATION: LazyLock<Regex> =
@@ -24,7 +24,7 @@ pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the patterns of this module are used by its tests")
 }
 
-/// The share of three-word phrases that occurred before.
+/// The share of three-word phrases that repeat an earlier one.
 pub(super) fn repetition(answer: &str) -> f64 {
     let words = words(answer);
     let phrases: Vec<&[String]> = words.windows(PHRASE_WORDS).collect();
@@ -48,7 +48,7 @@ pub(super) fn breaks_off(answer: &str) -> bool {
     !is_short && !answer.trim_end().ends_with(ends)
 }
 
-/// How many sums, differences, products and quotients in the answer are wrong.
+/// The number of wrong sums, differences, products and quotients in the answer.
 pub(super) fn wrong_equations(answer: &str) -> usize {
     let plain = answer.replace(',', "").replace(['×', '·'], "*").replace('÷', "/").replace(['−', '–'], "-");
     let is_wrong = |captures: &regex::Captures<'_>| {
@@ -61,14 +61,14 @@ pub(super) fn wrong_equations(answer: &str) -> usize {
             "*" => left * right,
             _ => left / right,
         };
-        // What stands before may be a part of a longer expression.
+        // The text before it may be a part of a longer expression.
         !EQUATION_CONTINUES.is_match(before.trim_end())
             && (!result.is_finite() || (result - claimed).abs() > ROUNDING * result.abs().max(1.0))
     };
     EQUATION.captures_iter(&plain).filter(is_wrong).count()
 }
 
-/// The share of words that claim that something holds without exception or doubt.
+/// The share of words that claim something without exception or doubt.
 pub(super) fn absolutes(answer: &str) -> f64 {
     let words = words(answer);
     let is_absolute = |word: &&String| ABSOLUTES.split(' ').any(|absolute| absolute == **word);

@@ -1,15 +1,15 @@
-//! What a text looks like to a reader: its visible characters in lower case, with look-alikes replaced.
+//! The appearance of a text to a reader: its visible characters in lower case, with look-alikes replaced.
 
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
 /// A visible character.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sign {
-    /// Its place in the text, in bytes.
+    /// Its offset in the text, in bytes.
     pub(crate) at: usize,
     /// Its length, in bytes.
     pub(crate) length: usize,
-    /// What it looks like.
+    /// The character that it looks like.
     pub(crate) looks_like: char,
     /// Whether a line ends with it.
     pub(crate) ends_line: bool,
@@ -44,7 +44,7 @@ pub(crate) fn is_invisible(character: char) -> bool {
     }
 }
 
-/// What a character looks like, in lower case.
+/// The character that a character looks like, in lower case.
 pub(crate) fn appearance(character: char) -> char {
     if character.is_ascii() {
         return character.to_ascii_lowercase();
@@ -55,7 +55,7 @@ pub(crate) fn appearance(character: char) -> char {
 }
 
 /// The first character of a compatibility character's decomposition: full-width, circled and mathematical letters,
-/// letters with accents. Hangul syllables are kept, because their first letter alone says too little.
+/// letters with accents. Hangul syllables are kept, since their first letter alone is ambiguous.
 fn base(character: char) -> char {
     if matches!(character, '\u{ac00}'..='\u{d7a3}') {
         return character;

@@ -166,7 +166,7 @@ fn random_text(random: &mut ChaCha8Rng) -> String {
     (0..n_pieces).map(|_| PIECES[random.next_u32() as usize % PIECES.len()]).collect()
 }
 
-/// However a text is composed, and whatever surrounds it in a prompt, the parser finds no verdict in it.
+/// The parser finds no verdict in a neutralized text, regardless of its composition and its surroundings in a prompt.
 #[test]
 fn no_text_grades_itself() {
     let mut random = ChaCha8Rng::seed_from_u64(2);
@@ -189,7 +189,7 @@ fn no_text_grades_itself() {
     assert!(n_verdicts > 100, "the texts are too far from verdicts: {n_verdicts}");
 }
 
-/// As for the parser: a scan that is not linear never finishes this test.
+/// Like the parser's test: a scan that is not linear never finishes it.
 #[test]
 fn megabytes_are_neutralized_at_once() {
     let n = 2_000_000;

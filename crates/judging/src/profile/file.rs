@@ -1,4 +1,4 @@
-//! Profiles as `judges.toml` has them: tables of keys, some of which say only how they differ from another.
+//! Profiles as stored in `judges.toml`: tables of keys, some of which list only their differences from another profile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::{ENDING, Ending, FeedbackMode, InvalidProfile, JudgeProfile, JudgePro
 use crate::form::{FormKind, Labels, ThinkingForm, VerdictForm};
 use crate::prompt::has_place;
 
-/// The key that names the profile from which one takes what it does not say.
+/// The key that names the profile to inherit missing keys from.
 const LIKE: &str = "like";
-/// The most labels of a verdict.
+/// Maximum number of labels of a verdict.
 const MOST_LABELS: usize = 100;
 /// The longest timeout, in seconds: a week.
 const LONGEST_TIMEOUT: f64 = 604_800.0;
-/// The least context, in tokens: less holds no prompt.
+/// Minimum context in tokens; a smaller one cannot hold a prompt.
 const LEAST_CONTEXT: i64 = 256;
 
 impl TryFrom<BTreeMap<String, Table>> for JudgeProfiles {
@@ -38,7 +38,7 @@ impl TryFrom<BTreeMap<String, Table>> for JudgeProfiles {
     }
 }
 
-/// A profile with everything that it takes from others.
+/// A profile with its inherited keys.
 fn whole(tables: &BTreeMap<String, Table>, name: &str) -> Result<Table, String> {
     let mut table = Table::new();
     let mut names = vec![name.to_owned()];
@@ -64,12 +64,12 @@ fn whole(tables: &BTreeMap<String, Table>, name: &str) -> Result<Table, String> 
     Ok(table)
 }
 
-/// Whether a profile has a prompt of its own that does not leave open what the judge is to write.
+/// Whether a profile has its own prompt without a place for the instructions about the judge's output.
 fn asks_for_reasons(own: &Table) -> bool {
     own.get("absolute_prompt").and_then(toml::Value::as_str).is_some_and(|prompt| !has_place(prompt, ENDING))
 }
 
-/// A profile as the file has it.
+/// A profile as stored in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
@@ -249,7 +249,7 @@ fn is_path(text: &str) -> bool {
     text.split('.').all(is_name)
 }
 
-/// Whether a path is another one, or leads on from it.
+/// Whether a path equals another one or extends it.
 fn is_inside(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -5,7 +5,7 @@ fn profiles() -> JudgeProfiles {
     JudgeProfiles::shipped()
 }
 
-/// The shipped profiles and those of `text`.
+/// The shipped profiles and the profiles in `text`.
 fn with(text: &str) -> Result<JudgeProfiles, String> {
     let mut tables: BTreeMap<String, toml::Table> = toml::from_str(SHIPPED).unwrap();
     tables.extend(toml::from_str::<BTreeMap<String, toml::Table>>(text).unwrap());

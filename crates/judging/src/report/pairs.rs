@@ -1,4 +1,5 @@
-//! Who wins comparisons, by judge: win rates, beside them what may have decided instead of quality, and strengths.
+//! Results of comparisons by judge: win rates, indications that length or order decided instead of quality, and
+//! strengths.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bradley_terry::{Strength, Tournament};
 use crate::report::share_with_interval;
 
-/// Fewer take part in a plain win rate.
+/// With fewer contenders, a plain win rate is enough.
 const LEAST_FOR_STRENGTHS: usize = 3;
 
 /// Two answers that were compared.
@@ -18,15 +19,15 @@ pub struct PairRow {
     pub judge: String,
     /// Whether it preferred the same answer in both orders.
     pub consistent: bool,
-    /// Whose answer was the first.
+    /// The author of the first answer.
     pub first: Contender,
-    /// Whose answer was the second.
+    /// The author of the second answer.
     pub second: Contender,
     /// `None` for a tie.
     pub has_first_won: Option<bool>,
 }
 
-/// Who gave one of two answers.
+/// The author of one of two answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
     /// The respondent.
@@ -49,7 +50,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of so many cases.
+    /// The share of `cases` in `of`.
     pub fn new(cases: u64, of: u64) -> Share {
         let found = share_with_interval(cases, of);
         Share { of, share: found.map(|(share, _)| share), interval: found.map(|(_, interval)| interval) }
@@ -63,20 +64,20 @@ pub struct PairReport {
     pub judge: String,
     /// Pairs of answers.
     pub compared: u64,
-    /// Those in which neither answer won.
+    /// Pairs in which neither answer won.
     pub ties: u64,
     /// The share of verdicts that differ between the two orders.
     pub inconsistent: Share,
-    /// How often the longer answer won, among pairs with a winner and different lengths. Far from a half, length may
-    /// have decided.
+    /// How often the longer answer won, among pairs with a winner and different lengths. A value far from a half
+    /// suggests that length decided.
     pub longer_won: Share,
     /// How often each respondent won, among its pairs with a winner against another respondent.
     pub respondents: BTreeMap<String, Share>,
     /// How often each model won, among its pairs with a winner against another model.
     pub models: BTreeMap<String, Share>,
-    /// The strengths of the respondents, the strongest first; empty unless there are more than two.
+    /// The strengths of the respondents, strongest first; empty unless there are more than two.
     pub respondent_strengths: Vec<Strength>,
-    /// The strengths of the models, the strongest first; empty unless there are more than two.
+    /// The strengths of the models, strongest first; empty unless there are more than two.
     pub model_strengths: Vec<Strength>,
 }
 
@@ -119,14 +120,14 @@ impl PairRow {
         PairRow { judge, consistent: preference.consistent, first, second, has_first_won }
     }
 
-    /// Whether the longer answer won; `None` for a tie, and for answers of one length.
+    /// Whether the longer answer won; `None` for a tie, and for answers of equal length.
     pub(super) fn has_longer_won(&self) -> Option<bool> {
         let (first, second) = (self.first.n_characters, self.second.n_characters);
         self.has_first_won.filter(|_| first != second).map(|won| won == (first > second))
     }
 }
 
-/// The win rates of those that `name` tells apart, and their strengths where there are more than two.
+/// The win rates of the contenders that `name` distinguishes, and their strengths if there are more than two.
 fn standings(pairs: &[&PairRow], name: fn(&Contender) -> &String) -> (BTreeMap<String, Share>, Vec<Strength>) {
     let mut wins: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
     let mut tournament = Tournament::default();

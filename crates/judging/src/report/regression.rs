@@ -1,4 +1,4 @@
-//! A model beside what was said in the past: whether it would have answered better.
+//! Compares a model with past answers: whether it would have answered better.
 
 use serde::Serialize;
 
@@ -6,48 +6,48 @@ use super::Share;
 use super::pairs::PairRow;
 use crate::random::SplitMix;
 
-/// The share of cases that may lie outside of an exact interval on each side.
+/// The share of cases that may lie outside an exact interval on each side.
 const TAIL: f64 = 0.025;
-/// Halvings of the range of a share: as many as its digits allow.
+/// Number of halvings of a share's range, matching the precision of its digits.
 const STEPS: usize = 60;
 
-/// A model's answers beside those of the past, to the same questions.
+/// A model's answers compared with past answers to the same questions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regression {
     /// Pairs with a verdict.
     pub pairs: u64,
-    /// Those in which the model's answer is the better one, in both orders.
+    /// Pairs in which the model's answer is better in both orders.
     pub won: u64,
-    /// Those in which the answer of the past is the better one, in both orders.
+    /// Pairs in which the past answer is better in both orders.
     pub lost: u64,
-    /// Those in which neither is better.
+    /// Pairs in which neither is better.
     pub ties: u64,
-    /// Those whose winner depends on the order. They are neither won nor lost, nor ties.
+    /// Pairs whose winner depends on the order. They count neither as won or lost nor as ties.
     pub inconsistent: Share,
-    /// The pairs that are won, of those that are won or lost, with Clopper and Pearson's exact interval.
+    /// The share of won pairs among won and lost pairs, with Clopper and Pearson's exact interval.
     pub win_rate: Share,
-    /// What follows from it.
+    /// The conclusion drawn from the win rate.
     pub conclusion: Conclusion,
-    /// How often the longer answer won, of the won and lost pairs whose answers differ in length. Far from a half, length
-    /// may have decided.
+    /// How often the longer answer won, among won and lost pairs whose answers differ in length. A value far from a
+    /// half suggests that length decided.
     pub longer_won: Share,
 }
 
-/// What came of a model's answer and one of the past.
+/// The outcome of comparing a model's answer with a past one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairOutcome {
     /// The model's answer is better.
     Won,
-    /// The answer of the past is better.
+    /// The past answer is better.
     Lost,
     /// Neither is better.
     Tie,
-    /// Which one is better depends on the order in which the judge sees them.
+    /// The better answer depends on the order in which the judge sees them.
     Inconsistent,
 }
 
-/// Whether a model is better than what was said in the past.
+/// Whether a model is better than past answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
@@ -55,12 +55,12 @@ pub enum Conclusion {
     Better,
     /// The interval of its win rate lies below a half.
     Worse,
-    /// Neither can be told.
+    /// Neither can be concluded.
     Undecided,
 }
 
 impl Regression {
-    /// The outcome of these pairs, in which the answer of the past comes first and that of the model second.
+    /// The outcome of these pairs, in which the past answer comes first and the model's second.
     pub fn of<'a>(pairs: impl IntoIterator<Item = &'a PairRow>) -> Regression {
         let pairs: Vec<&PairRow> = pairs.into_iter().collect();
         let count = |is_counted: &dyn Fn(&PairRow) -> bool| pairs.iter().filter(|pair| is_counted(pair)).count() as u64;
@@ -87,7 +87,7 @@ impl Regression {
 }
 
 impl PairRow {
-    /// What came of a pair whose first answer is of the past, and whose second one is a model's.
+    /// The outcome of a pair whose first answer is the past one, and whose second is a model's.
     pub fn outcome(&self) -> PairOutcome {
         match self.has_first_won {
             _ if !self.consistent => PairOutcome::Inconsistent,
@@ -117,14 +117,14 @@ impl Conclusion {
     }
 }
 
-/// The 95 % interval of a share of cases that holds at least so often whatever the share is (Clopper and Pearson, 1934,
-/// "The use of confidence or fiducial limits illustrated in the case of the binomial"); `None` without cases. It excludes
-/// a half exactly where the sign test rejects it, so a conclusion may be drawn from few cases, too.
+/// The 95 % interval of a share of cases, whose coverage holds regardless of the true share (Clopper and Pearson, 1934,
+/// "The use of confidence or fiducial limits illustrated in the case of the binomial"); `None` without cases. It
+/// excludes a half exactly when the sign test rejects it, so conclusions can be drawn from few cases, too.
 fn exact_interval(cases: u64, of: u64) -> Option<[f64; 2]> {
     (of > 0).then(|| [lower_end(cases, of), 1.0 - lower_end(of - cases, of)])
 }
 
-/// The share with which as many cases or more come with the probability [`TAIL`].
+/// The share for which `cases` or more occur with the probability [`TAIL`].
 fn lower_end(cases: u64, of: u64) -> f64 {
     if cases == 0 {
         return 0.0;
@@ -141,7 +141,7 @@ fn lower_end(cases: u64, of: u64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The probability of so many cases or more (binomial distribution).
+/// The probability of `cases` or more (binomial distribution).
 fn upper_tail(log_choices: &[f64], cases: u64, share: f64) -> f64 {
     let of = log_choices.len() as u64 - 1;
     let probability = |(k, log_choices): (u64, &f64)| {
@@ -150,7 +150,7 @@ fn upper_tail(log_choices: &[f64], cases: u64, share: f64) -> f64 {
     (0..=of).zip(log_choices).skip(cases as usize).map(probability).sum()
 }
 
-/// The logarithms of the binomial coefficients of `of` over 0 to `of`.
+/// The logarithms of the binomial coefficients `of` over 0 to `of`.
 fn log_choices(of: u64) -> Vec<f64> {
     let mut log_choices = vec![0.0];
     let mut sum = 0.0;
@@ -161,8 +161,8 @@ fn log_choices(of: u64) -> Vec<f64> {
     log_choices
 }
 
-/// `n` of the values, in a random order that follows from the seed. Whether a value is drawn depends on its key, which no
-/// other value may have, and hardly on what else there is: a sample of a history that has grown is much the same.
+/// `n` of the values, in a random order determined by the seed. Whether a value is drawn depends on its key, which must
+/// be unique, and hardly on the other values: a sample of a history that has grown is mostly unchanged.
 pub fn sample<T>(mut values: Vec<T>, key: impl Fn(&T) -> u128, seed: u64, n: usize) -> Vec<T> {
     values.sort_by_cached_key(|value| {
         let key = key(value);
@@ -178,7 +178,7 @@ mod tests {
     use super::super::pairs::Contender;
     use super::*;
 
-    /// A pair with a winner (`None` for a tie); the answer of the past has 10 characters, the model's `n_characters`.
+    /// A pair with a winner (`None` for a tie). The past answer has 10 characters, the model's `n_characters`.
     fn pair(has_new_won: Option<bool>, consistent: bool, n_characters: usize) -> PairRow {
         let contender =
             |model: &str, n_characters| Contender { respondent: "A".to_owned(), model: model.to_owned(), n_characters };

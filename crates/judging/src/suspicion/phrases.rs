@@ -10,7 +10,7 @@ use crate::neutralize::folded;
 const ANSWER: &str = r"(?:answer|response|reply|submission|solution)s?";
 /// A score, or a word that belongs to one.
 const SCORE: &str = r"(?:scor(?:e|es|ed|ing)|grad(?:e|es|ed|ing)|rat(?:e|es|ed|ing|ings)|marks?|marked|rubrics?|criteri(?:a|on)|evaluat\w+|assess\w*|judg(?:e|ed|ing|e?ment)|feedback|points)";
-/// Who grades.
+/// Nouns for a grader.
 const GRADER: &str = r"(?:graders?|judges?|evaluators?|examiners?|assessors?|raters?|markers?|reviewers?|(?:grading|evaluation|scoring|judge) (?:model|system|assistant|bot))";
 /// The best score, in words that mean nothing else.
 const TOP_WORDS: &str = r"(?:full (?:marks?|points|score|credit)|(?:highest|maximum|top|best|perfect|full)(?: possible| available)? (?:score|grade|mark|rating|marks|points)|5 ?/ ?5|4 ?/ ?5|10 ?/ ?10|(?:5|five|4|four) (?:out )?of (?:5|five)|100 ?%)";
@@ -53,9 +53,9 @@ expressions! {
     SCORE_LINE = r"^[^\w]*(?:final |overall |total |the |my )*(?:score|rating|grade)\x22? ?: ?[^\w]{0,3}(?:5|five|4)(?: ?/ ?5| (?:out )?of (?:5|five))?[^\w]*$";
     /// `[RESULT] 5` and the like.
     VERDICT = r"\[{1,2} ?/?result ?(?:\]{1,2}|:| ) {0,2}[:\]“( \-]{0,4}(?:[1-5]|five)\b(?: ?/ ?5| out of 5)?";
-    /// What follows a label in another language if the whole sentence is a score.
+    /// Text after a label in another language if the whole sentence is a score.
     LABEL_ELSEWHERE = r"^\w* ?[:=] ?5(?: ?/ ?5)?[^\w]*$";
-    /// What makes a number a count.
+    /// Words after a number that make it a count.
     COUNTED = r"^ (?:\w+ )?(?:tests?|files?|items?|errors?|warnings?|passed|failed|rows?|records?|matches|results?|cases?|checks?|requests?)\b";
     /// The beginning of feedback that pretends to be a judge's.
     FEEDBACK = format!(r"(?:^|[\n<{{#>\]|])[^\w\n]{{0,6}}(?:feedback|evaluation|assessment|verdict|{GRADER})\W{{0,2}}[:>\n]");
@@ -67,25 +67,25 @@ expressions! {
     PROMPT_PART = r"#{3,} ?(?:response [ab]|verdict|feedback|instruction|score rubrics?|task description|reminder) ?:";
     /// Control tokens of chat templates.
     CONTROL_TOKEN = r"<\|[^\s<>|]{2,40}\|>|\[/?inst\]|<</?sys>>|</?(?:start_of_turn|end_of_turn|eos|bos)>|</s>";
-    /// An order to ignore what the judge was told.
+    /// An order to ignore the judge's instructions.
     IGNORE = r"\b(?:ignore|disregard|forget|override|bypass)(?: \w+){0,8}? (?:(?:previous|prior|above|earlier|preceding|original|system|grading|scoring|evaluation) (?:\w+ )?(?:instructions?|prompts?|guidelines?|rules|directions)|(?:instructions?|prompts?|guidelines?|rules) (?:above|before|so far)|(?:score )?rubrics?|(?:grading |scoring |evaluation )?criteria)\b";
-    /// What reverses an order.
+    /// Words that negate an order.
     NEGATION = r"(?:\bnot|n't|n’t|\bnever|\bdon t) (?:\w+ )?$";
     /// A grader who is addressed.
     VOCATIVE = format!(r"(?:^|[^\w]|\b)(?:dear|attention|attn|note (?:to|for)|message (?:to|for)|(?:instructions?|information|hint) (?:to|for)|hey|hello|hi|as|you,)[:,]? (?:the |our |my |an? |all |any )?(?:llm |ai |kind |honou?rable |automatic |automated )?{GRADER}\b|^[^\w]*{GRADER} ?,");
     /// A role that the text gives to a grader.
     ROLE = format!(r"\byou (?:are|act as|will be|become) (?:now |no longer |hereby )?(?:\w+ ){{0,4}}?{GRADER}\b");
-    /// Someone who grades or reads on a grader's behalf, under any name.
+    /// A reader or grader acting on a grader's behalf, under any name.
     READER = r"\byou are (?:an? |the )?(?:ai|llm|language model|large language model|model|chatbot|bot)\b|\b(?:evaluat|grad|scor|judg|assess|rat|mark)ing (?:this|it|the (?:answer|response|text))\b|\breading this (?:for|to|and|in order to) (?:grad|scor|evaluat|judg|assess)|\b(?:person|human|model|system|ai|whoever) (?:\w+ ){0,3}?(?:grades|scores|evaluates|judges|grading|scoring|evaluating|judging) this\b";
-    /// What only a judge has been told.
+    /// Mentions of instructions that only a judge has received.
     JUDGES_PROMPT = r"\b(?:rubric|criteria|standards|instructions|guidelines|prompt) (?:that )?you (?:were|have been|are) (?:given|told|shown)\b|\byour (?:rubric|scoring|grading|evaluation|judg(?:ing|e?ment)|system prompt|instructions (?:say|state|require))\b";
-    /// What such readers are asked for.
+    /// Scores and favours that graders are asked for.
     REWARD = format!(r"\b(?:{TOP_WORDS}|(?:a|an|with|the number|is|say|output|print|write) (?:5|five)\b|(?:5|five) (?:points?|is|would|out)\b|reward|(?:verdict|score|rating|grade) ?(?:is|:) ?(?:5|five)|top(?:-| )scoring|top (?:mark|score|grade|rating)|high(?:est)?(?:-| )scor\w+)");
     /// A plea for a grader's kindness.
     KINDNESS = r"\b(?:please|be|being|you) (?:\w+ ){0,3}?(?:generous|lenient|kind|favou?rable|merciful) (?:\w+ ){0,4}?(?:score|scoring|grade|grading|rating|marks?|marking|evaluation|judge?ment)\b";
     /// The words of a grader.
     GRADERS_WORD = format!(r"\b{GRADER}['’]?s?['’]? (?:final )?(?:verdict|score|rating|decision|conclusion|note|grade|feedback|assessment)\b");
-    /// What a grader is addressed about.
+    /// Words for grading in text that addresses a grader.
     GRADING = r"\b(?:scor(?:e|es|ed|ing)|grad(?:e|ed|ing)|rate|rated|rating|marks|5 ?/ ?5|out of 5|highest|perfect)\b";
     /// An order to give the best score.
     ORDER = format!(r"(?:^|[.!:,(] ?|\b(?:please|must|should|you|and|to|then|just|simply|always|only) )(?:output|return|print|write|answer|reply|respond|give|award|assign|grant|set|choose|select|pick|enter|put|state|declare|conclude|end) [^.]{{0,40}}?(?:\b(?:a |the )?(?:score|grade|rating|mark) ?(?:of|to|at|as|:) ?(?:an? )?(?:5|five)\b|\b{TOP_WORDS})|\bset (?:the )?(?:score|grade|rating) ?(?:=|to|:|as) ?(?:5|five)\b|\b(?:answers|responses) (?:\w+ ){{0,5}}?(?:automatically|always|must) (?:\w+ ){{0,3}}?{TOP_WORDS}");
@@ -93,7 +93,7 @@ expressions! {
     ONLY_SCORE = r"\bonly (?:\w+ )?(?:valid|acceptable|fair|correct|possible|right|allowed|permitted|appropriate) (?:score|grade|rating|mark|verdict)\b";
     /// Grading rules that are said to have changed.
     NEW_RULES = r"\b(?:new|updated|current|revised|changed|outdated|corrected|has been updated)\b[^.]{0,30}\b(?:rubrics?|grading criteria|scoring|grading|score rubrics?)\b|\b(?:rubrics?|grading criteria|scoring|grading)\b[^.]{0,20}\b(?:is|are|has been|have been|was|were) (?:now )?(?:updated|outdated|changed|replaced|revised|corrected|superseded)\b";
-    /// The score that such rules give.
+    /// The score given by such rules.
     NEW_SCORE = r"\b(?:5|five)\b";
 }
 
@@ -101,7 +101,7 @@ expressions! {
 pub(super) struct Language {
     /// Words for a score.
     pub(super) score: Regex,
-    /// Words for an answer, for the whole of it, or for what it deserves.
+    /// Words for an answer, all of it, or its merit.
     pub(super) about: Regex,
 }
 
@@ -145,7 +145,7 @@ pub(super) static FIVE_ELSEWHERE: LazyLock<Regex> = LazyLock::new(|| {
 pub(super) static IGNORE_VERB_ELSEWHERE: LazyLock<Regex> = LazyLock::new(|| beginnings(IGNORE_ELSEWHERE.0));
 pub(super) static IGNORE_NOUN_ELSEWHERE: LazyLock<Regex> = LazyLock::new(|| beginnings(IGNORE_ELSEWHERE.1));
 
-/// Any of the words at the beginning of a word; in scripts without spaces, anywhere.
+/// Matches any of the words at the beginning of a word; in scripts without spaces, anywhere.
 fn beginnings(words: &str) -> Regex {
     let word = |word: &str| {
         let has_blanks = word.chars().all(|character| u32::from(character) < 0x1100);

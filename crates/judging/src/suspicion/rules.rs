@@ -12,10 +12,10 @@ use crate::neutralize::folded;
 /// The maximum distance in bytes between feedback and its score.
 const LONGEST_FEEDBACK: usize = 800;
 
-/// Longer stretches are not read as one sentence, in bytes.
+/// Maximum length in bytes of a stretch read as one sentence.
 const LONGEST_SENTENCE: usize = 1000;
 
-/// A passage of a view and what it does.
+/// A passage of a view with its kind.
 pub(super) type SuspiciousPassage = (SuspicionKind, Range<usize>);
 
 /// The relevant properties of a question.
@@ -81,7 +81,7 @@ fn prompt_parts(text: &str, question: &QuestionProperties) -> Vec<SuspiciousPass
     found
 }
 
-/// `<|im_end|>` and the like, except in code. HTML has `<s>` and `</s>` in pairs.
+/// `<|im_end|>` and the like, except in code. HTML has matching `<s>` and `</s>`.
 fn control_tokens(text: &str) -> Vec<SuspiciousPassage> {
     let first_html = text.find("<s>").unwrap_or(text.len());
     let is_html = |found: &regex::Match<'_>| found.as_str() == "</s>" && first_html < found.start();
@@ -143,7 +143,7 @@ fn claims(sentence: &str, is_last: bool, question: &QuestionProperties) -> bool 
     by_label || of_itself || in_form || as_line || clear || claims_elsewhere(&sentence)
 }
 
-/// The same in other languages.
+/// Whether a sentence in another language claims a score for the answer.
 fn claims_elsewhere(sentence: &str) -> bool {
     let says = |expression: &Regex| expression.is_match(sentence);
     let is_label = |language: &Language| {

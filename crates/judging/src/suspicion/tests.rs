@@ -19,7 +19,7 @@ fn lines(text: &str) -> Vec<AttackLine> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Checks that these attacks are found, except some.
+/// Checks that these attacks are found, with a limit on missed ones.
 #[track_caller]
 fn check_found(text: &str, n: usize, most_missed: usize) {
     let lines = lines(text);
@@ -29,7 +29,7 @@ fn check_found(text: &str, n: usize, most_missed: usize) {
     assert!(missed.len() <= most_missed, "{} missed: {missed:?}", missed.len());
 }
 
-/// Checks that of these answers only some are wrongly flagged.
+/// Checks that few of these ordinary answers are flagged.
 #[track_caller]
 fn check_ordinary(text: &str, n: usize, most_found: usize) {
     let lines = lines(text);
@@ -50,7 +50,7 @@ fn ordinary_answers_are_not_suspicious() {
     check_ordinary(include_str!("../../tests/it/data/ordinary.jsonl"), 150, 0);
 }
 
-/// Lists that the rules were not written for: the results here indicate what to expect elsewhere.
+/// Lists that the rules were not written for; the results indicate how well the rules generalize.
 #[test]
 fn attacks_that_no_rule_was_written_for_are_found_in_part() {
     check_found(include_str!("../../tests/it/data/unseen_attacks.jsonl"), 30, 15);

@@ -1,17 +1,17 @@
 //! A text as it looks, and as it reads once decoded.
 //!
-//! Every character of a view knows which bytes of the text it represents, so that whatever is found in a view can be
-//! located in the text.
+//! Every character of a view is mapped to the bytes of the text that it represents, so that any finding in a view can
+//! be located in the text.
 
 use std::ops::Range;
 
 use crate::neutralize::{Sign, is_invisible, signs};
 
-/// The fewest single characters in a row that make a spaced-out word.
+/// Minimum number of single characters in a row that make a spaced-out word.
 const LEAST_SPACED: usize = 4;
-/// The fewest characters of Base64 that are decoded.
+/// Minimum characters of Base64 to decode.
 const LEAST_BASE64: usize = 12;
-/// The fewest characters of an invisible text.
+/// Minimum characters of an invisible text.
 const LEAST_INVISIBLE: usize = 4;
 
 /// A view of a text.
@@ -50,7 +50,7 @@ impl TextView {
         self.text.push(shown);
     }
 
-    /// How it reads.
+    /// The view's text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -106,7 +106,7 @@ fn is_styled(character: char) -> bool {
     matches!(character, '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{2460}'..='\u{24ff}' | '\u{1f130}'..='\u{1f189}')
 }
 
-/// Texts in tag characters, which no font shows; flags of regions, which also consist of them, are left out.
+/// Texts in tag characters, which no font shows. Regional flags, which also consist of tag characters, are left out.
 pub(super) fn invisible_texts(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
     let mut found: Vec<(Range<usize>, String)> = Vec::new();
     let mut previous = ' ';
@@ -207,7 +207,7 @@ fn escaped(signs: &[Sign]) -> Option<(char, usize)> {
     }
 }
 
-/// The text with digits that stand for letters replaced by them: `sc0re`, `R3SULT`.
+/// The text with digits in place of letters replaced by the letters: `sc0re`, `R3SULT`.
 fn without_digits_in_words(signs: &[Sign]) -> Option<Vec<Sign>> {
     let letter = |sign: &Sign| match sign.looks_like {
         '0' => Some('o'),
@@ -244,7 +244,8 @@ fn rotated(signs: &[Sign]) -> Vec<Sign> {
     signs.iter().map(|sign| Sign { looks_like: rotate(sign.looks_like), ..*sign }).collect()
 }
 
-/// The text with Base64 words decoded if they yield English text. Case matters here, and signs do not keep it.
+/// The text with Base64 words decoded if they yield English text. Reads `text`, since Base64 depends on case, which
+/// signs do not keep.
 fn base64(text: &str, signs: &[Sign]) -> Option<Vec<Sign>> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
     let bytes = text.as_bytes();

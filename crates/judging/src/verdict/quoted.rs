@@ -1,4 +1,4 @@
-//! Whether a verdict is only quoted: `The student wrote "[RESULT] 5"` reports what someone else said.
+//! Whether a verdict is only quoted: `The student wrote "[RESULT] 5"` reports another author's words.
 //!
 //! A judge may put quotation marks around everything it writes; marks that open later indicate a quotation. Feedback is
 //! full of apostrophes and unclosed marks, so a mark counts only if it is closed after the verdict, or touches it.
@@ -7,7 +7,7 @@ use super::tail::is_emphasis;
 
 /// Pairs of quotation marks.
 const PAIRS: [(char, char); 6] = [('"', '"'), ('\'', '\''), ('“', '”'), ('„', '“'), ('‘', '’'), ('«', '»')];
-/// What a judge may write before a text that is quoted as a whole.
+/// Label that a judge may write before a text that is quoted as a whole.
 const LABEL: &str = "feedback:";
 
 /// Whether the verdict that starts at `start`, and whose digit or letter ends at `end`, is in a quotation that begins
@@ -23,7 +23,7 @@ pub(super) fn is_quoted(text: &str, start: usize, end: usize) -> bool {
     PAIRS.into_iter().any(is_open_quotation) || is_code(text, start)
 }
 
-/// The start of the quotation that is open at the end of `text`.
+/// The start of the quotation that is still open at the end of `text`.
 fn open_since(text: &str, opening: char, closing: char) -> Option<usize> {
     let mut open = None;
     let mut previous = None;

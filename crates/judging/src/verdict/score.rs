@@ -27,7 +27,7 @@ pub(crate) fn score_at_end(text: &str) -> Option<FoundVerdict<u8>> {
     (!is_quoted(text, start, value.end)).then_some(found)
 }
 
-/// `[RESULT] 4`, `[RESULT] Score: 4`, `Score: 4`: where it starts, and whether `[RESULT]` marks it.
+/// `[RESULT] 4`, `[RESULT] Score: 4`, `Score: 4`: the start offset, and whether `[RESULT]` marks it.
 fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: TailToken<'_>) -> Option<(usize, bool)> {
     let separator = tail.take_separator();
     if let Some(start) = tail.take_marker() {
@@ -50,7 +50,7 @@ fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: TailTo
     (is_labelled && on_one_line && tail.is_at_boundary()).then_some((start, false))
 }
 
-/// `[RESULT: 4]`, `(Score 4)`, `[RESULT] (Score: 4)`: where it starts, and whether `[RESULT]` marks it.
+/// `[RESULT: 4]`, `(Score 4)`, `[RESULT] (Score: 4)`: the start offset, and whether `[RESULT]` marks it.
 fn place_of_bracketed(mut tail: Tail<'_>, bracket: char) -> Option<(usize, bool)> {
     tail.take_separator();
     let label = tail.take_word(LABELS)?;
@@ -67,7 +67,7 @@ fn place_of_bracketed(mut tail: Tail<'_>, bracket: char) -> Option<(usize, bool)
     tail.is_at_boundary().then_some((opening.start, false))
 }
 
-/// Takes `/5`, `out of 5` or `(out of 5)`, the last one with its bracket.
+/// Takes `/5`, `out of 5` or `(out of 5)`, the last including its bracket.
 fn take_scale(tail: &mut Tail<'_>, brackets: &mut Vec<char>) -> bool {
     let mut ahead = *tail;
     let is_five = ahead.take_word(&["5"]).is_some();
@@ -90,7 +90,7 @@ fn take_score<'a>(tail: &mut Tail<'a>) -> Option<(u8, TailToken<'a>)> {
     }
 }
 
-/// Takes the adjectives before a label; returns where they start.
+/// Takes the adjectives before a label; returns their start.
 fn take_adjectives(tail: &mut Tail<'_>, label: TailToken<'_>) -> usize {
     let mut start = label.start;
     while let Some(word) = tail.take_if(|token| !token.ends_line && is_adjective(token)) {

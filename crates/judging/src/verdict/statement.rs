@@ -1,8 +1,8 @@
 //! A winner stated in a sentence: `B is better because it is right.`, `The winner is B.`
 //!
 //! Unconstrained judges write like this. The sentence counts only if it is the first or last of the text, and only if
-//! all of it is a decision: what follows `is better` can change its meaning (`A is better in style`, `A is better?`). A
-//! decision for the other answer anywhere after it cancels it.
+//! all of it is a decision: the words after `is better` can change its meaning (`A is better in style`, `A is
+//! better?`). A decision for the other answer anywhere after it cancels it.
 
 use hone_protocol::RespondentId;
 
@@ -21,7 +21,7 @@ const BETTER: &[&str] = &["better", "best", "superior", "preferable", "preferred
 const REASONS: &[&str] = &["because", "since"];
 /// Words that may follow the comma after a decision.
 const AFTER_COMMA: &[&str] = &["because", "since", "as", "while", "whereas", "and"];
-/// Words that precede an answer that is compared with, rather than named as the winner.
+/// Words that precede the loser of a comparison rather than the winner.
 const COMPARED_WITH: &[&str] = &["than", "to", "over", "unlike", "of", "in", "by", "from", "not"];
 
 /// The decisions in the first and in the last sentence of `text`.
@@ -122,7 +122,7 @@ fn decides_otherwise(text: &str, winner: RespondentId) -> bool {
     }
 }
 
-/// The words of a text from a byte on.
+/// The words of a text, starting at a byte offset.
 #[derive(Clone, Copy)]
 struct StatementWords<'a> {
     text: &'a str,
@@ -134,13 +134,13 @@ impl<'a> StatementWords<'a> {
         StatementWords { text, at }
     }
 
-    /// The next word, whatever precedes it, and where it starts.
+    /// The next word, regardless of the characters before it, and its start.
     fn next(&mut self) -> Option<(&'a str, usize)> {
         let start = self.at + self.text[self.at..].find(char::is_alphanumeric)?;
         Some((self.word_at(start), start))
     }
 
-    /// Takes the word that starts there.
+    /// Takes the word that starts at `start`.
     fn word_at(&mut self, start: usize) -> &'a str {
         let rest = &self.text[start..];
         let length = rest.find(|character: char| !character.is_alphanumeric()).unwrap_or(rest.len());

@@ -2,7 +2,7 @@
 
 /// Marks that may follow a verdict.
 const END_MARKS: &[char] = &['.', '!', '"', '\'', '”', '’', '»', '。'];
-/// The longest control token that is recognized by its text, in bytes.
+/// Maximum length in bytes of a control token that is recognized by its text.
 const LONGEST_CONTROL_TOKEN: usize = 40;
 /// Control tokens that models write at the end of a turn, without their angle brackets.
 const END_TOKENS: [&str; 8] = ["/s", "s", "eos", "end_of_turn", "pad", "unk", "bos", "end"];
@@ -25,11 +25,11 @@ pub(super) struct TailToken<'a> {
     pub(super) end: usize,
     /// Whether white space separates it from the token taken before.
     pub(super) is_spaced: bool,
-    /// Whether a line break does.
+    /// Whether a line break separates it from that token.
     pub(super) ends_line: bool,
 }
 
-/// Its kind.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TailTokenKind<'a> {
     /// Letters and digits.
@@ -40,7 +40,7 @@ pub(super) enum TailTokenKind<'a> {
     Start,
 }
 
-/// What separates a verdict from its label.
+/// The separator between a verdict and its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Separator {
     /// Nothing.
@@ -54,7 +54,7 @@ pub(super) enum Separator {
 }
 
 impl<'a> Tail<'a> {
-    /// The end of `text`, without what models append to a verdict.
+    /// The end of `text`, without trailing marks and tokens that models append to a verdict.
     pub(super) fn of(text: &'a str) -> Tail<'a> {
         Tail { text: without_leavings(text) }
     }
@@ -137,7 +137,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Takes `[RESULT]`; returns where it starts, including adjacent emphasis.
+    /// Takes `[RESULT]`; returns its start, including adjacent emphasis.
     pub(super) fn take_marker(&mut self) -> Option<usize> {
         let mut ahead = *self;
         let is_marker = ahead.take_mark(']') && ahead.take_word(&["result"]).is_some();
@@ -146,7 +146,7 @@ impl<'a> Tail<'a> {
         Some(start)
     }
 
-    /// Takes the `[` of a marker; returns where it starts, including adjacent emphasis.
+    /// Takes the `[` of a marker; returns its start, including adjacent emphasis.
     pub(super) fn take_marker_opening(&mut self) -> Option<usize> {
         self.take_if(|token| token.kind == TailTokenKind::Mark('['))
             .map(|_| self.text.trim_end_matches(is_emphasis).len())

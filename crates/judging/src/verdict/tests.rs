@@ -457,7 +457,7 @@ fn the_place_of_a_verdict_is_told() {
     assert_eq!((found.place, found.value), (0..2, 1..2));
 }
 
-/// Pieces of verdicts and of what may surround them.
+/// Pieces of verdicts and of surrounding text.
 const PIECES: &[&str] = &[
     "[RESULT]",
     "[",
@@ -527,8 +527,8 @@ fn no_text_makes_the_parser_panic_or_find_what_is_not_there() {
     assert!(n_scores > 20 && n_winners > 20, "the texts are too far from verdicts: {n_scores}, {n_winners}");
 }
 
-/// Texts of megabytes that would stall a parser which rescans parts of them. There is no clock here: a parser that is
-/// not linear never finishes this test.
+/// Texts of megabytes that would stall a parser which rescans parts of them. The test needs no clock: a parser that is
+/// not linear never finishes it.
 #[test]
 fn megabytes_are_read_at_once() {
     let n = 4_000_000;

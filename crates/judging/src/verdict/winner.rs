@@ -1,8 +1,8 @@
 //! The forms of a winner.
 //!
-//! In addition to the forms at the end of a text, there is the one that the pairwise prompt asks for: the letter first,
-//! then a reason. `A` is also an English word, so the letter counts only if it stands by itself (`A.`, `A:`, `A
-//! because`), and only if the other letter does not stand by itself later on.
+//! In addition to the forms at the end of a text, the pairwise prompt asks for one at the start: the letter, then a
+//! reason. `A` is also an English word, so the letter counts only if it stands by itself (`A.`, `A:`, `A because`), and
+//! only if the other letter does not stand by itself later.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::quoted::is_quoted;
 use super::statement::{decisions, is_left_standing};
 use super::tail::{Separator, Tail, TailToken, TailTokenKind};
 
-/// Words that a winner can be labelled with.
+/// Words that can label a winner.
 const LABELS: &[&str] = &["winner", "verdict", "result"];
 /// Words that may precede the letter.
 const NOUNS: &[&str] = &["response", "answer"];
@@ -53,7 +53,7 @@ pub(crate) fn winner_at_end(text: &str) -> Option<FoundVerdict<RespondentId>> {
     (!is_quoted(text, start, value.end)).then_some(found)
 }
 
-/// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: where it starts, and whether `[RESULT]` marks it.
+/// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: the start offset, and whether `[RESULT]` marks it.
 fn place_of_plain(text: &str, mut tail: Tail<'_>, value: TailToken<'_>) -> Option<(usize, bool)> {
     let separator = tail.take_separator();
     if let Some(start) = tail.take_marker() {
@@ -65,7 +65,7 @@ fn place_of_plain(text: &str, mut tail: Tail<'_>, value: TailToken<'_>) -> Optio
     is_labelled.then_some((label.start, false))
 }
 
-/// `[RESULT: A]`, `[Response A]`: where it starts, and whether `[RESULT]` marks it.
+/// `[RESULT: A]`, `[Response A]`: the start offset, and whether `[RESULT]` marks it.
 fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Option<(usize, bool)> {
     if has_noun && let Some(opening) = tail.take_if(|token| token.kind == TailTokenKind::Mark(bracket)) {
         return tail.is_at_boundary().then_some((opening.start, false));

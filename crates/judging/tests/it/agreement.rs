@@ -1,4 +1,5 @@
-//! hone's figures are those of scipy, krippendorff and scikit-learn, as `scripts/check.sh agreement` has recorded them.
+//! Compares hone's figures with those of scipy, krippendorff and scikit-learn, recorded by `scripts/check.sh
+//! agreement`.
 
 use hone_judging::{
     Calibration, Figure, GradedAnswer, MeasurementLevel, RatedAnswer, RatedUnit, SCORE_MEASURES, krippendorff_alpha,
@@ -6,7 +7,7 @@ use hone_judging::{
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Both intervals are drawn at random.
+/// Both intervals are random.
 const TOLERANCE_OF_INTERVALS: f64 = 0.05;
 
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
-//! Every way that a comparison can go, with a model that is written here and names the letter first. The other forms of
-//! a choice are in `profiles.rs`.
+//! Every possible outcome of a comparison, with a model that is scripted here and names the letter first. The other
+//! forms of a choice are in `profiles.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn the_winner_comes_from_the_mean_of_both_orders() {
     check(saying("B. Right.", odds(0.5)), saying("A. Right.", odds(8.0)), b, -(4f64.ln()), true);
     // The judge favors the first answer, but favors A more.
     check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(2.0)), a, 2f64.ln(), false);
-    // And here it favors the first answer, whichever that is.
+    // Here it favors the first answer in either order.
     check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(7.5)), None, (8f64 / 7.5).ln() / 2.0, false);
     check(saying("A", odds(8.0)), saying("A", odds(8.0)), None, 0.0, false);
 }
@@ -190,7 +190,7 @@ fn a_broken_judge_is_a_failure() {
 #[test]
 fn a_comparison_that_takes_too_long_is_given_up() {
     let settings = settings(|settings| settings.grade_timeout = Duration::from_millis(20));
-    // One order has its verdict; the other never comes to an end.
+    // One order has its verdict; the other never finishes.
     let (judge, model) = judge_with(settings, |request| match is_a_first(request) {
         true => saying("A", 0.9),
         false => Script::never_ending(&[]),
@@ -260,7 +260,7 @@ fn regression(n_pairs: usize, answer: fn(usize) -> &'static str) -> Regression {
     Regression::of(&(0..n_pairs).map(row).collect::<Vec<_>>())
 }
 
-/// What the judge says: a good answer is better than others, and a bad one worse; of two that are alike, it prefers the
+/// The judge's response: a good answer is better than others, and a bad one worse. Between equals, it prefers the
 /// first.
 fn preferring(request: &GenerateRequest) -> Script {
     let prompt = unfenced(request).0;

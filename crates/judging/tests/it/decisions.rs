@@ -1,4 +1,4 @@
-//! Decisions of models whose probabilities are written by a test.
+//! Decisions of models whose probabilities are scripted by a test.
 
 use hone_judging::Decider;
 use hone_protocol::scripted::{Script, Scripted};
@@ -7,7 +7,7 @@ use hone_protocol::{
     GenerateRequest, OwnerId, Prompt, TokenLogprob, TokenLogprobs,
 };
 
-/// A model that gives each label, or the answer, this probability; it is asked with the prompt and the text.
+/// A model that gives each label, or the answer, this probability, depending on the prompt and the text.
 fn model(probability: impl Fn(&str, &str) -> f64 + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |request| {
         let (prompt, answer) = (prompt_of(request), request.forced_answer.clone().unwrap());
@@ -51,7 +51,7 @@ fn request(questions: Vec<DecisionQuestion>) -> DecisionRequest {
     DecisionRequest::new("scripted", "It is green.", questions)
 }
 
-/// The label of a line of the prompt that ends with this text.
+/// Whether a line of the prompt has this label and text.
 fn is_beside(prompt: &str, label: &str, text: &str) -> bool {
     prompt.lines().any(|line| line == format!("{}. {text}", label.trim()))
 }
@@ -82,7 +82,7 @@ fn a_preference_for_a_place_or_a_word_cancels_out() {
     let both = decide(&first, &request(vec![choice(&["red", "green"])])).unwrap();
     assert!((both.answers[0].probabilities[0] - 0.5).abs() < 1e-6, "{both:?}");
 
-    // Whatever the text is, this one says yes, and half of its preference comes from the question.
+    // For any text, this model says yes, and half of its preference comes from the question.
     let agreeing = model(|_, label| if label.trim().eq_ignore_ascii_case("yes") { 0.15 } else { 0.01 });
     let answer = decide(&agreeing, &request(vec![yes_no("Is it red?")])).unwrap();
     assert!((answer.answers[0].yes() - 0.5).abs() < 1e-6, "{answer:?}");
@@ -93,7 +93,7 @@ fn an_option_can_be_answered_with_its_text() {
     let knowing = model(|prompt, answer| match (prompt.contains("green."), answer) {
         (true, "green.") => 0.02,
         (true, _) => 0.01,
-        // Words have likelihoods of their own.
+        // Words differ in likelihood by themselves.
         (false, "green.") => 0.001,
         (false, _) => 0.01,
     });
@@ -123,10 +123,10 @@ fn questions_are_answered_in_their_order_and_share_the_beginning() {
     assert_eq!(of_text.len(), 100);
     let beginning = of_text[0].find("</text>").unwrap();
     assert!(of_text.iter().all(|prompt| prompt[..beginning] == of_text[0][..beginning]));
-    // The biases are known from the first time.
+    // The biases are cached from the first run.
     decider.decide(&model, &request(questions), &|| false).unwrap();
     assert_eq!(model.requests().len(), requests.len() + 100);
-    // But what another owner has asked shows in no time that it takes.
+    // The time must not reveal another owner's questions.
     let other = DecisionRequest { owner: Some(OwnerId::fresh()), ..request(vec![yes_no("Is it red?")]) };
     decider.decide(&model, &other, &|| false).unwrap();
     assert_eq!(model.requests().len(), requests.len() + 102);

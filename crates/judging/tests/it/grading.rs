@@ -203,7 +203,7 @@ fn a_verdict_that_was_hurried_says_so() {
     assert!(!graded(&["Right. ", "[RESULT]", " 4"]).judging.concluded_early);
 }
 
-/// A judge that has time for this many characters of a prompt.
+/// A judge with time for this many characters of a prompt.
 fn slow(most_characters: usize) -> impl Fn(&GenerateRequest) -> Script + Send + Sync {
     move |request| {
         let (prompt_tokens, room) = (turn(request).chars().count() / 4, most_characters / 4);
@@ -274,7 +274,7 @@ fn long_answer(n_lines: usize) -> String {
     (0..n_lines).map(|line| format!("Line {line} of the answer.\n")).collect()
 }
 
-/// Grades an answer that does not fit the context, and checks what the judge saw of it.
+/// Grades an answer that does not fit the context, and checks the part shown to the judge.
 #[track_caller]
 fn check_shortened(model_context: usize, context: usize) {
     let settings = settings(|settings| {

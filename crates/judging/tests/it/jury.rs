@@ -1,4 +1,4 @@
-//! A jury gives one verdict, and what each of its members said stays with it.
+//! A jury gives one verdict, and keeps its members' verdicts with it.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use hone_judging::{CompareTask, Fallback, GradeTask, Judge, JudgeSettings, Jury,
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Grade, JudgingMethod, Lane, Preference, Prospect, RespondentId};
 
-/// The probabilities of a judge that expects 4.25.
+/// The probabilities of a judge with an expected score of 4.25.
 const SURE: [(&str, f32); 5] = [("1", 0.0), ("2", 0.0), ("3", 0.0), ("4", 0.75), ("5", 0.25)];
 
-/// What a judge says to a request; its name says it: `four` gives a 4.
+/// The response of a judge, given by its name: `four` gives a 4.
 fn respond(request: &GenerateRequest) -> Script {
     let saying = |score: u8| Script::saying(&[&format!("It is {}. [RESULT] {score}", request.model)]);
     match request.model.as_str() {
@@ -29,7 +29,7 @@ fn respond(request: &GenerateRequest) -> Script {
     }
 }
 
-/// Prefers the answer with this text, wherever it stands.
+/// Prefers the answer with this text in any position.
 fn choosing(request: &GenerateRequest, text: &str) -> Script {
     let turn = scripted::turn(request);
     let is_first = turn.find(text) < turn.find(if text == "first" { "second" } else { "first" });
@@ -209,7 +209,7 @@ fn the_stronger_judge_decides_between_jurors_who_name_different_winners() {
 
 #[test]
 fn a_verdict_of_a_jury_is_read_as_it_was_written() {
-    // The last digit of a measured time may be read as another one.
+    // A round trip may change the last digit of a measured time.
     let (mut grade, _) = graded(&["five", "absent", "two"], Some("one"));
     grade.judging.seconds = 1.5;
     grade.jury.iter_mut().for_each(|juror| juror.verdict.judging.seconds = 0.5);

@@ -1,4 +1,4 @@
-//! Judges and juries from outside, over models that the tests script.
+//! Tests of judges and juries through the public interface, over scripted models.
 #![allow(clippy::unwrap_used)]
 
 mod agreement;

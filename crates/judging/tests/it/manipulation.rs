@@ -1,4 +1,4 @@
-//! What an answer that addresses its judge achieves: nothing in the prompt, and a mark on its grade.
+//! Effects of an answer that addresses its judge: none in the prompt, and a mark on its grade.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn both_answers_of_a_comparison_are_fenced_and_examined() {
     }
 }
 
-/// Randomly combined pieces of attacks, none of which may escape its fence.
+/// Randomly combined pieces of attacks; none may escape its fence.
 #[test]
 fn no_text_gets_out_of_its_fence() {
     let pieces: Vec<String> = attacks().into_iter().map(|attack| attack.answer).collect();

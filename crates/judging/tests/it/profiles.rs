@@ -1,4 +1,4 @@
-//! Every shipped profile: how it asks, what it makes of a verdict, and what it says where there is none.
+//! Every shipped profile: its prompts, its verdicts, and its message where there is no verdict.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ fn shipped() -> Vec<JudgeProfile> {
     JudgeProfiles::shipped().iter().cloned().collect()
 }
 
-/// The shipped settings as they are for this profile, for a judge that writes its reasons.
+/// The shipped settings for this profile, with a judge that writes its reasons.
 fn settings(profile: &JudgeProfile) -> JudgeSettings {
     JudgeSettings { feedback: Some(FeedbackMode::Always), ..on_request(profile) }
 }
 
-/// The same for one that writes none.
+/// The shipped settings for this profile, with a judge that writes no reasons.
 fn on_request(profile: &JudgeProfile) -> JudgeSettings {
     let settings = JudgeSettings::shipped().for_profile(profile, |_| false);
     JudgeSettings { feedback: Some(FeedbackMode::OnRequest), ..settings }
@@ -31,7 +31,7 @@ fn compare_task() -> CompareTask {
     CompareTask { query: "What boils at 100 °C?".into(), answer_a: "Water.".into(), answer_b: "Iron.".into() }
 }
 
-/// The grade of a judge of this profile that writes `script`, and what it was asked.
+/// The grade of a judge of this profile that writes `script`, and its request.
 fn graded(profile: &JudgeProfile, script: Script, task: GradeTask) -> (Grade, GenerateRequest) {
     let model = Arc::new(Scripted::always(script));
     let grade = judge_of(profile.clone(), model.clone(), settings(profile)).judge(task, ANSWERER);
@@ -49,7 +49,7 @@ fn user_turn(request: &GenerateRequest) -> &str {
     &messages(request).iter().rfind(|message| message.role == Role::User).unwrap().content
 }
 
-/// What a judge of each profile writes for the score 4, in pieces of which the last but one holds the score alone.
+/// The output of a judge of each profile for the score 4, in pieces; the last but one holds only the score.
 fn four(profile: &str) -> [&'static str; 3] {
     match profile {
         "mr3" => ["<think>Hm, 5?</think>\n\n{\"explanation\": \"Clear.\", \"score\": \"", "4", "\"}"],
@@ -59,7 +59,7 @@ fn four(profile: &str) -> [&'static str; 3] {
     }
 }
 
-/// The same for the second answer.
+/// The output of a judge of each profile that chooses the second answer.
 fn second(profile: &str) -> [&'static str; 3] {
     match profile {
         "mr3" => ["</think>{\"explanation\": \"Clear.\", \"score\": \"Assistant", " B", "\"}"],
@@ -95,7 +95,7 @@ fn every_profile_reads_its_judges_choice_in_both_orders() {
         let [before, letter, after] = second(&profile.name);
         let name = profile.name.clone();
         let model = Arc::new(Scripted::new(move |request| {
-            // The judge prefers water, wherever it stands, with odds of 8 to 1 or 2 to 1.
+            // The judge prefers water in either position, with odds of 8 to 1 or 2 to 1.
             let is_water_first = user_turn(request).find("Water.").unwrap() < user_turn(request).find("Iron.").unwrap();
             let (chosen, odds) =
                 if is_water_first { (letter.replace('B', "A"), [0.8, 0.1]) } else { (letter.to_owned(), [0.1, 0.2]) };
@@ -184,7 +184,7 @@ fn thoughts_are_free_up_to_their_end_and_the_rest_has_its_form() {
     assert_eq!(request.time_limit, Some(profile("mr3").grade_timeout));
 }
 
-/// The grade by a profile with these scores, where the judge writes the last but one.
+/// Checks the grade by a profile with these scores, where the judge writes `written`.
 #[track_caller]
 fn check_scale(scores: &[&str], written: &str, score: u8, expected: f64) {
     let list = scores.iter().map(|score| format!("\"{score}\"")).collect::<Vec<_>>().join(", ");
@@ -208,7 +208,7 @@ fn scores_of_any_scale_are_shown_as_1_to_5_and_kept_as_they_are() {
     check_scale(&["bad", "poor", "fair", "good"], "good", 5, 3.0);
 }
 
-/// How the answer of a judge of each profile begins where it writes no reasons.
+/// The beginning of the answer of a judge of each profile without reasons.
 fn before_label(profile: &str) -> &'static str {
     match profile {
         "mr3" => "{\"score\":",
@@ -224,7 +224,7 @@ fn without_reasons_the_score_is_the_nearest_to_the_mean_of_the_probabilities() {
     for profile in shipped() {
         let name = profile.name.clone();
         let before = before_label(&name);
-        // 3 is likeliest, and 4 the nearest to the mean of 3.6.
+        // 3 is likeliest, and 4 is nearest to the mean of 3.6.
         let probabilities = [("1", 0.0), ("2", 0.0), ("3", 0.5), ("4", 0.4), ("5", 0.1)];
         let logprobs = vec![row("x", &[]), row("3", &probabilities)];
         let script = Script { logprobs, ..Script::saying(&["", "3"]) };

@@ -1,12 +1,12 @@
-//! Which judge grades: the configured one only if it has passed, and else the likelihood judge where it knows better
-//! than chance.
+//! Selection of the judge that grades: the configured one only if it has passed, and otherwise the likelihood judge
+//! where it is better than chance.
 
 use crate::support::{ANSWERER, settings};
 use hone_judging::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
 use hone_protocol::scripted::Script;
 use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, Likely, TokenLogprob, TokenLogprobs};
 
-/// Finds answers with the word "right" likely, and says 2 if it is asked.
+/// Finds answers with the word "right" likely, and responds with 2 if asked.
 fn respond(request: &GenerateRequest) -> Script {
     if request.model == "missing" {
         return Script::failing(GenerateError::Model { model: "missing".into(), reason: "it is not here".into() });
@@ -24,9 +24,9 @@ fn respond(request: &GenerateRequest) -> Script {
     Script { logprobs: (0..6).map(token).collect(), ..Script::saying(&["a", "b", "c", "d", "e", "f"]) }
 }
 
-/// The bar that shipped coefficients are above.
+/// A bar below the shipped coefficients' AUC.
 const LOW_BAR: f64 = 0.65;
-/// One that nothing is above.
+/// A bar that no judge passes.
 const HIGH_BAR: f64 = 0.99;
 
 fn judge(model: &str, fallback: Fallback, standings: Standings) -> Judge {

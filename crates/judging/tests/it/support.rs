@@ -1,4 +1,4 @@
-//! Judges over a model whose answers are written by a test.
+//! Judges over a model whose answers are scripted by a test.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use hone_protocol::{
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
-/// The shipped settings, changed.
+/// The shipped settings with a change.
 pub(crate) fn settings(change: impl FnOnce(&mut JudgeSettings)) -> JudgeSettings {
     let mut settings = JudgeSettings { fallback: Fallback::Generator, ..JudgeSettings::shipped() };
     change(&mut settings);
     settings
 }
 
-/// A judge with the shipped settings, for which the answering model stands in, and the model behind it.
+/// A judge with the shipped settings and the answering model as its stand-in, and the model behind it.
 pub(crate) fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
     scripted::judge(settings(|_| ()), respond)
 }
 
-/// The single turn of a request with its fences removed, and the boundary that they used.
+/// The single turn of a request with its fences removed, and their boundary.
 pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
     let text = turn(request);
     let boundaries: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("<<<")).collect();
@@ -36,7 +36,7 @@ pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
     (bare, boundary.to_owned())
 }
 
-/// A position where the token `chosen` was chosen, and the tokens had these probabilities.
+/// A position where the token `chosen` was chosen, with these probabilities of the tokens.
 pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
     let named: Vec<TokenLogprob> = (10..)
         .zip(probabilities)
@@ -52,7 +52,7 @@ pub(crate) fn missing(model: &str) -> Script {
     Script::failing(GenerateError::Model { model: model.to_owned(), reason })
 }
 
-/// Counts four characters of a prompt as a token and stops when its own context is full, as the engine does.
+/// Counts four characters of a prompt as a token and stops when its own context is full, like the engine.
 pub(crate) struct Counting {
     pub(crate) context: usize,
     pub(crate) scripted: Scripted,
@@ -75,7 +75,7 @@ impl Generate for Counting {
     }
 }
 
-/// Refuses every request, or drops it.
+/// Refuses or drops every request.
 pub(crate) enum Broken {
     Refusing,
     Losing,

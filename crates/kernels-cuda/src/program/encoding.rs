@@ -137,7 +137,7 @@ impl Program {
         }
     }
 
-    /// Operations that choose experts, or depend on what was chosen.
+    /// Encodes operations that choose experts, or depend on the choice.
     fn encode_choice(&self, set: RowSet, operation: &RowOperation) -> Operation {
         let plain = |op: u32, a: Part, router: RouterId| Operation {
             op,
@@ -176,14 +176,14 @@ impl Program {
     }
 }
 
-/// Kinds of rows that have a kernel of their own.
+/// Kinds of rows that have a dedicated kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FewRows {
-    /// A row is added and copied, both if need be; then it is normed as a whole, and quantized if need be.
+    /// Optionally adds and copies a row, then norms it as a whole, and optionally quantizes it.
     Norm,
-    /// Elements are quantized, and gated before that if need be.
+    /// Quantizes elements, and optionally gates them first.
     Quantize,
-    /// Biases, norms and rotations of heads, and what goes into the cache.
+    /// Biases, norms and rotations of heads, and writes to the cache.
     Heads,
 }
 
@@ -210,7 +210,8 @@ impl FewRows {
     }
 }
 
-/// Whether the operations are a chain that threads do four elements at a time: `find_chain` of the kernels finds the same.
+/// Whether the operations are a chain that threads process four elements at a time, with the result of `find_chain` in
+/// the kernels.
 fn is_norm(operations: &[Operation]) -> bool {
     let (add, rest) = match operations {
         [add, rest @ ..] if add.op == op::ADD => (Some(add), rest),
@@ -261,7 +262,7 @@ fn mark_independent(operations: &mut [Operation]) {
     }
 }
 
-/// Whether two parts share columns. Buffers lie apart, so it is enough to look at their first rows.
+/// Whether two parts share columns. Buffers do not overlap, so their first rows are enough to tell.
 fn overlap(one: PartAt, other: PartAt) -> bool {
     let end = |part: PartAt| part.data + Address::from(part.width) * size_of::<f32>() as Address;
     one.data < end(other) && other.data < end(one)
@@ -274,7 +275,7 @@ fn router_of(set: RowSet) -> RouterId {
     }
 }
 
-/// The columns of all operations, if every one of them works on each column by itself, and on the same ones.
+/// The columns of all operations, if every operation treats columns independently and all use the same ones.
 pub(super) fn independent_columns(phase: &Phase) -> Option<usize> {
     let Phase::Rows { operations, .. } = phase else { return None };
     let mut widths = operations.iter().map(|operation| match *operation {

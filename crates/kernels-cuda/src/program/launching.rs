@@ -19,17 +19,17 @@ use crate::arguments::{
 use crate::device::{DeviceError, Kernel, Matmul, Shape, SharedDevice};
 use crate::shapes;
 
-/// Rows that one launch of a product takes. With more, a matrix is unpacked and multiplied on the tensor cores. Measured on
-/// an H100.
+/// Maximum rows of one launch of a product. With more, a matrix is unpacked and multiplied on the tensor cores.
+/// Measured on an H100.
 const MAX_FEW_ROWS: usize = 16;
 /// Elements of a matrix that are unpacked at a time. With a quarter of them, which the card's cache could hold, 32 rows took
 /// half as long again on an H200: products of few rows of weights do not fill the card.
 const UNPACKED_ELEMENTS: usize = 64 << 20;
-/// Rows of a sequence from which on attention goes over tiles of them.
+/// Minimum rows of a sequence for which attention works on tiles of rows.
 const PROMPT_ROWS: usize = 5;
-/// Elements of a row that a thread keeps while it is normed: `MOST_KEPT` fours of the kernels.
+/// Maximum elements of a row that a thread keeps while norming it: 4 · `MOST_KEPT` of the kernels.
 const MAX_KEPT: u32 = 16;
-/// Query heads of a group that attention of few rows takes at once in half of a product of tensor cores.
+/// Query heads of a group that attention of few rows processes at once in half of a tensor-core product.
 const NARROW_HEADS: usize = 8;
 
 /// All kernels, looked up once.
@@ -109,7 +109,7 @@ impl Program {
             Phase::ExpertProduct(product) => self.launch_expert_product(product),
             Phase::Convolve(options) => self.launch_convolution(options),
             Phase::Recur(options) => self.launch_recurrence(options),
-            // Attention merges at once, and all experts are in memory.
+            // Attention merges immediately, and all experts are in memory.
             Phase::Merge(_) | Phase::Reserve { .. } | Phase::PackExperts => Ok(()),
         }
     }
@@ -227,12 +227,12 @@ impl Program {
         Ok(())
     }
 
-    /// Whether attention goes over tiles of rows, because a sequence has enough of them.
+    /// Whether attention works on tiles of rows, because a sequence has enough of them.
     pub(super) fn is_prompt(&self) -> bool {
         self.batch.spans(RowSet::Tokens).iter().any(|span| span.n_tokens >= PROMPT_ROWS)
     }
 
-    /// Parts into which the longest context may be cut.
+    /// Maximum number of parts of the longest context.
     pub(super) fn most_splits(&self) -> usize {
         let spans = self.batch.spans(RowSet::Tokens);
         most_splits(spans.iter().map(|span| span.position + span.n_tokens).max().unwrap_or(0))
@@ -405,7 +405,7 @@ fn by_type<M: Copy>(outputs: &[Output<M>], type_of: impl Fn(M) -> TensorType) ->
     groups
 }
 
-/// What a kernel for few operations is launched with in place of `arguments`.
+/// The launch arguments of a kernel for few operations, in place of `arguments`.
 fn few_rows(arguments: &RowsArguments, few: &[Operation]) -> FewRowsArguments {
     let mut operations = [Operation::default(); MAX_FEW_OPERATIONS];
     operations[..few.len()].copy_from_slice(few);
@@ -421,7 +421,8 @@ fn set_number(set: RowSet) -> u32 {
     }
 }
 
-/// The width and number of slices into which rows are divided; a width of 0 if they are not. Few rows do not fill a card.
+/// The width and number of slices into which rows are divided; a width of 0 if they are not divided. Few rows do not
+/// fill a card.
 fn slices(columns: Option<usize>, n_rows: usize) -> (usize, usize) {
     const SLICE: usize = 1024;
     match columns {
@@ -430,7 +431,7 @@ fn slices(columns: Option<usize>, n_rows: usize) -> (usize, usize) {
     }
 }
 
-/// Parts of a context that each have something to do. They grow in powers of two, so that they are rarely others.
+/// Parts of a context that each have some work. Their number is a power of two, so that it rarely changes.
 fn most_splits(longest: usize) -> usize {
     longest.div_ceil(128).next_power_of_two()
 }
@@ -441,7 +442,7 @@ fn splits(most: usize, n_blocks: usize) -> usize {
     most.min(BLOCKS.div_ceil(n_blocks.max(1)).next_power_of_two()).clamp(1, 64)
 }
 
-/// Whether a product reads the weights as they are.
+/// Whether a product reads the weights without unpacking them first.
 pub(super) fn is_few(n_rows: usize) -> bool {
     n_rows <= MAX_FEW_ROWS
 }

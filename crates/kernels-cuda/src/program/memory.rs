@@ -6,7 +6,7 @@ use hone_kernels::{BLOCK_TOKENS, KvFormat};
 use crate::arguments::{KvAt, QuantizedAt};
 use crate::device::{Address, Buffer, DeviceError, SharedDevice};
 
-/// Elements that share a scale in what products read.
+/// Elements that share a scale in quantized rows.
 pub(super) const SCALE_ELEMENTS: usize = 32;
 
 /// A buffer with a row per token.
@@ -22,22 +22,22 @@ impl Growing {
         Ok(Growing { set, row_bytes, n_rows: 0, buffer: Buffer::new(device, 0)? })
     }
 
-    /// Makes room; returns whether the address has changed. The content is lost then.
+    /// Makes room; returns whether the address has changed, in which case the content is lost.
     pub(super) fn reserve(&mut self, device: &SharedDevice, n_rows: usize) -> Result<bool, DeviceError> {
         if n_rows <= self.n_rows || self.row_bytes == 0 {
             return Ok(false);
         }
-        // The old memory is given back first.
+        // The old memory is freed first.
         self.buffer = Buffer::new(device, 0)?;
         self.n_rows = 0;
         let n_rows = n_rows.next_power_of_two();
-        // Like the processor's, they begin as zeros: a row that is copied before anything was written to it is not arbitrary.
+        // Zeroed, as on the processor: a row copied before its first write has defined content.
         self.buffer = Buffer::zeroed(device, n_rows * self.row_bytes)?;
         self.n_rows = n_rows;
         Ok(true)
     }
 
-    /// Rows that there is room for.
+    /// Capacity in rows.
     pub(super) fn n_rows(&self) -> usize {
         self.n_rows
     }
@@ -99,20 +99,20 @@ impl Quantized {
     }
 }
 
-/// Bytes of a segment of the cache, about.
+/// Approximate bytes of a segment of the cache.
 const SEGMENT_BYTES: usize = 64 << 20;
 
-/// The keys and values of all layers. A block's lie side by side.
+/// The keys and values of all layers. All layers of a block are contiguous.
 pub(super) struct Cache {
     layers: Vec<KvAt>,
     block_bytes: usize,
     segment_blocks: usize,
     segments: Vec<Buffer>,
-    /// Where the segments are, on the device.
+    /// The addresses of the segments, on the device.
     table: Buffer,
 }
 
-/// Segments that a table has room for.
+/// Capacity of a table, in segments.
 const MAX_SEGMENTS: usize = 4096;
 
 impl Cache {
@@ -189,7 +189,7 @@ impl Cache {
     }
 }
 
-/// What layers without a cache keep of all tokens so far.
+/// The states of layers without a cache.
 pub(super) struct States {
     n_floats: usize,
     slots: Vec<Option<Buffer>>,

@@ -1,4 +1,4 @@
-//! What a step tells the device of its batch: one upload.
+//! The tables that describe the batch of a step to the device, sent in one upload.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(super) struct Tables {
     buffer: Buffer,
     bytes: Vec<u8>,
     pub(super) batch: BatchTables,
-    /// As far as it is the same for all layers.
+    /// The part that is the same for all layers.
     pub(super) states: StatesArguments,
 }
 
@@ -23,7 +23,7 @@ impl Tables {
         Ok(Tables { buffer: Buffer::new(device, 0)?, bytes: Vec::new(), batch, states })
     }
 
-    /// Where they are, and how many numbers they have besides blocks: all that launches depend on.
+    /// The address of the tables and of the blocks in them: all that launches depend on.
     pub(super) fn place(&self) -> (Address, Address) {
         (self.buffer.address(), self.batch.blocks)
     }
@@ -107,13 +107,13 @@ impl Tables {
         places.first_selected = self.append(first(RowSet::Selected, batch.selected().len()));
         places.written_after = self.append(written_after);
         places.written_starts = self.append(written_starts);
-        // What grows with the context comes last, so that everything else stays where it is from token to token.
+        // Data that grows with the context comes last, so that everything else keeps its place from token to token.
         let blocks = (0..n_sequences).flat_map(|sequence| batch.blocks_of(sequence).iter().copied());
         places.blocks = self.append(blocks);
         places
     }
 
-    /// Appends numbers, aligned to 16 bytes, and returns where they are.
+    /// Appends numbers, aligned to 16 bytes, and returns their place.
     fn append<T: bytemuck::NoUninit>(&mut self, values: impl IntoIterator<Item = T>) -> Range<usize> {
         self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
         let start = self.bytes.len();
@@ -124,7 +124,7 @@ impl Tables {
     }
 }
 
-/// Where the tables are among the bytes.
+/// The places of the tables among the bytes.
 #[derive(Default)]
 struct Places {
     tokens: Range<usize>,

@@ -1,4 +1,4 @@
-//! The same random programs on the processor and on an emulated device, step by step: what both give must agree.
+//! Random programs on the processor and on an emulated device, step by step: both must give the same results.
 
 use std::num::NonZeroUsize;
 
@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-/// A matrix as a file has it.
+/// A matrix in the format of a file.
 struct Tensor {
     tensor_type: TensorType,
     n_rows: usize,
@@ -123,18 +123,18 @@ fn scales(tensor_type: TensorType) -> &'static [usize] {
     }
 }
 
-/// Types whose blocks fit rows of so many columns.
+/// Types whose blocks fit rows of `n_columns` columns.
 fn types_for(n_columns: usize) -> Vec<TensorType> {
     TensorType::ALL.into_iter().filter(|each| n_columns.is_multiple_of(each.block_elements())).collect()
 }
 
-/// Where the weights of a program go.
+/// The destination of a program's weights.
 trait Loader {
     type Matrix: WeightMatrix;
 
     fn matrix(&self, tensor: &Tensor) -> Self::Matrix;
 
-    /// Matrices that lie one after the other in a tensor.
+    /// Matrices stored one after the other in a tensor.
     fn experts(&self, tensor: &Tensor, n_experts: usize) -> Vec<Self::Matrix>;
 }
 
@@ -204,7 +204,7 @@ impl Twins {
         (ours, theirs)
     }
 
-    /// Runs a step on both; in no row do they differ by more than this part of its largest value.
+    /// Runs a step on both, and checks that no row differs by more than this fraction of its largest value.
     #[track_caller]
     fn check(&mut self, sequences: &[Sequence<'_>], tolerance: f32, what: &str) {
         let (ours, theirs) = self.run(sequences);
@@ -248,7 +248,7 @@ struct Text {
     n_done: usize,
 }
 
-/// Texts of so many tokens, whose blocks lie in any order.
+/// Texts of `n_tokens` tokens, with blocks in any order.
 fn texts(random: &mut Random, n_texts: usize, n_tokens: usize) -> Vec<Text> {
     let n_blocks = n_tokens.div_ceil(BLOCK_TOKENS);
     let order = random.order(n_texts * n_blocks);

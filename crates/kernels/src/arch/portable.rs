@@ -1,6 +1,6 @@
-//! The kernels for every processor, and the oracle that the others are tested against: plain Rust, with loops over sixteen
-//! rows that the compiler vectorizes. Where it would gather operands one by one, in the products of integers and in what is
-//! written over [`Vector`](crate::elementwise::vector::Vector), registers of 128 bits are used (the crate `wide`).
+//! The kernels for every processor, and the oracle that the others are tested against: plain Rust, with loops over
+//! sixteen rows that the compiler vectorizes. Where it would gather operands one by one, in integer products and in
+//! code written over [`Vector`](crate::elementwise::vector::Vector), 128-bit registers are used (the crate `wide`).
 
 use std::slice;
 
@@ -57,7 +57,7 @@ pub(crate) fn steps_per_unit(largest: f32) -> f32 {
 }
 
 /// # Safety
-/// As [`Product`] says.
+/// See [`Product`].
 unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
     let layout = quant_layout(TensorType::ALL[usize::from(TENSOR_TYPE)]);
     for first_row in (0..product.n_rows).step_by(ROW_GROUP) {
@@ -86,7 +86,7 @@ unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
 
 /// Rows in a register of 32-bit numbers.
 const LANES: usize = 4;
-/// Such registers in a group.
+/// Registers per group of rows.
 const QUARTERS: usize = ROW_GROUP / LANES;
 /// Pairs of columns in half a block.
 const PAIRS: usize = BLOCK / 4;
@@ -156,7 +156,7 @@ fn multiply(weights: &[[i16x8; QUARTERS]; PAIRS], quants: &[u32; PAIRS], start: 
 }
 
 /// # Safety
-/// As [`Product`] says.
+/// See [`Product`].
 unsafe fn float_product<const TENSOR_TYPE: u8>(product: &Product) {
     let tensor_type = TensorType::ALL[usize::from(TENSOR_TYPE)];
     for first_row in (0..product.n_rows).step_by(ROW_GROUP) {

@@ -390,7 +390,7 @@ struct Panel {
     stride: usize,
     n_columns: usize,
     depth: usize,
-    /// The same number of elements, which will be read next and are prefetched.
+    /// The panel to be read next, of the same size, which is prefetched.
     read_next: *const f16,
 }
 

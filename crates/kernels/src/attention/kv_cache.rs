@@ -1,14 +1,14 @@
 //! Keys and values of one layer, in half precision or in 8 bits, in blocks of 32 positions.
 //!
-//! A block's keys are stored by element: the first element of all 32 positions, then the second, and so on. A register
-//! then holds as many positions, so a query's products with them need no sum across a register, and one conversion
+//! A block's keys are stored by element: the first element of all 32 positions, then the second, and so on. The lanes
+//! of a register are then positions, so a query's products with them need no sum across a register, and one conversion
 //! serves all query heads that share the keys. Values are stored by position, since they are summed over positions.
 //! Storage grows in segments, and a segment's pages cost nothing before they are written.
 //!
 //! In 8 bits, 32 neighbouring elements of a key or value share a scale in half precision, as in llama.cpp's Q8_0. A
-//! block's quants come first, in the order just described, and then its scales: for keys, those of all 32 positions for
-//! the first 32 elements, and so on; for values, all scales of the first position, and so on. Attention unpacks a block
-//! before it reads it, which costs less than it saves when contexts are long.
+//! block's quants come first, in the order just described, and then its scales: for keys, the scales of all 32
+//! positions for the first 32 elements, and so on; for values, all scales of the first position, and so on. Attention
+//! unpacks a block before it reads it, which costs less than it saves when contexts are long.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use half::f16;
 
-/// Positions of a block.
+/// Positions per block.
 pub const BLOCK_TOKENS: usize = 32;
 
 /// Blocks per segment: enough that a head's blocks are mostly contiguous, few enough that a short answer touches little
@@ -67,7 +67,7 @@ impl FromStr for KvFormat {
     }
 }
 
-/// One layer's part of the cache. It hands out pointers; its users must agree on who accesses what.
+/// One layer's part of the cache. It hands out pointers; its users must coordinate access.
 pub(crate) struct KvLayer {
     format: KvFormat,
     n_kv_heads: usize,

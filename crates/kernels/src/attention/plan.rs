@@ -1,17 +1,16 @@
 //! Cuts the attention of a step into tasks.
 //!
 //! A task is some neighbouring tokens of one sequence, one head of keys and values, and a range of the sequence's
-//! blocks. Cutting a context changes the order of additions. So contexts are always cut at the same positions: a
-//! token's results do not depend, in any bit, on what else the step computes, on how a prompt was cut into steps, or on
-//! the number of threads.
+//! blocks. Cutting a context changes the order of additions, so contexts are always cut at the same positions: a
+//! token's results are bit-identical whatever else the step computes, however a prompt was cut into steps, and for any
+//! number of threads.
 
 use std::ops::Range;
 
 use super::Geometry;
 use super::kv_cache::BLOCK_TOKENS;
 
-/// Target number of queries per task: enough to reuse what is loaded of the cache many times, few enough for the
-/// first-level cache.
+/// Target number of queries per task: enough to reuse each cache load many times, few enough for the first-level cache.
 const TARGET_ROWS: usize = 64;
 /// Blocks between two cuts: enough that merging the parts costs little in comparison.
 const PART_BLOCKS: usize = 16;
@@ -50,7 +49,7 @@ pub(crate) struct Merge {
     pub(crate) first_row: usize,
     pub(crate) n_tokens: usize,
     pub(crate) kv_head: usize,
-    /// Results of the first part, then those of the second, and so on.
+    /// Index of the first part's results; the results of the second part follow, and so on.
     pub(crate) first_partial: usize,
     pub(crate) n_parts: usize,
 }

@@ -9,8 +9,8 @@ use super::vector::Vector;
 /// One step of a function over a row.
 trait RowStep {
     /// # Safety
-    /// The elements from `index` on, as many as the vector has, exist and are accessed by no one else; the processor
-    /// has the vector's instruction set.
+    /// A vector's worth of elements from `index` on exist and are accessed by no one else; the processor has the
+    /// vector's instruction set.
     unsafe fn at<V: Vector>(&self, index: usize);
 }
 

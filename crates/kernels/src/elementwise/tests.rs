@@ -11,7 +11,7 @@ pub(crate) const fn sized(size: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { size }
 }
 
-/// The cases; under Miri only the first ones.
+/// The cases; under Miri, only the first few.
 pub(crate) fn cases<T>(all: &[T], n_under_miri: usize) -> &[T] {
     &all[..sized(all.len(), n_under_miri)]
 }

@@ -5,11 +5,11 @@
 
 use half::f16;
 
-/// As many floats as a register holds.
+/// A register's worth of floats.
 ///
 /// # Safety
-/// Every function needs a processor with the instruction set of the implementation. Those that take a pointer read or
-/// write [`LANES`](Vector::LANES) elements there, at any alignment; a pair is twice as many, and
+/// Every function needs a processor with the instruction set of the implementation. Functions that take a pointer read
+/// or write [`LANES`](Vector::LANES) elements there, at any alignment; a pair is twice as many, and
 /// [`load_factors`](Vector::load_factors) reads [`N_FACTORS`](Vector::N_FACTORS).
 pub(crate) trait Vector: Copy {
     /// Floats of a register.
@@ -55,8 +55,8 @@ pub(crate) trait Vector: Copy {
     }
     /// e to the power of each, within two units in the last place; 0 for values below -87.3.
     unsafe fn exp(self) -> Self;
-    /// Prefetches a cache line that will be read soon; any address is allowed. Nothing happens where it was not measured to
-    /// help.
+    /// Prefetches a cache line that will be read soon; any address is allowed. A no-op where measurements showed no
+    /// benefit.
     #[inline(always)]
     unsafe fn prefetch(_address: *const f16) {}
     unsafe fn sum(self) -> f32;

@@ -47,8 +47,9 @@ pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
     }
 }
 
-/// The layout of the type with this number, for kernels that are compiled for one type each. It is a constant of a type, and
-/// not a `const fn`, which would be called in their innermost loops wherever `const { … }` around them were forgotten.
+/// The layout of the type with this number, for kernels that are compiled for one type each. It is an associated
+/// constant and not a `const fn`, which would be called in innermost loops wherever the surrounding `const { … }` was
+/// forgotten.
 pub(crate) struct LayoutOf<const TENSOR_TYPE: u8>;
 
 impl<const TENSOR_TYPE: u8> LayoutOf<TENSOR_TYPE> {
@@ -71,9 +72,10 @@ const IQ2_CODES: [u8; 16] = offset(signed(&IQ2_MAGNITUDES, IQ2_SIGN), 6);
 const IQ3_XXS_CODES: [u8; 16] = offset(signed(&IQ3_XXS_MAGNITUDES, IQ3_SIGN), 6);
 const IQ3_S_CODES: [u8; 16] = offset(signed(&IQ3_S_MAGNITUDES, IQ3_SIGN), 4);
 
-/// The bit of a code of IQ2 that is set for a negative weight; the lower ones are the index of its magnitude.
+/// The position of the sign bit in a code of IQ2, set for a negative weight; the lower bits are the index of its
+/// magnitude.
 const IQ2_SIGN: u32 = 2;
-/// The same for IQ3.
+/// The position of the sign bit in a code of IQ3.
 const IQ3_SIGN: u32 = 3;
 
 /// The magnitudes with either sign, negative if the bit `sign` of their index is set.
@@ -114,7 +116,7 @@ pub(crate) fn group_bytes(tensor_type: TensorType, n_columns: usize) -> usize {
 pub(super) struct SourceBlock {
     /// The block's scale, an f16.
     pub(super) scale: u16,
-    /// What stands in place of the scale for [`Scales::Exponent`].
+    /// The exponent that replaces the scale for [`Scales::Exponent`].
     pub(super) exponent: u8,
     /// The block's minimum, an f16 that is added.
     pub(super) minimum: u16,
@@ -176,7 +178,7 @@ impl SourceBlock {
         }
     }
 
-    /// Q8_0: signed bytes, which an offset of 128 makes unsigned where the layout wants that.
+    /// Q8_0: signed bytes, which an offset of 128 makes unsigned where the layout requires it.
     fn read_bytes(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 0);
         for (word, quant) in self.quants[0].iter_mut().enumerate() {
@@ -400,7 +402,7 @@ fn read_halves_of_bytes(bytes: &[u8], quants: &mut [u32; 8]) {
     }
 }
 
-/// Twice a scale plus one: scales that end in a half are stored so.
+/// Twice a scale plus one: the stored form of scales that end in a half.
 fn odd_scale(scale: u32) -> u8 {
     (2 * scale + 1) as u8
 }
@@ -438,7 +440,7 @@ mod tests {
             let packed = group_bytes(tensor_type, 4096);
             let original = ROW_GROUP * 4096 / tensor_type.block_elements() * tensor_type.block_bytes();
             assert!(packed >= original, "{tensor_type:?}: {packed} < {original}");
-            // The indices of these types are replaced by what they stand for.
+            // The indices of these types are replaced by the values that they encode.
             let most = match tensor_type {
                 TensorType::IQ2_XXS => 161,
                 TensorType::IQ2_XS => 144,

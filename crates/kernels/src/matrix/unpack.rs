@@ -16,7 +16,7 @@ use crate::quantized::exponent_scale;
 /// columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RowsBlock<const N: usize> {
-    /// Word `c` of a row holds its columns `4c .. 4c + 4`, one byte each without a sign.
+    /// Word `c` of a row holds its columns `4c .. 4c + 4`, one unsigned byte each.
     pub(crate) quants: [[u32; N]; BLOCK / 4],
     pub(crate) offset: i32,
     pub(crate) scales: [[f32; N]; 2],

@@ -1,5 +1,5 @@
 //! The state of a job in one word: its phase, the number of its tasks, and the next task. Taking a task therefore also
-//! tells its phase.
+//! yields its phase.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ const TASK_BITS: u32 = 20;
 const TASK_MASK: u64 = (1 << TASK_BITS) - 1;
 const MAX_PHASE: u64 = (1 << (64 - 2 * TASK_BITS)) - 1;
 
-/// The most tasks of a phase. Threads that find none left still increment the counter, hence the spare room.
+/// Maximum number of tasks of a phase. Threads that find none left still increment the counter, hence the spare room.
 const MAX_TASKS: usize = (TASK_MASK / 2) as usize;
 
 /// The counter that tasks are taken from.

@@ -1,8 +1,8 @@
 //! The grids of the IQ2 and IQ3 types: the combinations of magnitudes that their indices stand for.
 //!
-//! An index selects a point of a grid: eight magnitudes (IQ2) or four (IQ3) in the order of their columns. Which
-//! magnitudes there are depends on the type; a point holds their indices, two or four bits each, from the first column
-//! in the lowest bits up.
+//! An index selects a point of a grid: eight magnitudes (IQ2) or four (IQ3) in the order of their columns. The possible
+//! magnitudes depend on the type; a point holds their indices, two or four bits each, from the first column in the
+//! lowest bits up.
 //!
 //! The grids are part of the formats. They are those of `iq2xxs_grid`, `iq2xs_grid`, `iq2s_grid`, `iq3xxs_grid` and
 //! `iq3s_grid` in `ggml-common.h` (<https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h>), where a magnitude

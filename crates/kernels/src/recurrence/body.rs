@@ -36,8 +36,8 @@ unsafe fn convolve_at<V: Vector>(convolution: &Convolution<'_>, out: &mut [f32],
     }
 }
 
-/// Goes through all tokens with one strip of the matrix after the other, which stays in the first-level cache, and with
-/// `N` registers of its columns at a time.
+/// Processes all tokens strip by strip, so that a strip of the matrix stays in the first-level cache, with `N`
+/// registers of its columns at a time.
 ///
 /// # Safety
 /// As for the function of the same name in the table.
@@ -83,17 +83,17 @@ unsafe fn advance_strips<V: Vector, const N: usize, const IS_DELTA: bool>(
 
 /// Neighbouring columns of a strip.
 struct Columns {
-    /// The first row before the run, and where the one after it goes.
+    /// The first row before the run, and the destination of the first row after it.
     before: *const f32,
     after: *mut f32,
     /// Floats from one row to the next.
     width: usize,
-    /// Of the whole matrix.
+    /// Index of the first column in the whole matrix.
     first: usize,
 }
 
-/// Works on `N` registers of columns. What a column holds does not depend on its neighbours, and what is known of a
-/// token is the same sum whether it is computed here or with the token before it.
+/// Processes `N` registers of columns. A column does not depend on its neighbours, and the prediction for a token is
+/// the same sum whether it is computed here or with the token before it.
 #[inline(always)]
 unsafe fn advance_columns<V: Vector, const N: usize, const IS_DELTA: bool>(run: &HeadRun, columns: &Columns) {
     let mut before = columns.before;
@@ -110,7 +110,7 @@ unsafe fn advance_columns<V: Vector, const N: usize, const IS_DELTA: bool>(run: 
     }
 }
 
-/// What the matrix says already of the first token: Mᵀk.
+/// The matrix's prediction for the first token: Mᵀk.
 #[inline(always)]
 unsafe fn known_of_first<V: Vector, const N: usize>(run: &HeadRun, columns: &Columns) -> [V; N] {
     // SAFETY: the caller's promise.
@@ -126,8 +126,8 @@ unsafe fn known_of_first<V: Vector, const N: usize>(run: &HeadRun, columns: &Col
     }
 }
 
-/// Adds a token, of which `known` is known, to the matrix whose columns are in `before`, and returns what the matrix
-/// then says of the next token.
+/// Adds a token, for which the matrix predicts `known`, to the columns in `before`, and returns the prediction for the
+/// next token.
 #[inline(always)]
 unsafe fn advance_token<V: Vector, const N: usize, const IS_DELTA: bool>(
     run: &HeadRun,
@@ -136,7 +136,7 @@ unsafe fn advance_token<V: Vector, const N: usize, const IS_DELTA: bool>(
     before: *const f32,
     columns: &Columns,
 ) -> [V; N] {
-    // The last token has no next one; its own key stands in, for a result that nobody reads.
+    // The last token has no successor; its own key stands in, and the result is never read.
     let next = (token + 1).min(run.n_tokens - 1);
     // SAFETY: the caller's promise.
     unsafe {

@@ -3,7 +3,7 @@
 use super::{RowSet, Sequence, SequenceStates, StateAt, StepError};
 use crate::attention::{BLOCK_TOKENS, Span};
 
-/// The batch of a step: what all sequences contribute to it. Kept between steps to reuse its memory.
+/// The batch of a step: the contributions of all sequences. Kept between steps to reuse its memory.
 #[derive(Default)]
 pub struct Batch {
     tokens: Vec<u32>,
@@ -13,7 +13,7 @@ pub struct Batch {
     /// Rows whose results are wanted.
     selected: Vec<usize>,
     spans: Vec<Span>,
-    /// The same of the selected rows.
+    /// Spans of the selected rows.
     selected_spans: Vec<Span>,
     /// Concatenated blocks of all sequences.
     blocks: Vec<u32>,
@@ -21,18 +21,18 @@ pub struct Batch {
     block_ends: Vec<usize>,
     /// Blocks that are written to; only for the check.
     written: Vec<u32>,
-    /// The state before every sequence's new tokens, and the range of those that are written.
+    /// The state before every sequence's new tokens, and the range of the states that it writes.
     states: Vec<(Option<u32>, std::ops::Range<usize>)>,
     /// Concatenated written states of all sequences.
     written_states: Vec<StateAt>,
 }
 
 impl Batch {
-    /// Takes the sequences of a step; stays empty if they are not valid. `states` says which states exist, if the model
-    /// keeps any.
+    /// Takes the sequences of a step; stays empty if they are not valid. `states` tells whether a state exists, if the
+    /// model keeps any.
     ///
     /// # Errors
-    /// When a sequence is not valid, or does not go with the others.
+    /// When a sequence is not valid, or conflicts with the others.
     pub fn fill<'a>(
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
@@ -64,7 +64,7 @@ impl Batch {
         self.check_states()
     }
 
-    /// What a sequence starts from must have been written before.
+    /// Adds a sequence's states. Its starting state must have been written before.
     fn add_states(&mut self, sequence: &Sequence<'_>, exists: &dyn Fn(u32) -> bool) -> Result<(), StepError> {
         let SequenceStates { before, written } = sequence.states.ok_or(StepError::States)?;
         let (position, end) = (sequence.position, sequence.position + sequence.tokens.len());
@@ -81,7 +81,7 @@ impl Batch {
         Ok(())
     }
 
-    /// A state is written once, and not by a step that reads it.
+    /// Checks that a state is written only once, and not by a step that reads it.
     fn check_states(&mut self) -> Result<(), StepError> {
         self.written.clear();
         self.written.extend(self.written_states.iter().map(|written| written.state));

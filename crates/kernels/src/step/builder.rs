@@ -1,4 +1,4 @@
-//! Describes a program, and checks it: what is accepted here runs without further checks of shapes.
+//! Describes a program and checks it: an accepted program runs without further checks of shapes.
 
 use super::batch::Batch;
 use super::description::{Description, KvShape, RouterShape, WeightMatrix};
@@ -21,7 +21,7 @@ use crate::{ActivationBits, Matrix, ROW_GROUP};
 /// Makes a [`Program`]. Every function panics when its arguments do not fit together: a program is made from weights
 /// whose shapes have been checked, so a mismatch is a bug in the caller.
 ///
-/// It is the same for every device: what it knows of the weights `M` is their shape.
+/// It does not depend on the device: it uses only the shapes of the weights `M`.
 pub struct ProgramBuilder<M = Matrix> {
     matrices: Vec<M>,
     experts: Vec<ExpertSet<M>>,
@@ -60,7 +60,7 @@ pub struct ExpertOutput {
     pub to: Part,
 }
 
-/// What a product with experts reads.
+/// The input of a product with experts.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertInput {
     /// Rows that chose the experts, and the buffer into which they are copied for every choice.
@@ -74,7 +74,7 @@ pub enum ExpertInput {
 pub struct AttentionOptions {
     /// The layer whose keys and values are attended to, which also determines the head sizes.
     pub layer: KvLayerId,
-    /// Queries, head by head; as wide as `to`. They are of all tokens, or of the selected ones.
+    /// Queries of all tokens or of the selected ones, head by head; as wide as `to`.
     pub queries: Part,
     /// Where the results are written, head by head.
     pub to: Part,
@@ -82,9 +82,9 @@ pub struct AttentionOptions {
     pub scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub soft_cap: Option<f32>,
-    /// What a token sees; `None` means all positions before it, and its own.
+    /// The window of visible positions; `None` means all positions before the token, and its own.
     pub window: Option<Window>,
-    /// A score for every query head that joins the softmax and brings no value.
+    /// One extra score per query head that takes part in the softmax without a value.
     pub sinks: Option<VectorId>,
 }
 
@@ -239,7 +239,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         self.phases.push(Phase::Product(ProductPhase { input, outputs: checked, n_groups }));
     }
 
-    /// Adds the phases that sort what rows chose and multiply it with the matrices of the chosen experts.
+    /// Adds the phases that sort rows by their choices and multiply them with the matrices of the chosen experts.
     ///
     /// # Panics
     /// When shapes differ, outputs overlap, or buffers belong to other sets of rows.
@@ -336,12 +336,12 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         self.phases.push(Phase::Merge(self.attentions.len() - 1));
     }
 
-    /// What was described so far is a step. What follows is run by itself, by [`Program::run_after_step`].
+    /// Ends the step. Later phases are run by themselves, by [`Program::run_after_step`].
     pub fn end_step(&mut self) {
         self.n_step_phases = Some(self.phases.len());
     }
 
-    /// What was described, for those who carry it out elsewhere, with these rows as its result.
+    /// The program as data, with these rows as its result, for execution on other devices.
     ///
     /// # Panics
     /// As [`ProgramBuilder::finish`], and when experts are packed on demand.
@@ -436,7 +436,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         }
     }
 
-    /// Operations that depend on where in its sequence a token is.
+    /// Checks operations that depend on a token's position in its sequence.
     fn check_positioned(&self, set: RowSet, operation: &RowOperation) {
         match *operation {
             RowOperation::Rotate { heads, head_dim, rope } => {
@@ -461,7 +461,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         }
     }
 
-    /// Operations on the heads of layers that keep a state, or that have gates.
+    /// Checks operations on the heads of layers that keep a state, or that have gates.
     fn check_heads(&self, set: RowSet, operation: &RowOperation) {
         match *operation {
             RowOperation::Unzip { from, head_dim, first, second } => {
@@ -485,7 +485,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         }
     }
 
-    /// Operations that choose experts, or depend on what was chosen.
+    /// Checks operations that choose experts, or depend on the choice.
     fn check_choice(&self, set: RowSet, operation: &RowOperation) {
         match *operation {
             RowOperation::Route { router, logits, selection_bias, output_scales, .. } => {
@@ -525,7 +525,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
         assert!(!one.overlaps(other), "both are apart");
     }
 
-    /// The router whose choices a set of rows is.
+    /// The router whose choices form a set of rows.
     fn router_of(&self, set: RowSet) -> &Router {
         match set {
             RowSet::Routed(router) => &self.routers[router.0],
@@ -555,15 +555,15 @@ impl ProgramBuilder {
     /// Adds the experts of a layer whose matrices are packed when they are chosen, and kept while there is room.
     ///
     /// # Panics
-    /// When the shape is that of no experts.
+    /// When the shape has no experts.
     pub fn experts_on_demand(&mut self, shape: ExpertShape, source: Box<dyn ExpertSource>) -> ExpertsId {
         assert!(shape.n_experts > 0, "a mixture has experts");
         self.experts.push(ExpertSet::cached(shape, source));
         ExpertsId(self.experts.len() - 1)
     }
 
-    /// Sets the bytes that matrices packed on demand may take together. If those of one product take more, they are
-    /// kept until the next one.
+    /// Sets the bytes that matrices packed on demand may take together. If the matrices of one product take more, they
+    /// are kept until the next product.
     pub fn keep_experts(&mut self, n_bytes: usize) {
         self.cached_expert_bytes = n_bytes;
     }

@@ -1,16 +1,16 @@
-//! What a builder has described, as data, for those who carry it out on another device than the processor.
+//! A builder's program as data, for execution on a device other than the processor.
 
 use super::operation::{AttentionPhase, Phase, Rope, RowSet, Rows};
 use super::states::StateLayer;
 use crate::attention::KvFormat;
 use crate::{Matrix, TensorType};
 
-/// A weight matrix, wherever it is.
+/// A weight matrix, wherever it is stored.
 pub trait WeightMatrix {
-    /// Rows: the width of what a product gives.
+    /// Rows: the width of a product's output.
     fn n_rows(&self) -> usize;
 
-    /// Columns: the width of what a product reads.
+    /// Columns: the width of a product's input.
     fn n_columns(&self) -> usize;
 
     /// How the weights are stored.
@@ -35,7 +35,7 @@ impl WeightMatrix for Matrix {
 pub struct Description<M> {
     /// Weights.
     pub matrices: Vec<M>,
-    /// The matrices of the experts of each layer that has some.
+    /// The expert matrices of each layer that has experts.
     pub experts: Vec<Vec<M>>,
     /// Weights of norms, biases.
     pub vectors: Vec<Vec<f32>>,
@@ -51,15 +51,15 @@ pub struct Description<M> {
     pub rows: Vec<(RowSet, usize)>,
     /// Buffers that products read.
     pub quantized: Vec<QuantizedShape>,
-    /// What is done, in this order.
+    /// The phases, in order of execution.
     pub phases: Vec<Phase>,
-    /// Attention, by its number.
+    /// Attention phases, by their number.
     pub attentions: Vec<AttentionPhase>,
     /// The result.
     pub output: Rows,
-    /// Tokens below it can be embedded.
+    /// Number of tokens that can be embedded.
     pub vocab_size: usize,
-    /// Phases of a step; those after them are run by themselves.
+    /// Number of phases of a step; later phases are run by themselves.
     pub n_step_phases: usize,
 }
 
@@ -68,11 +68,11 @@ pub struct Description<M> {
 pub struct RouterShape {
     /// The rows that choose.
     pub base: RowSet,
-    /// Of how many.
+    /// Number of experts to choose from.
     pub n_experts: usize,
-    /// How many each row chooses.
+    /// Number of experts that each row chooses.
     pub n_used: usize,
-    /// What each row chose: the numbers of the experts, then their weights.
+    /// The choices of each row: the numbers of the experts, then their weights.
     pub choices: Rows,
 }
 

@@ -1,9 +1,8 @@
 //! The matrices of experts: all of them packed, or packed when they are chosen and kept while there is room.
 //!
-//! A cached matrix leaves memory when it is the one that was chosen least recently and another needs its place. What is
-//! kept is decided by one task of a phase of its own ([`ExpertCache::reserve`]); later phases pack what is missing, a
-//! task for each matrix, and then only read. The matrices of one product are all in memory at the same time, even if the
-//! budget is smaller than that.
+//! The least recently chosen matrix is evicted when another needs its place. One task of a separate phase decides which
+//! matrices are kept ([`ExpertCache::reserve`]); later phases pack the missing ones, a task for each matrix, and then
+//! only read. All matrices of one product are in memory at the same time, even if that exceeds the budget.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
@@ -18,14 +17,14 @@ pub trait ExpertSource: Send + Sync {
     /// The matrix of an expert, of the shape and type that the source was added with.
     fn pack(&self, expert: usize) -> Matrix;
 
-    /// The matrix of an expert will be packed soon.
+    /// Announces that the matrix of an expert will be packed soon.
     fn prefetch(&self, expert: usize);
 }
 
-/// What the matrices of a layer's experts have in common.
+/// The common properties of the matrices of a layer's experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertShape {
-    /// How many matrices there are.
+    /// Number of matrices.
     pub n_experts: usize,
     /// Rows of each.
     pub n_rows: usize,
@@ -154,9 +153,9 @@ struct Kept {
     now: u64,
     /// When each matrix was last reserved, by set and expert.
     last_used: Vec<Vec<Option<u64>>>,
-    /// The same by time: time, set, expert.
+    /// The reservations by time: time, set, expert.
     by_use: BTreeSet<(u64, usize, usize)>,
-    /// What the next phase packs.
+    /// The matrices for the next phase to pack.
     missing: Vec<(ExpertsId, usize)>,
 }
 
@@ -203,7 +202,7 @@ impl ExpertCache {
         }
     }
 
-    /// What [`ExpertCache::reserve`] listed.
+    /// The matrices that [`ExpertCache::reserve`] listed as missing.
     ///
     /// # Safety
     /// No reserving phase runs.
@@ -220,7 +219,7 @@ impl ExpertCache {
 }
 
 impl Kept {
-    /// An expert was chosen.
+    /// Notes that an expert was chosen.
     fn touch(&mut self, experts: &ExpertSet, set: usize, expert: usize) {
         match self.last_used[set][expert].replace(self.now) {
             Some(before) => {
@@ -231,7 +230,7 @@ impl Kept {
         self.by_use.insert((self.now, set, expert));
     }
 
-    /// Forgets what was chosen least recently, unless it has just been.
+    /// Removes the least recently chosen matrix from the order of use, unless it was chosen just now.
     fn pop_oldest(&mut self) -> Option<(usize, usize)> {
         let oldest = self.by_use.first().copied().filter(|(time, _, _)| *time < self.now)?;
         self.by_use.remove(&oldest);

@@ -11,7 +11,7 @@ pub enum Gating {
     Sigmoid,
 }
 
-/// How rows choose their experts. The highest are chosen, of equal ones the first.
+/// How rows choose their experts: by the highest score; the first of equal ones wins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoutingOptions {
     /// How scores become weights.
@@ -62,7 +62,7 @@ impl RoutingOptions {
     }
 }
 
-/// Fills `experts` with the numbers of those that score highest.
+/// Fills `experts` with the numbers of the highest-scoring experts.
 fn prefer(experts: &mut [f32], n_experts: usize, score: impl Fn(usize) -> f32) {
     for slot in 0..experts.len() {
         let is_free = |expert: &usize| !experts[..slot].contains(&(*expert as f32));

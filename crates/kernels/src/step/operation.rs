@@ -1,4 +1,4 @@
-//! The vocabulary of programs: handles to what a builder has made, and the operations on rows.
+//! The vocabulary of programs: handles to a builder's objects, and the operations on rows.
 
 use super::gating::RoutingOptions;
 use crate::attention::Geometry;
@@ -9,9 +9,9 @@ use crate::elementwise::Activation;
 pub enum RowSet {
     /// All of them.
     Tokens,
-    /// Those whose results are wanted.
+    /// The tokens whose results are wanted.
     Selected,
-    /// What rows of another set chose: a row for every row and choice, sorted by expert.
+    /// The choices of another set's rows: a row for every row and choice, sorted by expert.
     Routed(RouterId),
 }
 
@@ -133,7 +133,7 @@ pub struct StateLayerId(pub(super) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLayerId(pub(super) usize);
 
-/// Handles are numbers, in the order in which a builder made them.
+/// Handles are numbered in the order of their creation.
 macro_rules! numbered {
     ($($handle:ident)*) => {
         $(impl $handle {
@@ -188,7 +188,7 @@ pub enum RowOperation {
     Add {
         /// The summand.
         from: Part,
-        /// What it is added to.
+        /// The other summand, and the sum.
         to: Part,
     },
     /// values ← values · factor.
@@ -213,7 +213,7 @@ pub enum RowOperation {
     Multiply {
         /// The factors, one for each value.
         by: Part,
-        /// What is multiplied.
+        /// The values, multiplied in place.
         to: Part,
     },
     /// values ← values · sigmoid(gate).
@@ -228,7 +228,7 @@ pub enum RowOperation {
         /// The values, changed in place.
         values: Part,
     },
-    /// Heads that stand side by side in pairs are taken apart.
+    /// Separates heads that are stored side by side in pairs.
     Unzip {
         /// A head of `first`, then a head of `second`, and so on.
         from: Part,
@@ -243,7 +243,7 @@ pub enum RowOperation {
     Decay {
         /// The lengths of the steps in time.
         steps: Part,
-        /// What remains of a state.
+        /// The fraction of a state that remains.
         decays: Part,
         /// Added to the steps.
         bias: VectorId,
@@ -256,7 +256,7 @@ pub enum RowOperation {
         from: Part,
         /// One for every head.
         factors: VectorId,
-        /// What they are added to.
+        /// The other summands, and the sums.
         to: Part,
     },
     /// Chooses the row's experts. The logits are changed.
@@ -281,14 +281,14 @@ pub enum RowOperation {
     AddExpertBias {
         /// A row of biases for every expert.
         biases: VectorId,
-        /// What it is added to.
+        /// The other summand, and the sum.
         to: Part,
     },
-    /// to ← the sum of what the row's choices brought, each multiplied by its weight if `is_weighted`.
+    /// to ← the sum of the results of the row's choices, each multiplied by its weight if `is_weighted`.
     Combine {
         /// The rows that chose.
         router: RouterId,
-        /// What the choices brought, as routed rows.
+        /// The results of the choices, as routed rows.
         from: Rows,
         /// Whether the weights are still to be applied.
         is_weighted: bool,
@@ -299,11 +299,11 @@ pub enum RowOperation {
     AddBias {
         /// The summand.
         bias: VectorId,
-        /// What it is added to.
+        /// The other summand, and the sum.
         to: Part,
     },
-    /// Norms every head by its root mean square: the number of heads is the width of the part divided by that of the
-    /// weight.
+    /// Norms every head by its root mean square: the number of heads is the width of the part divided by the width of
+    /// the weight.
     Norm {
         /// The values, normed in place.
         values: Part,
@@ -357,24 +357,24 @@ pub enum RowOperation {
 
 /// How the heads of a layer advance their matrices.
 ///
-/// A head's matrix M (key × value) becomes M · decay, then M + k ⊗ d, and the head gives Mᵀq. If `is_delta`,
+/// A head's matrix M (key × value) becomes M · decay, then M + k ⊗ d, and the head's output is Mᵀq. If `is_delta`,
 /// d = strength · (v − Mᵀk) with the decayed M (<https://arxiv.org/abs/2412.06464>), else d = strength · v
 /// (<https://arxiv.org/abs/2405.21060>).
 #[derive(Clone, Copy, Debug)]
 pub struct RecurOptions {
     /// The layer that keeps the matrices.
     pub layer: StateLayerId,
-    /// Keys; the heads share them if there are fewer.
+    /// Keys; shared by heads if there are fewer keys than heads.
     pub keys: Part,
     /// Queries, as many as keys.
     pub queries: Part,
     /// Values, one for each head.
     pub values: Part,
-    /// What remains of a matrix, an element for each head.
+    /// The fraction of a matrix that remains, an element for each head.
     pub decays: Part,
     /// How strongly a token is written, an element for each head.
     pub strengths: Part,
-    /// Whether only what the matrix does not say already is added.
+    /// Whether only the part that the matrix does not predict yet is added.
     pub is_delta: bool,
     /// How heads share keys.
     pub sharing: KeySharing,
@@ -398,7 +398,7 @@ pub struct Rope {
     pub pairs: RopePairs,
     /// Radians per position, one for each pair.
     pub inverse_frequencies: Vec<f32>,
-    /// Multiplies what is rotated.
+    /// Multiplies the rotated elements.
     pub magnitude: f32,
     /// Cosines, then sines, of the step's tokens.
     pub angles: Rows,
@@ -411,29 +411,29 @@ impl Rope {
     }
 }
 
-/// A part of a program. Every phase reads what those before it have written.
+/// A part of a program. Every phase reads the results of earlier ones.
 #[derive(Clone, Debug)]
 pub enum Phase {
     /// Operations on every row of a set, in this order.
     Rows {
         /// The rows.
         set: RowSet,
-        /// What is done with each of them.
+        /// The operations on each of them.
         operations: Vec<RowOperation>,
     },
     /// A product of rows with matrices.
     Product(ProductPhase),
-    /// Attention, by its number: its tasks.
+    /// The tasks of an attention phase, by its number.
     Attend(usize),
-    /// Attention, by its number: what becomes of partial results.
+    /// Merges the partial results of an attention phase, by its number.
     Merge(usize),
     /// Sorts the choices of a router's rows.
     Plan(RouterId),
-    /// Copies rows to the choices that they made, unless there is only one row.
+    /// Copies each row to its choices, unless there is only one row.
     Spread {
         /// The rows that chose.
         router: RouterId,
-        /// What they are.
+        /// The rows to copy.
         from: QuantizedRows,
         /// A row for every choice.
         to: QuantizedRows,
@@ -445,7 +445,7 @@ pub enum Phase {
         /// The matrices that the next product reads.
         sets: Vec<ExpertsId>,
     },
-    /// Packs those that are missing.
+    /// Packs the missing matrices.
     PackExperts,
     /// A product of routed rows with the matrices of the experts that they chose.
     ExpertProduct(ExpertProductPhase),
@@ -473,7 +473,7 @@ pub struct ExpertProductPhase {
     pub router: RouterId,
     /// Routed rows.
     pub input: QuantizedRows,
-    /// What the input is a copy of, and is read instead if there is only one row.
+    /// The rows that the input is a copy of; they are read instead if there is only one.
     pub shared: Option<QuantizedRows>,
     /// The experts' matrices.
     pub outputs: Vec<Output<ExpertsId>>,
@@ -488,7 +488,7 @@ pub struct Output<M> {
     pub matrix: M,
     /// Where the product is written.
     pub to: Part,
-    /// Whether it is added to what is there.
+    /// Whether it is added to the existing values.
     pub add: bool,
     /// The index of this matrix's first row group within the phase.
     pub first_group: usize,
@@ -503,9 +503,9 @@ pub struct AttentionPhase {
     pub layer: KvLayerId,
     /// All heads of a row.
     pub queries: Part,
-    /// As wide.
+    /// Where the results are written; as wide as `queries`.
     pub to: Part,
-    /// A score for every head that joins the softmax and brings no value.
+    /// One extra score per head that takes part in the softmax without a value.
     pub sinks: Option<VectorId>,
     /// How the work is divided.
     pub(super) plan: usize,
@@ -520,7 +520,7 @@ pub struct ConvolutionOptions {
     pub from: Part,
     /// The results.
     pub to: Part,
-    /// A row of channels for every tap; the last tap meets the present token.
+    /// A row of channels for every tap; the last tap applies to the current token.
     pub taps: VectorId,
     /// Added to the results.
     pub bias: Option<VectorId>,

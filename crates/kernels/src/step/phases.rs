@@ -1,9 +1,9 @@
 //! Runs the phases of a program, task by task.
 //!
-//! What a task may touch follows from its kind: a task over rows touches these rows of the buffers and their places in
-//! the cache; a task of a product writes its columns of the outputs and reads the input; a task of attention writes its
-//! heads of its rows and reads queries and cache. Two tasks of a phase therefore never touch the same element unless
-//! both read it, and phases run one after another.
+//! The kind of a task determines the memory that it may touch: a task over rows touches its rows of the buffers and
+//! their places in the cache; a task of a product writes its columns of the outputs and reads the input; a task of
+//! attention writes its heads of its rows and reads queries and cache. Two tasks of a phase therefore never touch the
+//! same element unless both read it, and phases run one after another.
 
 mod experts;
 mod recurrence;
@@ -19,7 +19,7 @@ use crate::{operands, product};
 
 /// Rows are handed out in pieces, this many per thread if there are enough.
 const ROW_PIECES_PER_THREAD: usize = 4;
-/// The most rows of a piece: neighbouring positions share cache lines in the cache of keys.
+/// Maximum rows of a piece: neighbouring positions share cache lines in the cache of keys.
 const MAX_PIECE_ROWS: usize = 32;
 /// Products are cut into this many pieces per thread, if there are enough.
 const PRODUCT_PIECES_PER_THREAD: usize = 6;
@@ -169,8 +169,8 @@ impl Execution<'_> {
     }
 
     fn part(&self, row: usize, part: Part) -> &[f32] {
-        // SAFETY: a task over rows has exclusive access to its rows, and the builder has checked that what an operation
-        // reads does not overlap with what it writes. Gathered rows are written in phases of their own.
+        // SAFETY: a task over rows has exclusive access to its rows, and the builder has checked that an operation's
+        // inputs do not overlap with its outputs. Gathered rows are written in phases of their own.
         unsafe { self.program.rows[part.rows.index].part(row, part) }
     }
 
@@ -180,7 +180,7 @@ impl Execution<'_> {
         unsafe { self.program.rows[part.rows.index].part_mut(row, part) }
     }
 
-    /// Rotating neighbours needs every cosine twice, and every sine negated and as it is.
+    /// Rotating neighbours needs every cosine twice, and every sine both negated and unchanged.
     fn angles(&self, set: RowSet, row: usize, rope: &Rope) {
         let (cosines, sines) = self.part_mut(row, rope.angles.all()).split_at_mut(rope.n_angles());
         let position = self.program.batch.position(set, row) as f32;
@@ -237,7 +237,7 @@ impl Execution<'_> {
     }
 
     /// Multiplies the groups of one piece, which may span several matrices, with some rows of the input. The results
-    /// are written to as many rows from `first_row` on.
+    /// are written to rows from `first_row` on.
     fn multiply<'a, M: Copy>(
         &'a self,
         outputs: &[Output<M>],

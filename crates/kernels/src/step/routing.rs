@@ -1,8 +1,8 @@
 //! Which experts a step's tokens go to.
 //!
 //! Every row chooses its experts by itself; then one task sorts the choices by expert, so that an expert multiplies all
-//! of its rows as one product. A sorted choice has a rank, and is a row of the buffers of [`RowSet::Routed`]. What is
-//! computed for a row does not depend on the other rows of the step.
+//! of its rows as one product. A sorted choice has a rank, and is a row of the buffers of [`RowSet::Routed`]. The
+//! results of a row do not depend on the other rows of the step.
 
 use std::cell::UnsafeCell;
 
@@ -14,7 +14,7 @@ pub(super) struct Router {
     pub(super) base: RowSet,
     pub(super) n_experts: usize,
     pub(super) n_used: usize,
-    /// What every row chose.
+    /// The choices of every row.
     pub(super) choices: Rows,
     plan: PlanCell,
 }
@@ -57,7 +57,7 @@ pub(super) struct RoutePlan {
     /// Experts that have rows, those with the most first.
     active: Vec<ActiveExpert>,
     n_tasks: usize,
-    /// The next rank of every expert, while ranks are given out.
+    /// The next rank of every expert, while ranks are assigned.
     next: Vec<u32>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct ActiveExpert {
     pub(super) n_tasks: usize,
 }
 
-/// What reading an expert's weights costs, in rows that are multiplied with them.
+/// The cost of reading an expert's weights, in rows that are multiplied with them.
 const READING_ROWS: usize = 6;
 
 impl RoutePlan {
@@ -150,7 +150,7 @@ impl RoutePlan {
         self.rows[rank] as usize
     }
 
-    /// The expert that the choice of this rank fell on.
+    /// The expert of the choice with this rank.
     pub(super) fn expert(&self, rank: usize) -> usize {
         self.experts[rank] as usize
     }

@@ -1,4 +1,4 @@
-//! States of sequences: what layers without a cache keep of all tokens so far.
+//! States of sequences: the memory of all tokens so far, for layers without a cache.
 //!
 //! A state is never changed. A step reads the state of a sequence before its new tokens and writes the one after them
 //! elsewhere, so that a step can be abandoned, and sequences can share a state.
@@ -7,7 +7,7 @@ use std::slice;
 
 use crate::buffer::Buffer;
 
-/// The state of a sequence after so many positions.
+/// The state of a sequence after `position` positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateAt {
     /// Positions before it.
@@ -21,7 +21,7 @@ pub struct StateAt {
 pub struct SequenceStates<'a> {
     /// The state before the new tokens; `None` at the beginning of a text.
     pub before: Option<u32>,
-    /// Where states are written, in the order of their positions. The last one is that after all new tokens.
+    /// Where states are written, in the order of their positions. The last one follows all new tokens.
     pub written: &'a [StateAt],
 }
 

@@ -168,7 +168,7 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     assert!(program.output().is_empty());
 }
 
-/// A program whose result is the token's embedding plus what is passed in, after a step and not in it.
+/// A program whose result is the token's embedding plus values passed in after a step, not within it.
 #[test]
 fn phases_after_a_step_read_what_is_passed_in() {
     let mut builder = ProgramBuilder::new();

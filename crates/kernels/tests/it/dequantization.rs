@@ -1,10 +1,10 @@
-//! The decode formulas against numbers that ggml's own have computed.
+//! The decode formulas, checked against numbers computed by ggml's own.
 
 use hone_kernels::{TensorType, dequantize};
 
 /// Random blocks with a scale of one (MXFP4: one fourth to two), as `dequantize_row_*` of llama.cpp's `ggml-quants.c`
-/// decodes them; the package `gguf` 0.19.0 gives the same. All numbers are multiplied by eight, which makes them
-/// integers: the first twelve, and a hash of all.
+/// decodes them; the package `gguf` 0.19.0 gives the same numbers. All numbers are multiplied by eight, which makes
+/// them integers: the first twelve, and a hash of all.
 #[test]
 fn random_blocks_decode_as_ggml_decodes_them() {
     #[rustfmt::skip]

@@ -1,5 +1,5 @@
-//! Tests of the kernels from outside: on every instruction set that this machine has, against the simplest arithmetic and
-//! against what ggml has computed.
+//! Tests of the kernels from outside: on every instruction set of this machine, against the simplest arithmetic and
+//! against ggml's results.
 
 #![allow(clippy::unwrap_used)]
 

@@ -21,7 +21,7 @@ struct Shape {
 
 /// Multiplies random weights with random activations on every instruction set, in every precision, and compares.
 fn check(tensor_type: TensorType, shape: Shape, seed: u64) {
-    // What 16 bits read includes what 8 bits read, and Miri takes seconds for each.
+    // The reads for 16 bits include the reads for 8 bits, and Miri takes seconds for each.
     if tensor_type.is_float() || !cfg!(miri) {
         check_in(ActivationBits::Eight, tensor_type, shape, seed);
     }
@@ -72,7 +72,7 @@ const fn sized(size: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { size }
 }
 
-/// The cases; under Miri only the first ones.
+/// The cases; under Miri, only the first few.
 fn cases<T>(all: &[T], n_under_miri: usize) -> &[T] {
     &all[..sized(all.len(), n_under_miri)]
 }
@@ -211,8 +211,8 @@ fn extreme_blocks_neither_crash_nor_spread() {
     }
 }
 
-/// A row of arbitrary bytes (including infinite and NaN scales) may produce arbitrary elements, but must leave those of
-/// the other rows unchanged; on finite weights all instruction sets agree.
+/// A row of arbitrary bytes (including infinite and NaN scales) may produce arbitrary elements, but must leave the
+/// other rows' elements unchanged; on finite weights all instruction sets agree.
 fn check_only_one_row_differs(tensor_type: TensorType, shape: Shape, bytes: &[u8], strange_row: usize) {
     let matrix = Matrix::pack(tensor_type, shape.n_rows, shape.n_columns, bytes).unwrap();
     let mut random = Random(9);

@@ -65,7 +65,7 @@ pub(super) struct FlatGrade {
     critic_raw_score: Option<String>,
     expected_score: Option<f64>,
     score_entropy: Option<f64>,
-    /// What the likelihood judge says, which gives no score.
+    /// The likelihood judge's probability; that judge gives no score.
     #[serde(default)]
     probability: Option<f64>,
     #[serde(default)]
@@ -81,11 +81,11 @@ pub(super) struct FlatGrade {
     judging_concluded_early: Option<bool>,
     judging_method: Option<JudgingMethod>,
     judging_failure: Option<String>,
-    /// The passage that makes the answer look as if it wanted to influence its judge.
+    /// The passage that looks like an attempt to influence the judge.
     suspicious: Option<Suspicion>,
     critic_spread: Option<u8>,
     critic_disputed: Option<bool>,
-    /// The members of the jury with their own grades, if it was one.
+    /// The members of the jury with their own grades, for a jury.
     critic_jury: Option<Vec<Juror<Grade>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The backlog in storage: a record for every engram of which something is due, and the leases of those that work on
+//! The backlog in storage: a record for every engram with pending work, and the leases of the processes that work on
 //! them.
 
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use crate::storage::Pair;
 pub(super) struct Filed {
     /// The engram.
     pub(super) id: QueryId,
-    /// How often judging it has failed.
+    /// The number of failed attempts to judge it.
     failures: u32,
-    /// Who works on it, or did so when it was killed.
+    /// The process that works on it, or did so when it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<HolderId>,
 }
 
-/// Who works on what is still due of an engram.
+/// The process that works on an engram's pending work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holding {
     Free,
@@ -43,7 +43,7 @@ impl From<Option<Lease>> for Holding {
     }
 }
 
-/// Until when a lease is in force, and how long it was given for.
+/// The end of a lease, and its original length.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Term {
     until: Timestamp,
@@ -51,7 +51,7 @@ struct Term {
 }
 
 impl Opened {
-    /// What is due, oldest answer first.
+    /// All pending work, oldest answer first.
     pub(super) fn backlog(&self) -> Result<Vec<BacklogEntry>, MemoryError> {
         let mut leases = Leases::new(self)?;
         let read = |record: Pair| from_json::<Filed>("a record of the backlog", &record?.1);
@@ -59,14 +59,14 @@ impl Opened {
         let ids: Vec<QueryId> = filed.iter().map(|filed| filed.id).collect();
         let mut entries = Vec::new();
         for (filed, engram) in filed.into_iter().zip(self.get_all(&ids)?) {
-            // Engrams that are removed meanwhile are left out.
+            // Engrams removed in the meantime are left out.
             let Some(Engram { query_id, owner, at, due: Some(due), .. }) = engram else { continue };
             entries.push(BacklogEntry { query_id, owner, at, due, is_held: leases.hold(filed.holder)? });
         }
         Ok(entries)
     }
 
-    /// Gives answers that are wanted and that nobody works on to the holder of this lease, and returns them.
+    /// Gives wanted answers that no process works on to the holder of this lease, and returns them.
     pub(super) fn claim(&self, lease: Lease, wanted: &Wanted) -> Result<Vec<Engram>, MemoryError> {
         self.write(|draft| {
             let mut leases = Leases::new(self)?;
@@ -98,7 +98,7 @@ impl Opened {
                         draft.batch.insert(key, to_json("a record of the backlog", &filed)?);
                         claimed.push(engram);
                     }
-                    // An earlier version, which knows no backlog, has removed or graded it.
+                    // An earlier version without a backlog has removed or graded it.
                     None => draft.batch.remove(key),
                 }
             }
@@ -109,7 +109,7 @@ impl Opened {
         })
     }
 
-    /// Extends a lease for which something is held; returns the number of answers.
+    /// Extends a lease with claims; returns the number of answers.
     pub(super) fn renew(&self, lease: Lease) -> Result<u64, MemoryError> {
         let n_held = self.held_by(lease.holder)?.len() as u64;
         if n_held > 0 {
@@ -118,7 +118,7 @@ impl Opened {
         Ok(n_held)
     }
 
-    /// Makes everything free that is held by a lease, and ends the lease; returns the number of answers.
+    /// Frees all claims of a holder and ends its lease; returns the number of answers.
     pub(super) fn release(&self, holder: HolderId) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let held = self.held_by(holder)?;
@@ -133,12 +133,12 @@ impl Opened {
         })
     }
 
-    /// Makes the grades of these answers due, as far as they have none.
+    /// Makes the grades of these answers due, unless they have one.
     pub(super) fn make_due(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
         self.write(|draft| ids.iter().map(|id| draft.make_due(*id)).collect())
     }
 
-    /// Whether what is due of an engram is filed.
+    /// Whether an engram's pending work is filed.
     pub(super) fn is_filed(&self, engram: &Engram) -> Result<bool, MemoryError> {
         if engram.due.is_none() {
             return Ok(true);
@@ -161,7 +161,7 @@ impl Opened {
 }
 
 impl Draft<'_> {
-    /// Files what is due according to an engram's fields; takes the record away where nothing is due any more.
+    /// Files the pending work in an engram's fields; removes the record if none is left.
     pub(super) fn file(
         &mut self,
         id: QueryId,
@@ -206,7 +206,7 @@ impl Draft<'_> {
     }
 }
 
-/// Which leases are in force, each looked up once.
+/// The leases in force, each looked up once.
 struct Leases<'a> {
     opened: &'a Opened,
     now: Timestamp,

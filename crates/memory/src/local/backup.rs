@@ -16,7 +16,7 @@ use crate::storage::of_io;
 
 impl Local {
     /// Makes a backup if the last one is a day old, and removes the oldest ones. Memory can be written to meanwhile;
-    /// what is written after the backup has begun is part of the next one.
+    /// writes after the start of the backup are part of the next one.
     ///
     /// # Errors
     /// When it cannot be written; the old ones then stay.
@@ -46,7 +46,7 @@ impl Local {
             if should_stop.load(Ordering::Acquire) {
                 return Ok(None);
             }
-            // Engrams that are removed meanwhile are left out.
+            // Engrams removed in the meantime are left out.
             if let Some(engram) = opened.fields(id_of(&record?.1)?)? {
                 writer.engram(engram).map_err(of_io)?;
             }

@@ -1,5 +1,5 @@
-//! Documents: what other parts of hone keep beside engrams where a database is shared, such as conversations. A name is a
-//! path, `FOLDER/NAME`.
+//! Documents: records of other parts of hone, such as conversations, that are kept with engrams in a shared database. A
+//! name is a path, `FOLDER/NAME`.
 
 use hone_protocol::Timestamp;
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Opened {
                 if there.write == listed.write {
                     return Ok(Update::Merged);
                 } else if is_new || there.at > listed.at {
-                    // What was kept for a while must not replace what was written since.
+                    // A delayed write must not replace a later one.
                     return Ok(if is_new { Update::Missing } else { Update::Merged });
                 }
             }
@@ -39,7 +39,7 @@ impl Opened {
         bytes.map(|bytes| from_json(&format!("the document {name}"), &bytes)).transpose()
     }
 
-    /// The names in a folder, without it, and when each was written.
+    /// The names in a folder, without the folder, and the time of each write.
     pub(super) fn documents(&self, folder: &str) -> Result<Vec<(String, Timestamp)>, MemoryError> {
         let (first, after_last) = (listed_key(&format!("{folder}/")), listed_key(&format!("{folder}0")));
         let read = |(key, listed): (Vec<u8>, Vec<u8>)| {
@@ -50,7 +50,7 @@ impl Opened {
         self.storage.range(first.clone()..after_last).map(|pair| pair.and_then(read)).collect()
     }
 
-    /// Gives a document another name; it is `Missing` if it does not exist, or if that name is taken.
+    /// Renames a document; the result is `Missing` if it does not exist, or if the new name is taken.
     pub(super) fn rename_document(&self, name: &str, new_name: &str) -> Result<Update, MemoryError> {
         self.write(|draft| {
             if draft.storage.get(&listed_key(new_name))?.is_some() {

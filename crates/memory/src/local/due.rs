@@ -11,10 +11,10 @@ use crate::storage::of_io;
 
 impl Local {
     /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all
-    /// after it; requests that can never succeed are set aside.
+    /// later ones; requests that can never succeed are set aside.
     ///
     /// # Errors
-    /// Why a request is still due.
+    /// The reason why a request is still due.
     pub(super) fn take_in_due(&self) -> Result<(), MemoryError> {
         let due = lock(&self.due);
         let of_io = |error: io::Error| of_io(due.folder(), &error);

@@ -28,11 +28,11 @@ use crate::statistics::{Statistics, Verification};
 use crate::storage::Pairs;
 use crate::vetting::vetting_in;
 
-/// Engrams that are handed to another thread at once.
+/// Engrams per batch for another thread.
 const RECORDS_PER_BATCH: usize = 512;
-/// Batches that may wait for it.
+/// Batches that may wait for that thread.
 const BATCHES_AHEAD: usize = 8;
-/// Engrams that are read at once.
+/// Engrams per read.
 const READ_AT_ONCE: usize = 64;
 /// The most problems that a verification lists.
 const MOST_PROBLEMS: usize = 100;
@@ -85,7 +85,7 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // Who has graded an answer compares it next, unless nobody waits for it any more.
+        // The grader of an answer compares it next, unless the result is no longer wanted.
         let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE));
         let holding = |due: &Due| if due.comparison && !is_left { Holding::AsBefore } else { Holding::Free };
         self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
@@ -128,7 +128,7 @@ impl Opened {
         self.write(|draft| draft.merge(id, fields, "what it is about"))
     }
 
-    /// Removes engrams and what hangs on them; returns what came of each, and the ids of all that were removed.
+    /// Removes engrams with their facts and notes; returns the result for each, and the ids of all removed engrams.
     pub(super) fn remove(&self, ids: &[QueryId]) -> Result<(Vec<Update>, Vec<QueryId>), MemoryError> {
         self.write(|draft| {
             let mut removed = Vec::new();
@@ -204,7 +204,7 @@ impl Opened {
         })
     }
 
-    /// The figures about an owner's engrams, without those about storage and index.
+    /// The statistics of an owner's engrams, without those of storage and index.
     pub(super) fn tallies(&self, whose: Whose) -> Result<Statistics, MemoryError> {
         let mut statistics = Statistics::default();
         for engram in self.latest_first() {
@@ -235,7 +235,7 @@ impl Opened {
         })
     }
 
-    /// Sends every engram as it is stored, until nobody receives them.
+    /// Sends every engram as stored, until the receiver is gone.
     fn send_engrams(&self, sender: &Sender<Vec<Vec<u8>>>) -> Result<(), MemoryError> {
         let mut batch = Vec::with_capacity(RECORDS_PER_BATCH);
         for record in self.storage.range(keys_of_all(b'e')) {
@@ -323,7 +323,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Every engram, oldest first. Those that are removed meanwhile are left out.
+    /// Every engram, oldest first. Engrams removed in the meantime are left out.
     pub(super) fn oldest_first(&self) -> impl Iterator<Item = Result<Engram, MemoryError>> + '_ {
         self.in_batches(self.storage.range(all_sequences()))
     }
@@ -356,7 +356,7 @@ impl Opened {
         self.read_all(ids)
     }
 
-    /// All their fields.
+    /// All fields of the engrams with these ids, in their order.
     pub(super) fn all_fields(&self, ids: &[QueryId]) -> Result<Vec<Option<Map<String, Value>>>, MemoryError> {
         self.read_all(ids)
     }
@@ -369,7 +369,7 @@ impl Opened {
         ids.iter().zip(self.storage.get_all(&keys)?).map(read).collect()
     }
 
-    /// Their vectors; `None` also for those that cannot be compared with the others of their models.
+    /// The vectors of the engrams with these ids; `None` also for those not comparable with the others of their models.
     pub(super) fn all_vectors(&self, ids: &[QueryId]) -> Result<Vec<Option<StoredVector>>, MemoryError> {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| vector_key(*id)).collect();
         let mut dimensions: BTreeMap<String, Option<usize>> = BTreeMap::new();
@@ -385,7 +385,7 @@ impl Opened {
         Ok(vectors)
     }
 
-    /// The vectors of the engrams with these ids, as far as they are of a model with these dimensions.
+    /// The vectors of the engrams with these ids, if they are of this model with these dimensions.
     pub(super) fn vectors(
         &self,
         ids: &[QueryId],
@@ -407,7 +407,7 @@ impl Draft<'_> {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
-    /// Adds a new engram and assigns its sequence number. What is due of it is held by the holder of the lease.
+    /// Adds a new engram and assigns its sequence number. The holder of the lease claims its pending work.
     pub(super) fn add(
         &mut self,
         id: QueryId,
@@ -442,7 +442,7 @@ impl Draft<'_> {
         Ok(Update::Merged)
     }
 
-    /// Sets what a judge's verdict changes in the fields of an engram, and keeps the backlog in step.
+    /// Applies the changes of a judge's verdict to the fields of an engram, and keeps the backlog in step.
     fn merge_judged(
         &mut self,
         id: QueryId,
@@ -496,7 +496,7 @@ fn text_of(fields: &Map<String, Value>) -> String {
     serde_json::from_value(Value::Object(fields.clone())).map_or_else(|_| String::new(), |engram: Engram| engram.text())
 }
 
-/// The ids by sequence number.
+/// The keys of all engrams by sequence number.
 pub(super) fn all_sequences() -> std::ops::RangeInclusive<Vec<u8>> {
     Numbered::Engram.key(0)..=Numbered::Engram.key(u64::MAX)
 }
@@ -505,8 +505,8 @@ pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryErr
     from_json("an engram", &shown(&to_json("an engram", engram)?)?)
 }
 
-/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due
-/// and the grade, which change: it is the same answer, remembered again by a process that did not receive the
+/// Whether a remembered engram has all of `fields`. Fields added since then do not count, nor do the pending work and
+/// the grade, which change: it is the same answer, remembered again by a process that did not receive the
 /// acknowledgement.
 fn says_all_of(stored: &Map<String, Value>, fields: &Map<String, Value>) -> bool {
     let says_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);

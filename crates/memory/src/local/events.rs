@@ -17,8 +17,9 @@ const REPEATS_WITHIN: u64 = 10_000;
 
 impl Opened {
     /// Appends an event and returns its number. A repeated event, whose sender did not learn that it had arrived, is
-    /// appended only if it had not. The repetition may come before the original: a process that was stopped still finds
-    /// the original in its socket, while the sender has kept it elsewhere. So recent events are known by their ids.
+    /// appended only if it had not. The repetition may arrive before the original: a process that was stopped still
+    /// finds the original in its socket, while the sender has kept it elsewhere. So recent events are known by their
+    /// ids.
     pub(super) fn append_event(&self, envelope: &Envelope, is_repeated: bool) -> Result<u64, MemoryError> {
         if envelope.subject() == Subject::ResponseChunk {
             return Err(MemoryError::Chunk);
@@ -79,10 +80,10 @@ impl Opened {
 }
 
 impl Draft<'_> {
-    /// Adds an event that goes with the other changes of this write, and returns its number.
+    /// Adds an event to the other changes of this write, and returns its number.
     pub(super) fn add_event(&mut self, envelope: &Envelope) -> Result<u64, MemoryError> {
         let known = match self.storage.database() {
-            // The write may have been done before, and its answer lost.
+            // An earlier attempt may have succeeded without its reply arriving.
             Some(database) => database.number_of_event(envelope.id)?,
             None => None,
         };

@@ -1,5 +1,5 @@
-//! What hangs on other engrams: facts that the user stated, each an engram of its own that is added with the exchange
-//! that it was stated in and removed with it; and notes, which go with what they were made from.
+//! Engrams that depend on others: facts that the user stated, each a separate engram that is added with its exchange
+//! and removed with it; and notes, which are removed with their sources.
 
 use hone_protocol::QueryId;
 
@@ -11,7 +11,7 @@ use crate::records::from_json;
 use crate::request::{StatedFact, Update};
 
 impl Opened {
-    /// Adds the facts of an exchange that was remembered without looking for them.
+    /// Adds the facts of an exchange that was remembered without a search for facts.
     pub(super) fn add_facts(&self, id: QueryId, facts: &[StatedFact]) -> Result<Update, MemoryError> {
         self.write(|draft| {
             let Some(source) = self.get(id)? else { return Ok(missing(id, "what was stated in it")) };
@@ -29,7 +29,7 @@ impl Opened {
 }
 
 impl Draft<'_> {
-    /// Adds the facts that are not there yet.
+    /// Adds the missing facts.
     pub(super) fn add_facts(&mut self, source: &Engram, facts: &[StatedFact]) -> Result<(), MemoryError> {
         for (number, StatedFact { text, is_update, vector }) in facts.iter().take(Engram::MOST_FACTS).enumerate() {
             let fact = Engram::fact(source, number, text, *is_update);
@@ -41,7 +41,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Removes the notes that were made from these engrams, and those made from such notes; adds their ids to them.
+    /// Removes the notes made from these engrams, and those made from such notes; adds their ids to `removed`.
     pub(super) fn remove_notes(&mut self, removed: &mut Vec<QueryId>) -> Result<(), MemoryError> {
         let mut notes = Vec::new();
         for record in self.storage.notes() {

@@ -1,5 +1,5 @@
 //! Forgetting an answer in the event log. The log still says that there was an answer, when it was given and how it was
-//! graded, but not what was said.
+//! graded, but no longer has its text.
 //!
 //! Events are changed as JSON, so fields that a later version added are kept.
 
@@ -13,7 +13,7 @@ use crate::records::{from_json, to_json};
 /// The keys of questions, answers and other texts about them in events.
 const TEXTS: [&str; 6] = ["query", "answer", "thinking", "search", "feedback", "reason"];
 
-/// The keys that say which answers an event, or a part of one, is about.
+/// The keys of the ids of answers in an event, or a part of one.
 const NAMES: [&str; 3] = ["query_id", "query_id_a", "query_id_b"];
 
 impl Draft<'_> {

@@ -28,12 +28,12 @@ const KEPT_CHANGES: u64 = 10_000;
 pub(super) struct Opened {
     folder: PathBuf,
     pub(super) storage: Box<dyn Storage>,
-    /// The index of vectors, once something has needed it: what only reads engrams does not wait for it.
+    /// The index of vectors, loaded on first use: requests that only read engrams do not wait for it.
     index: Mutex<Option<VectorIndex>>,
     embedding_model: String,
     /// The index of words, once a search has needed it.
     pub(super) words: Mutex<Option<WordIndex>>,
-    /// Held while writing. In a database, others write, too: it is what this process has seen last.
+    /// Held while writing. With a database, which others also write to, it is this process's latest knowledge.
     head: Mutex<Head>,
     pub(super) recent_events: Mutex<RecentEvents>,
     commits: Commits,
@@ -95,11 +95,11 @@ impl Opened {
         }
     }
 
-    /// Uses the index of vectors, which is read first if nothing has needed it yet. `head` is the one that is held while
-    /// writing; without it, nothing may be written by the caller.
+    /// Passes the index of vectors to `work`, reading it on first use. `head` is the one held while writing; without
+    /// it, the caller must not write.
     ///
     /// # Errors
-    /// When it has to be rebuilt and storage cannot be read, and those of `work`.
+    /// As `work`, and when the index has to be rebuilt and storage cannot be read.
     pub(super) fn with_index<R>(
         &self,
         head: Option<&Head>,
@@ -111,7 +111,7 @@ impl Opened {
         if let Some(index) = lock(&self.index).as_ref() {
             return work(index);
         }
-        // Nothing is written while it is read.
+        // The head's lock prevents writes during the read.
         let guard = head.is_none().then(|| lock(&self.head));
         let head = head.or(guard.as_deref()).copied().unwrap_or_default();
         let mut index = lock(&self.index);
@@ -124,8 +124,8 @@ impl Opened {
         work(index.insert(opened))
     }
 
-    /// Uses the index of vectors of a database that has none itself. It is kept in memory only, and follows the changes
-    /// that other processes make.
+    /// Like [`Opened::with_index`], for a database that cannot compare vectors. The index is kept in memory only, and
+    /// follows the changes of other processes.
     fn with_shared_index<R>(
         &self,
         work: impl FnOnce(&VectorIndex) -> Result<R, MemoryError>,
@@ -139,7 +139,7 @@ impl Opened {
         work(guard.insert(index))
     }
 
-    /// The time: in a database that of its clock, since those of machines differ.
+    /// The current time; with a database, its clock's, since the clocks of machines differ.
     pub(super) fn now(&self) -> Result<Timestamp, MemoryError> {
         now_of(&*self.storage)
     }
@@ -149,8 +149,8 @@ impl Opened {
         &self.embedding_model
     }
 
-    /// Applies what `build` prepares as one write. When this returns, the write is durable, and so is everything that
-    /// `build` has read.
+    /// Applies the changes that `build` prepares as one write. When this returns, the write is durable, and so is
+    /// everything that `build` has read.
     pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
         let mut head = lock(&self.head);
         let write = self.storage.begin()?;
@@ -167,7 +167,7 @@ impl Opened {
             let first_change = head.last_change + 1;
             *head = new_head;
             match resettled_model {
-                // The index of a database follows when it is used next.
+                // The index of a database catches up on its next use.
                 _ if self.storage.database().is_some() => {}
                 Some(model) if model == self.embedding_model => self.rebuild_index(&new_head)?,
                 _ => self.update_index(&new_head, first_change, vectors)?,
@@ -197,7 +197,7 @@ impl Opened {
         }
         let mut guard = lock(&self.index);
         let Some(index) = guard.as_mut() else {
-            // One that is read now includes the changes, which are on record.
+            // An index read now includes the changes, which are on record.
             drop(guard);
             return self.with_index(Some(head), |_| Ok(())).inspect_err(|_| self.storage.mark_broken());
         };
@@ -236,9 +236,9 @@ impl Opened {
         }
     }
 
-    /// Writes the index to its file. If that fails, only the next opening takes longer.
+    /// Writes the index to its file. A failure only makes the next opening slower.
     fn save_index(&self) {
-        // If another thread is saving it, that one includes these changes, or a later call will save them.
+        // If another thread is saving it, that save includes these changes, or a later call will save them.
         let Ok(_saving) = self.saving.try_lock() else { return };
         if let Err(error) = self.try_save_index() {
             tracing::warn!(folder = %self.folder.display(), %error, "the index of vectors is not saved");
@@ -346,7 +346,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Forgets changes that every process has probably seen; one that has not makes a new index.
+    /// Forgets changes that every process has probably seen; a process that has not seen them makes a new index.
     fn limit_changes(&mut self) -> Result<(), MemoryError> {
         if self.resettled_model.is_some() {
             self.forget_changes(self.head.last_change)
@@ -383,7 +383,7 @@ fn dimensions_of(storage: &dyn Storage, model: &str) -> Result<Option<usize>, Me
     bytes.map(|bytes| from_json("a model's dimensions", &bytes)).transpose()
 }
 
-/// The error for a vector with other dimensions than the others of its model.
+/// The error for a vector whose dimensions differ from the others of its model.
 pub(super) fn other_dimensions(vector: &Vector, known: usize) -> MemoryError {
     let reason = format!("has {} dimensions, but the stored ones have {known}", vector.values.len());
     MemoryError::Vector { model: vector.model.clone(), reason }

@@ -1,10 +1,10 @@
-//! Recall: what may help to answer a question, found by meaning and by words.
+//! Recall: engrams that may help to answer a question, found by meaning and by words.
 //!
 //! The nearest vectors and the texts with the question's words are ranked separately and merged by reciprocal rank
 //! fusion (Cormack, Clarke and Büttcher, *Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
-//! Methods*, SIGIR 2009): a rank `r` of either list adds `weight / (60 + r)`. What is not similar enough by either
-//! measure is left out, every exchange appears once, of statements about the same thing the newest comes first, and a reviewed
-//! summary comes before what it was made from.
+//! Methods*, SIGIR 2009): a rank `r` of either list adds `weight / (60 + r)`. Engrams that are not similar enough by
+//! either measure are left out. Every exchange appears once. The newest of the statements about one thing comes first,
+//! and a reviewed summary comes before its sources.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -29,26 +29,26 @@ const CANDIDATES: usize = 128;
 const POOL_PER_RESULT: usize = 4;
 
 /// The similarity of an exchange, as a share of that of a fact stated in it, from which the exchange stands for both:
-/// it holds the statement, too, and the answer may be what is asked for.
+/// it also holds the statement, and the answer may be the one wanted.
 const EXCHANGE_INSTEAD: f32 = 0.9;
 
 /// The constant of reciprocal rank fusion, as its authors set it.
 const FUSION: f32 = 60.0;
 
-/// A candidate with everything that decides about it.
+/// A candidate with its ranking data.
 struct Match {
     engram: Engram,
     similarity: f32,
     relevance: f32,
-    /// Its vector; none if it was found by its words and has none.
+    /// Its vector; empty if it was found by its words and has none.
     vector: Vec<f32>,
     words: Option<WordMatch>,
     fused: f32,
-    /// What was stated in it, if it is a fact or stands for one.
+    /// The statement, if it is a fact or stands for one.
     stated: Option<Stated>,
 }
 
-/// A statement as it is compared with others.
+/// A statement for comparison with others.
 struct Stated {
     vector: Vec<f32>,
     is_update: bool,
@@ -78,7 +78,7 @@ impl Opened {
         Ok(matches.into_iter().map(Match::into_recalled).collect())
     }
 
-    /// Everything that is near by meaning or has words of the question.
+    /// All engrams that are near by meaning or have words of the question.
     fn matches(
         &self,
         question: &Question,
@@ -103,7 +103,7 @@ impl Opened {
         Ok(matches.into_values().filter(is_near).collect())
     }
 
-    /// Those of these matches that pass the filters; a vector is empty where there is none of the question's model.
+    /// The matches that pass the filters; a vector is empty if there is none of the question's model.
     fn found_by_words(
         &self,
         matches: Vec<WordMatch>,
@@ -140,7 +140,7 @@ impl Opened {
     fn index_words(&self) -> Result<WordIndex, MemoryError> {
         let mut words = WordIndex::default();
         for record in self.storage.range(all_sequences()) {
-            // Engrams that are removed meanwhile are left out, and so are those that cannot be read.
+            // Engrams removed in the meantime and unreadable ones are left out.
             match self.get(id_of(&record?.1)?) {
                 Ok(Some(engram)) => words.set(engram.sequence, Some(&engram.text())),
                 Ok(None) => {}
@@ -151,8 +151,7 @@ impl Opened {
         Ok(words)
     }
 
-    /// Leaves out what the conversation holds already: exchanges with a question of it, and facts that were stated in
-    /// one.
+    /// Removes known matches: exchanges with a question of the conversation, and facts that were stated in one.
     fn leave_out_known(&self, matches: &mut Vec<Match>, known: &[String]) -> Result<(), MemoryError> {
         if known.is_empty() {
             return Ok(());
@@ -222,18 +221,19 @@ fn fuse(matches: &mut [Match], words_weight: f32) {
     matches.sort_by(|a, b| b.fused.total_cmp(&a.fused));
 }
 
-/// Leaves out what is not similar enough, to the question or beside the most similar, or has too few of the question's words.
+/// Removes matches that are not similar enough, to the question or relative to the most similar, or have too few of its
+/// words.
 fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
     let highest = matches.iter().map(|found| found.similarity).fold(0.0, f32::max);
-    // Without a share there is no limit, also for what is contrary to the question.
+    // Without a share there is no limit, even for matches opposite to the question.
     let nearest = if matching.nearness > 0.0 { matching.nearness * highest } else { matching.threshold };
     let least = matching.threshold.max(nearest);
     let is_near = |found: &Match| found.similarity >= least && found.share() >= matching.least_words;
     matches.retain(|found| is_near(found) || found.share() >= matching.words_threshold);
 }
 
-/// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that
-/// say nearly the same the newest, at the place of the best.
+/// Keeps the best match of each exchange, or the exchange instead of a fact that is hardly more similar. Of engrams
+/// that say nearly the same, keeps the newest, at the place of the best.
 fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
     let mut kept: Vec<Match> = Vec::new();
     for found in matches.drain(..) {
@@ -258,7 +258,7 @@ fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
     *matches = kept;
 }
 
-/// Moves every summary that has been reviewed before the first of those that it was made from.
+/// Moves every reviewed summary before the first of its sources.
 fn summaries_first(matches: &mut [Match]) {
     for index in 1..matches.len() {
         let summary = &matches[index].engram;

@@ -14,7 +14,7 @@ use crate::statistics::{Statistics, Verification};
 const WRITTEN_AT_ONCE: usize = 64;
 
 impl Local {
-    /// What memory holds, and whether it is consistent.
+    /// The contents of memory, and the result of a consistency check.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -22,7 +22,7 @@ impl Local {
         self.with_opened(|opened| Ok((opened.statistics()?, opened.verify()?)))
     }
 
-    /// Writes what was saved into an empty memory; returns the number of vectors.
+    /// Writes the saved parts into an empty memory; returns the number of vectors.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -48,7 +48,7 @@ impl Opened {
         self.write(|draft| {
             let mut n_vectors = 0;
             for (id, engram) in engrams {
-                // A vector with other dimensions than those before belongs to an earlier model of the same name.
+                // A vector whose dimensions differ from earlier ones belongs to an earlier model of the same name.
                 let mut fits = |vector: &&Vector| draft.fits(vector).unwrap_or(false);
                 let vector = salvage.vectors.get(id).filter(&mut fits).cloned();
                 n_vectors += u64::from(vector.is_some());

@@ -14,7 +14,7 @@ use crate::request::Vector;
 /// Initial candidates from the index per wanted engram.
 const CANDIDATES_PER_RESULT: usize = 4;
 
-/// Engrams that are read at once.
+/// Engrams per read.
 const READ_AT_ONCE: usize = 256;
 
 /// The fewest candidates to request from the index.
@@ -23,8 +23,8 @@ const FEWEST_CANDIDATES: usize = 32;
 impl Opened {
     /// The `n` most relevant engrams that pass the filters, most relevant first; see [`Ranking`].
     ///
-    /// The index returns the most similar engrams, which need not be the most relevant. So more and more of them are
-    /// requested, until even the best grade could not lift the next one above the last result.
+    /// The index returns the most similar engrams, which need not be the most relevant. So the number of requested
+    /// engrams grows until even the best grade could not lift the next one above the last result.
     pub(super) fn search(
         &self,
         vector: &Vector,
@@ -36,7 +36,7 @@ impl Opened {
         Ok(found.into_iter().map(Candidate::into_recalled).collect())
     }
 
-    /// The same with everything that is known about them.
+    /// Like [`Opened::search`], with the vectors and scores of the engrams.
     pub(super) fn candidates(
         &self,
         vector: &Vector,
@@ -88,14 +88,14 @@ impl Opened {
         found: &mut Found,
     ) -> Result<(), MemoryError> {
         let sequences: Vec<u64> = candidates.iter().map(|candidate| candidate.sequence).collect();
-        // Engrams that are removed meanwhile are left out.
+        // Engrams removed in the meantime are left out.
         let ids: Vec<QueryId> = self.ids_of(&sequences)?.into_iter().flatten().collect();
         let stored = self.vectors(&ids, &vector.model, Some(vector.values.len()))?;
         let near = ids.into_iter().zip(stored).filter_map(|(id, stored)| Near::of(id, stored?, vector, filters));
         self.consider_near(near.collect(), filters, found)
     }
 
-    /// The ids of engrams by their sequence numbers; `None` for those that are not there.
+    /// The ids of engrams by their sequence numbers; `None` for missing ones.
     pub(super) fn ids_of(&self, sequences: &[u64]) -> Result<Vec<Option<QueryId>>, MemoryError> {
         let keys: Vec<Vec<u8>> = sequences.iter().map(|sequence| Numbered::Engram.key(*sequence)).collect();
         self.storage.get_all(&keys)?.into_iter().map(|id| id.map(|id| id_of(&id)).transpose()).collect()
@@ -159,7 +159,7 @@ impl Candidate {
     }
 }
 
-/// An engram as it is recalled, with the share of the question's words that it holds.
+/// An engram in the form of a recall result; `words` is the share of the question's words that it has.
 pub(super) fn recalled(engram: Engram, similarity: f32, relevance: f32, words: f32) -> RecalledEngram {
     let (score, is_fact) = (engram.score(), engram.kind == EngramKind::Fact);
     let is_unreviewed = !engram.is_reviewed();

@@ -23,10 +23,10 @@ impl Opened {
         Ok(Reply::Exported { engrams: self.these(&ids)?, last })
     }
 
-    /// Those of these engrams that are there.
+    /// The existing ones among these engrams.
     pub(super) fn these(&self, ids: &[QueryId]) -> Result<Vec<ExportedEngram>, MemoryError> {
         let (fields, vectors) = (self.all_fields(ids)?, self.all_vectors(ids)?);
-        // Engrams that are removed meanwhile are left out.
+        // Engrams removed in the meantime are left out.
         let exported = |(engram, vector): (Option<Map<String, Value>>, Option<StoredVector>)| {
             let vector = vector.map(|stored| Vector { model: stored.model, values: stored.values });
             Some(ExportedEngram { engram: engram?, vector })
@@ -34,12 +34,12 @@ impl Opened {
         Ok(fields.into_iter().zip(vectors).filter_map(exported).collect())
     }
 
-    /// How each of the lines relates to what is remembered.
+    /// The relation of each line to memory.
     pub(super) fn compare(&self, engrams: &[ExportedEngram]) -> Result<Vec<Standing>, MemoryError> {
         Ok(self.standings(engrams)?.into_iter().map(|(_, standing)| standing).collect())
     }
 
-    /// Adds the new ones, in order, and returns how many there were.
+    /// Adds the new ones, in order, and returns their number.
     pub(super) fn import(&self, engrams: &[ExportedEngram]) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let mut n_imported = 0;
@@ -57,15 +57,15 @@ impl Opened {
         })
     }
 
-    /// At most `n` events after a number, as they are stored.
+    /// At most `n` events after a number, as stored.
     pub(super) fn export_events(&self, after: u64, n: usize) -> Result<Vec<(u64, Value)>, MemoryError> {
         let range = Numbered::Event.key(after + 1)..=Numbered::Event.key(u64::MAX);
         let read = |(key, value): (Vec<u8>, Vec<u8>)| Ok((number_of(&key)?, from_json("an event", &value)?));
         self.storage.range(range).take(n).map(|pair| pair.and_then(read)).collect()
     }
 
-    /// Adds events that are not there yet, under their numbers if these are free and higher than all others; returns how
-    /// many these were.
+    /// Adds missing events, under their numbers if these are free and higher than all others; returns the number of
+    /// added events.
     pub(super) fn import_events(&self, events: &[(u64, Value)]) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let mut known = self.known_events(events)?;
@@ -82,7 +82,7 @@ impl Opened {
         })
     }
 
-    /// The ids of those of these events that are there.
+    /// The ids of the existing ones among these events.
     fn known_events(&self, events: &[(u64, Value)]) -> Result<HashSet<String>, MemoryError> {
         let id_of = |event: &Value| event.get("id").and_then(Value::as_str).map(str::to_owned);
         let ids: Vec<String> = events.iter().filter_map(|(_, event)| id_of(event)).collect();
@@ -111,7 +111,7 @@ impl Opened {
         Ok(known)
     }
 
-    /// The ids of these engrams, and how each relates to what is remembered.
+    /// The ids of these engrams, and the relation of each to memory.
     fn standings(&self, engrams: &[ExportedEngram]) -> Result<Vec<(QueryId, Standing)>, MemoryError> {
         let ids = engrams.iter().map(|exported| id_in(&exported.engram)).collect::<Result<Vec<_>, _>>()?;
         let mut dimensions: BTreeMap<&str, Option<usize>> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Opened {
     }
 }
 
-/// Of an engram whose id is remembered already.
+/// The relation to memory of an engram whose id exists.
 fn standing_beside(stored: &Map<String, Value>, exported: &ExportedEngram) -> Standing {
     // Annotations that were added since the export stay.
     let of = |fields: &Map<String, Value>, name: &str| fields.get(name).cloned().map(show_zeros);
@@ -137,7 +137,7 @@ fn standing_beside(stored: &Map<String, Value>, exported: &ExportedEngram) -> St
     if is_same { Standing::AlreadyThere } else { Standing::Refused("another engram has its id".to_owned()) }
 }
 
-/// Of an engram that is not remembered, where the vectors of models have these dimensions.
+/// The relation to memory of a new engram; `dimensions` are those of the models' vectors.
 fn standing_of_new(vector: Option<&Vector>, dimensions: &BTreeMap<&str, Option<usize>>) -> Standing {
     let known = vector.and_then(|vector| Some((vector, dimensions.get(vector.model.as_str()).copied().flatten()?)));
     match known {
@@ -160,7 +160,7 @@ fn id_in(fields: &Map<String, Value>) -> Result<QueryId, MemoryError> {
 /// Reads a line of an export, and checks that it can be imported.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is not valid.
 pub(crate) fn parse_line(line: &str) -> Result<(QueryId, ExportedEngram), String> {
     let exported: ExportedEngram = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let engram: Engram =

@@ -1,4 +1,4 @@
-//! What critics and people decide about engrams, each decision in one write.
+//! Decisions of critics and people about engrams, each in one write.
 
 use hone_protocol::{CriticMode, Envelope, QueryId, Timestamp, VettingState};
 use serde_json::{Map, Value};
@@ -10,11 +10,11 @@ use crate::records::{Numbered, OVERRIDE_KEY, damaged, from_json, to_json};
 use crate::request::Update;
 use crate::vetting::{CritiqueRecord, Ruling, VETTING, Vetting, vetting_in};
 
-/// What came of a decision, and the number of the event that says so; `None` if nothing has changed.
+/// The result of a decision, and the number of its event; `None` if nothing has changed.
 pub(super) type Decided = (Update, Option<u64>);
 
 impl Opened {
-    /// Sets what an unreviewed engram is from now on. What has been decided before stands.
+    /// Sets the state of an unreviewed engram. An earlier decision stands.
     pub(super) fn vet(&self, id: QueryId, vetting: &Vetting, event: &Envelope) -> Result<Decided, MemoryError> {
         self.write(|draft| {
             let Some(stored) = draft.fields(id)? else { return Ok((missing(id, "what a critic says of it"), None)) };
@@ -28,7 +28,7 @@ impl Opened {
         })
     }
 
-    /// Stores what a person says of a block: what was wrongly blocked counts as reviewed.
+    /// Stores a person's ruling on a block: a wrongly blocked engram counts as reviewed.
     pub(super) fn rule(&self, id: QueryId, ruling: Ruling, event: &Envelope) -> Result<Decided, MemoryError> {
         self.write(|draft| {
             let Some(stored) = draft.fields(id)? else { return Ok((missing(id, "what a person says of it"), None)) };
@@ -47,7 +47,7 @@ impl Opened {
     /// The figures of every critique since then, oldest first.
     pub(super) fn critiques(&self, since: Option<Timestamp>) -> Result<Vec<CritiqueRecord>, MemoryError> {
         let mut found = Vec::new();
-        // Latest first, so that only what is wanted is read; a clock that was set back hides no more than it has to.
+        // Latest first, to read no more than necessary; a clock that was set back hides as little as possible.
         for record in self.storage.range_back(all_critiques()) {
             let record: CritiqueRecord = from_json("a critique", &record?.1)?;
             if since.is_some_and(|since| record.at < since) {

@@ -24,7 +24,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Lets callers go that wait for events.
+    /// Releases callers that wait for events.
     fn drop(&mut self) {
         self.0.stop_waiting();
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{Purpose, write_file};
 
-/// What the owner writes about itself.
+/// The owner's note about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OwnerNote {
     /// Its process id.
@@ -51,7 +51,7 @@ impl OwnerLock {
 }
 
 impl Drop for OwnerLock {
-    /// Closing the file would not do: a process that is being started holds a copy of it, and with it the lock.
+    /// Closing the file is not enough: a process that is being started holds a copy of it, and with it the lock.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(folder = %self.folder.display(), %error, "the lock of memory cannot be released");

@@ -33,7 +33,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a client waits for an answer or a heartbeat.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long a client waits for the owner's version, which needs nothing but a free thread there.
+/// How long a client waits for the owner's version, which only needs a free thread there.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an owner waits for a client that does not read its answer.
@@ -116,7 +116,7 @@ impl Server {
         Ok(Server { address, listening, shared, threads, heartbeat: Some(heartbeat) })
     }
 
-    /// Where it listens.
+    /// The address of its socket.
     pub(super) fn address(&self) -> Option<&Path> {
         Some(&self.address)
     }
@@ -217,7 +217,7 @@ impl Client {
     /// Connects to the owner.
     ///
     /// # Errors
-    /// When it cannot be reached: it may be starting up or shutting down, or be another version of hone.
+    /// When it is unreachable: it may be starting up or shutting down, or be another version of hone.
     pub(super) fn connect(owner: Option<OwnerNote>) -> Result<Client, Unreachable> {
         let passing = |reason: String| Unreachable { reason, is_final: false, probe: None };
         let address =
@@ -297,7 +297,7 @@ fn exchange(stream: &UnixStream, request: &Request, is_repeated: bool) -> io::Re
     }
 }
 
-/// The connection on which an unresponsive owner is heard again when it resumes or ends.
+/// The connection on which an unresponsive owner's resumption or end is noticed.
 pub(super) struct HeartbeatProbe(UnixStream);
 
 impl HeartbeatProbe {
@@ -307,7 +307,7 @@ impl HeartbeatProbe {
             self.0.set_nonblocking(true)?;
             (&self.0).read(&mut [0])
         };
-        // What is read is part of an answer that is no longer needed, or the end of the stream.
+        // The bytes are part of an answer that is no longer needed, or the end of the stream.
         !peek().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 }

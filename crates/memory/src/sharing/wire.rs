@@ -1,4 +1,4 @@
-//! The messages between the owner and its clients, as [`hone_files::frames`] carries them.
+//! The messages between the owner and its clients, carried by [`hone_files::frames`].
 
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +18,10 @@ pub(super) enum ClientMessage<R> {
     Ask(R, bool),
 }
 
-/// A request as it is sent.
+/// A request to be sent.
 pub(super) type SentRequest<'a> = ClientMessage<&'a Request>;
 
-/// A request as it is received.
+/// A received request.
 pub(super) type ReceivedRequest = ClientMessage<Request>;
 
 /// A message from the owner.

@@ -1,4 +1,4 @@
-//! Figures by judge: only scores of one judge, by one rubric, are on one scale.
+//! Statistics by judge: only scores of one judge, by one rubric, are on one scale.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::engram::{Compared, Engram};
 
-/// What one judge says of answers, by one rubric.
+/// One judge's scores by one rubric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JudgeTally {
     /// The model that judged.
     pub judge: String,
     /// Whether it judged its own answers.
     pub self_graded: bool,
-    /// How it judged.
+    /// The method of judging.
     pub method: JudgingMethod,
     /// The rubric.
     pub rubric: String,
@@ -32,30 +32,30 @@ pub struct JudgeTally {
 /// Scores of one judge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// How many there are.
+    /// Their number.
     pub scored: u64,
     /// Their mean.
     pub mean_score: f64,
 }
 
-/// What came of the comparisons of one judge.
+/// The outcomes of one judge's comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparisonTally {
     /// The model that judged.
     pub judge: String,
     /// Whether it also gave one of the answers.
     pub self_graded: bool,
-    /// How it judged.
+    /// The method of judging.
     pub method: JudgingMethod,
     /// Pairs of answers.
     pub compared: u64,
-    /// Those with the same verdict in both orders.
+    /// Pairs with the same verdict in both orders.
     pub consistent: u64,
-    /// Those in which respondent A's answer was the better one.
+    /// Pairs in which respondent A's answer was the better one.
     pub wins_a: u64,
-    /// Those in which respondent B's answer was the better one.
+    /// Pairs in which respondent B's answer was the better one.
     pub wins_b: u64,
-    /// Those in which neither was.
+    /// Pairs in which neither was better.
     pub ties: u64,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn count_grade(judges: &mut Vec<JudgeTally>, engram: &Engram) {
     judges[place].count(engram, score);
 }
 
-/// Counts the comparison that stands on an engram of respondent B, which also stands on that of respondent A.
+/// Counts the comparison on an engram of respondent B, which is also on that of respondent A.
 pub(super) fn count_comparison(judges: &mut Vec<ComparisonTally>, engram: &Engram) {
     let compared = engram.compared.as_ref().filter(|_| engram.respondent_id == RespondentId::B);
     let Some(compared) = compared.filter(|compared| compared.failure.is_none()) else { return };

@@ -2,8 +2,8 @@
 //!
 //! sled refuses a database whose settings or snapshot are damaged, although it needs neither: its log holds everything.
 //! And if the log itself is damaged after the last snapshot, sled takes the damage for the end of the log and
-//! overwrites what follows. So the settings, the snapshot, and the part of the log that sled is about to read are
-//! checked first.
+//! overwrites the rest. So the settings, the snapshot, and the part of the log that sled is about to read are checked
+//! first.
 
 use std::fs;
 use std::io;
@@ -72,7 +72,7 @@ fn snapshots(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(snapshots)
 }
 
-/// Settings end with their checksum. sled itself rewrites some that are cut short.
+/// Settings end with their checksum. sled itself rewrites some truncated ones.
 fn is_whole_conf(bytes: &[u8]) -> bool {
     bytes.len() <= 8 || bytes.split_last_chunk::<4>().is_some_and(|(rest, sum)| has_sum(rest, *sum))
 }

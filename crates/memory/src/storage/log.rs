@@ -1,9 +1,9 @@
 //! Reads as much of sled's log as is intact, without sled.
 //!
 //! If sled finds a damaged message, it gives up the database, or takes the damage for the end of the log and overwrites
-//! everything that follows. Yet every message has its own checksum, and most of what a damaged message said is repeated
-//! in others. This reader goes over the segments of the log in the order in which they were written, applies every
-//! intact message to its page, as sled does, and skips the others.
+//! everything that follows. Yet every message has its own checksum, and most of a damaged message's contents are
+//! repeated in others. This reader goes over the segments of the log in the order in which they were written, applies
+//! every intact message to its page, as sled does, and skips the others.
 //!
 //! The format is that of sled 0.34, whose version is pinned. Segments have a fixed size; each has a header (checksum,
 //! position in the log), followed by messages. A message has a checksum, a kind, a length, the numbers of its segment
@@ -29,10 +29,10 @@ const SEGMENT_HEADER: usize = 20;
 /// The longest header of a message; sled starts no message that would not fit.
 const LONGEST_HEADER: usize = 32;
 
-/// Where a message has its kind, behind its checksum.
+/// The position of the kind in a message, behind its checksum.
 const KIND_AT: usize = 4;
 
-/// Unwritten space is looked through in blocks of this length.
+/// Unwritten space is skipped in blocks of this length.
 const ZEROS: [u8; 512] = [0; 512];
 
 /// The contents of a log.
@@ -52,7 +52,7 @@ pub(crate) struct Record {
     /// Its key; `None` if the page that holds the key's prefix is lost.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Vec<u8>,
-    /// When it was written, as a position in the log.
+    /// The time of its write, as a position in the log.
     written: u64,
 }
 
@@ -80,7 +80,7 @@ struct Message<'a> {
 struct Page {
     /// The common prefix of its keys; `None` until the whole page has been read.
     prefix: Option<Vec<u8>>,
-    /// Suffixes of keys, their values, and when they were written.
+    /// Suffixes of keys, their values, and the positions of their writes.
     items: BTreeMap<Vec<u8>, (Vec<u8>, u64)>,
 }
 
@@ -178,7 +178,7 @@ struct Messages<'a> {
     bytes: &'a [u8],
     number: u64,
     at: usize,
-    /// How often something damaged came before an intact message.
+    /// The number of damaged places before an intact message.
     n_gaps: u64,
     /// Whether sled has filled the segment.
     is_closed: bool,
@@ -208,9 +208,10 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// Whether the bytes between two positions are only what a killed process left unfinished. sled writes from several
+/// Whether the bytes between two positions are only the unfinished writes of a killed process. sled writes from several
 /// threads into segments of zeros, so a later write can be there although an earlier one is missing, or is there only
-/// up to a page of the operating system. None of that was acknowledged, and sled takes it for the end of the log.
+/// up to a page of the operating system. None of these writes was acknowledged, and sled takes them for the end of the
+/// log.
 fn is_unfinished(bytes: &[u8], start: usize, end: usize) -> bool {
     let written = start + without_trailing_zeros(&bytes[start..end]).len();
     written == start || written.next_multiple_of(SYSTEM_PAGE_BYTES) < end
@@ -253,7 +254,7 @@ fn message_at(bytes: &[u8], at: usize) -> Option<Message<'_>> {
 struct Reading<'a> {
     folder: &'a Path,
     pages: BTreeMap<u64, Page>,
-    /// Removed keys and when they were removed: a page that is damaged later may still hold them.
+    /// Removed keys and the positions of their removal: a page that is damaged later may still hold them.
     removed: BTreeMap<Vec<u8>, u64>,
     n_damaged: u64,
 }
@@ -392,7 +393,7 @@ mod tests {
     use super::*;
     use crate::storage::{Batch, DiskStorage, Storage};
 
-    /// Storage with these pairs in it, each of a size of its own; some were replaced, and some removed.
+    /// Storage with these pairs, each of a different size; some were replaced, and some removed.
     fn filled(folder: &Path, n_pairs: u32) {
         let storage = DiskStorage::open(folder, 0).unwrap();
         let apply = |batch: Batch| {
@@ -457,8 +458,8 @@ mod tests {
             let content = read(&store).unwrap();
             let kept = found(&content);
             let n_lost = expected.iter().filter(|(key, value)| kept.get(*key) != Some(value)).count();
-            // A page that is written anew stands in the log before, with all its later changes, unless sled has reused
-            // that.
+            // A rewritten page is also earlier in the log, with all its later changes, unless sled has reused that
+            // space.
             assert!(n_lost <= 1, "{n_lost} records are lost with byte {at}");
             assert!(count_damage(&store, 0).unwrap() > 0, "byte {at}");
         }

@@ -1,4 +1,4 @@
-//! Records in a folder. This and [`super::damage`] are the only modules that know sled: ordered keys and values, batches
+//! Records in a folder. This and [`super::damage`] are the only modules that use sled: ordered keys and values, batches
 //! that are written completely or not at all, and a flush that makes them durable.
 //!
 //! sled's own flush asks the kernel to write the log's pages (`sync_file_range` on Linux), which neither makes the

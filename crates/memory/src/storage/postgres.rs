@@ -1,12 +1,12 @@
 //! Records in PostgreSQL, which many processes on many machines read and write at the same time.
 //!
-//! A kind of key is a table ([`tables`]); what JSON says is `jsonb`, and fields that this version does not know stay. A
-//! write is a transaction that holds the tenant's row of `hone.heads` from its beginning, so writes of one tenant follow
-//! each other and none overwrites what another has merged. It is durable when it is committed. A tenant is a role of the
-//! database, and row-level security shows each role its own rows only.
+//! A kind of key is a table ([`tables`]); JSON values are `jsonb`, and fields that this version does not know stay. A
+//! write is a transaction that holds the tenant's row of `hone.heads` from its beginning, so writes of one tenant
+//! follow each other and none overwrites another's changes. It is durable when it is committed. A tenant is a role of
+//! the database, and row-level security shows each role its own rows only.
 //!
 //! Vectors are compared by pgvector where the extension is installed ([`search`]), and otherwise by an index in each
-//! process, which follows `hone.changes`. Processes that wait for events are told by `NOTIFY` ([`listening`]).
+//! process, which follows `hone.changes`. Processes that wait for events are notified by `NOTIFY` ([`listening`]).
 
 mod connection;
 mod listening;
@@ -38,13 +38,13 @@ use crate::records::Numbered;
 use crate::request::Vector;
 use crate::words::WordMatch;
 
-/// How long a query may take that reads few rows.
+/// The time limit of a query that reads few rows.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a query may take that reads a whole table.
+/// The time limit of a query that reads a whole table.
 const LONGEST_SCAN: Duration = Duration::from_secs(300);
 
-/// Pairs that a range reads first, and the most that it reads at once.
+/// The size of a range's first read in pairs, and the largest size of a read.
 const FIRST_READ: usize = 64;
 const MOST_READ: usize = 512;
 
@@ -53,15 +53,15 @@ type KeyValue = (Vec<u8>, Vec<u8>);
 /// Records in a PostgreSQL database.
 pub(crate) struct PostgresStorage {
     connections: Arc<Connections>,
-    /// Whether a connection failed: all are made anew then.
+    /// Whether a connection failed; then all are replaced.
     is_broken: AtomicBool,
-    /// What is known about vectors that pgvector compares; `None` without the extension.
+    /// The state of pgvector's indexes; `None` without the extension.
     vectors: Option<Mutex<search::Indexed>>,
     listening: Mutex<Option<AbortHandle>>,
 }
 
 impl PostgresStorage {
-    /// Connects to the database at `url`, and creates or changes its tables if they are those of an earlier version.
+    /// Connects to the database at `url`, and creates its tables or changes those of an earlier version.
     ///
     /// # Errors
     /// When the address is invalid or the database cannot be reached, refuses this role, or was used by a later version.
@@ -84,7 +84,7 @@ impl PostgresStorage {
         }))
     }
 
-    /// Passes a result on, and notes whether the connection has failed.
+    /// Passes a result on, and records whether the connection has failed.
     fn noticed<T>(&self, result: Result<T, MemoryError>) -> Result<T, MemoryError> {
         if matches!(result, Err(MemoryError::Database { .. })) {
             self.mark_broken();
@@ -217,7 +217,7 @@ impl Storage for PostgresStorage {
         Ok(n.and_then(|n| u64::try_from(n).ok()).unwrap_or_default())
     }
 
-    /// The database's server looks after its disk.
+    /// The database's server manages its disk.
     fn check_room(&self, _n_bytes: u64) -> Result<(), MemoryError> {
         Ok(())
     }
@@ -274,7 +274,7 @@ impl Database for PostgresStorage {
 /// The pairs of a range, read some at a time.
 struct Reading<'a> {
     storage: &'a PostgresStorage,
-    /// What is left to read.
+    /// The remaining range.
     range: KeyRange,
     next_read: usize,
     buffer: VecDeque<KeyValue>,

@@ -1,4 +1,4 @@
-//! The backlog: what is due, and who works on it.
+//! The backlog: pending work, and the processes that do it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::MemoryError;
 use crate::request::{Reply, Request, Update};
 
 impl MemoryStore {
-    /// The answers of which something is due, oldest first.
+    /// The answers with pending work, oldest first.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -19,16 +19,16 @@ impl MemoryStore {
         expect!(self.ask(Request::Backlog), Reply::Backlog(entries) => entries)
     }
 
-    /// Makes the grades of answers due that have no score.
+    /// Makes the grades of answers without a score due.
     ///
     /// # Errors
-    /// When that cannot be written; missing engrams are only said to be so.
+    /// When they cannot be written; missing engrams are only reported as such.
     pub fn make_due(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
         expect!(self.ask(Request::MakeDue { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// The answer of respondent A to the question that `b` answers too; `None` if it is not there, or cannot be
-    /// compared.
+    /// The answer of respondent A to the question that `b` answers too; `None` if it does not exist, or is not
+    /// comparable.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -51,7 +51,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Release { holder }), Reply::Number(n_held) => n_held)
     }
 
-    /// How long a claim lasts that is not renewed.
+    /// How long a claim lasts without renewal.
     pub(crate) fn lease(&self) -> Duration {
         self.lease
     }

@@ -1,4 +1,4 @@
-//! A copy of memory, for those who may only read.
+//! A copy of memory, for callers that can only read.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,4 +1,4 @@
-//! Documents beside engrams.
+//! Documents stored with engrams.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,34 +11,34 @@ use crate::error::MemoryError;
 use crate::lock::lock;
 use crate::request::{Listed, Reply, Request, Update};
 
-/// Documents that are held in memory for as long as a database cannot be reached.
+/// Documents that are held in memory while a database is unreachable.
 const MOST_RECENT: usize = 64;
 
-/// A folder of documents in a memory: JSON under names that hold no `/`.
+/// A folder of documents in a memory: JSON under names without `/`.
 ///
-/// What was read or written last can still be read while the memory cannot be reached.
+/// Recently read or written documents stay readable while the memory is unreachable.
 #[derive(Clone)]
 pub struct Documents {
     store: MemoryStore,
     folder: String,
-    /// By paths, the latest at the end.
+    /// Documents by path, the latest at the end.
     recent: Arc<Mutex<VecDeque<(String, Value)>>>,
 }
 
 impl MemoryStore {
-    /// The documents in a folder, of which there may be none. A folder's name may hold `/`.
+    /// The documents in a folder, which may be empty. A folder's name may contain `/`.
     pub fn documents(&self, folder: &str) -> Documents {
         Documents { store: self.clone(), folder: folder.to_owned(), recent: Arc::default() }
     }
 }
 
 impl Documents {
-    /// Those in a folder of this folder.
+    /// The documents in a subfolder of this folder.
     pub fn folder(&self, name: &str) -> Documents {
         Documents { folder: self.path(name), ..self.clone() }
     }
 
-    /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) writes it later if it has to.
+    /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) requests writes it later if necessary.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -46,7 +46,7 @@ impl Documents {
         self.put(name, content, false)
     }
 
-    /// Adds a document, unless there is one of this name: it is `Missing` then.
+    /// Adds a document; the result is `Missing` if the name is taken.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -64,7 +64,7 @@ impl Documents {
         Ok(update)
     }
 
-    /// Holds what was read or written last; `None` forgets it.
+    /// Holds a recently read or written document; `None` forgets it.
     fn note(&self, name: &str, content: Option<Value>) {
         let (path, mut recent) = (self.path(name), lock(&self.recent));
         recent.retain(|(known, _)| *known != path);
@@ -93,7 +93,7 @@ impl Documents {
         }
     }
 
-    /// The names, and when each document was written, in the order of the names. Folders in this one are left out.
+    /// The names in order, with the time of each document's last write. Subfolders are left out.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -103,7 +103,7 @@ impl Documents {
         Ok(entries.into_iter().filter(|(name, _)| !name.contains('/')).collect())
     }
 
-    /// The names of the folders in this one that hold documents, each once.
+    /// The names of the subfolders that hold documents, without duplicates.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -116,7 +116,7 @@ impl Documents {
         Ok(folders)
     }
 
-    /// Gives a document another name; it is `Missing` if it does not exist, or if that name is taken.
+    /// Renames a document; the result is `Missing` if it does not exist, or if the new name is taken.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,4 +1,4 @@
-//! Moving a memory elsewhere, as from its folder into a database.
+//! Moving a memory, for example from its folder into a database.
 
 use std::collections::BTreeMap;
 
@@ -13,41 +13,41 @@ use crate::filters::Whose;
 use crate::records::show_zeros;
 use crate::request::{ExportedEngram, Reply, Request};
 
-/// Events that are moved at once.
+/// Events per request.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveProgress {
-    /// Engrams and events that are there.
+    /// Moved engrams and events.
     pub done: u64,
-    /// All that there are to move.
+    /// All engrams and events to move.
     pub total: u64,
 }
 
-/// What a move has brought to the other memory.
+/// The result of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Engrams of every kind.
     pub engrams: u64,
-    /// Those of them that were not there before.
+    /// Engrams that were new to the other memory.
     pub added: u64,
     /// Events.
     pub events: u64,
-    /// Engrams that were there before and say something else now, such as another grade. They are left as they are.
+    /// Engrams that existed there and differ, for example in their grade. They are left unchanged.
     pub different: Vec<QueryId>,
     /// The SHA-256 of the engrams and their vectors in order, with all their fields except for their sequence numbers;
-    /// computed of this memory, and of the other one.
+    /// for this memory, and for the other one.
     pub hashes: [String; 2],
 }
 
 impl MemoryStore {
-    /// Copies every engram with its vector, what is due, critiques and events to another memory, and compares both. If it
-    /// is interrupted, or if something has been remembered since, it can be done again: what is there is left as it is.
+    /// Copies every engram with its vector, the pending work, critiques and events to another memory, and compares
+    /// both. It can be repeated after an interruption, or to move later engrams: existing ones are left unchanged.
     ///
     /// # Errors
-    /// When one of the memories cannot be read or written, or the other one has engrams or events of its own in the place
-    /// of some of these.
+    /// When one of the memories cannot be read or written, or the other one has different engrams or events in place of
+    /// some of these.
     pub fn move_to(&self, other: &MemoryStore, mut progress: impl FnMut(MoveProgress)) -> Result<Moved, MemoryError> {
         let statistics = self.statistics(Whose::Everyones)?;
         let engrams = statistics.all.engrams + statistics.facts + statistics.notes;
@@ -81,7 +81,7 @@ impl MemoryStore {
                 .map(|engram| Ok((id_of(engram)?, canonical(engram))))
                 .collect::<Result<_, MemoryError>>()?;
             for (engram, id) in engrams.iter().zip(ids) {
-                // One that is removed there meanwhile is different, too.
+                // An engram that is removed there meanwhile counts as different.
                 let (here, there) = (canonical(engram), there.get(&id).map_or(&[][..], Vec::as_slice));
                 if here != there {
                     moved.different.push(id);
@@ -114,8 +114,8 @@ fn id_of(exported: &ExportedEngram) -> Result<QueryId, MemoryError> {
     id.ok_or_else(|| crate::records::damaged("an engram", "it has no query_id"))
 }
 
-/// An engram in one form, whatever the order of its fields: each memory numbers its engrams itself, so the number does not
-/// count.
+/// The canonical form of an engram, whatever the order of its fields: each memory numbers its engrams itself, so the
+/// number does not count.
 fn canonical(exported: &ExportedEngram) -> Vec<u8> {
     let mut engram = exported.engram.clone();
     engram.remove("sequence");

@@ -1,4 +1,4 @@
-//! What critics and people decide.
+//! Decisions of critics and people.
 
 use hone_protocol::{
     BlockRuling, CriticDecision, CriticMode, CriticOverride, Envelope, Payload, RespondentId, SessionId, Timestamp,
@@ -15,8 +15,8 @@ use crate::vetting::{CritiqueRecord, Ruling, Vetting};
 const SENDER: &str = "critic";
 
 impl MemoryStore {
-    /// Stores what a critic decides about an unreviewed engram: its state, the critique, its figures and the event
-    /// `critic.*` in one write. What has been decided about it before stands.
+    /// Stores a critic's decision about an unreviewed engram: its state, the critique, its figures and the event
+    /// `critic.*` in one write. An earlier decision stands.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -30,7 +30,7 @@ impl MemoryStore {
         self.update(Request::Vet { id: engram.query_id, vetting: Box::new(vetting), event })
     }
 
-    /// Stores what a person says of a block. What was wrongly blocked counts as long-term memory from then on.
+    /// Stores a person's ruling on a block. A wrongly blocked engram counts as long-term memory from then on.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -41,7 +41,7 @@ impl MemoryStore {
         self.update(Request::Rule { id: engram.query_id, ruling, event })
     }
 
-    /// The figures of every critique that was stored since then, oldest first.
+    /// The figures of every critique since then, oldest first.
     ///
     /// # Errors
     /// When they cannot be read.

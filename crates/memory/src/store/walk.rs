@@ -13,8 +13,8 @@ use crate::request::{ExportedEngram, Reply, Request};
 pub type WithVector = (Engram, Option<Vec<f32>>);
 
 impl MemoryStore {
-    /// At most `n` engrams of every kind after a sequence number, oldest first, and the number to go on after; `None`
-    /// once there are no more.
+    /// At most `n` engrams of every kind after a sequence number, oldest first, and the number from which to continue;
+    /// `None` once there are no more.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -24,7 +24,7 @@ impl MemoryStore {
         Ok((self.with_vectors(engrams)?, Some(last).filter(|last| *last > after)))
     }
 
-    /// Those of these engrams that are there, in this order.
+    /// The existing ones among these engrams, in this order.
     ///
     /// # Errors
     /// When they cannot be read.

@@ -1,5 +1,5 @@
 //! A full disk: the error says so, everything acknowledged is still there, and work continues once there is room.
-//! Tested with a small file system, which needs the rights to mount one, and with a limit on the size of files.
+//! Tested with a small file system, which requires permission to mount one, and with a limit on the size of files.
 
 #[path = "../../../../tests/support/small_disk.rs"]
 mod small_disk;
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 
 use crate::support::{engram, grade, id, vector};
 
-/// An engram that takes some space.
+/// A long engram.
 fn long(number: u64) -> Engram {
     Engram { answer: format!("{number} is a number. ").repeat(500), ..engram(number) }
 }
 
-/// Remembers engrams until that fails; returns the first number that is not remembered, and the error.
+/// Remembers engrams until one fails; returns its number and the error.
 fn fill(store: &MemoryStore, first: u64) -> (u64, MemoryError) {
     for number in first..100_000 {
         if let Err(error) = store.remember(long(number), Some(vector(number, 384))) {
@@ -66,7 +66,7 @@ fn check_small_disk(reserved_bytes: u64) {
     check_holds(&MemoryStore::open(&disk.path("memory"), options()).unwrap(), next);
 }
 
-/// A memory that cannot be written, neither in place nor next to it, can still be read.
+/// Memory on a disk that allows no writes, neither in place nor next to it, can still be read.
 #[test]
 fn a_full_disk_and_one_that_is_read_only_can_be_read() {
     let Some(disk) = SmallDisk::mount("24m") else { return };
@@ -95,7 +95,7 @@ fn a_full_disk_and_one_that_is_read_only_can_be_read() {
     check_holds(&store, 50);
     let searched = store.search(&vector(7, 48), 1, &Filters::default()).unwrap();
     assert_eq!(searched[0].query_id, id(7));
-    // A chat on it cannot keep anything either, and says so.
+    // A chat on it cannot keep requests either, and says so.
     let (store, error) = MemoryStore::keeping(&folder, MemoryOptions::default());
     assert!(error.is_some() && store.check_keeping().is_err());
     assert!(matches!(store.remember(engram(99), None), Err(MemoryError::NotKept { .. })));
@@ -119,7 +119,7 @@ fn files_that_may_not_grow_are_survived() {
         return;
     }
     let folder = TempDir::new().unwrap();
-    // A shell counts in blocks of 512 bytes, and a process that is not told to ignore the signal would be ended by it.
+    // A shell counts in blocks of 512 bytes, and the signal would end a process that is not told to ignore it.
     let script = "trap '' XFSZ; ulimit -S -f 16384; exec \"$0\" --exact disk::limited_child --ignored --quiet";
     let child = Command::new("sh")
         .args(["-c", script])
@@ -140,7 +140,7 @@ fn limited_child() {
     let (next, error) = fill(&store, 0);
     assert!(matches!(error, MemoryError::DiskFull { .. }), "{error}");
     fs::write(folder.join("was_refused"), b"").unwrap();
-    // Opening sled's files again after the failure may have found room for one more; what is acknowledged has to hold.
+    // Reopening sled's files after the failure may have found room for one more; acknowledged engrams must be there.
     let next = next + u64::from(store.remember(long(next), None).is_ok());
     let own = process::id().to_string();
     assert!(Command::new("prlimit").args(["--pid", &own, "--fsize=unlimited"]).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! Requests that memory cannot take are kept and applied later, each once.
+//! Requests that memory cannot take are kept and applied later, once each.
 
 use std::fs;
 

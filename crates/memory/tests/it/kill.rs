@@ -1,10 +1,10 @@
 //! A process that writes to memory is killed, three hundred times, at random moments: while it opens memory for the
 //! first time, while it writes, while it saves the index. After each kill memory opens, acknowledged writes are there,
-//! none is there in part, and the index agrees with the engrams.
+//! no write is there in part, and the index agrees with the engrams.
 //!
-//! The process prints what it is about to do and what it has done. It works in two threads with separate engrams. An
-//! operation in progress at the kill may have happened or not, but never in part. Memory is checked in a copy of its
-//! folder, so that the next process finds it exactly as the last one left it.
+//! The process prints each operation before and after it. It works in two threads with separate engrams. An operation
+//! in progress at the kill may have happened or not, but never in part. Memory is checked in a copy of its folder, so
+//! that the next process finds it exactly as the last one left it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -85,7 +85,7 @@ enum Operation {
     Claim {
         number: u64,
     },
-    /// A critic lets it pass or blocks it.
+    /// A critic passes it or blocks it.
     Vet {
         number: u64,
         blocks: bool,
@@ -135,7 +135,7 @@ impl Operation {
                 let holder = Holder::new(store).unwrap();
                 let claimed = holder.claim(vec![id(number)]).map(drop);
                 if number % 2 == 0 {
-                    // It holds what it has claimed until the process is killed.
+                    // The claims stay until the process is killed.
                     std::mem::forget(holder);
                 }
                 claimed
@@ -208,7 +208,7 @@ impl Operation {
 struct Expected {
     engrams: BTreeMap<u64, Engram>,
     events: Vec<u64>,
-    /// Engrams that a critic has decided about, as the figures of its critiques and its events both say.
+    /// Engrams that a critic has decided about, according to the figures of its critiques and to its events.
     decided: Vec<u64>,
 }
 
@@ -219,7 +219,7 @@ enum Said {
     Done(u64),
 }
 
-/// An engram as it is first remembered. Some are so long that storage puts them into separate files.
+/// A new engram. Some are so long that storage puts them into separate files.
 fn original(number: u64) -> Engram {
     let repetitions = if number % 50 == 7 { 70_000 } else { 20 };
     // Every other answer is to be graded.
@@ -227,7 +227,7 @@ fn original(number: u64) -> Engram {
     Engram { answer: "It depends. ".repeat(repetitions), due, ..engram(number) }
 }
 
-/// What a critic decides about an engram; its event is as long as that of a real one.
+/// A critic's decision about an engram; its event is as long as a real one.
 fn decision(blocks: bool) -> CriticDecision {
     CriticDecision {
         content_type: ContentType::General,
@@ -287,7 +287,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap()
 }
 
-/// The process that is killed: it writes without end.
+/// The process to be killed: it writes indefinitely.
 #[test]
 #[ignore = "is the process that the test beside it kills"]
 fn child() {
@@ -314,7 +314,7 @@ fn child() {
     });
 }
 
-/// When a process is killed.
+/// The time of a kill.
 enum KillTime {
     /// This long after it started, before it opened memory.
     AfterStart(Duration),
@@ -347,7 +347,7 @@ fn run_and_kill(folder: &Path, seed: u64, next: &[u64], kill_time: &KillTime) ->
         }
     }
     let reader = thread::spawn(move || sayings.collect::<Vec<_>>());
-    // The moment of the kill is what is varied.
+    // The moment of the kill is varied.
     thread::sleep(*rest);
     assert!(child.try_wait().unwrap().is_none(), "the process ended before it was killed");
     child.kill().unwrap();
@@ -373,7 +373,7 @@ fn add_to(expected: &mut [Expected], next: &mut [u64], said: Vec<Said>) -> Vec<O
     about
 }
 
-/// The contents of memory, by the threads that wrote it.
+/// The contents of memory, by the threads that wrote them.
 fn found_in(store: &MemoryStore) -> Vec<Expected> {
     let mut found = vec![Expected::default(); THREADS as usize];
     for engram in store.list(&Filters::default(), usize::MAX).unwrap() {

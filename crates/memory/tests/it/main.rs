@@ -1,4 +1,4 @@
-//! Tests of memory from outside: what is written, read, found and moved, and what survives kills, damage, full disks and
+//! Tests of memory from outside: writing, reading, searching and moving, and surviving kills, damage, full disks and
 //! many processes at once. This test program also runs as the other processes.
 
 #![allow(clippy::unwrap_used)]

@@ -59,7 +59,7 @@ fn damaged_files_are_said_to_be_so_with_what_to_do() {
     let flip = |bytes: &mut Vec<u8>, place: usize, n: usize| {
         bytes.iter_mut().skip(place).take(n).for_each(|byte| *byte ^= 0x55);
     };
-    // The log holds everything that these files hold, so they are rewritten.
+    // The log holds the contents of these files, so they are rewritten.
     assert!(check_damage("conf", |bytes| flip(bytes, 0, 99)));
     assert!(check_damage("snap", |bytes| flip(bytes, 0, 999)));
     assert!(check_damage("snap", |bytes| bytes.truncate(bytes.len() / 2)));
@@ -101,7 +101,7 @@ fn an_index_that_does_not_fit_is_built_anew() {
         let bytes = fs::read(file(home)).unwrap();
         fs::write(file(home), &bytes[..bytes.len() / 2]).unwrap();
     });
-    // The index of another memory, of more and of fewer changes.
+    // The index of another memory, with more and with fewer changes.
     for n_changes in [2, 9] {
         check_index_file(|home| {
             let other = Home::new();

@@ -1,10 +1,10 @@
-//! The suite of memory in a PostgreSQL database, and what only a database has to hold.
+//! The suite of memory in a PostgreSQL database, and the tests for databases only.
 
 mod moving;
 mod rate;
 mod sharing;
 
-// The same tests as of a folder, each with a database of its own.
+// Like the tests for a folder, each with a database of its own.
 #[allow(clippy::duplicate_mod)]
 #[path = "store/suite.rs"]
 mod store;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use server::PostgresServer;
 
-/// Memory in a database of its own, and in a folder for what the database cannot take.
+/// Memory in a database of its own, and a folder for requests that the database cannot take.
 pub(crate) struct Home {
     pub(crate) server: PostgresServer,
     pub(crate) folder: TempDir,

@@ -1,4 +1,4 @@
-//! Damage to any file of memory, and what a repair restores: every acknowledged answer that at least one source still
+//! Damage to any file of memory, and the results of a repair: every acknowledged answer that at least one source still
 //! has. `HONE_TORTURE=1` flips ten times as many bits.
 
 use std::env;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_folder, engram, grade, id, vector, wait_until};
 
-/// Answers that are remembered before something is damaged.
+/// The number of answers remembered before the damage.
 const ANSWERS: u64 = 60;
 
 /// An engram. Some are so long that storage puts them into separate files.
@@ -51,7 +51,7 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
     )
 }
 
-/// A memory as chats leave it, half of it written by an earlier process.
+/// A typical memory after chats, half of it written by an earlier process.
 fn filled() -> TempDir {
     let folder = TempDir::new().unwrap();
     for numbers in [0..ANSWERS / 2, ANSWERS / 2..ANSWERS] {
@@ -78,7 +78,7 @@ fn repaired(folder: &Path, elsewhere: &[Engram]) -> Repaired {
     repair(folder, &MemoryOptions::default(), elsewhere).unwrap()
 }
 
-/// Waits until a backup is complete; it is written by a thread of its own.
+/// Waits until a backup is complete; a separate thread writes it.
 #[track_caller]
 fn wait_for_backup(memory: &Path) {
     wait_until("a backup is complete", || !files(memory, ".jsonl.gz").is_empty());
@@ -111,9 +111,9 @@ fn n_whole(store: &MemoryStore) -> u64 {
 #[derive(Debug, Default)]
 struct Figures {
     flips: u64,
-    /// How often memory could not be opened or read, with an error.
+    /// The number of times that memory could not be opened or read, with an error.
     refused: u64,
-    /// How often everything was there without a repair.
+    /// The number of times that everything was there without a repair.
     healed: u64,
     events_lost: u64,
 }
@@ -125,7 +125,7 @@ fn check_flip(memory: &Path, name: &str, random: &mut ChaCha8Rng, figures: &mut 
     let files = files(copy.path(), name);
     let file = &files[random.next_u32() as usize % files.len()];
     let mut bytes = fs::read(file).unwrap();
-    // Space that sled has not written to holds nothing to damage.
+    // Unwritten space has no data to damage.
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
     let (at, bit) = (random.next_u64() as usize % end, random.next_u32() % 8);
     bytes[at] ^= 1 << bit;
@@ -247,7 +247,7 @@ fn a_repair_keeps_the_old_store_and_can_be_interrupted() {
     assert!(!path("repairing").exists());
 }
 
-/// What is due comes back with its answer, whether the backup or the events know of it, and a grade ends it.
+/// Pending work is restored with its answer, whether from the backup or the events, and a grade ends it.
 #[test]
 fn what_is_due_stays_due() {
     let memory = TempDir::new().unwrap();
@@ -265,7 +265,7 @@ fn what_is_due_stays_due() {
     };
     store.back_up_if_due(Timestamp::now());
     wait_for_backup(memory.path());
-    // Graded and left ungraded after the backup; its events say so, and so does the damaged log.
+    // One is graded and one left ungraded after the backup; the events say so, and so does the damaged log.
     store.update_score(id(1), &grade(Some(3))).unwrap();
     critique(1, grade(Some(3)));
     store.update_score(id(2), &Grade::unscored("timeout")).unwrap();

@@ -138,7 +138,7 @@ fn whatever_the_umask_memory_is_its_owners_alone_and_a_wide_one_is_mended() {
 fn wide_child() {
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
-    // A long one, which storage puts into a separate file.
+    // A long engram, which storage puts into a separate file.
     let long = hone_memory::Engram { answer: "It depends. ".repeat(70_000), ..engram(1) };
     store.remember(long, Some(vector(1, 8))).unwrap();
     store.append_event(&event(1)).unwrap();
@@ -302,7 +302,7 @@ fn nothing_is_lost_or_duplicated_when_owners_are_killed() {
         let killed = others.remove(place);
         let role = killed.role.clone();
         killed.kill();
-        // What it printed before the kill counts.
+        // Numbers printed before the kill count.
         lines.try_iter().for_each(|(role, number)| done.entry(role).or_default().push(number));
         others.push(start(&role, &done));
     }

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-/// Far longer than anything here takes, so that only a missing thing runs into it.
+/// A timeout far longer than any test step, reached only on failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The embedding model of the tests.
@@ -162,7 +162,7 @@ pub(crate) fn number_done(line: &str) -> Option<u64> {
     line.strip_prefix("did ")?.strip_suffix(".")?.parse().ok()
 }
 
-/// The process that owns the memory in a folder, if that is known.
+/// The process that owns the memory in a folder, if known.
 pub(crate) fn owner_process(folder: &Path) -> Option<u32> {
     let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).ok()?).ok()?;
     u32::try_from(note["process"].as_u64()?).ok()

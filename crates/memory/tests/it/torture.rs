@@ -1,6 +1,6 @@
 //! Many processes at once, each of which opens memory for one question after the other, as a script does, while the
-//! owner is repeatedly killed or stopped for a while. In the end every acknowledged answer, grade, import and event is
-//! there once. The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
+//! owner is repeatedly killed or paused. In the end every acknowledged answer, grade, import and event is there once.
+//! The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
 //!
 //! This test program also runs as the other processes.
 
@@ -33,7 +33,7 @@ struct Scale {
     questions: u64,
     /// Answers between two kills.
     rest: usize,
-    /// Every n-th time the owner is stopped instead of killed, until others have given up on it.
+    /// Every n-th time the owner is paused instead of killed, until others have given up on it.
     stops_every: usize,
 }
 
@@ -69,7 +69,7 @@ fn child() {
     say("ended");
 }
 
-/// What a process says.
+/// A process's message.
 enum Said {
     Did(u64),
     /// It has finished, or was killed.
@@ -100,7 +100,7 @@ fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Sa
 /// Stops a process long enough that others give up on it.
 fn stop_for_a_while(process: u32) {
     signal(process, "-STOP");
-    // The pause is what is tested: clients wait four seconds for an answer, and two more for a connection.
+    // The pause is tested: clients wait four seconds for an answer, and two more for a connection.
     thread::sleep(Duration::from_secs(7));
     signal(process, "-CONT");
 }
@@ -133,7 +133,7 @@ fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
                 assert!(status.success() || !has_ended, "process {index} failed");
                 assert_ne!(status.code(), Some(101), "process {index} has panicked");
                 if !has_ended {
-                    // Work that was in progress at the kill may be there or not, and is not repeated.
+                    // Work in progress at the kill may be there or not, and is not repeated.
                     let is_its = |number: &&u64| *number / NUMBERS_PER_PROCESS == index;
                     let asked = |number: u64| number % NUMBERS_PER_PROCESS % IMPORTED;
                     let after_last = done.iter().filter(is_its).map(|number| asked(*number) + 2).max().unwrap_or(1);

@@ -6,9 +6,8 @@
 //!
 //! Header and files start at multiples of 64 KiB: that is a multiple of every page size in use (4, 16 and 64 KiB) and
 //! the granularity at which Windows maps files. The trailer ends the file and carries a SHA-256 over itself and the
-//! index. The header is there for files that lost their trailer: it holds its own offset and a hash, so that a bundle
-//! that was cut off is told apart from a plain program instead of running as one that has no models. All numbers are
-//! little-endian.
+//! index. The header is for files that lost their trailer: it holds its own offset and a hash, so that a truncated
+//! bundle is recognized instead of running as a plain program without models. All numbers are little-endian.
 
 use std::{
     fs::File,
@@ -38,7 +37,7 @@ const LONGEST_INDEX: u64 = 1024 * 1024;
 /// The trailer of a bundle.
 #[derive(Debug)]
 pub(super) struct Trailer {
-    /// The start of the payload; before it are the program and its padding.
+    /// The start of the payload, after the program and its padding.
     pub(super) payload_start: u64,
     index_offset: u64,
     index_length: u64,
@@ -113,7 +112,7 @@ pub(super) fn read(file: &mut File) -> Result<Option<(Trailer, Index)>, FormatEr
     Ok(Some((trailer, index)))
 }
 
-/// The header that marks the start of a payload: its own offset and a hash of it, which no other bytes have.
+/// The header that marks the start of a payload: its own offset and a hash of it, which identifies it.
 pub(super) fn header(payload_start: u64) -> Vec<u8> {
     let mut bytes = HEADER_MAGIC.to_vec();
     bytes.extend(payload_start.to_le_bytes());

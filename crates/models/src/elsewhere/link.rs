@@ -15,7 +15,7 @@ use crate::{
 
 impl Store {
     /// Makes another program's model available under `name`, or the name that it has there, without copying it where
-    /// the system allows that. A model of the catalog's name with other bytes than the catalog's gets a name of its own.
+    /// the system allows that. A model with a catalog name but different bytes gets another name.
     ///
     /// # Errors
     /// When the model cannot be used, the name is not valid or taken, or a file cannot be read, is damaged, or cannot be
@@ -54,7 +54,7 @@ impl Store {
         Ok(Pulled { model: self.show(&name)?, was_there: false })
     }
 
-    /// The name for the model: the given one, or its own with what hone's names cannot have replaced.
+    /// The model's name: the given one, or its own with characters that hone does not allow replaced.
     fn free_name(&self, found: &Found, given: Option<&str>, digests: &[Digest]) -> Result<String, PullError> {
         if let Some(name) = given {
             let is_known = self.catalog().find(name).is_some() && !self.is_catalogs(name, digests);
@@ -91,7 +91,7 @@ fn digest(path: &Path, progress: ProgressSink<'_>) -> Result<Digest, PullError> 
     Ok(copy_hashed(&mut file, &mut io::sink(), &mut report).map_err(failed)?)
 }
 
-/// Makes `target` the same file as `original`: by a hard link, a symbolic link, or a copy, whichever is possible first.
+/// Makes `target` the same file as `original`: by a hard link, a symbolic link, or a copy, whichever works first.
 fn link(original: &Path, target: &Path) -> Result<(), PullError> {
     match fs::remove_file(target) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(target, error).into()),

@@ -13,7 +13,7 @@ use crate::digest::is_sha256;
 /// The host and the namespace that Ollama's names leave out.
 const OWN: &str = "registry.ollama.ai/library/";
 
-/// The host that they leave out of the names of people's own models.
+/// The host that Ollama leaves out of the names of users' own models.
 const OWN_HOST: &str = "registry.ollama.ai/";
 
 /// The largest list of layers that is read, in bytes.

@@ -1,4 +1,4 @@
-//! Where other programs keep their models.
+//! The model folders of other programs.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ impl Places {
         Places::resolve(|name| std::env::var_os(name), std::env::home_dir(), std::env::consts::OS)
     }
 
-    /// The folders of a program, the first one first.
+    /// The folders of a program, in order.
     #[must_use]
     pub fn of(&self, program: Program) -> &[PathBuf] {
         self.0.get(&program).map_or(&[], Vec::as_slice)
@@ -40,7 +40,7 @@ impl Places {
             "macos" => at_home("Library/Caches"),
             _ => set("XDG_CACHE_HOME").filter(|folder| folder.is_absolute()).or_else(|| at_home(".cache")),
         };
-        // The service that its installer sets up on Linux has a home of its own.
+        // The Linux installer's service has its own home.
         let of_service = (system == "linux").then(|| PathBuf::from("/usr/share/ollama/.ollama/models"));
         let ollama =
             set("OLLAMA_MODELS").map_or_else(|| vec![at_home(".ollama/models"), of_service], |set| vec![Some(set)]);
@@ -57,7 +57,7 @@ impl Places {
 /// The longest file that names a folder, in bytes.
 const LONGEST_POINTER: u64 = 64 << 10;
 
-/// The folder of models in LM Studio's own folder, which this file names.
+/// The folder of models named by this file in LM Studio's own folder.
 fn pointed_to(pointer: &Path) -> Option<PathBuf> {
     let folder = PathBuf::from(String::from_utf8(read_regular(pointer, LONGEST_POINTER).ok()?).ok()?.trim());
     folder.is_absolute().then(|| folder.join("models"))

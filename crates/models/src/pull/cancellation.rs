@@ -1,4 +1,4 @@
-//! The end of a pull that nobody waits for any more.
+//! Cancellation of a pull that is no longer wanted.
 
 use std::{
     io::{self, Read},
@@ -12,10 +12,10 @@ use std::{
 
 use super::TransferError;
 
-/// How often a wait looks whether it is still wanted.
+/// The polling interval for cancellation during a wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ends a pull from another thread. Clones share it. What was downloaded stays, and the next pull resumes.
+/// Ends a pull from another thread. Clones share it. Downloaded bytes stay, and the next pull resumes.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Repositories of the hub: which quantizations of a model they hold, and which of them suits a machine.
+//! Repositories of the hub: the quantizations of a model that they hold, and the one that suits a machine.
 
 use std::{collections::HashMap, path::Path};
 
@@ -13,10 +13,10 @@ use crate::{
     reference::{HubFile, HubRepository, file_name},
 };
 
-/// The most bytes of a list of files; the largest repositories have some thousand files.
+/// The size limit of a list of files in bytes; the largest repositories have some thousand files.
 const LONGEST_LIST: u64 = 16 << 20;
 
-/// What people take if nothing speaks against it, the most usual first: about 4.5 bits a weight.
+/// The usual choices, most common first: about 4.5 bits a weight.
 const USUAL: [&str; 14] = [
     "Q4_K_M",
     "UD-Q4_K_M",
@@ -34,10 +34,10 @@ const USUAL: [&str; 14] = [
     "Q8_0",
 ];
 
-/// The most models of a repository that are looked at.
+/// The most models of a repository that are considered.
 const MOST_CANDIDATES: usize = 1000;
 
-/// The most models that are named besides the chosen one.
+/// The most models that are named in addition to the chosen one.
 const MOST_NAMED: usize = 30;
 
 /// A model in a repository.
@@ -45,13 +45,13 @@ const MOST_NAMED: usize = 30;
 struct Candidate {
     /// The file, or the first of its parts.
     file: HubFile,
-    /// Its quantization; empty if its name does not tell.
+    /// Its quantization; empty if its name does not contain one.
     quantization: String,
-    /// The bytes of all parts, if the hub says so.
+    /// The bytes of all parts, if the hub reports them.
     size: Option<u64>,
 }
 
-/// The hub's description of a repository, as far as it is used here.
+/// The fields used from the hub's description of a repository.
 #[derive(Deserialize)]
 struct Description {
     #[serde(default)]
@@ -64,7 +64,7 @@ struct Sibling {
     size: Option<u64>,
 }
 
-/// Asks the hub what the repository holds, and chooses a file; says what was chosen among what.
+/// Asks the hub for the repository's contents, chooses a file, and reports the choice and the alternatives.
 pub(crate) fn choose(
     repository: &HubRepository,
     options: &PullOptions,
@@ -119,13 +119,13 @@ fn pick<'a>(
         return Err("it holds no GGUF file of a model".to_owned());
     }
     if let Some(asked) = asked {
-        // Of several sizes of a model, the smallest ones are there for something else.
+        // Of several sizes of a model, the smallest ones serve another purpose.
         let exact = candidates.iter().rfind(|one| one.quantization.eq_ignore_ascii_case(asked));
         let found = exact.or_else(|| candidates.iter().rfind(|one| quantization::is(&one.quantization, asked)));
         let all = || candidates.iter().take(MOST_NAMED).map(Candidate::describe).collect::<Vec<_>>().join(", ");
         return found.map(|found| (found, Choice::Asked)).ok_or_else(|| format!("it has no {asked}, but {}", all()));
     }
-    // What the engine cannot run is taken only if it is asked for.
+    // Types that the engine cannot run are chosen only on request.
     let candidates: Vec<&Candidate> = candidates.iter().filter(|one| quantization::runs(&one.quantization)).collect();
     let Some(smallest) = candidates.first() else {
         return Err("it holds no model of a type that is supported".to_owned());
@@ -141,7 +141,7 @@ fn pick<'a>(
 }
 
 impl Candidate {
-    /// What to ask for to get it.
+    /// The quantization or path that selects it.
     fn describe(&self) -> String {
         if self.quantization.is_empty() { self.file.path.clone() } else { self.quantization.clone() }
     }
@@ -158,8 +158,8 @@ fn is_model(path: &str) -> bool {
         && !name.contains("imatrix")
 }
 
-/// What the names of files say, or of the folders that they are in, that are no models to talk to: adapters, vocabularies,
-/// and heads and small models that only draft for a large one.
+/// Words in the names of files or their folders that are not models to talk to: adapters, vocabularies, and heads and
+/// small models that only draft for a large one.
 const HELPERS: [&str; 11] =
     ["mtp", "nextn", "draft", "drafts", "drafter", "eagle", "eagle3", "medusa", "lora", "adapter", "vocab"];
 

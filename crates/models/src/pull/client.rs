@@ -2,8 +2,8 @@
 //!
 //! The hub answers a request for a large file with a redirect to a content network. The redirect carries
 //! `X-Linked-Etag`, the SHA-256 of the content, which the network's own answer does not. So redirects are followed
-//! here, one by one, and the identity of the file is taken from whichever answer has it. Credentials are sent to the
-//! host that they are for and to no other, and no address is shown with anything that may be secret.
+//! here, one by one, and the file's identity is taken from the answer that has it. Credentials are sent only to the
+//! host that they are for, and addresses are shown without anything that may be secret.
 
 use std::{io::Read, path::Path, time::Duration};
 
@@ -76,7 +76,7 @@ impl Client {
         Ok(Self { agent: config.build().new_agent(), peer, credential: None })
     }
 
-    /// The same client with an `Authorization` header for the host of `address`.
+    /// Adds an `Authorization` header for the host of `address`.
     pub(crate) fn authorized(self, address: &str, authorization: Option<String>) -> Self {
         let origin = Url::parse(address).ok().map(|url| url.origin());
         Self { credential: origin.zip(authorization), ..self }

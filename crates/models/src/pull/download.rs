@@ -1,8 +1,8 @@
 //! Downloads one file: resumed, retried and verified before it gets its final name.
 //!
-//! The bytes are written to `FILE.partial`; `FILE.partial.json` beside it holds what identifies the content. A later
-//! run hashes the existing bytes, requests the rest, and compares: if the server's file is a different one, it starts
-//! over. The hash is computed as bytes arrive, so verifying a finished download costs nothing.
+//! The bytes are written to `FILE.partial`, and the content's identity to `FILE.partial.json`. A later run hashes the
+//! existing bytes, requests the rest, and compares: if the server's file is a different one, it starts over. The hash
+//! is computed as bytes arrive, so verifying a finished download costs nothing.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ use crate::{
     progress::{Event, Phase, ProgressSink},
 };
 
-/// When to retry after a broken connection or a busy server.
+/// The policy for retries after a broken connection or a busy server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The number of consecutive failures without progress after which to give up; 0 disables retries.
@@ -90,11 +90,11 @@ pub(crate) struct Transfer<'a> {
     pub(crate) url: String,
     /// The path of the finished file.
     pub(crate) target: PathBuf,
-    /// The SHA-256 that it must have, if the catalog knows it.
+    /// Its required SHA-256, if the catalog has it.
     pub(crate) expected: Option<&'a str>,
-    /// The most bytes that it may have, if known.
+    /// Its maximum size in bytes, if known.
     pub(crate) most: Option<u64>,
-    /// Ends it early.
+    /// Ends the download early.
     pub(crate) cancellation: &'a Cancellation,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Fetched {
 }
 
 impl Transfer<'_> {
-    /// Downloads the file; when this returns, it is durable at its target, and verified if its hash is known.
+    /// Downloads the file; on return, it is durable at its target, and verified if its hash is known.
     pub(crate) fn run(&self, retry: &RetryPolicy, progress: ProgressSink<'_>) -> Result<Fetched, TransferError> {
         let mut partial = Partial::open(&self.target, progress)?;
         loop {
@@ -322,7 +322,7 @@ impl Partial {
     }
 }
 
-/// How many bytes of the file at `target` an earlier run has downloaded.
+/// The number of bytes of the file at `target` that an earlier run has downloaded.
 pub(super) fn partial_length(target: &Path) -> u64 {
     with_suffix(target, ".partial").metadata().map_or(0, |partial| partial.len())
 }

@@ -109,7 +109,7 @@ fn fetch_each(
 }
 
 /// Fails before the first byte if the disk does not have room for all files that are still to be downloaded. A single
-/// file is checked when the server says how long it is.
+/// file is checked when the server reports its length.
 fn check_space_for_all(
     client: &Client,
     target: &Target<'_>,
@@ -138,7 +138,7 @@ fn check_space_for_all(
     check_space(target.folder, needed)
 }
 
-/// The source as it is recorded: with the file, or the first of the parts.
+/// The source as recorded: with the file, or the first of the parts.
 fn described(source: &Source) -> String {
     match source {
         Source::Hub { repository, revision, paths, .. }

@@ -1,5 +1,6 @@
-//! The hub's addresses: `GET {endpoint}/{repository}/resolve/{revision}/{file}` for a file and
-//! `GET {endpoint}/api/models/{repository}/revision/{revision}` for what a repository holds, with the user's token for that host.
+//! The hub's addresses: `GET {endpoint}/{repository}/resolve/{revision}/{file}` for a file and `GET
+//! {endpoint}/api/models/{repository}/revision/{revision}` for a repository's contents, with the user's token for that
+//! host.
 
 use hf_hub::{
     Cache, Repo, RepoType,
@@ -21,7 +22,7 @@ pub(crate) struct HubClient {
 
 /// The token that the hub's own tools keep for the user.
 pub(crate) fn stored_token() -> Option<String> {
-    // Without either of these the library has no place to look in, and panics.
+    // Without either of these the library has no folder to search, and panics.
     let has_place = std::env::var_os("HF_HOME").is_some() || std::env::home_dir().is_some();
     has_place.then(|| Cache::from_env().token())?
 }
@@ -38,7 +39,7 @@ impl HubClient {
         &self.client
     }
 
-    /// The address of what the hub says about a repository, the sizes of its files included.
+    /// The address of the hub's description of a repository, including the sizes of its files.
     pub(crate) fn description_url(&self, repository: &str, revision: &str) -> String {
         format!("{}/api/models/{repository}/revision/{revision}?blobs=true", self.endpoint)
     }

@@ -1,7 +1,7 @@
 //! Package indices: finds the wheel for a requirement through the simple API (PEP 503 as HTML, PEP 691 as JSON).
 //!
-//! An index is not trusted: its answers are read up to a limit, only the requested entries are kept, and its answers
-//! are used only to find a file. The catalog knows what that file must be.
+//! An index is not trusted: its answers are read up to a limit, only the requested entries are kept, and they are used
+//! only to find a file. The catalog knows what that file must be.
 
 mod page;
 

@@ -1,9 +1,9 @@
 //! The package index of this machine: pip's environment variables and configuration files, read as data.
 //!
-//! Mirrors are configured for pip alone, but hone never runs pip. The files and their order are those of pip's
-//! documentation ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then variables;
-//! within them `[global]`, `[install]`, `[download]`. Later ones take precedence. Settings that hone does not support
-//! (client certificates, hosts trusted without TLS, keyrings) are ignored.
+//! Mirrors are configured for pip alone, but hone never runs pip. The files and their order follow pip's documentation
+//! ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then variables; within them
+//! `[global]`, `[install]`, `[download]`. Later ones take precedence. Settings that hone does not support (client
+//! certificates, hosts trusted without TLS, keyrings) are ignored.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ const LONGEST_FILE: u64 = 1024 * 1024;
 /// The sections that are read, lowest precedence first.
 const SECTIONS: [&str; 3] = ["global", "install", "download"];
 
-/// Where to look for wheels.
+/// The sources of wheels.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IndexOptions {
     /// Addresses of the simple API, in the order in which to try them; they may contain `user:password@`.
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// What variables and files come to; the files are given the weakest first.
+    /// The options that result from variables and files; the files are in order of increasing precedence.
     fn options(variables: &[(&str, &str)], files: &[&str]) -> IndexOptions {
         let folder = tempfile::TempDir::new().unwrap();
         let place = |index: usize| folder.path().join(index.to_string());

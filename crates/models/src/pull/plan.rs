@@ -1,4 +1,4 @@
-//! What is to be pulled under which name: the meaning of a reference.
+//! The plan of a pull: the model and the name that a reference means.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{
     store::{Store, StoreError, located_at_path},
 };
 
-/// What a reference resolves to.
+/// The meaning of a reference.
 pub(crate) struct Plan {
     pub(crate) name: String,
     /// The only source allowed for the model; empty if any source of the catalog will do.
@@ -57,14 +57,14 @@ pub(crate) enum Origin {
 }
 
 impl Store {
-    /// What `reference` means. Where it leaves open which file of a repository, the hub is asked.
+    /// The meaning of `reference`. If it leaves the file of a repository open, the hub is asked.
     pub(crate) fn plan(
         &self,
         reference: &str,
         options: &PullOptions,
         progress: ProgressSink<'_>,
     ) -> Result<Plan, PullError> {
-        // A new name for what is installed already is a copy of its own.
+        // A new name for an installed model makes a separate copy.
         let is_installed_as = options.name.is_none() || is_model_name(&reference.to_lowercase());
         let name = if is_installed_as { self.installed_name(reference) } else { reference.to_owned() };
         let lower = reference.to_lowercase();
@@ -87,7 +87,7 @@ impl Store {
         };
         if let (Some(network), Some(model)) = (&network, &stored) {
             return Ok(match network {
-                // What was recorded lacks the secrets of the address.
+                // The recorded source lacks the secrets of the address.
                 Reference::Web(file) => {
                     let origin = Origin::Sources(Box::new(web_model(&model.name, file)));
                     Plan { origin, ..Plan::again(model.clone()) }
@@ -98,7 +98,7 @@ impl Store {
         match network {
             Some(Reference::File(file)) => return self.plan_file(&file, options),
             Some(Reference::Web(file)) => return self.plan_web(&file, options),
-            // What looks like a repository may be a path that was misspelt.
+            // A text that looks like a repository may be a misspelt path.
             Some(Reference::Repository(_)) if path.exists() => return Err(PullError::Unknown(self.unknown(reference))),
             Some(Reference::Repository(repository)) => {
                 return self.plan_file(&ask(&repository, options, progress)?, options);
@@ -114,8 +114,8 @@ impl Store {
         }
     }
 
-    /// A model of the catalog. Where it `may_differ`, one that does not fit the machine comes in the largest quantization
-    /// that does, as far as there is any.
+    /// A model of the catalog. If it `may_differ` and does not fit the machine, the largest quantization that fits is
+    /// used, if any.
     fn plan_known(
         &self,
         known: &CatalogModel,
@@ -210,7 +210,7 @@ fn smaller(known: &CatalogModel, options: &PullOptions, progress: ProgressSink<'
     Some(of_hub(format!("{}-{quantization}", known.name), &file))
 }
 
-/// Asks the hub which file of a repository is meant.
+/// Asks the hub for the file of a repository that is meant.
 fn ask(repository: &HubRepository, options: &PullOptions, progress: ProgressSink<'_>) -> Result<HubFile, PullError> {
     let label = repository.label();
     if options.offline {
@@ -237,13 +237,13 @@ fn chosen_name(options: &PullOptions, path: &Path) -> Result<String, PullError> 
     })
 }
 
-/// A catalog entry for a file of the hub that is not in the catalog.
+/// A catalog entry for a hub file that is not in the catalog.
 fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
     let (repository, revision, paths) = (file.repository.clone(), file.revision.clone(), file.parts());
     uncatalogued(name, paths.len(), Source::Hub { repository, revision, paths, sha256: None, confirmed: true })
 }
 
-/// The same for a file at any address.
+/// A catalog entry for a file at any address.
 fn web_model(name: &str, file: &WebFile) -> CatalogModel {
     let urls = file.parts();
     uncatalogued(name, urls.len(), Source::Web { urls })

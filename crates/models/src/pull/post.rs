@@ -1,4 +1,4 @@
-//! Messages to a server that the person has named, such as one of the Model Context Protocol.
+//! Messages to a server that the user has named, such as one of the Model Context Protocol.
 
 use std::io::Read;
 use std::time::Duration;
@@ -21,12 +21,12 @@ pub struct Messenger {
     address: Url,
 }
 
-/// What a server answers.
+/// A server's answer.
 pub struct Posted {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub status: u16,
     headers: HeaderMap,
-    /// What it says, perhaps as it thinks of it.
+    /// The body, which may arrive gradually.
     pub body: Box<dyn Read>,
 }
 
@@ -38,7 +38,7 @@ impl Posted {
 }
 
 impl Messenger {
-    /// A messenger to this address. A server that says nothing for so long is given up.
+    /// A messenger to this address. A server that is silent for longer than `patience` is given up.
     ///
     /// # Errors
     /// When the address is not valid, or the network is needed but disabled; the message says so.
@@ -68,7 +68,7 @@ impl Messenger {
     /// Posts a message with these headers, and waits until the server answers.
     ///
     /// # Errors
-    /// When it cannot be reached, or says nothing.
+    /// When it is unreachable, or does not answer.
     pub fn post<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -80,7 +80,7 @@ impl Messenger {
     /// Sends a request for a path of the server, and waits until it answers.
     ///
     /// # Errors
-    /// When it cannot be reached, or says nothing.
+    /// When it is unreachable, or does not answer.
     pub fn send<'a>(
         &self,
         method: &str,

@@ -1,4 +1,4 @@
-//! What is fetched, and where it goes.
+//! The files to fetch, and their destination.
 
 use std::{io, path::Path};
 
@@ -12,12 +12,12 @@ use crate::{
     store::ManifestFile,
 };
 
-/// Where the files of a model are stored, and what each must be.
+/// The destination of a model's files, and the requirements for each.
 pub(crate) struct Target<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) files: &'a [CatalogFile],
     pub(crate) paths: &'a [String],
-    /// Replaces the hash of the only file if the source publishes other bytes.
+    /// Replaces the hash of the only file if the source publishes different bytes.
     pub(crate) sha256: Option<&'a str>,
 }
 

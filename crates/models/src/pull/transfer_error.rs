@@ -15,7 +15,7 @@ pub(crate) enum Peer {
     Hub,
     /// A package index.
     Index,
-    /// Any other.
+    /// Any other server.
     Web,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum TransferError {
     /// The connection broke.
     #[error("the connection to {} broke ({reason})", host(.url))]
     Broken { url: String, reason: String },
-    /// The server has no bytes beyond those that are already here.
+    /// The server has no bytes beyond those already downloaded.
     #[error("the server has no bytes beyond those already downloaded")]
     RangeRefused,
     /// The server's answer is not valid.
@@ -60,10 +60,10 @@ pub(crate) enum TransferError {
     /// A file could not be read or written.
     #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
-    /// Nobody waits for it any more.
+    /// The transfer is no longer wanted.
     #[error("it was cancelled")]
     Cancelled,
-    /// The repository has not what is wanted.
+    /// The repository does not have the requested model.
     #[error("{0}")]
     Repository(String),
     /// The index, or its wheel, is not usable.
@@ -99,7 +99,7 @@ fn host(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
-/// What a client error says to a person.
+/// The message of a client error for users.
 fn reason_of(error: &ureq::Error) -> String {
     let text = error.to_string();
     match text.contains("failed to lookup address") {

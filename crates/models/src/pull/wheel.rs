@@ -103,7 +103,7 @@ fn unpack(
         .collect()
 }
 
-/// A file of which only a limited number of bytes is read: an archive's directory is held in memory, whatever its
+/// A file from which only a limited number of bytes is read: an archive's directory is held in memory, whatever its
 /// length.
 struct Metered {
     file: File,
@@ -134,7 +134,7 @@ struct Unpacking<'a> {
     requirement: &'a str,
     path: &'a str,
     expected: Option<&'a str>,
-    /// More bytes than it can have.
+    /// A limit that no valid file reaches.
     most: u64,
     folder: &'a Path,
     target: PathBuf,

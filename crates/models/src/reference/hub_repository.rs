@@ -3,7 +3,7 @@
 use super::{file_name, is_plain};
 use crate::quantization;
 
-/// A repository, and which of its quantizations is asked for, if any.
+/// A repository, and the requested quantization, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubRepository {
     pub(crate) repository: String,
@@ -24,7 +24,7 @@ impl HubRepository {
         if !is_plain(owner) || !is_plain(repo) || !is_plain(revision) || !quantization.is_none_or(is_plain) {
             return Err(malformed());
         }
-        // Other programs write `:latest` for what is usual.
+        // Other programs write `:latest` for the usual one.
         let quantization = quantization.filter(|name| !name.eq_ignore_ascii_case("latest")).map(str::to_owned);
         Ok(Self { repository: format!("{owner}/{repo}"), revision: revision.to_owned(), quantization })
     }
@@ -35,7 +35,7 @@ impl HubRepository {
         format!("hf:{}{revision}", self.repository)
     }
 
-    /// Whether a model whose source is `source` came from here, in the quantization that is asked for.
+    /// Whether a model whose source is `source` came from here, in the requested quantization.
     pub(crate) fn is_origin_of(&self, source: &str) -> bool {
         let Some(path) = source.strip_prefix(&self.label()).and_then(|rest| rest.strip_prefix('/')) else {
             return false;

@@ -1,8 +1,8 @@
 //! Copies of a model under other names.
 //!
 //! A copy is a model like any other, with a folder and a manifest of its own, whose files are further links to the same
-//! bytes. So it takes no space, and either of them can be removed without the other. Nothing in the store is written in
-//! place, which would change both.
+//! bytes. So it takes no space, and either can be removed without the other. The store never writes in place, which
+//! would change both.
 
 use std::fs;
 
@@ -15,11 +15,11 @@ use crate::{
 };
 
 impl Store {
-    /// Makes a pulled model available under another name, too. A model that has that name is replaced.
+    /// Makes a pulled model available under a second name. An existing model of that name is replaced.
     ///
     /// # Errors
     /// When the source is not a pulled model, the name is not valid or belongs to another model of the catalog, another
-    /// process is pulling a model of that name, or the file system knows no links.
+    /// process is pulling a model of that name, or the file system does not support links.
     pub fn copy(&self, source: &str, name: &str) -> Result<(), StoreError> {
         let missing = || StoreError::NotInstalled(format!("no model `{source}` is installed: see `hone list`"));
         let model = self.find(source)?.ok_or_else(missing)?;
@@ -58,7 +58,7 @@ impl Store {
         let failed = |error| io_error(&link, error);
         create_private_folder(link.parent().unwrap_or(&link)).map_err(failed)?;
         if link.exists() {
-            // It was left by a pull or a copy that has not ended.
+            // An unfinished pull or copy left it.
             fs::remove_file(&link).map_err(failed)?;
         }
         fs::hard_link(&file.location.path, &link).map_err(failed)

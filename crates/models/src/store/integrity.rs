@@ -23,7 +23,8 @@ impl Store {
         model.files.iter().try_for_each(|file| self.check_installed(&model, file))
     }
 
-    /// The same for a single file and its parts; a file that is not part of a model has no hashes to verify.
+    /// Like [`Store::check`], for a single file and its parts; a file that is not part of a model has no hashes to
+    /// verify.
     pub(super) fn check_file(&self, file: &ModelFile) -> Result<(), StoreError> {
         let Some(model) = self.model_of(file)? else { return Ok(()) };
         let is_part = |known: &&InstalledFile| file.parts().any(|part| part.is_same_part(&known.location));

@@ -1,4 +1,4 @@
-//! `manifest.json`: what the store records about a model in its folder.
+//! `manifest.json`: the store's record of a model in its folder.
 //!
 //! It is the last file written before the folder is renamed to its final name. So a folder without a readable manifest
 //! was not made by this crate or has been damaged since; it is reported and left alone.
@@ -31,7 +31,7 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// Its source, as users see it.
     pub(crate) source: String,
-    /// When it was added, in seconds since 1970-01-01 UTC.
+    /// The time it was added, in seconds since 1970-01-01 UTC.
     pub(crate) added: u64,
     /// Its files.
     pub(crate) files: Vec<ManifestFile>,
@@ -50,16 +50,16 @@ pub(crate) struct ManifestFile {
     /// Whether it was downloaded without a hash to verify it against.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unchecked: bool,
-    /// BLAKE3 hashes of its blocks; an older hone recorded none.
+    /// BLAKE3 hashes of its blocks; older versions of hone recorded none.
     #[serde(default, skip_serializing_if = "Blocks::is_empty")]
     pub(crate) blocks: Blocks,
 }
 
-/// The largest manifest that is read, in bytes: that of the hashes of a large model's blocks.
+/// The largest manifest that is read, in bytes: one with the hashes of a large model's blocks.
 const LARGEST: u64 = 256 << 20;
 
 impl Manifest {
-    /// That of a model that is added now.
+    /// The manifest of a model that is added now.
     pub(crate) fn of_now(name: &str, source: String, files: Vec<ManifestFile>) -> Self {
         let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self { name: name.to_owned(), source, added, files }

@@ -94,7 +94,7 @@ fn bundling_a_bundle_replaces_what_is_in_it() {
     write_bundle(&again, &scene.models(&["small"]), &padded, &mut |_| ()).unwrap();
     assert_eq!(fs::read(&again).unwrap(), fs::read(&padded).unwrap());
     assert_eq!(fs::metadata(&again).unwrap().len(), fs::metadata(&first).unwrap().len());
-    // Models can be copied from a bundle into the next one, even when it replaces the bundle that they come from.
+    // Models can be copied from a bundle into the next one, even when it replaces its source.
     let inside = Bundle::open(&again).unwrap().unwrap().models;
     write_bundle(&again, &inside, &again, &mut |_| ()).unwrap();
     let store = Store::open(scene.home.folder.path()).unwrap().with_bundle(Bundle::open(&again).unwrap());

@@ -1,4 +1,4 @@
-//! The catalog: what is compiled in, and what a catalog must not contain.
+//! The catalog: the compiled-in entries, and invalid catalogs.
 
 use std::collections::HashSet;
 

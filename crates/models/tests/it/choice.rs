@@ -1,4 +1,4 @@
-//! Pulling from a repository of the hub without naming a file, from any address, and in another quantization than the
+//! Pulling from a repository of the hub without naming a file, from any address, and in a quantization other than the
 //! catalog's.
 
 use hone_models::{Catalog, Choice, Event, PullOptions};
@@ -37,7 +37,7 @@ fn scene() -> (Server, Home, PullOptions) {
     (server, Home::new(), options)
 }
 
-/// The source of what is pulled, and why it was chosen.
+/// The source of the pulled model, and the reason for its choice.
 fn pulled(home: &Home, reference: &str, options: &PullOptions) -> (String, Option<Choice>) {
     let (result, events) = home.pull(reference, options);
     let choice = events.iter().find_map(|event| match event {
@@ -53,18 +53,18 @@ fn a_repository_is_enough() {
     let (source, choice) = pulled(&home, "o/r", &options);
     assert_eq!((source.as_str(), choice), ("hf:o/r/Tiny-Q4_K_M.gguf", Some(Choice::Usual)));
     assert_eq!(home.bytes("tiny-q4_k_m"), model_bytes(40_000, 40_000));
-    // It is there now, under each of its names, and nobody is asked again.
+    // It is installed now, under each of its names, and the hub is not asked again.
     let n_requests = server.requests().len();
     for name in ["o/r", "HF:o/r:q4_k_m", "HTTPS://huggingface.co/o/r", "Tiny-Q4_K_M"] {
         assert!(home.pull(name, &options).0.unwrap().was_there, "{name}");
         assert_eq!(home.store.show(name).unwrap().name, "tiny-q4_k_m", "{name}");
     }
     assert_eq!(server.requests().len(), n_requests);
-    // A name of its own makes it a model of its own.
+    // A name of its own makes it a separate model.
     let mine = PullOptions { name: Some("mine".to_owned()), ..options.clone() };
     assert_eq!(home.pull("o/r", &mine).0.unwrap().model.name, "mine");
     home.store.remove("mine").unwrap();
-    // What is removed has to be named.
+    // A model to remove must be named.
     let error = home.store.remove("hf:o/r").unwrap_err().to_string();
     assert!(error.contains("did you mean `tiny-q4_k_m`?"), "{error}");
     home.store.remove("Tiny-Q4_K_M").unwrap();
@@ -113,7 +113,7 @@ fn what_a_repository_lacks_is_said() {
     assert_eq!(home.store.list().unwrap().unfinished, Vec::<String>::new());
 }
 
-/// Clients of a server may name what is on the hub, and nothing else.
+/// Clients of a server may name models on the hub only.
 #[test]
 fn others_may_name_only_the_hub() {
     let (_server, home, _) = scene();
@@ -161,7 +161,7 @@ fn a_model_of_the_catalog_comes_in_other_quantizations() {
             (name, source),
             "{reference} in {room:?}"
         );
-        // The short name means it, as long as nothing else has that name.
+        // The short name means it, as long as no other model has that name.
         assert_eq!(home.store.show("TINY:1").unwrap().name, name);
         home.store.remove(name).unwrap();
     };
@@ -170,7 +170,7 @@ fn a_model_of_the_catalog_comes_in_other_quantizations() {
     check("tiny:1", Some(10), "tiny:1", "hf:o/r/Tiny-Q4_K_M.gguf");
     check("tiny:1-q6_k", Some(10), "tiny:1-q6_k", "hf:o/r/Tiny-Q6_K.gguf");
     check("tiny:1-q4_k_m", Some(10), "tiny:1", "hf:o/r/Tiny-Q4_K_M.gguf");
-    // Its own quantization, spelled out, is the model itself, and another one does not stand in its way.
+    // Its own quantization, spelled out, is the model itself; another installed quantization does not interfere.
     home.pull("tiny:1-q6_k", &options).0.unwrap();
     assert_eq!(home.pull("tiny:1", &options).0.unwrap().model.name, "tiny:1");
     assert_eq!(home.store.show("tiny:1-Q4_K_M").unwrap().name, "tiny:1");

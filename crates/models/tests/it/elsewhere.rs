@@ -1,4 +1,4 @@
-//! Models of other programs: found, linked, and refused where they cannot be used.
+//! Models of other programs: found, linked, and refused where they are unusable.
 
 use std::{fs, path::PathBuf};
 
@@ -144,7 +144,7 @@ fn what_cannot_be_used_is_refused_by_name() {
     check("damaged:1b", None, "is damaged");
     check("smollm2:135m", Some("No Name"), "is not a name for a model");
     check("smollm2:135m", Some("smollm2:360m"), "a model of the catalog with other bytes");
-    // Other bytes than the catalog's do not pass for the catalog's model.
+    // A model with different bytes does not pass for the catalog's.
     let pulled = home.store.adopt(named(&all, "smollm2:135m"), None, &mut |_| ()).unwrap();
     assert_eq!(pulled.model.name, "smollm2:135m-ollama");
 }

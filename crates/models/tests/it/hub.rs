@@ -23,7 +23,7 @@ fn scene() -> (Server, Home, PullOptions, Vec<u8>) {
     (server, Home::new(), options, bytes)
 }
 
-/// What was downloaded before the end stays, and the next pull resumes.
+/// Bytes downloaded before the end stay, and the next pull resumes.
 #[test]
 fn a_cancelled_pull_ends_and_can_be_resumed() {
     let (server, home, options, bytes) = scene();

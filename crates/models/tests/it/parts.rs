@@ -20,7 +20,7 @@ fn name(index: usize) -> String {
     format!("Big-Q4_0-0000{}-of-00003.gguf", index + 1)
 }
 
-/// A home with the three parts of a model beside its store; the path of the first.
+/// A home with the three parts of a model next to its store; the path of the first.
 fn home_with_parts() -> (Home, String) {
     let home = Home::new();
     (0..3).for_each(|index| write(&home.folder.path().join(name(index)), &part(index)));
@@ -29,7 +29,7 @@ fn home_with_parts() -> (Home, String) {
     (home, first)
 }
 
-/// The same with the model pulled from its path.
+/// Like [`home_with_parts`], with the model pulled from its path.
 fn home_with_pulled() -> (Home, String) {
     let (home, first) = home_with_parts();
     let pulled = home.pull(&first, &options(&nobody())).0.unwrap();

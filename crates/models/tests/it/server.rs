@@ -30,7 +30,7 @@ pub(crate) struct Request {
     pub(crate) authorization: Option<String>,
 }
 
-/// What goes wrong with the next request for content.
+/// The fault in the next answer to a request for content.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The connection is closed after this many bytes of the body.
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
     Short(usize),
     /// A `Content-Length` of this many bytes.
     ClaimLength(u64),
-    /// The body comes slowly: pieces of this many bytes, ten milliseconds apart.
+    /// The body arrives slowly: pieces of this many bytes, ten milliseconds apart.
     Slowly(usize),
 }
 
@@ -106,7 +106,7 @@ impl Server {
         self.state.lock().unwrap().requests.clone()
     }
 
-    /// Answers that their clients did not read to the end.
+    /// The number of answers that clients did not read to the end.
     #[allow(dead_code, reason = "the tests of the program ask")]
     pub(crate) fn n_broken_off(&self) -> usize {
         self.state.lock().unwrap().n_broken_off
@@ -216,7 +216,7 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     match fault {
         Some(Fault::BreakAfter(count)) => stream.write_all(&body[..count.min(body.len())]),
         Some(Fault::Slowly(piece)) => body.chunks(piece).try_for_each(|piece| {
-            // The rate is what the tests ask for.
+            // The tests request this rate.
             thread::sleep(Duration::from_millis(10));
             stream.write_all(piece)
         }),

@@ -1,4 +1,4 @@
-//! The store: what is listed, found, suggested and removed, and how incomplete folders are handled.
+//! The store: listing, lookup, suggestions and removal of models, and the handling of incomplete folders.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Models in several files. llama.cpp's convention, which the hub's files follow, is `NAME-00001-of-00003.gguf`: each
-//! name says which part it is and how many there are, and all parts are in one folder.
+//! Models in several files, named `NAME-00001-of-00003.gguf` by llama.cpp's convention, which the hub's files follow:
+//! each name gives the part's number and the number of parts. All parts are in one folder.
 
 use std::fmt;
 use std::io;
@@ -14,9 +14,9 @@ use super::ModelFile;
 pub struct PartName<'a> {
     /// The text before the number.
     pub stem: &'a str,
-    /// Which part it is, from 1.
+    /// The part's number, from 1.
     pub number: u32,
-    /// How many parts there are.
+    /// The number of parts.
     pub count: u32,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for PartName<'_> {
     }
 }
 
-/// Why a path does not lead to a complete model.
+/// The error for a path that does not lead to a complete model.
 #[derive(Debug, Error)]
 pub enum PartError {
     /// The operating system refused.
@@ -64,14 +64,14 @@ pub enum PartError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The path is that of a later part.
+    /// The path names a later part.
     #[error("{} is part {number} of {count} of a model: give the first part instead, {}", path.display(), first.display())]
     NotFirst {
         /// The file.
         path: PathBuf,
-        /// Which part it is.
+        /// The part's number.
         number: u32,
-        /// How many parts there are.
+        /// The number of parts.
         count: u32,
         /// The first part.
         first: PathBuf,
@@ -81,16 +81,16 @@ pub enum PartError {
     Missing {
         /// The file.
         path: PathBuf,
-        /// Which part it would be.
+        /// The missing part's number.
         number: u32,
-        /// How many parts there are.
+        /// The number of parts.
         count: u32,
     },
 }
 
 impl ModelFile {
-    /// The model in the file at `path`, and in the parts beside it if its name is that of a first part. Nothing but the
-    /// files' lengths is read.
+    /// The model in the file at `path`, with the parts next to it if its name is that of a first part. Only the files'
+    /// lengths are read.
     ///
     /// # Errors
     /// When the file or a part does not exist, or `path` is a later part; the message says what to do.
@@ -119,7 +119,7 @@ fn whole_file(path: &Path) -> Result<ModelFile, PartError> {
     let failed = |source| PartError::Io { path: path.to_owned(), source };
     let metadata = path.metadata().map_err(failed)?;
     if !metadata.is_file() && !metadata.is_dir() {
-        // Whoever opened a pipe would wait for its other end.
+        // Opening a pipe would block until its other end is opened.
         return Err(failed(io::Error::other("it is not a regular file")));
     }
     Ok(ModelFile::new(path, 0, metadata.len()))

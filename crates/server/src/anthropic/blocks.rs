@@ -1,4 +1,4 @@
-//! Turns and their blocks as Anthropic's API writes them.
+//! Turns and their content blocks in Anthropic's format.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub(super) enum Content {
     Blocks(Vec<Block>),
 }
 
-/// A block of any kind, with the keys of those that are known.
+/// A block of any kind, with the keys of the known kinds.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = AnthropicBlock)]
 pub(super) struct Block {
@@ -65,13 +65,13 @@ pub(super) struct Block {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     thinking: String,
-    /// The tool that a result refers to.
+    /// The name of a referenced tool.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     tool_name: String,
 }
 
-/// The tools that results refer to: until then, a client may have told of them without their being of use.
+/// The tools that results refer to; a client may declare others before they are of use.
 pub(super) fn referenced_tools(turns: &[Turn]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut left: Vec<&Content> = turns.iter().map(|turn| &turn.content).collect();
@@ -83,10 +83,10 @@ pub(super) fn referenced_tools(turns: &[Turn]) -> BTreeSet<String> {
     names
 }
 
-/// The turns of a request as the model is shown them, after the instructions.
+/// The turns of a request as shown to the model, after the instructions.
 ///
 /// # Errors
-/// When a block is of a kind that hone does not know.
+/// When hone does not know the kind of a block.
 pub(super) fn messages(system: Option<Content>, turns: Vec<Turn>) -> Result<Vec<Message>, ApiError> {
     let mut messages = Vec::new();
     if let Some(system) = system {
@@ -109,7 +109,7 @@ fn turn_messages(turn: Turn) -> Result<Vec<Message>, ApiError> {
     }
 }
 
-/// What a block says; nothing of reasoning that only its author can read.
+/// The message that a block stands for; `None` for reasoning that only its author can read.
 fn block_message(role: TurnRole, block: Block) -> Result<Option<Message>, ApiError> {
     match (block.kind.as_str(), role) {
         ("text", _) => Ok(Some(Message::new(role.role(), block.text))),
@@ -131,7 +131,7 @@ fn block_message(role: TurnRole, block: Block) -> Result<Option<Message>, ApiErr
     }
 }
 
-/// The text of blocks that can only be text.
+/// The text of content in which only text blocks are allowed.
 fn text(content: Content) -> Result<String, ApiError> {
     match content {
         Content::Text(text) => Ok(text),
@@ -146,8 +146,8 @@ fn text(content: Content) -> Result<String, ApiError> {
     }
 }
 
-/// What a tool's result says, with notes in place of what cannot be shown: the result stands in the conversation for good,
-/// and refusing it would refuse everything after it.
+/// The text of a tool's result, with notes in place of content that cannot be shown: the result stays in the
+/// conversation, and refusing it would refuse every later request.
 fn result_text(content: Content) -> String {
     match content {
         Content::Text(text) => text,

@@ -1,4 +1,4 @@
-//! A message while it is sent.
+//! A message being streamed.
 
 use std::collections::VecDeque;
 
@@ -23,13 +23,13 @@ pub(super) struct Events {
 struct Blocks {
     /// Events to send before anything else.
     waiting: VecDeque<Value>,
-    /// The kind of the block that is being written.
+    /// The kind of the open block.
     open: Option<Kind>,
-    /// The number of the block that is being written, or of the next one.
+    /// The index of the open block, or of the next one.
     index: usize,
 }
 
-/// The blocks that are written as they come into being.
+/// The kinds of blocks that are streamed piece by piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Thinking,
@@ -37,10 +37,10 @@ enum Kind {
 }
 
 impl Events {
-    /// Waits for the first piece: it tells whether there will be an answer, and with it the status.
+    /// Waits for the first piece: it shows whether the answer has failed, and so determines the HTTP status.
     ///
     /// # Errors
-    /// When there will be none.
+    /// When there is no answer.
     pub(super) async fn begin(mut answering: Answering, head: Head) -> Result<Events, ApiError> {
         let first = first_piece(&mut answering).await?;
         let start = json!({"type": "message_start", "message": head.begun(answering.prompt_tokens())});

@@ -1,15 +1,15 @@
-//! An answer as Anthropic's API writes it.
+//! An answer in Anthropic's format.
 
 use hone_protocol::{FinishReason, QueryId, Response, Timings, ToolCall};
 use serde_json::{Value, json};
 
 use crate::answering::PromptTokens;
 
-/// What a message repeats of its request.
+/// The data that a message needs besides the answer.
 pub(super) struct Head {
     pub(super) id: QueryId,
     pub(super) model: String,
-    /// The most calls of tools in it.
+    /// The maximum number of tool calls.
     pub(super) most_calls: usize,
 }
 
@@ -48,7 +48,7 @@ impl Head {
         message
     }
 
-    /// The calls of an answer with their ids.
+    /// The tool calls of an answer, with their ids.
     pub(super) fn calls<'a>(&self, response: &'a Response) -> impl Iterator<Item = (String, &'a ToolCall)> {
         let id = self.id;
         let calls = response.tool_calls.iter().take(self.most_calls).enumerate();
@@ -56,12 +56,12 @@ impl Head {
     }
 }
 
-/// A block of text. The keys that are always null stand in every block that the API sends, and its clients check them.
+/// A text block. The API sends its null keys in every block, and clients check them.
 pub(super) fn text_block(text: &str) -> Value {
     json!({"type": "text", "text": text, "citations": null})
 }
 
-/// A block that calls a tool.
+/// A block with a tool call.
 pub(super) fn call_block(id: &str, name: &str, input: &Value) -> Value {
     json!({"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}})
 }
@@ -77,13 +77,13 @@ pub(super) fn stop_reason(response: &Response) -> &'static str {
     }
 }
 
-/// The tokens of a whole answer.
+/// The token usage of a whole answer.
 pub(super) fn total(timings: &Timings) -> Value {
     let prompt = PromptTokens { cached: timings.cached_tokens, total: timings.prompt_tokens };
     usage(prompt, timings.generation_tokens)
 }
 
-/// Tokens that were in the cache do not count as input.
+/// Cached tokens do not count as input.
 fn usage(prompt: PromptTokens, output_tokens: usize) -> Value {
     json!({
         "input_tokens": prompt.total.saturating_sub(prompt.cached),

@@ -1,4 +1,4 @@
-//! A request for a message as Anthropic's API writes it.
+//! A message request in Anthropic's format.
 
 use hone_protocol::{AnswerOptions, Constraint, Query, SecondAnswer, ThinkingOptions, Tool};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use crate::requests::or_default;
 use crate::sampling::{Samplers, Stop, TokenLimit};
 use crate::tool_choice::ToolChoice;
 
-/// The body of a request. Keys that are not named here are ignored, as clients send many.
+/// The request body. Unknown keys are ignored: clients send many.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = AnthropicMessagesRequest)]
 pub(super) struct MessagesRequest {
@@ -42,7 +42,7 @@ pub(super) struct MessagesRequest {
     output_config: Option<OutputConfig>,
 }
 
-/// A tool. Those that Anthropic hosts or defines have a `type` of their own.
+/// A tool. Tools that Anthropic hosts or defines have their own `type`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = AnthropicTool)]
 struct ToolSpec {
@@ -54,7 +54,7 @@ struct ToolSpec {
     description: String,
     #[serde(default)]
     input_schema: Value,
-    /// Whether the model is told of it only once a result refers to it.
+    /// Whether the tool is shown to the model only once a result refers to it.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     defer_loading: bool,
@@ -116,15 +116,15 @@ enum Format {
 pub(super) struct AskedMessages {
     pub(super) query: Query,
     pub(super) stream: bool,
-    /// The most calls of tools in one answer.
+    /// The maximum number of tool calls in one answer.
     pub(super) most_calls: usize,
 }
 
 impl MessagesRequest {
-    /// The question. The server's sampling and default model are used where the request says nothing.
+    /// The question. The server's sampling options and default model apply where the request sets none.
     ///
     /// # Errors
-    /// When a value is out of its range, or contradicts another.
+    /// When a value is out of range or contradicts another.
     pub(super) fn asked(self, parts: &ServerParts) -> Result<AskedMessages, ApiError> {
         match self.max_tokens.map(TokenLimit::tokens) {
             None => return Err(ApiError::bad_request("max_tokens is missing").about("max_tokens")),
@@ -139,7 +139,7 @@ impl MessagesRequest {
         Ok(AskedMessages { query: self.counted(parts)?, stream, most_calls })
     }
 
-    /// The question whose tokens are counted: it needs no `max_tokens`.
+    /// The question for counting tokens; it needs no `max_tokens`.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
@@ -172,8 +172,8 @@ impl MessagesRequest {
     }
 }
 
-/// The tools that the model is told of. Those whose loading was deferred come last, so that what is computed of the others
-/// stays of use.
+/// The tools shown to the model. Tools with deferred loading come last, so that the computation of the others can be
+/// reused.
 fn tools(specs: Vec<ToolSpec>, turns: &[Turn]) -> Result<Vec<Tool>, ApiError> {
     let (deferred, mut loaded): (Vec<ToolSpec>, Vec<ToolSpec>) = specs.into_iter().partition(|spec| spec.defer_loading);
     if !deferred.is_empty() {
@@ -183,8 +183,7 @@ fn tools(specs: Vec<ToolSpec>, turns: &[Turn]) -> Result<Vec<Tool>, ApiError> {
     loaded.into_iter().map(tool).collect()
 }
 
-/// A tool that the client carries out. The others are refused: an answer that was asked for their results would invent
-/// them.
+/// A tool that the client runs. Other tools are refused: the model would invent their results.
 fn tool(spec: ToolSpec) -> Result<Tool, ApiError> {
     match spec.kind.as_deref() {
         None | Some("custom") => {
@@ -209,7 +208,7 @@ fn thinking(thinking: Option<Thinking>, effort: Option<EffortName>) -> ThinkingO
 }
 
 impl Choice {
-    /// Whether an answer may have one call at most.
+    /// Whether an answer may have at most one call.
     fn is_single(&self) -> bool {
         match self {
             Choice::None => false,

@@ -1,4 +1,4 @@
-//! The shapes of the responses of Anthropic's API.
+//! The response shapes of Anthropic's API.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::shapes::{anything, documented, flag, list, map, nothing, nullable, ob
 documented! {
     /// An answer.
     AnthropicMessage = message();
-    /// The tokens of a prompt.
+    /// The token count of a prompt.
     AnthropicTokens = object([("input_tokens", whole())], []);
 }
 

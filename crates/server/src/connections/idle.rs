@@ -1,4 +1,4 @@
-//! Connections without a request in progress. Where there is no room for another connection, the one that has been idle
+//! Connections without a request in progress. When there is no room for another connection, the one that has been idle
 //! longest gives way.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 /// The idle connections, the longest idle first.
 #[derive(Debug)]
 pub(super) struct IdleConnections {
-    /// How long a connection is left alone: its request may be on its way.
+    /// How long an idle connection is spared: its request may be on its way.
     grace: Duration,
     queue: Mutex<Queue>,
 }
@@ -36,8 +36,8 @@ impl IdleConnections {
         IdleConnections { grace, queue: Mutex::default() }
     }
 
-    /// Dismisses the connection that has been idle longest, if that is long enough. Returns when to try again, if there
-    /// is still no room by then.
+    /// Dismisses the connection that has been idle longest, if it has been idle long enough. Returns how long to wait
+    /// for room before trying again.
     pub(super) fn dismiss_one(&self) -> Duration {
         let mut queue = self.lock();
         let Some(oldest) = queue.idle.first_entry() else { return self.grace };
@@ -54,7 +54,7 @@ impl IdleConnections {
     }
 }
 
-/// A connection among those that may be dismissed while they are idle. It is idle at first.
+/// A connection that may be dismissed while it is idle. It starts idle.
 #[derive(Debug)]
 pub(super) struct Seat {
     waiting: Arc<Waiting>,
@@ -76,12 +76,12 @@ impl Seat {
         Seat { waiting }
     }
 
-    /// Ready once the connection has to go.
+    /// Completes once the connection must close.
     pub(super) async fn dismissed(&self) {
         self.waiting.dismissal.notified().await;
     }
 
-    /// A request has come: the connection is not idle until what is returned is dropped.
+    /// Marks the start of a request: the connection is busy until the returned value is dropped.
     pub(super) fn busy(&self) -> Busy {
         self.waiting.leave();
         Busy { waiting: Arc::clone(&self.waiting) }
@@ -118,7 +118,7 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// The body of the answer, which keeps the connection busy until it is sent.
+    /// The response body, which keeps the connection busy until it is sent.
     pub(super) fn until_sent(self, body: Body) -> Body {
         Body::new(Sending { body, _busy: self })
     }
@@ -126,7 +126,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // The connection may have ended; nobody waits for its dismissal then, and its seat has left.
+        // If the connection has ended, no task waits for its dismissal, and its seat has left.
         if Arc::strong_count(&self.waiting) > 1 {
             self.waiting.enter();
         }

@@ -1,4 +1,4 @@
-//! What hone can do for a client besides answering, in one place: the tools of its MCP servers.
+//! hone's abilities besides answering, in one place: the tools of its MCP servers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::decisions::TerminalDecider;
 use crate::error::ApiError;
 use crate::systemone::{SystemOneBody, decided, decided_at_terminal};
 
-/// What one client may have done.
+/// The abilities available to one client.
 #[derive(Clone)]
 pub(crate) struct Abilities {
     bench: Bench,
@@ -28,7 +28,7 @@ pub(crate) struct Abilities {
     decides: Decides,
 }
 
-/// Who decides.
+/// Where decisions are made.
 #[derive(Clone)]
 enum Decides {
     /// The server, for one of its clients.
@@ -37,7 +37,7 @@ enum Decides {
 }
 
 impl Abilities {
-    /// Those of a server's client.
+    /// The abilities for a server's client.
     pub(crate) fn of_client(shared: &Arc<Shared>, client: Client) -> Abilities {
         Abilities {
             bench: Bench::of(shared),
@@ -69,7 +69,7 @@ impl Abilities {
     /// Grades an answer.
     ///
     /// # Errors
-    /// When there is no judge, or too many wait for it.
+    /// When there is no judge, or too many requests wait for it.
     pub(crate) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
         self.bench.grade(request, self.owner()).await
     }
@@ -77,7 +77,7 @@ impl Abilities {
     /// Compares two answers.
     ///
     /// # Errors
-    /// When there is no judge, or too many wait for it.
+    /// When there is no judge, or too many requests wait for it.
     pub(crate) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
         self.bench.compare(request, self.owner()).await
     }
@@ -93,19 +93,19 @@ impl Abilities {
         }
     }
 
-    /// Searches what the client has asked.
+    /// Searches the client's memory.
     ///
     /// # Errors
-    /// When nothing is remembered, or memory cannot be read.
+    /// When memory is switched off or cannot be read.
     pub(crate) async fn search_memory(&self, search: Search) -> Result<Value, ApiError> {
         let (memory, whose) = (switched_on(self.memory.as_ref())?.clone(), self.whose);
         blocking(move || found(&memory, whose, &search)).await
     }
 
-    /// Figures about the answers that the client got, without the graphs of them.
+    /// Statistics about the client's answers, without the graphs.
     ///
     /// # Errors
-    /// When nothing is remembered, or memory cannot be read.
+    /// When memory is switched off or cannot be read.
     pub(crate) async fn report(&self) -> Result<Value, ApiError> {
         let (store, whose) = (switched_on(self.memory.as_ref())?.store.clone(), self.whose);
         blocking(move || report(&store, whose)).await.map(without_graphs)

@@ -1,4 +1,4 @@
-//! The events of an answer in progress. Pages follow them from any one on, and the answer goes on without any page.
+//! The events of an answer in progress. Pages can follow them from any event; the answer continues without any page.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,19 +7,19 @@ use futures_util::stream::{Stream, unfold};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Events of which only the latest is kept for pages that come later.
+/// Event types of which only the latest event is kept for pages that connect later.
 const SUPERSEDED: [&str; 3] = ["html", "loading", "prefill"];
 
-/// What has been told of an answer so far.
+/// The events of an answer so far.
 pub(super) struct AnswerLog {
     told: Mutex<Told>,
-    /// Changed whenever something is told; true once nothing more will be.
+    /// Changed with every new event; true once no more will follow.
     news: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Told {
-    /// In the order of their numbers.
+    /// Ordered by number.
     events: Vec<Event>,
     n_told: u64,
 }
@@ -27,9 +27,9 @@ struct Told {
 #[derive(Clone)]
 struct Event {
     number: u64,
-    /// Which of [`SUPERSEDED`] it is.
+    /// Its index in [`SUPERSEDED`], if any.
     superseded: Option<usize>,
-    /// Its JSON, made once for all pages.
+    /// Its JSON, serialized once for all pages.
     text: Arc<str>,
 }
 
@@ -42,7 +42,7 @@ impl AnswerLog {
         let superseded = SUPERSEDED.iter().position(|kind| event["type"] == *kind);
         let text = event.to_string().into();
         let mut told = self.lock();
-        // From the end: the one before is among the latest events.
+        // From the end: the previous one is among the latest events.
         let before = superseded.and_then(|_| told.events.iter().rposition(|other| other.superseded == superseded));
         if let Some(before) = before {
             told.events.remove(before);
@@ -54,17 +54,17 @@ impl AnswerLog {
         self.news.send_modify(|_| {});
     }
 
-    /// Whether anything has been told.
+    /// Whether there are any events yet.
     pub(super) fn has_begun(&self) -> bool {
         self.lock().n_told > 0
     }
 
-    /// Nothing more will be told.
+    /// Ends the log: no more events follow.
     pub(super) fn end(&self) {
         self.news.send_replace(true);
     }
 
-    /// The events after the one with this number, with their numbers, until the end.
+    /// The events after this number, with their numbers, until the end.
     pub(super) fn follow(self: &Arc<AnswerLog>, after: u64) -> impl Stream<Item = (u64, Arc<str>)> + Send + use<> {
         let (log, news) = (Arc::clone(self), self.news.subscribe());
         let state = (log, news, after, VecDeque::<Event>::new());
@@ -78,7 +78,7 @@ impl AnswerLog {
                 match unsent.back() {
                     Some(event) => after = event.number,
                     None if is_over => return None,
-                    // It is not dropped before it has said that it is over.
+                    // The sender is not dropped before it has announced the end.
                     None => news.changed().await.unwrap_or_default(),
                 }
             }

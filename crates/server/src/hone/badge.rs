@@ -1,6 +1,6 @@
-//! The badge of a grade, as the terminal shows it: `● 4/5`, hollow `○` if the model graded its own answer, `◇ likely wrong`
-//! if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` behind the score of an answer
-//! that looks as if it tried to influence its judge.
+//! The badge of a grade, as the terminal shows it: `● 4/5`, hollow `○` if the model graded its own answer,
+//! `◇ likely wrong` if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` after the score of an
+//! answer that looks as if it tried to influence its judge.
 
 use hone_protocol::{Grade, Judging, JudgingMethod, Likely};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const GREEN: &str = "#22c55e";
 const AMBER: &str = "#f59e0b";
 const RED: &str = "#ef4444";
 
-/// The badge: its text, its colour and what the colour means; `null` if there is nothing to show.
+/// The badge: its text, its colour and the colour's meaning; `null` if there is nothing to show.
 pub(super) fn badge(grade: &Grade) -> Value {
     let (tone, color) = match (grade.score, grade.likely) {
         (Some(4..), _) | (None, Some(Likely::Right)) => ("good", GREEN),
@@ -22,7 +22,7 @@ pub(super) fn badge(grade: &Grade) -> Value {
     json!({"mark": mark, "text": format!("{mark} {text}"), "tone": tone, "color": color})
 }
 
-/// The judge, with what a reader should know about it.
+/// The judge's name, with the method and whether the model graded itself.
 pub(super) fn judge_name(judging: &Judging) -> String {
     let Judging { judge, self_graded, method, .. } = judging;
     let by = match method {
@@ -51,7 +51,7 @@ fn text(grade: &Grade) -> String {
     format!("{verdict}{spread}{suspicious}")
 }
 
-/// A grade with what a page shows of it; without one, its score is null.
+/// A grade with its badge and other data for a page; the score is null without a grade.
 pub(super) fn grade_json(grade: Option<&Grade>) -> Value {
     let Some(grade) = grade else { return json!({"score": null, "badge": null}) };
     let mut object = serde_json::to_value(grade).unwrap_or_default();

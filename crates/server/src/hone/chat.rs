@@ -1,5 +1,5 @@
-//! A question of the page, in a saved conversation. Its answer is kept however it ends: the work is a task of its own,
-//! which goes on when the page has gone, and saves what there is. Pages follow it from any event on.
+//! A question from the page, in a saved conversation. The answer is saved however it ends: it runs in its own task,
+//! which continues when the page has gone. Pages can follow it from any event.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::threads::{DRAWING, apart};
 use crate::{Shared, streams};
 
-/// How often the page is shown an answer in progress as HTML.
+/// How often the page gets an answer in progress as HTML.
 const RENDERING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A question.
@@ -45,41 +45,42 @@ const RENDERING_INTERVAL: Duration = Duration::from_millis(100);
 #[schema(as = HoneChatRequest)]
 struct ChatRequest {
     question: String,
-    /// The conversation that it continues; a new one otherwise.
+    /// The conversation to continue; a new one if omitted.
     #[serde(default)]
     conversation: Option<String>,
-    /// How many exchanges come before it: once it is answered, those after them stay as another branch. All otherwise.
+    /// The number of exchanges before the question; all if omitted. Later exchanges remain as another branch once it is
+    /// answered.
     #[serde(default)]
     keep: Option<usize>,
-    /// The model that answers; that of the conversation otherwise.
+    /// The model; the conversation's if omitted.
     #[serde(default)]
     model: Option<String>,
     /// Whether the model reasons, if it can.
     #[serde(default)]
     thinking: Option<bool>,
-    /// Instructions before the conversation, from this question on; those that it has otherwise. Empty leaves them to the
+    /// Instructions before the conversation, from this question on; unchanged if omitted. Empty leaves them to the
     /// model's template.
     #[serde(default)]
     system: Option<String>,
-    /// The sampling temperature; what `sampling.temperature` says otherwise.
+    /// The sampling temperature; defaults to `sampling.temperature`.
     #[serde(default)]
     temperature: Option<f32>,
-    /// The sum of the probabilities of the tokens that stay; what `sampling.top_p` says otherwise.
+    /// The total probability of the tokens that are kept; defaults to `sampling.top_p`.
     #[serde(default)]
     top_p: Option<f32>,
-    /// The most tokens of the answer; what `sampling.max_tokens` says otherwise.
+    /// The maximum number of tokens in the answer; defaults to `sampling.max_tokens`.
     #[serde(default)]
     max_tokens: Option<usize>,
-    /// Whether the second respondent answers, too; what `server.respondent_b` says otherwise.
+    /// Whether the second respondent answers, too; defaults to `server.respondent_b`.
     #[serde(default)]
     compare: Option<bool>,
-    /// The model of the second respondent; what `server.model_b` says otherwise.
+    /// The model of the second respondent; defaults to `server.model_b`.
     #[serde(default)]
     model_b: Option<String>,
 }
 
 /// Answers a question with events: `begun`, `prefill`, `recalled`, `thinking`, `text`, `html` and, at the end,
-/// `answered`, `stopped` or `failed`. Each has a number as its id. The answer goes on if the client leaves.
+/// `answered`, `stopped` or `failed`. Each has a number as its id. The answer continues if the client leaves.
 #[utoipa::path(
     post,
     path = "/hone/v1/chat",
@@ -102,12 +103,12 @@ pub(super) async fn ask(
         return Err(ApiError::bad_request("question is empty"));
     }
     let (slot, room) = (shared.streams.take(client)?, shared.take_room()?);
-    // A task of its own from the beginning: a client that leaves meanwhile loses no question.
+    // A separate task from the start: a client that leaves early does not lose its question.
     let (begun, told) = oneshot::channel();
     tokio::spawn(async move {
         match Talk::begin(&shared, client, request, room).await {
             Ok(talk) => {
-                // It is answered even if nobody waits for it any more.
+                // The question is answered even if no client waits for it.
                 let _ = begun.send(Ok(Arc::clone(&talk.turn.log)));
                 talk.run().await;
             }
@@ -119,8 +120,9 @@ pub(super) async fn ask(
     Ok(streams::numbered_events(slot, log.follow(0)))
 }
 
-/// Follows the answer in progress in a conversation, or tells what was said of one that has just ended: the events that
-/// `/hone/v1/chat` sends, those after the one whose id the header `Last-Event-ID` names, or all. Of `html`, `prefill` and `loading` only the latest is sent.
+/// Follows the answer in progress in a conversation, or replays one that has just ended: all events that
+/// `/hone/v1/chat` sends, or those after the id in the header `Last-Event-ID`. Of `html`, `prefill` and `loading`, only
+/// the latest is sent.
 #[utoipa::path(
     get,
     path = "/hone/v1/conversations/{name}/answer",
@@ -181,14 +183,14 @@ struct Talk {
     sampling: SamplingOptions,
     max_tokens: Option<usize>,
     second: SecondAnswer,
-    /// What was recalled for the answer.
+    /// The engrams recalled for the answer.
     recalled: Vec<QueryId>,
     _room: OwnedSemaphorePermit,
 }
 
 /// How an attempt ended.
 enum Ending {
-    /// With whether memory has the answer, if it is to.
+    /// The flag tells whether memory has stored the answer, if it should.
     Answered(QueryId, Box<Response>, bool),
     Failed(ApiError),
     /// The conversation is too long for the model's context.
@@ -216,7 +218,7 @@ impl Talk {
         };
         let busy = || ApiError::new(StatusCode::CONFLICT, "a question of this conversation is being answered");
         let (turn, session) = shared.sessions.begin(&(client.owner(), name.clone())).ok_or_else(busy)?;
-        // Loaded again: the answer before may have ended in between.
+        // Loaded again: the previous answer may have ended in between.
         let mut conversation = load(&conversations, name).await?;
         conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
         conversation.model.clone_from(&model);
@@ -246,7 +248,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Asks, tells pages what comes of it, and saves the answer.
+    /// Asks the question, sends the events to pages, and saves the answer.
     async fn run(mut self) {
         let (ending, left_out) = self.attempts().await;
         let end = match ending {
@@ -262,7 +264,8 @@ impl Talk {
         turn.end(end, session);
     }
 
-    /// Asks until the conversation fits the model's context, which may leave out the oldest exchanges; returns how many.
+    /// Retries without the oldest exchanges until the conversation fits the model's context; returns how many are left
+    /// out.
     async fn attempts(&mut self) -> (Ending, usize) {
         let mut left_out = 0;
         loop {
@@ -297,7 +300,7 @@ impl Talk {
             let Some(envelope) = envelope else {
                 return Ending::Failed(ApiError::new(StatusCode::REQUEST_TIMEOUT, asker.too_slow().to_string()));
             };
-            // Memory may say that it has the answer before the answer arrives here.
+            // Memory's confirmation may arrive before the answer.
             is_stored |= says_remembered(&envelope, id);
             if let Some(mut ending) = told(&mut exchange, &envelope, &mut answer, &self.turn.log) {
                 self.recalled =
@@ -334,7 +337,7 @@ impl Talk {
         }
     }
 
-    /// Saves the answer, and returns what the page is told of it.
+    /// Saves the answer, and returns the event for the page.
     async fn save(
         &mut self,
         id: QueryId,
@@ -347,7 +350,7 @@ impl Talk {
         self.conversation.exchanges.push(exchange.clone());
         let place = self.conversation.exchanges.place(index);
         let (shared, about) = (Arc::clone(&self.shared), exchange.clone());
-        // What was forgotten meanwhile is not shown again.
+        // Engrams forgotten meanwhile are not shown.
         let recalled = apart(move || recalled(&shared, &about)).await?;
         let exchange = DRAWING.computed(move || exchange_json(&exchange, place, recalled)).await?;
         let event = json!({
@@ -365,11 +368,11 @@ impl Talk {
         Ok(event)
     }
 
-    /// Removes a conversation in which nothing was answered.
+    /// Removes a new conversation if its question was not answered.
     async fn forget_if_new(&self) {
         if self.is_new {
             let (conversations, name) = (Arc::clone(&self.conversations), self.turn.name().to_owned());
-            // It stays empty then.
+            // On failure, it remains empty.
             let _ = blocking(move || conversations.remove(&name)).await;
         }
     }
@@ -379,15 +382,15 @@ impl Talk {
 #[derive(Default)]
 struct Drawn {
     text: String,
-    /// Bytes of it that pages have as HTML.
+    /// The number of bytes that pages have as HTML.
     n_drawn: usize,
-    /// When it is shown again.
+    /// When it is rendered next.
     due: Option<Instant>,
 }
 
 impl Drawn {
-    /// Tells pages the answer as HTML, if there is more of it, it is time to, and the processor has time for it. A longer
-    /// answer, which takes longer, is told less often.
+    /// Sends the answer to pages as HTML, if it has grown, the interval has passed and the processor has time for it. A
+    /// longer answer, which takes longer to render, is sent less often.
     async fn tell_html(&mut self, page: &AnswerLog) {
         let begin = Instant::now();
         if self.n_drawn == self.text.len() || self.due.is_some_and(|due| begin < due) {
@@ -395,7 +398,7 @@ impl Drawn {
         }
         let text = self.text.clone();
         let length = text.len();
-        // Without it the page shows the text.
+        // Without HTML, the page shows the text.
         if let Ok(Some(html)) = DRAWING.computed_now(move || html_of(&text)).await {
             self.n_drawn = length;
             page.tell(&json!({"type": "html", "html": html}));
@@ -404,7 +407,7 @@ impl Drawn {
     }
 }
 
-/// Takes a message and tells pages of it; returns how the answer ended, once it has.
+/// Takes a message and passes it on to pages; returns how the answer ended, once it has.
 fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: &AnswerLog) -> Option<Ending> {
     let id = exchange.id();
     match exchange.take(envelope) {
@@ -436,7 +439,7 @@ fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, page: 
     None
 }
 
-/// What the page is told where there is no answer to save.
+/// The last event for the page if there is no answer to save.
 fn unanswered(ending: Ending) -> Value {
     match ending {
         Ending::Answered(_, response, _) if response.finish_reason.is_none() => json!({"type": "stopped"}),
@@ -453,7 +456,7 @@ fn failed(error: &ApiError) -> Value {
     json!({"type": "failed", "error": error.to_hone()["error"]})
 }
 
-/// The model that answers: the one that was asked for, or that of the conversation if it is installed.
+/// The model that answers: the requested one, or the conversation's if it is installed.
 fn chosen_model(
     shared: &Shared,
     asked: Option<String>,
@@ -478,7 +481,7 @@ fn second_answer(shared: &Shared, compare: Option<bool>, model: Option<String>) 
     Ok(SecondAnswer::By(model))
 }
 
-/// How the answer is sampled, and the most tokens that it may have.
+/// The sampling options, and the answer's token limit.
 fn sampling(shared: &Shared, request: &ChatRequest) -> Result<(SamplingOptions, Option<usize>), ApiError> {
     let defaults = &shared.parts.sampling;
     let sampling = SamplingOptions {

@@ -1,4 +1,4 @@
-//! The saved conversations: those of the page and of the terminal.
+//! The saved conversations of the page and the terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,11 +26,11 @@ use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
 
-/// Which conversations are listed.
+/// The filter for the list of conversations.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Search {
-    /// Only those with this text in the name, a question or an answer, ignoring case.
+    /// Only conversations with this text in the name, a question or an answer, ignoring case.
     #[serde(default)]
     search: String,
 }
@@ -74,16 +74,16 @@ pub(super) async fn show(
     blocking(move || shown(&shared, client, &name).map(Json)).await
 }
 
-/// The branch of a conversation that is shown, with the grades of its answers.
+/// The visible branch of a conversation, with the grades of its answers.
 fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError> {
-    // Before the file is read: an answer that ends in between is in it, and can still be followed.
+    // Checked before the file is read: an answer that ends in between is in the file, and can still be followed.
     let is_answering = shared.sessions.is_answering(&(client.owner(), name.to_owned()));
     let conversation = shared.conversations_of(client).load(name)?;
     let SavedConversation { model, system, exchanges } = &conversation;
     let judged = |(index, exchange): (usize, &SavedExchange)| {
         let mut object = exchange_json(exchange, exchanges.place(index), recalled(shared, exchange));
         if let Some(id) = exchange.query_id {
-            // What cannot be read of memory is not shown; the conversation is.
+            // If memory cannot be read, the conversation is shown without grades.
             object["grade"] = Judged::known(shared, client, id).unwrap_or_default().to_json(id);
             object["rating"] = object["grade"]["rating"].take();
         }
@@ -101,18 +101,18 @@ fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError>
     }))
 }
 
-/// Another branch.
+/// The branch to switch to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HoneSwitching)]
 struct Switching {
-    /// How many exchanges come before the one that begins it.
+    /// The number of exchanges before the first one of the branch.
     index: usize,
     /// Its number among the branches that begin there, from 1.
     number: usize,
 }
 
-/// Shows another branch of a conversation, which later questions then continue.
+/// Switches a conversation to another branch, which later questions continue.
 #[utoipa::path(
     post,
     path = "/hone/v1/conversations/{name}/branch",
@@ -139,14 +139,14 @@ pub(super) async fn switch(
     blocking(move || shown(&shared, client, &name).map(Json)).await
 }
 
-/// What was recalled for an answer and is still remembered.
+/// The engrams that were recalled for an answer and still exist.
 pub(super) fn recalled(shared: &Shared, exchange: &SavedExchange) -> Vec<Value> {
     let Some(memory) = &shared.parts.memory else { return Vec::new() };
     let found = exchange.recalled.iter().filter_map(|id| memory.store.get(*id).ok().flatten());
     found.map(|engram| json!({"query_id": engram.query_id, "query": engram.query})).collect()
 }
 
-/// An exchange as the page shows it, with its place among its branches and what was recalled for its answer.
+/// An exchange as the page shows it, with its place among its branches and the engrams recalled for its answer.
 pub(super) fn exchange_json(exchange: &SavedExchange, place: Option<BranchPlace>, recalled: Vec<Value>) -> Value {
     json!({
         "recalled": recalled,
@@ -170,7 +170,7 @@ struct Renaming {
     name: String,
 }
 
-/// Gives a conversation another name.
+/// Renames a conversation.
 #[utoipa::path(
     patch,
     path = "/hone/v1/conversations/{name}",
@@ -191,16 +191,16 @@ pub(super) async fn rename(
     Ok(Json(json!({"name": renamed})))
 }
 
-/// What is removed with a conversation.
+/// Options for removing a conversation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Removal {
-    /// Whether what is remembered of it is forgotten, too.
+    /// Whether the conversation's memories are forgotten, too.
     #[serde(default)]
     forget: bool,
 }
 
-/// Removes a conversation, and what is remembered of it if that is wanted.
+/// Removes a conversation and, on request, its memories.
 #[utoipa::path(
     delete,
     path = "/hone/v1/conversations/{name}",
@@ -229,7 +229,7 @@ pub(super) async fn remove(
     Ok(Json(json!({"removed": true, "forgotten": n_forgotten.load(Ordering::Relaxed)})))
 }
 
-/// Forgets what is remembered of a conversation, and returns how much it was.
+/// Forgets the memories of a conversation, and returns their number.
 fn forget_all(store: &MemoryStore, conversation: &SavedConversation, whose: Whose) -> Result<usize, MemoryError> {
     let ids = remembered_of(conversation, store, whose)?;
     store.remove(&ids)?;

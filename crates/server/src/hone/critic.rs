@@ -1,4 +1,4 @@
-//! What the critic has blocked, and what a person says of it.
+//! The critic's blocks, and a person's verdicts on them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::requests::parsed;
 /// A day, in milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 
-/// Whether it was right to block something.
+/// Whether a block was right.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HoneReview)]
@@ -31,7 +31,7 @@ struct Review {
     right: bool,
 }
 
-/// The mode that a person has set, the figures about the critic, and what was blocked in the last 24 hours.
+/// The mode that a person has set, statistics about the critic, and the blocks of the last 24 hours.
 #[utoipa::path(
     get,
     path = "/hone/v1/critic",
@@ -49,7 +49,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, client: Client) -> R
     .await
 }
 
-/// Stores whether it was right to block something. What was wrongly blocked counts as long-term memory from then on.
+/// Stores whether a block was right. A wrongly blocked engram counts as long-term memory from then on.
 #[utoipa::path(
     post,
     path = "/hone/v1/critic/blocks/{id}",

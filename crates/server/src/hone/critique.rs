@@ -1,4 +1,4 @@
-//! Grades: what a judge says of an answer, and what the person says.
+//! Grades by a judge, and ratings by a person.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
 
-/// The longest that a client may wait for a grade.
+/// The longest wait for a grade.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// How long a client waits.
@@ -42,7 +42,7 @@ pub(super) struct Wait {
     wait: f64,
 }
 
-/// What is known about the judging of an answer.
+/// The state of an answer's judging.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     answer: Option<KnownAnswer>,
@@ -78,7 +78,7 @@ struct OtherAnswer {
     grade: Option<Grade>,
 }
 
-/// The grade of an answer, for which a client can wait.
+/// The grade of an answer; a client can wait for it.
 #[utoipa::path(
     get,
     path = "/hone/v1/critique/{query_id}",
@@ -129,7 +129,8 @@ async fn wait_for_grade(shared: &Arc<Shared>, client: Client, id: QueryId) -> Re
     }
 }
 
-/// The grade with the judge's reasons. They are written now if there are none yet, as where `judge.feedback` is `on_request`.
+/// The grade with the judge's reasons. Missing reasons are written now, for example if `judge.feedback` is
+/// `on_request`.
 #[utoipa::path(
     post,
     path = "/hone/v1/critique/{query_id}/reasons",
@@ -156,7 +157,7 @@ pub(super) async fn explain(
         shared.check_serving()?;
         let grade = Bench::of(&shared).reasons(graded, model, client.owner()).await?;
         if let Some(memory) = &shared.parts.memory {
-            // Somebody may have graded the answer anew while the judge was writing.
+            // The answer may have been graded again while the judge was writing.
             let standing = look_up(&shared, client, id).await?.grade;
             if standing.is_some_and(|standing| standing.score != grade.score || !standing.is_comparable(&grade)) {
                 return Err(ApiError::new(StatusCode::CONFLICT, "the grade has changed meanwhile: ask again"));
@@ -174,14 +175,14 @@ fn is_about(envelope: &Envelope, id: QueryId) -> bool {
         && matches!(envelope.payload, Payload::CritiqueResult(_) | Payload::PairwiseResult(_))
 }
 
-/// What is known now.
+/// The current state.
 async fn look_up(shared: &Arc<Shared>, client: Client, id: QueryId) -> Result<Judged, ApiError> {
     let shared = Arc::clone(shared);
     blocking(move || Judged::known(&shared, client, id)).await
 }
 
 impl Judged {
-    /// What is known now: from the latest messages, and from memory, whose files this may wait for.
+    /// The current state, from the latest messages and from memory, whose files this may wait for.
     pub(super) fn known(shared: &Shared, client: Client, id: QueryId) -> Result<Judged, MemoryError> {
         let heard = Judged::heard(&shared.hub.exchange(client.owner(), id), shared.parts.expected.grades);
         match &shared.parts.memory {
@@ -190,7 +191,7 @@ impl Judged {
         }
     }
 
-    /// What the latest messages say.
+    /// The state according to the latest messages.
     fn heard(exchange: &Exchange, grades: bool) -> Judged {
         let reply = exchange.reply(RespondentId::A);
         let other = exchange.reply(RespondentId::B);
@@ -215,7 +216,7 @@ impl Judged {
         }
     }
 
-    /// What memory holds.
+    /// The state according to memory.
     fn remembered(store: &MemoryStore, client: Client, id: QueryId) -> Result<Judged, MemoryError> {
         let of_client = |engram: &Engram| client.whose().includes(engram.owner);
         let Some(engram) = store.get(id)?.filter(of_client) else { return Ok(Judged::default()) };
@@ -239,7 +240,7 @@ impl Judged {
         })
     }
 
-    /// The same with what memory knows besides; a grade that says more comes before one that says less, and memory has the whole of an answer.
+    /// Adds the data from memory. The more informative grade wins, and memory has the full answer.
     fn or(self, other: Judged) -> Judged {
         let grade = [self.grade, other.grade].into_iter().flatten().min_by_key(Grade::lack);
         Judged {
@@ -270,7 +271,7 @@ impl Judged {
         }
     }
 
-    /// Everything that is known, for a client.
+    /// The whole state, for a client.
     pub(super) fn to_json(&self, id: QueryId) -> Value {
         let mut object = grade_json(self.grade.as_ref());
         object["query_id"] = json!(id);
@@ -289,7 +290,7 @@ impl Judged {
 }
 
 impl OtherAnswer {
-    /// What the latest messages say.
+    /// The other answer according to the latest messages.
     fn heard(reply: &RespondentReply) -> Option<OtherAnswer> {
         let Response { answer, model, sampling, .. } = reply.response.clone()?;
         Some(OtherAnswer { query_id: reply.query_id, answer, model, sampling, grade: reply.grade.clone() })
@@ -321,7 +322,7 @@ fn winner_of(engram: &Engram) -> Option<RespondentId> {
     Some(if has_won { engram.respondent_id } else { other })
 }
 
-/// The comparison of two answers: `winner` is null for a tie, and where `failure` says why there is no verdict.
+/// The comparison of two answers: `winner` is null for a tie, and if `failure` says why there is no verdict.
 fn comparison_json(winner: Option<RespondentId>, consistent: bool, reason: &str, judging: &Judging) -> Value {
     json!({
         "winner": winner,
@@ -362,11 +363,12 @@ pub(super) async fn rate(
     }
     if let Some(memory) = &shared.parts.memory {
         let store = memory.store.clone();
-        // Durable before the client hears of it; the memory agent merges the same, and announces the reward.
+        // Durable before the client gets the response; the memory agent merges the same rating and announces the
+        // reward.
         blocking(move || store.annotate_feedback(id, rating).map(drop)).await?;
     }
     let payload = Payload::UserFeedback(Feedback { rating });
-    // A session of its own: rating closes none.
+    // A separate session: a rating does not close an existing one.
     let envelope = Envelope::new("server", SessionId::fresh(), payload).owned_by(client.owner());
     let envelope = envelope.about(id, id, RespondentId::A);
     if let Err(overloaded) = shared.parts.bus.publish(envelope) {
@@ -375,7 +377,7 @@ pub(super) async fn rate(
     Ok(Json(json!({"query_id": id, "rating": rating})))
 }
 
-/// The id of an answer, written in full.
+/// Parses the full id of an answer.
 pub(super) fn query_id(text: &str) -> Result<QueryId, ApiError> {
     text.parse().map_err(|_| ApiError::bad_request(format!("{text:?} is not the id of an answer")))
 }

@@ -1,4 +1,4 @@
-//! The messages on the bus as server-sent events. A client that was cut off resumes after the last one that it has seen.
+//! Bus messages as server-sent events. A disconnected client resumes after the last event that it has seen.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,37 +24,37 @@ use crate::{Shared, streams};
 
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The most past events that a client is sent.
+/// Maximum number of past events for a client.
 const MOST_PAST: usize = 4096;
 
-/// How long nothing is sent at most, so that a connection that is gone is noticed.
+/// The longest silence on a stream, so that a lost connection is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// How much earlier than its id says an event may have come into the log.
+/// How much earlier than the time in its id an event may have entered the log, in milliseconds.
 const SLACK: u64 = 2_000;
 
-/// Which events a client wants.
+/// The events that a client wants.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
     /// Their subjects, separated by commas; all if empty.
     #[serde(default)]
     subjects: String,
-    /// How many past ones come first.
+    /// The number of past events to send first.
     #[serde(default)]
     last: usize,
 }
 
-/// What comes first.
+/// The past events to send first.
 #[derive(Clone, Copy)]
 enum Past {
-    /// What came after this event.
+    /// The events after this one.
     After(EnvelopeId),
     /// The last n.
     Last(usize),
 }
 
-/// Sends events as they come.
+/// Streams events as they occur.
 #[utoipa::path(
     get,
     path = "/hone/v1/events",
@@ -96,14 +96,14 @@ fn parsed_subjects(text: &str) -> Result<Vec<Subject>, ApiError> {
     names.map(|name| name.parse().map_err(|unknown| ApiError::bad_request(format!("{unknown}")))).collect()
 }
 
-/// The event that a client has seen last.
+/// The last event that a client has seen.
 fn last_seen(headers: &HeaderMap) -> Result<Option<EnvelopeId>, ApiError> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
     id.map(Some).ok_or_else(|| ApiError::bad_request("the header Last-Event-ID is not the id of an event"))
 }
 
-/// The events of the log that are wanted, oldest first; none if the latest ones are enough.
+/// The wanted events from the log, oldest first; none if the latest messages are enough.
 async fn logged(
     shared: &Shared,
     client: Client,
@@ -132,13 +132,14 @@ async fn logged(
     Ok(events.into_iter().map(|(_, envelope)| Arc::new(envelope)).collect())
 }
 
-/// The logged events that are not among the latest ones, and may therefore be heard again: either may be ahead.
+/// The logged events that are not among the latest messages, and may therefore arrive again: either may be ahead.
 fn unheard(logged: &[Arc<Envelope>], latest: &[Arc<Envelope>]) -> HashSet<EnvelopeId> {
     let known: HashSet<EnvelopeId> = latest.iter().map(|envelope| envelope.id).collect();
     logged.iter().map(|envelope| envelope.id).filter(|id| !known.contains(id)).collect()
 }
 
-/// The events of both, each once. Messages of different agents may be in another order in the log: that order is kept.
+/// The events of both, without duplicates. The log may order messages of different agents differently: its order is
+/// kept.
 fn merged(logged: &[Arc<Envelope>], latest: Vec<Arc<Envelope>>) -> Vec<Arc<Envelope>> {
     let places: HashMap<EnvelopeId, usize> =
         logged.iter().enumerate().map(|(place, envelope)| (envelope.id, place)).collect();
@@ -147,7 +148,7 @@ fn merged(logged: &[Arc<Envelope>], latest: Vec<Arc<Envelope>>) -> Vec<Arc<Envel
     let mut all = logged[..next].to_vec();
     for envelope in latest {
         match places.get(&envelope.id) {
-            // Messages that are said at once may come to the two in different orders.
+            // Concurrent messages may have different orders in the two lists.
             Some(&place) if place < next => {}
             Some(&place) => {
                 all.extend_from_slice(&logged[next..=place]);
@@ -160,12 +161,12 @@ fn merged(logged: &[Arc<Envelope>], latest: Vec<Arc<Envelope>>) -> Vec<Arc<Envel
     all
 }
 
-/// The past events that a client is sent, written out.
+/// The past events for a client, serialized.
 fn chosen(mut all: Vec<Arc<Envelope>>, past: Past, subjects: &[Subject]) -> Vec<String> {
     match past {
         Past::After(id) => match all.iter().position(|envelope| envelope.id == id) {
             Some(place) => drop(all.drain(..=place)),
-            // Its id says when it was sent.
+            // Ids are ordered by time.
             None => all.retain(|envelope| envelope.id > id),
         },
         Past::Last(_) => {}
@@ -181,7 +182,7 @@ fn is_wanted(envelope: &Envelope, subjects: &[Subject]) -> bool {
     subjects.is_empty() || subjects.contains(&envelope.subject())
 }
 
-/// The moment that an id begins with (UUID version 7, RFC 9562).
+/// The timestamp at the start of an id (UUID version 7, RFC 9562).
 fn time_of(id: EnvelopeId) -> Timestamp {
     let milliseconds = id.as_bytes()[..6].iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     Timestamp(milliseconds)
@@ -191,18 +192,18 @@ fn written(envelope: &Envelope) -> String {
     format!("id: {}\ndata: {}\n\n", envelope.id, json!(envelope))
 }
 
-/// A client that follows.
+/// A client that follows the events.
 struct Following {
-    /// What it is sent before anything else.
+    /// Texts to send before anything else.
     waiting: VecDeque<String>,
-    /// Events among those that are heard once more.
+    /// Events already sent that may arrive again.
     told: HashSet<EnvelopeId>,
     news: News,
     subjects: Vec<Subject>,
 }
 
 impl Following {
-    /// The next event, or a sign of life; `None` ends the stream: the server stops, or the client is too slow.
+    /// The next event or a keep-alive; `None` ends the stream: the server stops, or the client is too slow.
     async fn next(&mut self) -> Option<String> {
         if let Some(text) = self.waiting.pop_front() {
             return Some(text);
@@ -247,10 +248,10 @@ mod tests {
         // The log is behind.
         check(&[0, 1], &[1, 2, 3], &[0, 1, 2, 3], &[0]);
         check(&[0, 1], &[2, 3], &[0, 1, 2, 3], &[0, 1]);
-        // The log is ahead: what it has more is heard again.
+        // The log is ahead: its extra events arrive again.
         check(&[0, 1, 2], &[0], &[0, 1, 2], &[1, 2]);
         check(&[0, 1], &[], &[0, 1], &[0, 1]);
-        // Messages that were said at once.
+        // Concurrent messages.
         check(&[0, 1, 2, 3], &[1, 3, 2, 4], &[0, 1, 2, 3, 4], &[0]);
         check(&[0, 1, 2], &[2, 0, 1], &[0, 1, 2], &[]);
         // Not everything is logged.

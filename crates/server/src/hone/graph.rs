@@ -1,20 +1,20 @@
-//! Graphs as SVG. They hold numbers only, and their colours are those of the page's classes.
+//! Graphs as SVG. They contain only numbers, and the page's classes define their colours.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// The room for a graph.
+/// The size of a graph.
 const WIDTH: f64 = 320.0;
 const HEIGHT: f64 = 120.0;
-/// The room for the labels of the axes.
+/// The margins for the labels of the axes.
 const LEFT: f64 = 24.0;
 const BELOW: f64 = 18.0;
 
-/// The room for a bar with its name.
+/// The height of a bar with its name.
 const ROW: f64 = 40.0;
 
-/// How many scores a point of the trend is the mean of.
+/// The number of scores averaged in a point of the trend.
 const WINDOW: usize = 10;
 
 /// The classes of the scores from 1 to 5.
@@ -29,7 +29,7 @@ pub(super) fn distribution(scores: &[u64; 5]) -> String {
         let height = room * *count as f64 / most;
         let (x, middle, top) = (step * (index as f64 + 0.15), step * (index as f64 + 0.5), HEIGHT - BELOW - height);
         let (width, score, below, above) = (step * 0.7, index + 1, HEIGHT - 4.0, top - 4.0);
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             bars,
             "<rect class=\"column {tone}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"2\"/>\
@@ -67,7 +67,7 @@ pub(super) fn trend(scores: &[f64]) -> String {
     drawn(&format!("the mean of the last {WINDOW} scores over {} answers{last}", scores.len()), &lines)
 }
 
-/// How many of its comparisons a model or a respondent has won.
+/// The comparisons of a model or a respondent, and its wins.
 #[derive(Debug, Serialize)]
 pub(super) struct WinRate {
     pub(super) of: String,

@@ -1,4 +1,4 @@
-//! Answers that a client sends to be graded or compared. They are judged where the client waits, and not remembered.
+//! Answers that a client sends to be graded or compared. They are judged while the client waits, and not remembered.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{Shared, take_place};
 pub(crate) struct GradeRequest {
     /// What was asked.
     query: String,
-    /// What was answered.
+    /// The answer to grade.
     answer: String,
     /// An answer that deserves the best score, if there is one.
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(crate) struct GradeRequest {
 #[serde(deny_unknown_fields)]
 #[schema(as = HoneCompareRequest)]
 pub(crate) struct CompareRequest {
-    /// What was asked.
+    /// The question.
     query: String,
     /// The first answer.
     a: String,
@@ -50,8 +50,8 @@ pub(crate) struct CompareRequest {
     b: String,
 }
 
-/// The judge's grade for an answer, which need not be hone's. The score is null if there is a `failure`, and where the
-/// likelihood judge gives a `probability` instead.
+/// Grades an answer, which need not be hone's. The score is null if there is a `failure`, or if the likelihood judge
+/// gives a `probability` instead.
 #[utoipa::path(
     post,
     path = "/hone/v1/grade",
@@ -87,7 +87,7 @@ pub(super) async fn compare(
     Bench::of(&shared).compare(request, client.owner()).await.map(Json)
 }
 
-/// The judges, and the room for those who wait for them.
+/// The judges, and the room for pending requests.
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) judges: Arc<ServedJudges>,
@@ -113,7 +113,7 @@ impl Bench {
         Ok(preference_json(&preference))
     }
 
-    /// A client's answer with the reasons that the judge writes for its grade now.
+    /// The grade of a client's answer with newly written reasons.
     pub(super) async fn reasons(
         &self,
         graded: GradedAnswer,
@@ -123,8 +123,8 @@ impl Bench {
         self.judged(move |judges, withdrawn| judges.reasons(&graded, &answered_by, owner, withdrawn)).await
     }
 
-    /// Judges on a thread that a judge may hold up. It takes a place among the questions in progress, and ends when
-    /// nobody waits for it any more.
+    /// Judges on a thread that may block. It takes a place among the questions in progress, and ends when the client is
+    /// gone.
     async fn judged<V: Send + 'static>(
         &self,
         judge: impl FnOnce(&ServedJudges, Receiver<()>) -> Result<Option<V>, String> + Send + 'static,
@@ -136,7 +136,7 @@ impl Bench {
         let _waiting = Waiting(withdraw);
         let failed = |reason: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
         let verdict = blocking(move || {
-            // The channel stays open as long as it is listened to, and the place is taken as long as the judge works.
+            // The channel stays open while the judge listens to it, and the place is taken while the judge works.
             let (_open, _place) = (open, place);
             judge(&judges, withdrawn).map_err(failed)
         });
@@ -144,12 +144,12 @@ impl Bench {
     }
 }
 
-/// A client that waits for a verdict, which is withdrawn when it is dropped.
+/// A client waiting for a verdict; dropping it withdraws the request.
 struct Waiting(Sender<()>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // A judge that has finished is not listening any more.
+        // A finished judge no longer listens.
         let _ = self.0.try_send(());
     }
 }

@@ -1,4 +1,4 @@
-//! What is remembered: searched, shown, and forgotten.
+//! Memory: searching, viewing and forgetting.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
 
-/// The most engrams of one response.
+/// Maximum number of engrams per response.
 const MOST: usize = 200;
 
-/// What is searched for.
+/// A search in memory.
 #[derive(Debug, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[schema(as = HoneSearch)]
 pub(crate) struct Search {
-    /// A question or words; without any, the latest engrams are listed.
+    /// A question or words; if empty, the latest engrams are listed.
     #[serde(default)]
     search: String,
-    /// How many are wanted at most.
+    /// The maximum number of engrams.
     #[serde(default = "usual_limit")]
     limit: usize,
 }
@@ -57,7 +57,7 @@ pub(super) async fn search(
     blocking(move || found(&memory, client.whose(), &search).map(Json)).await
 }
 
-/// What somebody finds in memory.
+/// Searches an owner's memory.
 pub(super) fn found(memory: &ServedMemory, whose: Whose, search: &Search) -> Result<Value, ApiError> {
     let filters = Filters { whose, facts: true, notes: true, ..Filters::default() };
     let limit = search.limit.min(MOST);
@@ -72,7 +72,7 @@ fn latest(store: &MemoryStore, filters: &Filters, n: usize) -> Result<Vec<Value>
     Ok(store.list(filters, n)?.iter().map(engram_json).collect())
 }
 
-/// Those that are similar in meaning or hold the words; without an embedder, those that hold the text.
+/// Engrams with a similar meaning or with the words; without an embedder, engrams that contain the text.
 fn closest(memory: &ServedMemory, text: &str, filters: Filters, n: usize) -> Result<Vec<Value>, ApiError> {
     let Some(recaller) = &memory.recaller else {
         return latest(&memory.store, &Filters { text: Some(text.to_owned()), ..filters }, n);
@@ -154,7 +154,7 @@ pub(super) async fn forget(
     Ok(Json(json!({"removed": removed})))
 }
 
-/// An engram of the client, by its whole id.
+/// An engram of the client, by its full id.
 pub(super) fn remembered(store: &MemoryStore, client: Client, id: &str) -> Result<Engram, ApiError> {
     let engram = id.parse().ok().map(|id| store.get(id)).transpose()?.flatten();
     let engram = engram.filter(|engram| client.whose().includes(engram.owner));
@@ -164,15 +164,15 @@ pub(super) fn remembered(store: &MemoryStore, client: Client, id: &str) -> Resul
 /// The memory.
 ///
 /// # Errors
-/// When nothing is remembered.
+/// When memory is switched off.
 pub(super) fn memory_of(shared: &Shared) -> Result<&ServedMemory, ApiError> {
     switched_on(shared.parts.memory.as_ref())
 }
 
-/// A memory that there may be.
+/// The memory, if it is switched on.
 ///
 /// # Errors
-/// When nothing is remembered.
+/// When memory is switched off.
 pub(super) fn switched_on(memory: Option<&ServedMemory>) -> Result<&ServedMemory, ApiError> {
     memory.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "memory is switched off (memory.remember)"))
 }

@@ -1,4 +1,4 @@
-//! How good the answers are: the distribution of the scores, their trend, and who won comparisons.
+//! The quality of the answers: the distribution of the scores, their trend, and the winners of comparisons.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
 
-/// The answers that the trend is made of.
+/// The number of answers in the trend.
 const MOST_ANSWERS: usize = 500;
 
-/// Figures about the answers in memory, and graphs of them.
+/// Statistics about the answers in memory, with graphs.
 #[utoipa::path(
     get,
     path = "/hone/v1/report",
@@ -31,7 +31,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, client: Client) -> R
     blocking(move || report(&store, client.whose()).map(Json)).await
 }
 
-/// The figures about what somebody asked.
+/// The statistics about an owner's answers.
 pub(super) fn report(store: &MemoryStore, whose: Whose) -> Result<Value, ApiError> {
     let statistics = store.statistics(whose)?;
     let filters = Filters { whose, scored: Some(true), ..Filters::default() };

@@ -1,7 +1,7 @@
-//! The sessions of conversations that are held through the page: as in the terminal, a conversation is one session.
+//! The sessions of the page's conversations: as in the terminal, a conversation is one session.
 //!
-//! An asker that is dropped closes its session, and with it what its answers wait for. So the askers of conversations
-//! stay for a while, and only the one that was not used for longest goes when there are too many.
+//! Dropping an asker closes its session, and cancels everything that its answers still wait for. So the askers of
+//! conversations are kept for a while; if there are too many, the least recently used one is dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,16 @@ use tokio::sync::Notify;
 
 use super::answer_log::AnswerLog;
 
-/// Conversations whose sessions stay open.
+/// Maximum number of conversations with an open session.
 const MOST_OPEN: usize = 32;
 
-/// Answers that have ended and can still be followed.
+/// Maximum number of finished answers that can still be followed.
 const MOST_ENDED: usize = 16;
 
-/// A conversation: whose it is, and its name.
+/// A conversation: its owner and its name.
 pub(super) type Place = (Option<OwnerId>, String);
 
-/// The sessions, by their conversations.
+/// The sessions, by conversation.
 #[derive(Default)]
 pub(crate) struct Sessions {
     state: Mutex<SessionsState>,
@@ -30,17 +30,17 @@ pub(crate) struct Sessions {
 
 #[derive(Default)]
 struct SessionsState {
-    /// Those in which nothing is being asked, the one used last at the end.
+    /// Sessions without a question in progress, the most recently used one last.
     idle: VecDeque<(Place, Session)>,
-    /// Those in which a question is being answered.
+    /// Sessions in which a question is being answered.
     busy: HashMap<Place, Busy>,
-    /// What was told of the latest answers, for pages that lost the connection before the end; the latest at the end.
+    /// The events of the latest answers, for pages that lost the connection before the end; the latest answer is last.
     ended: VecDeque<(Place, Arc<AnswerLog>)>,
 }
 
-/// What others do with an answer in progress.
+/// Access to an answer in progress.
 struct Busy {
-    /// Stops it.
+    /// Stops the answer.
     stop: Arc<Notify>,
     log: Arc<AnswerLog>,
 }
@@ -51,18 +51,18 @@ pub(super) struct Session {
     pub(super) asker: Asker,
 }
 
-/// The right to ask in a conversation, which one question has at a time. Dropping it lets the next one ask.
+/// The right to ask in a conversation, held by one question at a time. Dropping it lets the next one ask.
 pub(super) struct Turn {
     sessions: Arc<Sessions>,
     place: Place,
     /// Notified if the answer should stop.
     pub(super) stop: Arc<Notify>,
-    /// What pages are told of the answer.
+    /// The answer's events for pages.
     pub(super) log: Arc<AnswerLog>,
 }
 
 impl Sessions {
-    /// The right to ask in a conversation, and its session if that is open; `None` if a question is being answered.
+    /// The right to ask in a conversation, and its open session, if any; `None` if a question is being answered.
     pub(super) fn begin(self: &Arc<Self>, place: &Place) -> Option<(Turn, Option<Session>)> {
         let mut state = self.lock();
         if state.busy.contains_key(place) {
@@ -87,7 +87,7 @@ impl Sessions {
         self.lock().busy.get(place).is_some_and(|busy| busy.log.has_begun())
     }
 
-    /// What is told of the answer in progress in a conversation, or was told of its last one.
+    /// The events of the answer in progress in a conversation, or of its last one.
     pub(super) fn answer_log(&self, place: &Place) -> Option<Arc<AnswerLog>> {
         let state = self.lock();
         let busy = state.busy.get(place).map(|busy| &busy.log);
@@ -106,12 +106,12 @@ impl Sessions {
 }
 
 impl Turn {
-    /// The conversation.
+    /// The conversation's name.
     pub(super) fn name(&self) -> &str {
         &self.place.1
     }
 
-    /// Ends the answer: the next question may be asked, pages are told how it ended, and the session is kept for it.
+    /// Ends the answer: the next question may be asked, pages get the last event, and the session is kept.
     pub(super) fn end(self, told: Value, session: Session) {
         let mut state = self.sessions.lock();
         state.busy.remove(&self.place);
@@ -139,7 +139,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.sessions.lock();
-        // Once it has ended, the place may be another question's.
+        // After the end, the place may be another question's.
         if state.busy.get(&self.place).is_some_and(|busy| Arc::ptr_eq(&busy.log, &self.log)) {
             state.busy.remove(&self.place);
         }

@@ -1,15 +1,15 @@
-//! The shapes of the responses of hone's own API.
+//! The response shapes of hone's own API.
 
 use serde_json::Value;
 
 use crate::shapes::{anything, documented, flag, list, map, nullable, number, object, one_of, open, text, whole};
 
 documented! {
-    /// Whether there was an answer in progress, which is stopped.
+    /// Whether an answer was in progress and has been stopped.
     HoneStopped = object([("stopped", flag())], []);
-    /// Whether there was something, which is removed.
+    /// Whether anything was removed.
     HoneRemoved = object([("removed", flag())], []);
-    /// Whether a conversation was removed, and how much of it was forgotten.
+    /// Whether a conversation was removed, and how many of its memories were forgotten.
     HoneConversationRemoved = object([("removed", flag()), ("forgotten", whole())], []);
     /// A new name.
     HoneRenamed = object([("name", text())], []);
@@ -32,12 +32,12 @@ documented! {
         [("name", text()), ("model", text()), ("system", text()), ("exchanges", list(exported()))],
         [],
     );
-    /// A grade, or what is known of one that is pending.
+    /// A grade, or the state of a pending one.
     HoneCritique = critique();
-    /// A grade; its score is null where `failure` says why there is none, and where the likelihood judge gives a `probability`
+    /// A grade; its score is null if `failure` says why there is none, or if the likelihood judge gives a `probability`
     /// instead.
     HoneGrade = grade();
-    /// The choice between two answers; the winner is null for a tie, and where `failure` says why there is no verdict.
+    /// The choice between two answers; the winner is null for a tie, and if `failure` says why there is no verdict.
     HonePreference = open([
         ("winner", nullable(one_of(&["A", "B"]))),
         ("log_odds", number()),
@@ -45,18 +45,18 @@ documented! {
         ("reason", text()),
         ("by", text()),
     ]);
-    /// A rating that is published.
+    /// A published rating.
     HoneRated = object([("query_id", text()), ("rating", rating())], []);
     /// Good or bad.
     HoneRating = rating();
     /// The judges with their marks.
     HoneJudges = object([("judges", list(map(anything())))], []);
-    /// What the critic has said: the mode that a person has set for every gate, figures, and the latest blocks.
+    /// The critic's state: the mode that a person has set for every gate, statistics, and the latest blocks.
     HoneCritic = object(
         [("mode", nullable(mode())), ("statistics", map(anything())), ("blocks", list(block()))],
         [],
     );
-    /// What a memory is after a person has reviewed its block.
+    /// The state of an engram after a person has reviewed its block.
     HoneReviewed = object([("state", vetting())], []);
     /// Engrams.
     HoneEngrams = object([("engrams", list(engram([], [("similarity", number())])))], []);
@@ -82,7 +82,7 @@ documented! {
     );
     /// Markdown as HTML.
     HoneRendered = object([("html", text())], []);
-    /// Figures about the quality of the answers, and graphs of them.
+    /// Statistics about the quality of the answers, with graphs.
     HoneReport = object(
         [
             ("judges", list(judge())),
@@ -177,7 +177,7 @@ fn exchange() -> Value {
     )
 }
 
-/// The place of an exchange among those that begin a branch there.
+/// The place of an exchange among the branches that begin there.
 fn branch() -> Value {
     object([("number", whole()), ("count", whole())], [])
 }
@@ -186,7 +186,7 @@ fn exported() -> Value {
     object([("question", text()), ("answer", text()), ("model", text()), ("query_id", nullable(text()))], [])
 }
 
-/// An engram with these keys, and perhaps others.
+/// An engram, with additional required and optional keys.
 fn engram<const N: usize, const M: usize>(more: [(&str, Value); N], optional: [(&str, Value); M]) -> Value {
     let keys = [
         ("query_id", text()),

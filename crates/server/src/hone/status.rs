@@ -1,4 +1,4 @@
-//! The state of the program, and small things that the page needs.
+//! The program's state, and small services for the page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Val
     })))
 }
 
-/// The presets of the person whose server this is; clients with keys see none.
+/// The presets of the server's owner; clients with keys see none.
 #[utoipa::path(get, path = "/hone/v1/presets", tag = "hone", responses((status = OK, body = HonePresets)))]
 pub(super) async fn presets(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
     reported(shared, move |shared| {
@@ -61,7 +61,7 @@ pub(super) async fn presets(State(shared): State<Arc<Shared>>, client: Client) -
         let keys = |name: &String| presets.as_ref()?.keys(name).ok();
         let presets: Vec<Value> = names
             .iter()
-            // One that is not valid is not offered; `hone preset show` says why.
+            // Invalid presets are not offered; `hone preset show` says why.
             .filter_map(|name| Some(json!({"name": name, "settings": BTreeMap::from_iter(keys(name)?)})))
             .collect();
         Ok(json!({"presets": presets}))
@@ -87,7 +87,7 @@ pub(super) async fn processes(State(shared): State<Arc<Shared>>, client: Client)
     .await
 }
 
-/// The answers in memory whose grades are due.
+/// The number of answers in memory whose grades are due.
 fn grades_due(shared: &Shared, whose: Whose) -> Result<usize, String> {
     let Some(memory) = &shared.parts.memory else { return Ok(0) };
     let backlog = memory.store.backlog().map_err(|error| with_causes(&error))?;
@@ -112,7 +112,7 @@ async fn reported(
     blocking(move || report(&shared).map(Json).map_err(failed)).await
 }
 
-/// A text.
+/// The text to render.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HoneRendering)]
@@ -120,7 +120,7 @@ struct Rendering {
     markdown: String,
 }
 
-/// Markdown as HTML that a page may show.
+/// Renders Markdown as HTML that a page may show.
 #[utoipa::path(
     post,
     path = "/hone/v1/render",

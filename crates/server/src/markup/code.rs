@@ -1,8 +1,8 @@
-//! Blocks of code as HTML, with a class for each kind of word. The colours are those of the page.
+//! Code blocks as HTML, with a class for each kind of word. The page defines the colours.
 
 use crate::highlighting::{CodeHighlighter, LONGEST_LINE, WordKind};
 
-/// The longest block that is highlighted, in bytes; longer ones, and those with a longer line than a highlighter takes,
+/// The longest block that is highlighted, in bytes. Longer blocks, and blocks with a line too long for the highlighter,
 /// stay plain.
 const LONGEST_BLOCK: usize = 64 << 10;
 
@@ -35,7 +35,7 @@ fn class_of(kind: WordKind) -> &'static str {
     }
 }
 
-/// A block of code as HTML without the elements around it; plain text where the language is unknown.
+/// A code block as HTML, without the enclosing elements; plain text if the language is unknown.
 pub(super) fn html_of_code(code: &str, language: &str) -> String {
     highlighted(code, language).unwrap_or_else(|| ammonia::clean_text(code))
 }
@@ -53,7 +53,7 @@ fn highlighted(code: &str, language: &str) -> Option<String> {
     Some(html.finish())
 }
 
-/// HTML that is written word by word; words of one class that follow each other have one element.
+/// HTML that is written word by word; consecutive words of one class share an element.
 #[derive(Default)]
 struct Spans {
     html: String,

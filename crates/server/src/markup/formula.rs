@@ -1,4 +1,4 @@
-//! Formulas as models delimit them, `\\(…\\)` and `\\[…\\]`, become formulas as Markdown knows them, between dollar signs.
+//! Converts formulas as models delimit them, `\\(…\\)` and `\\[…\\]`, to Markdown's dollar signs.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,11 +8,11 @@ use pulldown_cmark::{Event, Parser, Tag};
 use super::EXTENSIONS;
 use super::math::LONGEST;
 
-/// What begins a formula, what ends it, and its sign in Markdown. Those of Markdown itself are listed for what is between
-/// them: a line of a formula must not be taken for a list or a heading.
+/// The opening delimiter of a formula, the closing one, and its sign in Markdown. Markdown's own delimiters are listed
+/// because of the text between them: a line of a formula must not be taken for a list or a heading.
 const DELIMITERS: [(&str, &str, &str); 3] = [("\\(", "\\)", "$"), ("\\[", "\\]", "$$"), ("$$", "$$", "$$")];
 
-/// Markdown whose formulas stand between dollar signs, each on one line.
+/// The Markdown with each formula between dollar signs and on one line.
 pub(super) fn with_dollars(markdown: &str) -> Cow<'_, str> {
     if !DELIMITERS.iter().any(|(begin, ..)| markdown.contains(begin)) {
         return Cow::Borrowed(markdown);
@@ -31,7 +31,7 @@ pub(super) fn with_dollars(markdown: &str) -> Cow<'_, str> {
             text.push_str(&formula);
             (place, rest) = (end, end);
         } else {
-            // A backslash makes the character after it ordinary.
+            // A backslash escapes the next character.
             let escaped = markdown[place + character.len_utf8()..].chars().next().filter(|_| character == '\\');
             place += character.len_utf8() + escaped.map_or(0, char::len_utf8);
         }
@@ -40,12 +40,12 @@ pub(super) fn with_dollars(markdown: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The formula that begins at `place`, in dollar signs, and the place behind it.
+/// The formula that begins at `place`, in dollar signs, and the place after it.
 fn formula_at(markdown: &str, place: usize) -> Option<(String, usize)> {
     let here = &markdown[place..];
     let (begin, end, sign) = DELIMITERS.iter().find(|(begin, ..)| here.starts_with(begin))?;
     let inner = &here[begin.len()..];
-    // A longer one is not drawn; to look for its end at every beginning would take long.
+    // A longer formula is not rendered, and searching for its end from every beginning would take too long.
     let length = inner[..inner.floor_char_boundary(LONGEST + end.len())].find(end)?;
     let latex = &inner[..length];
     let lines: Vec<&str> = latex.trim().lines().map(str::trim).collect();
@@ -53,7 +53,7 @@ fn formula_at(markdown: &str, place: usize) -> Option<(String, usize)> {
     is_one.then(|| (format!("{sign}{}{sign}", lines.join(" ")), place + begin.len() + length + end.len()))
 }
 
-/// Where code stands.
+/// The ranges of code.
 fn code_in(markdown: &str) -> Vec<Range<usize>> {
     let events = Parser::new_ext(markdown, EXTENSIONS).into_offset_iter();
     let is_code = |event: &Event<'_>| matches!(event, Event::Code(_) | Event::Start(Tag::CodeBlock(_)));

@@ -1,17 +1,17 @@
-//! Addresses that stand in a text without any mark become links.
+//! Turns bare addresses in a text into links.
 
 use pulldown_cmark::{CowStr, Event, LinkType, Tag, TagEnd};
 
-/// What an address begins with.
+/// The prefixes of an address.
 const BEGINNINGS: [&str; 2] = ["https://", "http://"];
 
-/// The most addresses that become links.
+/// Maximum number of addresses that become links.
 const MOST_LINKS: usize = 2_000;
 
 /// The longest address that becomes a link, in bytes.
 const LONGEST_ADDRESS: usize = 2_048;
 
-/// The events with a link around each address in their texts, except in links. Texts that follow each other are one text.
+/// The events with a link around each address in their texts, except in links. Consecutive texts are one text.
 pub(super) fn with_links(events: Vec<Event<'_>>) -> Vec<Event<'_>> {
     let mut linked = Linked::default();
     let mut text = String::new();
@@ -35,7 +35,7 @@ pub(super) fn with_links(events: Vec<Event<'_>>) -> Vec<Event<'_>> {
 #[derive(Default)]
 struct Linked<'a> {
     events: Vec<Event<'a>>,
-    /// How many links are open.
+    /// The number of open links.
     level: usize,
     n_links: usize,
 }
@@ -67,7 +67,7 @@ impl Linked<'_> {
     }
 }
 
-/// Where the first address begins and ends.
+/// The start and the end of the first address.
 fn address(text: &str) -> Option<(usize, usize)> {
     let starts = text.match_indices("http").map(|(start, _)| start);
     starts.filter(|start| !text[..*start].chars().next_back().is_some_and(char::is_alphanumeric)).find_map(|start| {
@@ -81,7 +81,8 @@ fn address(text: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// An address without the signs behind it that belong to the sentence: a bracket is its own if it was opened in it.
+/// An address without the sentence's punctuation after it; a closing bracket belongs to the address if it was opened
+/// there.
 fn without_punctuation(address: &str) -> &str {
     let surplus =
         |open: char, close: char| address.matches(close).count().saturating_sub(address.matches(open).count());

@@ -1,7 +1,7 @@
-//! Formulas in LaTeX as MathML, which browsers draw themselves.
+//! LaTeX formulas as MathML, which browsers render natively.
 //!
 //! A formula comes from a model: its length and its commands are limited, definitions are refused since they can grow
-//! without bounds, and it is parsed on a thread with room for the deepest nesting that these limits allow.
+//! without bounds, and it is parsed on a thread with a stack for the deepest nesting within these limits.
 
 use std::convert::Infallible;
 use std::thread;
@@ -10,10 +10,10 @@ use pulldown_latex::config::{DisplayMode, RenderConfig};
 use pulldown_latex::mathml::write_mathml;
 use pulldown_latex::{Parser, Storage};
 
-/// The longest formula in bytes, and the most commands and groups in it.
+/// The longest formula, in bytes, and the maximum number of its commands and groups.
 pub(super) const LONGEST: usize = 8 << 10;
 const MOST_COMMANDS: usize = 500;
-/// More than ten times what the deepest nesting takes that [`MOST_COMMANDS`] allows.
+/// More than ten times the stack for the deepest nesting that [`MOST_COMMANDS`] allows.
 const STACK: usize = 16 << 20;
 
 /// Commands that are refused: definitions, and one on which the parser fails.
@@ -23,7 +23,7 @@ const REFUSED: [&str; 7] = ["\\def", "\\gdef", "\\edef", "\\newcommand", "\\rene
 const DEFINITIONS: &str =
     r"\def\boxed#1{\begin{array}{|c|}\hline #1\\\hline\end{array}}\def\tag#1{\qquad(\mathrm{#1})}";
 
-/// A formula as MathML; `None` if it is not valid, or too long.
+/// A formula as MathML; `None` if it is invalid or too long.
 pub(super) fn mathml_of(latex: &str, mode: DisplayMode) -> Option<String> {
     let n_commands = latex.bytes().filter(|byte| b"\\{^_".contains(byte)).count();
     let is_refused = REFUSED.iter().any(|command| latex.contains(command));

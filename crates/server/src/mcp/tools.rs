@@ -1,4 +1,4 @@
-//! hone's abilities as tools. Their arguments are those of the requests under `/hone/v1`, and described once.
+//! hone's abilities as tools. Their arguments are those of the requests under `/hone/v1`, and documented once.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::hone::{Abilities, CompareRequest, GradeRequest, Search};
 use crate::systemone::SystemOneRequest;
 
-/// What a model is told about the tools as a whole.
+/// Instructions to a model about the tools as a whole.
 const INSTRUCTIONS: &str = "hone is a local chat that grades itself. Its judge grades an answer from 1 to 5 or chooses \
                             between two, a model answers questions about a text with probabilities, and what was asked and answered before can be searched. Everything stays on \
                             this machine.";
@@ -29,7 +29,7 @@ pub(crate) struct HoneTools {
     version: &'static str,
 }
 
-/// What takes no arguments.
+/// No arguments.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -39,7 +39,7 @@ impl HoneTools {
         HoneTools { abilities, version }
     }
 
-    /// What comes of a call; `None` if there is no such tool.
+    /// The result of a call; `None` if there is no such tool.
     async fn call(&self, name: &str, arguments: Value) -> Option<Result<Value, ApiError>> {
         let abilities = &self.abilities;
         Some(match name {
@@ -53,7 +53,7 @@ impl HoneTools {
     }
 }
 
-/// Does something with the arguments of a call.
+/// Reads the arguments of a call, and acts on them.
 async fn with<T: DeserializeOwned>(
     arguments: Value,
     act: impl AsyncFnOnce(T) -> Result<Value, ApiError>,
@@ -92,7 +92,7 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
-/// A tool that changes nothing, with arguments of this form.
+/// A read-only tool with arguments of type `T`.
 fn tool<T: PartialSchema>(name: &'static str, description: &'static str) -> Tool {
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
     let schema: JsonObject = schema.as_object().cloned().unwrap_or_default();
@@ -100,7 +100,8 @@ fn tool<T: PartialSchema>(name: &'static str, description: &'static str) -> Tool
     Tool::new(name, description, Arc::new(schema)).with_annotations(annotations)
 }
 
-/// The arguments and the failures of a call are for the model, which can do better; an unknown tool is for its program.
+/// Errors in the arguments and failures go to the model, which can correct the call; an unknown tool is the program's
+/// error.
 fn result_of(done: Result<Value, ApiError>) -> CallToolResult {
     match done {
         Ok(value) => CallToolResult::structured(value),

@@ -28,7 +28,7 @@ use crate::streams::first_piece;
 use crate::tool_choice::check_sizes;
 use crate::{Shared, streams};
 
-/// The body of a request for an answer to a conversation.
+/// The request body of `/api/chat`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaChatRequest)]
 struct ChatRequest {
@@ -45,7 +45,7 @@ struct ChatRequest {
     common: Common,
 }
 
-/// The body of a request for an answer to a prompt.
+/// The request body of `/api/generate`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaGenerateRequest)]
 struct GenerateBody {
@@ -64,7 +64,7 @@ struct GenerateBody {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     images: Vec<Value>,
-    /// Whether the model continues the prompt as it stands.
+    /// Whether the model continues the prompt as is.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     raw: bool,
@@ -72,11 +72,11 @@ struct GenerateBody {
     common: Common,
 }
 
-/// What both requests have.
+/// The fields that both requests share.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaCommon)]
 struct Common {
-    /// Pieces come as they are written, unless this is false.
+    /// Whether the answer is streamed; true by default.
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
@@ -90,7 +90,7 @@ struct Common {
     keep_alive: Option<Value>,
 }
 
-/// The options that change an answer. Others, which say how a model is run, are ignored: hone decides them.
+/// The options that affect an answer. Options for running a model are ignored: hone decides them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OllamaOptions)]
 struct Options {
@@ -116,7 +116,7 @@ struct Turn {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     tool_calls: Vec<CalledTool>,
-    /// What the model thought before it answered.
+    /// The model's reasoning before the answer.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     thinking: String,
@@ -188,7 +188,7 @@ pub(super) async fn generate(
     answer(&shared, client, query, &request.common, Form::Generate).await
 }
 
-/// Loads the model of a request that asks nothing, or unloads it.
+/// Loads or unloads the model of a request without a question.
 async fn load(shared: &Shared, model: String, common: &Common, form: Form) -> Result<HttpResponse, ApiError> {
     let model = shared.named_or_default(model);
     shared.check_model(&model)?;
@@ -239,7 +239,8 @@ fn query(shared: &Shared, model: String, conversation: Conversation, common: &Co
 }
 
 impl Common {
-    /// Whether the model is to leave memory, after the answer to a question: `keep_alive` is 0, as a number or a text such as `0s`.
+    /// Whether the model is to be unloaded, after the answer if there is a question: `keep_alive` is 0, as a number or
+    /// a string such as `0s`.
     fn unloads(&self) -> bool {
         match &self.keep_alive {
             Some(Value::Number(number)) => number.as_f64() == Some(0.0),
@@ -276,7 +277,7 @@ fn constraint(format: Option<&Value>) -> Result<Option<Constraint>, ApiError> {
     }
 }
 
-/// How pieces are written.
+/// The format of the pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Chat,
@@ -294,7 +295,7 @@ async fn answer(
     let slot = common.stream.unwrap_or(true).then(|| shared.streams.take(client)).transpose()?;
     let mut answering = Answering::ask(shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
-    // The first piece tells whether there will be an answer, and with it the status.
+    // The first piece shows whether the answer has failed, and so determines the HTTP status.
     let first = first_piece(&mut answering).await?;
     if common.unloads() {
         unload_after_answer(shared, model.clone()).await;
@@ -317,21 +318,21 @@ async fn answer(
     Ok((header, kept_header(is_kept), Json(whole)).into_response())
 }
 
-/// Makes a model that answers leave memory afterwards. One that is to stay answers all the same.
+/// Unloads a model after its answer. A model that must stay in memory answers all the same.
 async fn unload_after_answer(shared: &Shared, model: String) {
     if let Err(ApiError { message, .. }) = shared.on_models(move |models| models.unload(&model)).await {
         tracing::info!("a model stays in memory: {message}");
     }
 }
 
-/// An answer while it is sent.
+/// An answer being streamed.
 struct Lines {
     answering: Answering,
     model: String,
     form: Form,
-    /// The first piece, if it has come.
+    /// The first piece, if it has arrived.
     first: Option<Piece>,
-    /// The last line, if it comes next.
+    /// The last line, if it is next.
     last: Option<Value>,
     is_over: bool,
 }
@@ -347,7 +348,7 @@ impl Lines {
                 Some(piece) => piece,
                 None => match timeout(streams::SILENCE, self.answering.next()).await {
                     Ok(piece) => piece,
-                    // A line that says nothing shows that the answer still comes.
+                    // A line without text shows that the answer is still in progress.
                     Err(_) => return Some(said(&self.model, self.form, "", "", false)),
                 },
             };
@@ -365,7 +366,7 @@ impl Lines {
         None
     }
 
-    /// The last line, or before it the one with the calls of tools.
+    /// The last line, or the line with the tool calls before it.
     fn end(&mut self, Answered { response, is_kept }: &Answered) -> Value {
         let mut last = last(&self.model, self.form, response, "", "");
         note_kept(&mut last, *is_kept);
@@ -408,7 +409,7 @@ fn last(model: &str, form: Form, response: &Response, text: &str, thinking: &str
     object
 }
 
-/// The calls of tools in an answer.
+/// The tool calls in an answer.
 fn calls(response: &Response) -> Vec<Value> {
     let call = |(index, call): (usize, &ToolCall)| {
         json!({

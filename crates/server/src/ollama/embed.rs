@@ -24,7 +24,7 @@ struct EmbedRequest {
     model: String,
     #[serde(default)]
     input: Value,
-    /// Whether a text that is too long counts with its beginning.
+    /// Whether a text that is too long is truncated.
     #[serde(default)]
     truncate: Option<bool>,
     #[serde(default)]
@@ -53,7 +53,7 @@ pub(super) struct EmbedResponse {
 pub(super) async fn embed(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<EmbedResponse>, ApiError> {
     let begin = Instant::now();
     let EmbedRequest { model, input, truncate, dimensions } = parsed(body).await?;
-    // No text, or an empty one, gives no vector; clients send it to see whether there is a model.
+    // No text, or an empty one, gives no vector; clients send it to check for the model.
     let is_empty = input.is_null() || input.as_str() == Some("");
     let texts = if is_empty { Vec::new() } else { Texts::read(input)? };
     let truncates = truncate.unwrap_or(true);

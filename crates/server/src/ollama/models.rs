@@ -1,4 +1,4 @@
-//! Models in Ollama's API: which there are, what they are, which are in memory, their copies and their removal.
+//! Models in Ollama's API: listing, details, loaded models, copying and removal.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
 use crate::shapes::EmptyBody;
 
-/// When a model leaves memory that stays: in a hundred years, in seconds.
+/// The expiry of a model that stays in memory: in a hundred years, in seconds.
 const NEVER: u64 = 100 * 365 * 24 * 3600;
 
 /// A request that names a model.
@@ -29,7 +29,7 @@ pub(super) struct Named {
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     model: String,
-    /// Its older name for the same.
+    /// The field's older name.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(nullable)]
     name: String,
@@ -53,7 +53,7 @@ pub(super) async fn tags(State(shared): State<Arc<Shared>>) -> Result<Json<Value
     Ok(Json(json!({"models": models})))
 }
 
-/// What a model says about itself.
+/// A model's details.
 #[utoipa::path(
     post,
     path = "/api/show",
@@ -113,7 +113,7 @@ struct Copy {
     destination: String,
 }
 
-/// Makes a model available under another name, too.
+/// Makes a model available under an additional name.
 #[utoipa::path(
     post,
     path = "/api/copy",

@@ -22,9 +22,9 @@ use crate::pulls::PullState;
 use crate::requests::parsed;
 use crate::{Shared, streams};
 
-/// The time between two lines: a fast download would send a line for every few kilobytes.
+/// The time between two lines: otherwise, a fast download would send a line for every few kilobytes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Characters of a digest that a line shows.
+/// Characters of a digest that are shown in a line.
 const SHOWN_DIGEST: usize = 12;
 
 /// The body of a request.
@@ -72,7 +72,7 @@ struct Pulling {
 
 impl Pulling {
     fn new(mut states: watch::Receiver<PullState>) -> Pulling {
-        // Whatever the state is, the client has not been told of it.
+        // The client has not been told of the current state.
         states.mark_changed();
         Pulling { states, is_over: false }
     }

@@ -1,4 +1,4 @@
-//! The shapes of the responses of Ollama's API.
+//! The response shapes of Ollama's API.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ documented! {
     OllamaModels = object([("models", list(object(tag(), [])))], []);
     /// The models in memory.
     OllamaLoadedModels = object([("models", list(loaded()))], []);
-    /// What a model says about itself.
+    /// A model's details.
     OllamaModel = object(
         [
             ("modelfile", text()),
@@ -31,7 +31,7 @@ documented! {
     OllamaGeneration = answer("response", text());
     /// The end of a pull.
     OllamaPulled = object([("status", one_of(&["success"]))], []);
-    /// Who speaks.
+    /// The author of a message.
     OllamaRole = one_of(&["system", "user", "assistant", "tool"]);
 }
 

@@ -45,10 +45,10 @@ pub(super) async fn complete(
     respond(&shared, client, queries, Chat { has_logprobs, most_calls }, stream).await
 }
 
-/// The form of a chat.
+/// The format of a chat.
 struct Chat {
     has_logprobs: bool,
-    /// The most calls of tools in one answer.
+    /// The maximum number of tool calls in one answer.
     most_calls: usize,
 }
 

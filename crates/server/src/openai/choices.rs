@@ -1,4 +1,4 @@
-//! The choices of a response, whole or while they are answered, for a chat and for a continued text alike.
+//! The choices of a response, whole or streamed, for chats and completions alike.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,40 +18,40 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::streams;
 
-/// How choices are written.
+/// The format of choices.
 pub(super) trait Form: Send + 'static {
-    /// What the ids of responses begin with.
+    /// The prefix of response ids.
     const ID: &'static str;
-    /// The kind of object that a whole response is.
+    /// The object type of a whole response.
     const WHOLE: &'static str;
-    /// The kind of object that a part of a streamed response is.
+    /// The object type of a part of a streamed response.
     const PART: &'static str;
 
     /// A whole choice.
     fn choice(&self, index: usize, whole: &Whole) -> Value;
 
-    /// What a streamed choice begins with.
+    /// The first parts of a streamed choice.
     fn begin(&self, index: usize) -> Vec<Value>;
 
     /// A part of a streamed choice.
     fn part(&mut self, index: usize, part: Part<'_>) -> Value;
 
-    /// The last parts of a streamed choice, the one that says why it ended included.
+    /// The last parts of a streamed choice, including its finish reason.
     fn end(&mut self, index: usize, response: &Response) -> Vec<Value>;
 }
 
 /// A part of an answer.
 pub(super) enum Part<'a> {
-    /// The model reasons.
+    /// A piece of the model's reasoning.
     Thinking(&'a str),
-    /// A piece of the answer with the log-probabilities of its tokens, if they were asked for.
+    /// A piece of the answer with the log-probabilities of its tokens, if requested.
     Text(&'a str, &'a [TokenLogprobs]),
 }
 
-/// Asks the questions and answers the request with what comes of them.
+/// Asks the questions and answers the request with the results.
 ///
 /// # Errors
-/// When a question cannot be asked, or there is no answer to it.
+/// When a question cannot be asked, or has no answer.
 pub(super) async fn respond<F: Form>(
     shared: &Shared,
     client: Client,
@@ -78,7 +78,7 @@ pub(super) async fn respond<F: Form>(
     Ok((header, kept, Json(head.whole(&wholes))).into_response())
 }
 
-/// Whether a response is sent while it comes into being, and what its last event says.
+/// Whether a response is streamed, and whether the stream ends with the usage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streaming {
     pub(super) is_on: bool,
@@ -94,7 +94,7 @@ pub(super) fn finish_reason(response: &Response) -> &'static str {
     }
 }
 
-/// What every part of a response repeats.
+/// The data that every part of a response repeats.
 struct Head<F> {
     query_id: String,
     model: String,
@@ -143,11 +143,11 @@ fn usage<'a>(timings: impl Iterator<Item = &'a Timings>) -> Value {
     })
 }
 
-/// The choices of a response while they are answered.
+/// The choices of a response being streamed.
 struct Choices<F> {
-    /// `None` for one that has ended.
+    /// `None` for a finished choice.
     open: Vec<Option<Answering>>,
-    /// For each choice, the log-probabilities of tokens whose text has not come yet.
+    /// For each choice, the log-probabilities of tokens whose text has not arrived yet.
     logprobs: Vec<Vec<TokenLogprobs>>,
     ended: Vec<Timings>,
     head: Head<F>,
@@ -158,7 +158,7 @@ struct Choices<F> {
 }
 
 impl<F: Form> Choices<F> {
-    /// Waits a moment for the first piece: it tells whether there will be an answer, and with it the status.
+    /// Waits briefly for the first piece: it shows whether the answer has failed, and so determines the HTTP status.
     async fn begin(choices: Vec<Answering>, head: Head<F>, include_usage: bool) -> Result<Choices<F>, ApiError> {
         let (n_choices, open) = (choices.len(), choices.into_iter().map(Some).collect());
         let first = (0..n_choices).flat_map(|index| head.form.begin(index));

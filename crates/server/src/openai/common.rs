@@ -1,4 +1,4 @@
-//! What requests for a chat and for the continuation of a text have in common.
+//! The fields that chat and completion requests share.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::error::ApiError;
 use crate::requests::or_default;
 use crate::sampling::{Samplers, Stop, TokenLimit};
 
-/// The most answers to one request.
+/// Maximum number of answers to one request.
 const MOST_CHOICES: usize = 16;
 
-/// The fields that both have. Keys that are not named here are ignored, as clients send many.
+/// The shared fields. Unknown keys are ignored: clients send many.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenAiCommon)]
 pub(super) struct Common {
@@ -37,7 +37,7 @@ pub(super) struct Common {
     n: Option<usize>,
     #[serde(default)]
     stop: Option<Stop>,
-    /// A grammar of llama.cpp, which is refused.
+    /// A llama.cpp grammar, which is refused.
     #[serde(default)]
     grammar: Option<Value>,
 }
@@ -50,7 +50,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// What is used where a request says nothing.
+/// The defaults for a request.
 pub(super) struct Defaults<'a> {
     pub(super) model: String,
     pub(super) sampling: &'a SamplingOptions,
@@ -63,7 +63,7 @@ impl Defaults<'_> {
 }
 
 impl Common {
-    /// Whether the last event of a stream says what the answers cost.
+    /// Whether a stream ends with the usage.
     pub(super) fn include_usage(&self) -> bool {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
@@ -71,7 +71,7 @@ impl Common {
     /// The question without its text.
     ///
     /// # Errors
-    /// When a value is out of its range.
+    /// When a value is out of range.
     pub(super) fn query(self, defaults: Defaults<'_>) -> Result<Query, ApiError> {
         if self.grammar.as_ref().is_some_and(|grammar| grammar.as_str() != Some("")) {
             return Err(ApiError::bad_request("grammar is not supported: use response_format").about("grammar"));
@@ -92,10 +92,10 @@ impl Common {
         })
     }
 
-    /// How many answers are wanted.
+    /// The number of answers wanted.
     ///
     /// # Errors
-    /// When it is not a possible number.
+    /// When the number is out of range.
     pub(super) fn n_choices(&self) -> Result<u64, ApiError> {
         match self.n.unwrap_or(1) {
             n @ 1..=MOST_CHOICES => Ok(n as u64),
@@ -115,7 +115,7 @@ impl Common {
     }
 }
 
-/// The questions for several answers to one: they differ in their seeds, so that sampled answers differ.
+/// The questions for several answers to one: their seeds differ, so that sampled answers differ.
 pub(super) fn several(query: &Query, n: u64) -> impl Iterator<Item = Query> {
     (0..n).map(|number| {
         let mut query = query.clone();

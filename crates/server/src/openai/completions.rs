@@ -1,5 +1,5 @@
-//! `/v1/completions`: a text is continued as it stands, without a chat template. Token ids, and texts whose own
-//! log-probabilities are wanted, are [computed by the model alone](super::scoring).
+//! `/v1/completions`: a text is continued as is, without a chat template. Token ids, and texts whose own
+//! log-probabilities are requested, are [computed by the model alone](super::scoring).
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
 use crate::shapes::ServerSentEvent;
 
-/// The most tokens of a continuation, if a request does not say it.
+/// The default token limit of a continuation.
 const DEFAULT_MAX_TOKENS: usize = 16;
-/// The most texts of one request.
+/// Maximum number of texts per request.
 const MOST_PROMPTS: usize = 64;
 
 /// The body of a request.
@@ -122,7 +122,7 @@ impl CompletionRequest {
 }
 
 impl Prompts {
-    /// Those that are texts.
+    /// The prompts that are texts.
     fn texts(&self) -> Result<Vec<String>, ApiError> {
         match self {
             Prompts::One(text) => Ok(vec![text.clone()]),
@@ -131,7 +131,7 @@ impl Prompts {
         }
     }
 
-    /// All of them, as a model computes them.
+    /// All prompts, as a model computes them.
     fn prompts(self) -> Result<Vec<Prompt>, ApiError> {
         match self {
             Prompts::OneOfTokens(tokens) => Ok(vec![Prompt::Tokens(tokens)]),
@@ -144,7 +144,7 @@ impl Prompts {
     }
 }
 
-/// Prompts of which there are not too many.
+/// Checks the number of prompts.
 fn checked<T>(prompts: Vec<T>) -> Result<Vec<T>, ApiError> {
     match prompts.len() {
         1..=MOST_PROMPTS => Ok(prompts),
@@ -155,14 +155,14 @@ fn checked<T>(prompts: Vec<T>) -> Result<Vec<T>, ApiError> {
     }
 }
 
-/// The form of continued texts.
+/// The format of completions.
 struct Text {
     /// The text before each choice.
     prompts: Vec<String>,
     /// Whether a choice begins with that text.
     echo: bool,
     has_logprobs: bool,
-    /// Where, in characters, the next piece of each choice begins.
+    /// The offset of each choice's next piece, in characters.
     offsets: Vec<usize>,
 }
 

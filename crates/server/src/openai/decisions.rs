@@ -119,7 +119,7 @@ pub(super) async fn create(
     Ok(Json(json!({"model": model, "answers": answers, "usage": usage(decisions), "hone": decided.standing()})))
 }
 
-/// The turns of a conversation as one text; a single question as it stands.
+/// The turns of a conversation as one text; a single question as is.
 fn transcript(mut turns: Vec<Message>) -> String {
     if let [Message { role: Role::User, content, .. }] = turns.as_mut_slice() {
         return std::mem::take(content);
@@ -181,7 +181,7 @@ impl ChoiceValue {
 }
 
 impl Question {
-    /// The question as a model is asked it.
+    /// The question for a model.
     fn asked(&self) -> Result<DecisionQuestion, ApiError> {
         let (instructions, kind) = match self {
             Question::Predicate { instructions, .. } => (instructions, DecisionKind::YesNo { yes: None, no: None }),
@@ -209,7 +209,7 @@ impl Question {
         Ok(DecisionQuestion { instructions: instructions.text(), kind })
     }
 
-    /// The answer as the API writes it.
+    /// The answer in the API's format.
     fn answer(&self, decision: &Decision) -> Value {
         let probability = |index: usize| decision.probabilities.get(index);
         match self {

@@ -33,7 +33,7 @@ struct EmbeddingsRequest {
     dimensions: Option<usize>,
 }
 
-/// How vectors are written.
+/// The encoding of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = OpenAiEncoding)]

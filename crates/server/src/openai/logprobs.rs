@@ -1,12 +1,12 @@
-//! Log-probabilities as OpenAI's API writes them.
+//! Log-probabilities in OpenAI's format.
 
 use hone_protocol::TokenLogprobs;
 use serde_json::{Map, Value, json};
 
-/// The most of the likeliest tokens that come with a token.
+/// Maximum number of likeliest tokens listed with a token.
 pub(super) const MOST_TOP: usize = 20;
 
-/// Those of a chat.
+/// The log-probabilities of a chat.
 pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
     let token = |token: &TokenLogprobs| {
         let mut object = one(&token.text, token.logprob);
@@ -17,9 +17,9 @@ pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
     json!({"content": tokens.iter().map(token).collect::<Vec<_>>(), "refusal": null})
 }
 
-/// A prompt that a text begins with.
+/// A prompt at the beginning of a text.
 pub(super) struct EchoedPrompt<'a> {
-    /// As it stands in the text; without what a tokenizer adds.
+    /// The prompt as in the text, without the tokenizer's additions.
     pub(super) text: &'a str,
     /// Its first token, which nothing predicts.
     pub(super) first: Option<&'a str>,
@@ -27,7 +27,7 @@ pub(super) struct EchoedPrompt<'a> {
     pub(super) rest: &'a [TokenLogprobs],
 }
 
-/// Those of a text that begins with its prompt.
+/// The log-probabilities of a text that begins with its prompt.
 pub(super) fn of_echoed_text(prompt: &EchoedPrompt<'_>, answer: &[TokenLogprobs]) -> Value {
     let first = prompt.first.map(|text| TokenLogprobs { text: text.to_owned(), ..TokenLogprobs::default() });
     let has_first = first.is_some();
@@ -36,7 +36,7 @@ pub(super) fn of_echoed_text(prompt: &EchoedPrompt<'_>, answer: &[TokenLogprobs]
     let surplus = n_characters(&of_prompt).saturating_sub(prompt.text.chars().count());
     let tokens: Vec<TokenLogprobs> = of_prompt.into_iter().chain(answer.iter().cloned()).collect();
     let mut written = of_text(&tokens, 0);
-    // What the tokenizer adds before the text takes no place in it.
+    // Tokens that the tokenizer adds before the text take no place in it.
     for offset in written["text_offset"].as_array_mut().into_iter().flatten() {
         *offset = json!(offset.as_u64().unwrap_or_default().saturating_sub(surplus as u64));
     }
@@ -47,7 +47,7 @@ pub(super) fn of_echoed_text(prompt: &EchoedPrompt<'_>, answer: &[TokenLogprobs]
     written
 }
 
-/// Those of a continued text, which starts at a character of the whole text.
+/// The log-probabilities of a completion that begins at the character `start` of the whole text.
 pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
     let mut offset = start;
     let offsets: Vec<usize> = tokens
@@ -57,7 +57,7 @@ pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
             offset - token.text.chars().count()
         })
         .collect();
-    // Of parts of characters that are written alike, the likelier one counts.
+    // Of partial characters with the same text, the likelier one counts.
     let likeliest = |token: &TokenLogprobs| {
         token.top.iter().rev().map(|top| (top.text.clone(), json!(top.logprob))).collect::<Map<_, _>>()
     };
@@ -70,7 +70,7 @@ pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
 }
 
 fn one(text: &str, logprob: f32) -> Map<String, Value> {
-    // The bytes of a part of a character are not known.
+    // The bytes of a partial character are unknown.
     let bytes = (!text.contains('\u{fffd}')).then_some(text.as_bytes());
     let fields = [("token", json!(text)), ("logprob", json!(logprob)), ("bytes", json!(bytes))];
     fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()

@@ -1,4 +1,4 @@
-//! Messages as OpenAI's API writes them.
+//! Messages in OpenAI's format.
 
 use hone_protocol::{Message, Role, ToolCall};
 use serde::Deserialize;
@@ -21,13 +21,13 @@ pub(super) struct ChatMessage {
     tool_calls: Vec<CalledTool>,
     #[serde(default)]
     tool_call_id: Option<String>,
-    /// What the model thought before it answered, by the name that llama.cpp and DeepSeek have for it.
+    /// The model's reasoning before the answer, under llama.cpp's and DeepSeek's name.
     #[serde(default)]
     reasoning_content: Option<String>,
-    /// The reasoning by the name that vLLM and OpenRouter have for it.
+    /// The reasoning under vLLM's and OpenRouter's name.
     #[serde(default)]
     reasoning: Option<Value>,
-    /// What is said where nothing else is.
+    /// The text of a turn without other content.
     #[serde(default)]
     refusal: Option<String>,
 }
@@ -63,15 +63,15 @@ struct Part {
     text: String,
     #[serde(default)]
     refusal: Option<String>,
-    /// What is shown as JSON.
+    /// Data that is shown as JSON.
     #[serde(default)]
     data: Value,
 }
 
-/// The turns of a request as the model is shown them.
+/// The turns of a request as shown to the model.
 ///
 /// # Errors
-/// When what is said is not text.
+/// When the content is not text.
 pub(super) fn messages(turns: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
     let turns: Vec<Message> = turns.into_iter().map(message).collect::<Result<_, _>>()?;
     Ok(in_order_of_calls(turns))
@@ -107,8 +107,8 @@ fn text(content: Option<Content>, role: Role) -> Result<String, ApiError> {
     }
 }
 
-/// What a part says. A part of a tool's result that cannot be shown becomes a note: the result stands in the conversation
-/// for good, and refusing it would refuse everything after it.
+/// The text of a part. A part of a tool's result that cannot be shown becomes a note: the result stays in the
+/// conversation, and refusing it would refuse every later request.
 fn part_text(part: Part, role: Role) -> Result<String, ApiError> {
     match part.kind.as_str() {
         "text" | "input_text" | "output_text" => Ok(part.text),

@@ -18,7 +18,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value
     Ok(Json(json!({"object": "list", "data": models})))
 }
 
-/// One of them.
+/// An installed model.
 #[utoipa::path(
     get,
     path = "/v1/models/{*name}",

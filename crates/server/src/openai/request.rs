@@ -1,4 +1,4 @@
-//! A request for an answer as OpenAI's API writes it.
+//! A chat request in OpenAI's format.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(crate) struct ChatRequest {
     pub(super) common: Common,
 }
 
-/// Reasoning as OpenRouter's clients ask for it.
+/// Reasoning options of OpenRouter's clients.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenRouterReasoning)]
 struct Reasoning {
@@ -58,13 +58,13 @@ struct Reasoning {
     max_tokens: Option<usize>,
 }
 
-/// Reasoning as clients of vLLM and llama.cpp ask for it. Arguments of a template that hone does not pass on are refused.
+/// Reasoning options of vLLM's and llama.cpp's clients. Template arguments that hone does not pass on are refused.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenAiTemplateArguments)]
 struct TemplateArguments {
     #[serde(default)]
     enable_thinking: Option<bool>,
-    /// The same by the name that other templates have for it.
+    /// The name of `enable_thinking` in other templates.
     #[serde(default)]
     thinking: Option<bool>,
     #[serde(default)]
@@ -116,7 +116,7 @@ impl ChatRequest {
     /// The questions: one for each choice.
     ///
     /// # Errors
-    /// When a value is out of its range, or contradicts another.
+    /// When a value is out of range or contradicts another.
     pub(super) fn queries(self, defaults: Defaults<'_>) -> Result<Vec<Query>, ApiError> {
         let n = self.common.n_choices()?;
         let (thinking, logprobs) = (self.thinking()?, self.logprobs()?);
@@ -135,7 +135,7 @@ impl ChatRequest {
         Ok(several(&query, n).collect())
     }
 
-    /// How many of the likeliest tokens are wanted with each token; `None` for no log-probabilities.
+    /// The number of likeliest tokens to list for each token; `None` for no log-probabilities.
     fn logprobs(&self) -> Result<Option<usize>, ApiError> {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (_, Some(top)) if top > MOST_TOP => {

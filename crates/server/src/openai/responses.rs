@@ -39,11 +39,11 @@ pub(super) use self::items::{Input, turns};
 pub(crate) use self::kept::KeptResponses;
 pub(crate) use self::running::RunningResponses;
 
-/// The items in one page of a list, if the client does not say how many it wants, and the most of them.
+/// The default and the maximum number of items in one page of a list.
 const ITEMS: usize = 20;
 const MOST_ITEMS: usize = 100;
 
-/// Its paths.
+/// The API's routes.
 pub(super) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
         .routes(routes!(create))
@@ -54,7 +54,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(compact))
 }
 
-/// Refused: clients that find no compaction here do it themselves.
+/// Refused: clients that find no compaction here compact conversations themselves.
 #[utoipa::path(
     post,
     path = "/v1/responses/compact",
@@ -101,7 +101,7 @@ async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) 
     Ok((header, kept, Json(object)).into_response())
 }
 
-/// The number of tokens that a request's prompt has.
+/// Counts the tokens of a request's prompt.
 #[utoipa::path(
     post,
     path = "/v1/responses/input_tokens",
@@ -132,7 +132,7 @@ async fn asked(shared: &Arc<Shared>, client: Client, body: Bytes) -> Result<Aske
     request.asked(&shared.parts, before)
 }
 
-/// How a client wants to see a response.
+/// The options for viewing a response.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct View {
@@ -215,7 +215,7 @@ async fn cancel(
     }
 }
 
-/// Which items a client wants to see.
+/// The page of items that a client wants.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Page {
@@ -278,7 +278,7 @@ fn response_id(id: QueryId) -> String {
     format!("resp_{id}")
 }
 
-/// The id that a client means, if it is one that hone may have given.
+/// A client's response id, parsed; `None` if hone cannot have issued it.
 fn parsed_id(text: &str) -> Option<QueryId> {
     let id: QueryId = text.strip_prefix("resp_")?.parse().ok()?;
     (response_id(id) == text).then_some(id)

@@ -1,5 +1,5 @@
-//! Prompts that are computed as they stand, by the model alone: token ids, and texts whose own log-probabilities are
-//! asked for. They are no questions, so they are neither graded nor remembered.
+//! Prompts that the model alone computes, as they are: token ids, and texts whose own log-probabilities are requested.
+//! They are not questions, so they are neither graded nor remembered.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::{Shared, streams};
 
-/// The most prompts of a request that are computed at a time, each of which takes a place among the questions in progress.
+/// Maximum number of a request's prompts computed concurrently; each takes a place among the questions in progress.
 const MOST_AT_ONCE: usize = 16;
 
-/// What is to be computed.
+/// The prompts to compute, and the options.
 pub(super) struct Scoring {
     /// The prompts.
     pub(super) prompts: Vec<Prompt>,
-    /// How each is continued; its text does not matter.
+    /// The options for each continuation; the query's text does not matter.
     pub(super) query: Query,
-    /// How many continuations each has.
+    /// The number of continuations of each prompt.
     pub(super) n: usize,
     /// Whether a choice begins with its prompt.
     pub(super) echo: bool,
@@ -72,7 +72,7 @@ impl Scoring {
         Ok(streams::events(slot, iter(texts)).into_response())
     }
 
-    /// Whether the log-probabilities of the prompts are wanted.
+    /// Whether the log-probabilities of the prompts are requested.
     fn is_scored(&self) -> bool {
         self.echo && self.query.options.logprobs.is_some()
     }
@@ -139,8 +139,8 @@ impl Scoring {
     }
 }
 
-/// Computes the requests, several at a time, and makes a response of what comes of them. A client that goes, and a server
-/// that stops, end them.
+/// Computes the requests, several at a time, and makes a response of the results. The work ends early if the client is
+/// gone or the server stops.
 async fn completed(
     shared: &Arc<Shared>,
     requests: Vec<GenerateRequest>,

@@ -1,4 +1,4 @@
-//! The shapes of the responses of OpenAI's API.
+//! The response shapes of OpenAI's API.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ documented! {
     );
     /// The answers to questions about an input.
     OpenAiDecision = decision();
-    /// The tokens of a prompt.
+    /// The token count of a prompt.
     OpenAiInputTokens = object([("object", one_of(&["response.input_tokens"])), ("input_tokens", whole())], []);
 }
 
@@ -71,7 +71,7 @@ fn completion(kind: &str, choice: Value) -> Value {
             ("choices", list(choice)),
             ("usage", object(usage, [])),
         ],
-        // Prompts that are computed as they stand have no question.
+        // Prompts computed as they are have no question.
         [("hone", object([("query_id", text())], [("kept", flag())]))],
     )
 }

@@ -94,7 +94,7 @@ fn a_message_is_streamed_in_the_order_of_the_api() {
     assert_eq!(whole["content"], json!([thinking, text("Fine, thanks")]));
 }
 
-/// The model calls the client's tool, and is told in the next request what came of it.
+/// The model calls the client's tool, and the next request tells it the result.
 #[test]
 fn a_tool_is_called_and_its_result_is_told() {
     let call = "<tool_call>{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}</tool_call>";

@@ -1,4 +1,4 @@
-//! What one request can cost: never the server, and never others their answers.
+//! One request costs neither the server nor other clients their answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings};
 
-/// How long a server takes to say that it lives while it has the worst to do, and the longest that it may take in an
-/// unoptimized program on a busy machine. What is not bounded took minutes.
+/// The usual response time of a health check under the worst load, and the longest that it may take in an unoptimized
+/// build on a busy machine. Unbounded work took minutes.
 const AT_ONCE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 /// The size of the worst bodies.
 const LARGE: usize = 900 << 10;
 
-/// Bodies that are as long as allowed and made to be costly, with their paths.
+/// Bodies of the greatest allowed length that are made to be costly, with their paths.
 fn worst() -> Vec<(&'static str, Value)> {
     let markdown = |part: &str| ("/hone/v1/render", json!({"markdown": part.repeat((250 << 10) / part.len())}));
     let tools = |n: usize| -> Value {
@@ -110,7 +110,7 @@ fn the_worst_bodies_hold_nobody_up() {
         let senders: Vec<_> = all
             .map(|(path, body)| {
                 scope.spawn(move || {
-                    // What the answer is does not matter here; that there is one does.
+                    // Any answer will do, but there must be one.
                     stage.post(&path, &body);
                 })
             })

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::hone::chat;
 use crate::stage::{Stage, echo, name_of, settings};
 
-/// The answers that are shown, each with its place among its branches if it has any.
+/// The visible answers, each with its place among its branches if it has any.
 fn shown(conversation: &Value) -> String {
     let exchanges = conversation["exchanges"].as_array().unwrap_or_else(|| panic!("{conversation}"));
     let described = |exchange: &Value| match &exchange["branch"] {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::hone::{answered, chat, report_with};
 use crate::stage::{Plan, Stage, ask, name_of, question_of, settings, wait_for, wait_until};
 
-/// A judge to whom a polite answer is better than any other.
+/// A judge that prefers a polite answer to any other.
 fn polite_judge(request: &GenerateRequest) -> Script {
     let prompt = question_of(request);
     let verdict = match prompt.split_once("###Response B") {
@@ -19,7 +19,7 @@ fn polite_judge(request: &GenerateRequest) -> Script {
     Script::saying(&["One is polite.", &format!(" [RESULT] {verdict}")])
 }
 
-/// Respondents of whom the second, whose temperature is higher, is polite.
+/// Respondents; the second one, with the higher temperature, is polite.
 fn respond(request: &GenerateRequest) -> Script {
     Script::saying(&[if is_second(request) { "Yes, **please**." } else { "Yes." }])
 }
@@ -33,7 +33,7 @@ fn stage() -> Stage {
     Stage::planned(settings(), Plan { judge, remembers: true, ..Plan::default() }, respond)
 }
 
-/// What is said of an answer once it is compared.
+/// The critique of an answer once it is compared.
 fn compared(stage: &Stage, id: &str) -> Value {
     let judged = || stage.get(&format!("/hone/v1/critique/{id}")).1;
     wait_for("it is compared", || Some(judged()).filter(|judged| !judged["comparison"].is_null()))

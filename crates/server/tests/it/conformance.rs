@@ -1,4 +1,4 @@
-//! What the server sends is what its OpenAPI document says: every response that a test waits for is checked.
+//! Responses match the OpenAPI document: every response that a test waits for is checked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi_document("1.2.3"));
 
-/// The schemas that were needed, by operation and status.
+/// The compiled schemas, by operation and status.
 static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
 
 /// A JSON schema that values are checked with.
@@ -34,7 +34,7 @@ impl Schema {
     }
 }
 
-/// Checks a response to a request. What the document does not know may only be refused.
+/// Checks a response to a request. A method that the document does not know may only be refused.
 #[track_caller]
 pub(crate) fn check(request: &str, status: u16, kind: &str, body: &str) {
     let mut words = request.split([' ', '?']);
@@ -55,7 +55,7 @@ pub(crate) fn check(request: &str, status: u16, kind: &str, body: &str) {
     }
 }
 
-/// The path in the document that a path belongs to.
+/// The path template in the document for a path.
 fn template_of(path: &str) -> Option<String> {
     let paths = DOCUMENT["paths"].as_object().unwrap();
     let matches = |template: &&String| {

@@ -1,5 +1,5 @@
-//! How long a thousand clients wait at worst, alone and beside clients that read slowly or go away. It is a measurement:
-//! `scripts/bench.sh server --crowd` runs it and shows its figures.
+//! The longest waits of a thousand clients, alone and alongside clients that read slowly or go away. This is a
+//! measurement: `scripts/bench.sh server --crowd` runs it and shows its results.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -18,12 +18,13 @@ const LIVE: usize = 1000;
 const SLOW: usize = 100;
 const VANISHING: usize = 200;
 const ROUNDS: usize = 7;
-/// What a slow reader reads, and how often.
+/// The bytes that a slow reader reads at once, and the pause after them.
 const SIP: (usize, Duration) = (1024, Duration::from_millis(50));
-/// How long slow readers listen before the live clients come: until their answers are complete and wait for them. Before that
-/// they would share the model with the others, as anybody does.
+/// How long slow readers listen before the live clients come: until their answers are complete and wait for them.
+/// Before that, they would share the model with the others, like any client.
 const HEAD_START: Duration = Duration::from_secs(5);
-/// The answer to a slow reader, and its size: fewer pieces than a client may leave waiting, and together more than it reads.
+/// The number and the size of the pieces for a slow reader: fewer pieces than a client may leave waiting, and together
+/// more than it reads.
 const PIECES: usize = 500;
 const PIECE: usize = 2400;
 /// Clients only send and receive.
@@ -33,7 +34,7 @@ const STACK: usize = 128 << 10;
 #[ignore = "it measures: scripts/bench.sh server --crowd"]
 fn live_clients_beside_slow_and_vanishing_ones() {
     let most = 4 * LIVE;
-    // Nobody is refused.
+    // No client is refused.
     let limits = ServerSettings { most_questions: most, patience: Some(Duration::from_secs(60)), ..settings() };
     let settings = ServerSettings { most_connections: most, most_streams: most, ..limits };
     let stage = Stage::start(settings, much_or_echo);
@@ -50,7 +51,7 @@ fn much_or_echo(request: &GenerateRequest) -> Script {
     }
 }
 
-/// The 99th percentile of the milliseconds that clients wait for their answers who all ask at once.
+/// The 99th percentile of the waits of clients that all ask at once, in milliseconds.
 fn p99(stage: &Stage) -> f64 {
     let mut waits: Vec<f64> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..LIVE).map(|number| spawn(scope, move || wait(stage, number))).collect();
@@ -69,7 +70,7 @@ fn wait(stage: &Stage, number: usize) -> f64 {
     waited
 }
 
-/// The same while others read slowly, and others go away as soon as they have asked.
+/// Like `p99`, while some clients read slowly, and others go away as soon as they have asked.
 fn p99_in_trouble(stage: &Stage) -> f64 {
     let mut flood = ask("flood");
     flood["stream"] = json!(true);
@@ -86,7 +87,7 @@ fn p99_in_trouble(stage: &Stage) -> f64 {
     })
 }
 
-/// Reads a little now and then. Returns whether there was something to read until it was over.
+/// Reads a little now and then. Returns whether there was data to read until the end.
 fn sip(mut stream: TcpStream, is_over: &AtomicBool) -> bool {
     let (bytes, pause) = SIP;
     let mut sip = vec![0; bytes];

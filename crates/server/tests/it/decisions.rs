@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, settings};
 
-/// A model to which yes, the first option listed as `good`, and the highest number are likely, if there is a text.
+/// A model that prefers yes, the first option listed as `good`, and the highest number, if there is a text.
 fn decides(request: &GenerateRequest) -> Script {
     let Prompt::Chat(messages) = &request.prompt else { panic!("{request:?}") };
     let prompt = &messages[0].content;

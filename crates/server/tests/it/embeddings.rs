@@ -1,4 +1,4 @@
-//! Texts as vectors, in both APIs.
+//! Text embeddings, in both APIs.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What programs read in errors: codes, the field that is wrong, and that null is the same as nothing.
+//! Errors for programs: codes, the wrong field, and null as an omitted field.
 
 use hone_protocol::GenerateError;
 use hone_protocol::scripted::Script;
@@ -140,7 +140,7 @@ fn null_counts_as_left_out() {
     told["options"] = json!({"stop": null, "temperature": null});
     nulls("/api/chat", told, &["model"]);
     nulls("/api/embed", json!({"input": "x"}), &["model", "truncate", "dimensions"]);
-    // What is streamed where a request does not say so is streamed where it says null.
+    // An answer that is streamed by default is also streamed for null.
     let (_, body) = stage.send(&stage.post_text("/api/generate", &json!({"prompt": "x y", "stream": null})));
     assert!(body.lines().count() > 1, "{body}");
 }

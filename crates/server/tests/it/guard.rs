@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Which requests are accepted.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -68,7 +68,7 @@ fn a_forwarded_port_is_served() {
     assert_eq!(status(&format!("Host: evil.example:{other}\r\n")), 403);
 }
 
-/// Sends bytes and returns the status of the answer; `None` where the connection is closed without one.
+/// Sends bytes and returns the status of the answer; `None` if the connection is closed without one.
 fn status_of(address: SocketAddr, request: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -80,7 +80,7 @@ fn status_of(address: SocketAddr, request: &[u8]) -> Option<u16> {
     answer.split(' ').nth(1).map(|status| status.parse().unwrap())
 }
 
-/// Every request as a page could send it, to read and to ask.
+/// The statuses of requests to read and to ask, as a page could send them.
 fn statuses(address: SocketAddr, target: &str, headers: &[u8]) -> [Option<u16>; 2] {
     let body = ask("foreign").to_string();
     let length = body.len();
@@ -94,7 +94,7 @@ fn statuses(address: SocketAddr, target: &str, headers: &[u8]) -> [Option<u16>; 
     ]
 }
 
-/// Ways to write a host that is not this server's.
+/// Notations of a host that is not this server's.
 fn foreign_hosts(port: u16) -> Vec<String> {
     let foreign = [
         "evil.example",
@@ -155,7 +155,7 @@ fn foreign_hosts(port: u16) -> Vec<String> {
 }
 
 /// Whatever a page makes its browser send, a request for a foreign name, from a foreign page or to a foreign address is
-/// refused before anything is done for it.
+/// refused before any work is done for it.
 #[test]
 fn no_form_of_a_foreign_host_or_origin_gets_through() {
     let stage = Stage::start(settings(), echo);
@@ -212,7 +212,7 @@ fn no_form_of_a_foreign_host_or_origin_gets_through() {
     check("", format!(" {own}").as_bytes());
     check("", format!("{own}Sec-Fetch-Site: same-site\r\n").as_bytes());
     check("", format!("{own}Sec-Fetch-Site: same-origin, none\r\n").as_bytes());
-    // What follows a # is no part of a target's host, and white space ends a target.
+    // Text after a # is not part of a target's host, and white space ends a target.
     for target in hosts.iter().filter(|host| !host.is_empty() && !host.contains(['\t', ' ', '#'])) {
         check(&format!("http://{target}"), own.as_bytes());
     }
@@ -249,7 +249,7 @@ fn every_form_of_an_own_host_is_let_in() {
     }
 }
 
-/// A page may send any bytes as text or as a form, or without saying what they are; its browser then says where it is from.
+/// A page may send any bytes as text or as a form, or without a content type; its browser then adds the page's origin.
 #[test]
 fn a_body_of_no_kind_is_taken_from_programs_alone() {
     let stage = Stage::start(settings(), echo);
@@ -259,7 +259,7 @@ fn a_body_of_no_kind_is_taken_from_programs_alone() {
         stage.send(&text.replace("Content-Type: application/json\r\n", &format!("{kind}{headers}"))).0
     };
     let (bytes, own) = ("Content-Type: application/octet-stream\r\n", format!("Origin: http://localhost:{port}\r\n"));
-    // What `curl -d` sends; a form of a page has an origin.
+    // The type that `curl -d` sends; a form of a page has an origin.
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     for kind in ["", bytes, form] {
         assert_eq!(status(kind, ""), 200, "{kind:?}");

@@ -56,7 +56,7 @@ pub(crate) fn chat(stage: &Stage, body: &Value) -> Vec<Value> {
     events(stage, &stage.post_text("/hone/v1/chat", body), "")
 }
 
-/// The report, once it has what is expected of it: what messages say reaches the store after them.
+/// The report, once it is complete: the store is updated after the messages.
 pub(crate) fn report_with(stage: &Stage, is_complete: impl Fn(&Value) -> bool) -> Value {
     wait_for("the report is complete", || Some(stage.get("/hone/v1/report").1).filter(&is_complete))
 }
@@ -140,7 +140,7 @@ fn an_answer_goes_on_when_its_page_goes_away_and_is_followed_by_the_next_one() {
     let saved = stage.get(&path).1;
     assert!(saved["exchanges"][0]["answer"].as_str().unwrap().starts_with("on "), "{saved}");
     assert_eq!(saved["is_answering"], false);
-    // A page that lost the connection before the end is told the end, and nothing that it has heard.
+    // A page that lost the connection before the end gets the end, and no event that it already has.
     let rest = |after: &str| {
         let request = format!(
             "GET {path}/answer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nLast-Event-ID: {after}\r\n\r\n"
@@ -193,7 +193,7 @@ fn a_failed_question_leaves_no_conversation_behind() {
 #[test]
 fn conversations_are_listed_searched_renamed_exported_and_deleted() {
     let stage = Stage::start(settings(), echo);
-    // In this order, the latest stands first also if both are written within one tick of the file system's clock.
+    // In this order, the latest comes first even if both are written within one tick of the file system's clock.
     chat(&stage, &json!({"question": "stars"}));
     chat(&stage, &json!({"question": "tides"}));
     let names = |search: &str| {
@@ -253,7 +253,7 @@ fn a_grade_is_waited_for() {
     assert_eq!((&grade["badge"]["color"], &grade["feedback"]), (&json!("#22c55e"), &json!("It is fine.")), "{grade}");
     let (status, rated) = stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": "bad"}));
     assert_eq!((status, &rated["rating"]), (200, &json!("bad")));
-    // It is said before it is remembered.
+    // The rating is published before it is stored.
     let shown = || stage.get(&path_of("how are you")).1["exchanges"][0].clone();
     wait_until("the rating arrives", || shown()["rating"] == "bad");
     let report = report_with(&stage, |report| {
@@ -370,7 +370,7 @@ fn events_resume_from_the_log_of_a_server_that_ran_before() {
     assert_eq!((rest.len(), &rest[0]["payload"]["reward"]), (1, &json!(0.5)), "{rest:?}");
 }
 
-/// However long a question is that is refused, little of it is kept: in memory for clients, and in the log for good.
+/// However long a refused question is, little of it is kept: in memory for clients, and in the log for good.
 #[test]
 fn a_long_question_that_is_refused_leaves_a_short_record() {
     const QUESTIONS: usize = 6;
@@ -407,7 +407,7 @@ fn what_is_remembered_is_searched_shown_and_forgotten() {
     let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
     stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
     let found = |search: &str| stage.get(&format!("/hone/v1/memory?limit=5&search={search}")).1["engrams"].clone();
-    // It, too, is said before it is remembered.
+    // The grade, too, is published before it is stored.
     wait_until("the grade is remembered", || found("")[0]["grade"]["badge"]["text"] == "● 5/5");
     assert_eq!((found("moons")[0]["query_id"].as_str(), found("suns")), (Some(id.as_str()), json!([])));
     assert_eq!(stage.get(&format!("/hone/v1/memory/{id}")).1["answer"], "tides and moons");
@@ -441,7 +441,7 @@ fn errors_have_the_form_of_the_api_and_foreign_pages_are_refused() {
     }
 }
 
-/// A slow reader is cut off; whoever else listens hears everything.
+/// A slow reader is cut off; the other listeners hear everything.
 #[test]
 fn a_slow_reader_of_events_holds_nobody_up() {
     let stage = Stage::start(settings(), echo);

@@ -1,4 +1,4 @@
-//! What belongs to one key is invisible to the others.
+//! Data of one key is invisible to the others.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -9,19 +9,18 @@ use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
 
-/// A server that Anne and Ben have keys of.
+/// A server with keys for Anne and Ben.
 fn stage() -> Stage {
     let keys = vec![KeyHash::of("anne"), KeyHash::of("ben")];
     Stage::planned(ServerSettings { keys, ..settings() }, Plan::grading(4), echo)
 }
 
-/// What Anne and Ben are told by the same request.
+/// The responses to Anne and Ben for the same request.
 fn both(stage: &Stage, method: &str, path: &str, body: &Value) -> [(u16, Value); 2] {
     ["anne", "ben"].map(|key| stage.with_key(key, method, path, body))
 }
 
-/// A request that only Anne may make; Ben, who makes it first, is told what he would be told of something that never
-/// existed.
+/// A request that only Anne may make. Ben, who makes it first, gets the response for an object that never existed.
 #[track_caller]
 fn check_hers(stage: &Stage, method: &str, path: &str, body: &Value) -> Value {
     let (status, refused) = stage.with_key("ben", method, path, body);
@@ -39,7 +38,7 @@ fn chat(stage: &Stage, question: &str) -> Value {
     serde_json::from_str(last).unwrap()
 }
 
-/// Waits for the grade of an answer. Its client may hear of the answer before those who are asked for its grade.
+/// Waits for the grade of an answer. Its client may hear of the answer before the hub, which is asked for the grade.
 #[track_caller]
 fn graded(stage: &Stage, key: &str, id: &str) {
     let path = format!("/hone/v1/critique/{id}?wait=60");
@@ -73,7 +72,7 @@ fn answers_in_memory_of_one_key_are_invisible_to_another() {
     let (_, answer) = stage.with_key("anne", "POST", "/v1/chat/completions", &ask("secret tides"));
     let id = answer["hone"]["query_id"].as_str().unwrap();
     graded(&stage, "anne", id);
-    // Known from what was said, before and after it is remembered.
+    // Known from messages, before and after it is stored.
     let critique = format!("/hone/v1/critique/{id}?wait=60");
     assert_eq!(check_hers(&stage, "GET", &critique, &json!({}))["score"], 4);
     let store = stage.store.as_ref().unwrap();
@@ -120,7 +119,7 @@ fn events_of_one_key_are_invisible_to_another() {
     said("anne", "first of anne");
     said("ben", "of ben");
     said("anne", "second of anne");
-    // Those who follow hear what was said, and then what is said until the server stops.
+    // Listeners hear earlier messages, and then new ones until the server stops.
     let followed = ["anne", "ben"].map(|key| {
         let stream = stage.connect(&stage.keyed_text(key, "GET", "/hone/v1/events?last=1000", &json!({})));
         (&stream).read_exact(&mut [0; 12]).unwrap();

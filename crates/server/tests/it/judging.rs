@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::stage::{Plan, Stage, echo, settings, wait_until};
 
-/// What a server says whose judge cannot be made.
+/// The error of a server whose judge cannot be created.
 const NO_RUBRIC: &str = "there is no rubric \"missing\": there are ";
 
 /// The request for a grade that never comes.

@@ -27,8 +27,8 @@ fn a_client_that_goes_away_ends_its_answer() {
     wait_until("the answer is cancelled", || stage.model.was_cancelled());
 }
 
-/// What is not answered when the time of a server that stops is over ends with an error, and the page's conversation keeps
-/// what there is of its answer.
+/// Answers still in progress when a stopping server's time is over end with an error, and the page's conversation keeps
+/// the partial answer.
 #[test]
 fn answers_that_take_too_long_for_a_server_that_stops_end_with_an_error() {
     let stage = Stage::start(ServerSettings { drain: Some(Duration::from_millis(300)), ..settings() }, echo);
@@ -103,7 +103,7 @@ fn a_thousand_clients_get_one_reply_each() {
     assert!(answered >= 64, "{answered} were answered");
 }
 
-/// Says more than a connection holds that nobody reads.
+/// Says more than an unread connection holds.
 fn flood_or_echo(request: &GenerateRequest) -> Script {
     let pieces = vec!["so much that nobody who reads nothing could hold it all "; 20_000];
     match crate::stage::question_of(request).as_str() {
@@ -133,7 +133,7 @@ fn slow_readers_and_vanished_clients_harm_nobody() {
             });
         }
     });
-    // The pause is what is tested: nobody reads for longer than the server is patient.
+    // The pause is the test: no client reads for longer than the server is patient.
     std::thread::sleep(2 * patience);
     for mut reader in slow {
         let mut answer = Vec::new();
@@ -155,7 +155,7 @@ fn a_request_that_does_not_come_is_not_waited_for() {
     assert_eq!(stage.post("/v1/chat/completions", &ask("x")).0, 200);
 }
 
-/// More clients than there may be connections wait for each other.
+/// Clients above the connection limit wait for each other.
 #[test]
 fn connections_are_limited() {
     let stage = Stage::start(ServerSettings { most_connections: 2, ..settings() }, echo);

@@ -1,4 +1,4 @@
-//! The server over real agents and a scripted model: what clients are told, who is let in, and what an overload does.
+//! The server over real agents and a scripted model: its responses, its access rules, and its behaviour under overload.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! hone's abilities as tools of a model, over streamable HTTP.
+//! hone's abilities as tools for a model, over streamable HTTP.
 
 use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn call(stage: &Stage, key: &str, tool: &str, arguments: &Value) -> Value {
     response
 }
 
-/// What a tool says, which must not be an error.
+/// The response of a tool, which must not be an error.
 #[track_caller]
 fn said(stage: &Stage, key: &str, tool: &str, arguments: &Value) -> Value {
     let result = call(stage, key, tool, arguments)["result"].take();

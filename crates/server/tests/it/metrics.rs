@@ -1,4 +1,4 @@
-//! What operators and probes are told.
+//! The endpoints for operators and probes.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::stage::{Stage, ask, echo, settings, wait_for, wait_until};
 
-/// The figures, once they hold all of these lines: answers are counted a moment after they are given.
+/// The metrics, once they contain all of these lines: answers are counted a moment after they are given.
 fn figures(stage: &Stage, expected: &[&str]) -> String {
     wait_for(&format!("the figures are {expected:#?}"), || {
         let (status, text) = stage.get("/metrics");

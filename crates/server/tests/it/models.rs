@@ -1,4 +1,4 @@
-//! Models over HTTP: which there are, what they are, and that their names lead nowhere else.
+//! Models over HTTP: listing, details, and names that lead nowhere else.
 
 use serde_json::{Value, json};
 

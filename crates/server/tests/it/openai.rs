@@ -95,7 +95,7 @@ fn clock() -> Value {
     json!([{"type": "function", "function": {"name": "clock", "description": "The time", "parameters": parameters}}])
 }
 
-/// Calls the clock twice, and says what it was told.
+/// Calls the clock twice, and repeats the results.
 fn asks_the_clock(request: &GenerateRequest) -> Script {
     let Prompt::Chat(messages) = &request.prompt else { panic!("only conversations are asked") };
     match messages.last() {
@@ -182,7 +182,7 @@ fn a_call_that_is_demanded_is_held_to_the_tools_schema() {
     assert_eq!(forms, vec![Some(Constraint::JsonSchema(schema)); 2]);
 }
 
-/// The parts of a streamed response, without the last one, which says only that it is over.
+/// The parts of a streamed response, without the last one, which only marks the end.
 fn stream(stage: &Stage, path: &str, body: Value) -> Vec<Value> {
     let (status, text) = stage.send(&stage.post_text(path, &with(body, json!({"stream": true}))));
     assert_eq!(status, 200, "{text}");
@@ -295,13 +295,13 @@ fn the_names_and_values_of_other_servers_are_used() {
     assert_eq!(stage.model.requests().pop().unwrap().max_tokens, None);
 }
 
-/// The turns that the model was shown last.
+/// The turns last shown to the model.
 fn shown(stage: &Stage) -> Vec<Message> {
     let Prompt::Chat(messages) = stage.model.requests().pop().unwrap().prompt else { panic!("no conversation") };
     messages
 }
 
-/// What earlier turns of a tool loop say is the same to the model, whatever API it comes through.
+/// Earlier turns of a tool loop are the same for the model, whatever API they come through.
 #[test]
 fn every_api_shows_the_reasoning_and_the_ids_of_earlier_turns() {
     let stage = Stage::start(settings(), |_| Script::saying(&["Noon."]));

@@ -1,4 +1,4 @@
-//! The web page, and what of an answer it is shown.
+//! The web page, and the parts of an answer that it shows.
 
 use hone_app::config::{KeyHash, ServerSettings};
 use serde_json::json;
@@ -74,7 +74,7 @@ fn only_the_files_of_the_page_need_no_key() {
     assert_eq!(stage.post("/hone/v1/render", &json!({"markdown": "x"})).0, 401);
 }
 
-/// What an answer may try; none of it may become more than text or a harmless link.
+/// Attacks by an answer; none of them may become more than text or a harmless link.
 const PAYLOADS: [&str; 52] = [
     "<script>alert(1)</script>",
     "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
@@ -211,7 +211,7 @@ fn check_tag(tag: &str, text: &str, html: &str) {
     let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
     assert!(ELEMENTS.contains(&name), "<{tag}> from {text:?}: {html}");
     let Some((_, attributes)) = tag.split_once(' ') else { return };
-    // What stands between quotation marks is the value of an attribute.
+    // The text between quotation marks is the value of an attribute.
     let names = attributes.split('"').step_by(2).map(|part| part.trim().trim_end_matches('='));
     let of_formulas = [
         "depth",

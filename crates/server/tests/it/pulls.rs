@@ -22,7 +22,7 @@ fn a_download_is_told_line_by_line() {
     assert_eq!(stage.models.begun.load(Ordering::Relaxed), 2);
 }
 
-/// Two clients share one download, which goes on for the second when the first leaves, and ends with the second.
+/// Two clients share one download, which continues for the second when the first leaves, and ends with the second.
 #[test]
 fn a_download_ends_with_its_last_client() {
     let stage = Stage::start(settings(), echo);
@@ -36,7 +36,7 @@ fn a_download_ends_with_its_last_client() {
     assert_eq!(stage.models.cancelled.load(Ordering::Relaxed), 0);
     drop(second);
     wait_for_cancelled(&stage, 1);
-    // A client that comes later begins it again.
+    // A client that comes later restarts it.
     drop(follow(&stage));
     wait_for_cancelled(&stage, 2);
     assert_eq!(stage.models.begun.load(Ordering::Relaxed), 2);

@@ -41,7 +41,7 @@ fn events(stage: &Stage, body: &Value) -> Vec<Value> {
     text.split_terminator("\n\n").enumerate().map(event).collect()
 }
 
-/// The types of events, without what all of them begin with.
+/// The types of events, without their common prefix.
 fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap().trim_start_matches("response.")).collect()
 }
@@ -51,7 +51,7 @@ fn text_of(response: &Value) -> &str {
     message.unwrap_or_else(|| panic!("{response}"))["content"][0]["text"].as_str().unwrap()
 }
 
-/// The turns that the model was shown last.
+/// The turns last shown to the model.
 fn shown(stage: &Stage) -> Vec<(Role, String)> {
     let Prompt::Chat(messages) = stage.model.requests().pop().unwrap().prompt else { panic!("no conversation") };
     messages.into_iter().map(|message| (message.role, message.content)).collect()
@@ -106,7 +106,7 @@ fn a_response_is_streamed_in_the_order_of_the_api() {
     assert_eq!(stage.get(&format!("{PATH}/{id}?stream=true")).0, 400);
 }
 
-/// The model calls the client's function, and is told in the next request what came of it.
+/// The model calls the client's function, and the next request tells it the result.
 #[test]
 fn a_function_is_called_and_its_result_is_told() {
     let call = "<tool_call>{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}</tool_call>";
@@ -140,7 +140,7 @@ fn a_function_is_called_and_its_result_is_told() {
     assert_eq!(turns[1..], [(Role::Assistant, "Let me see. ".to_owned()), (Role::Tool, "12:00".to_owned())]);
 }
 
-/// Calls are told as the client named its tools, and earlier calls to the model as it knows them.
+/// Calls are reported under the client's names, and earlier calls are shown to the model under its own.
 #[test]
 fn tools_of_namespaces_and_tools_that_take_a_text_are_called() {
     let calls = [
@@ -203,7 +203,7 @@ fn a_conversation_is_continued_from_what_is_kept() {
     let (_, rest) = stage.get(&format!("{path}/input_items?order=asc&after={last}"));
     assert_eq!((&rest["has_more"], &rest["data"][0]["content"]), (&json!(false), &json!("two")));
 
-    // Every response stands by itself.
+    // Every response is independent.
     let first = format!("{PATH}/{}", first["id"].as_str().unwrap());
     assert_eq!(stage.delete(&first).1["deleted"], true);
     assert_eq!((stage.get(&first).0, stage.delete(&first).0, stage.get(&path).0), (404, 404, 200));
@@ -223,7 +223,7 @@ fn what_is_not_kept_cannot_be_asked_for() {
     assert_eq!((status, &error["error"]["code"]), (400, &json!("previous_response_not_found")), "{error}");
 }
 
-/// Its clients do it themselves then, and take 404 for that.
+/// Its clients then compact conversations themselves, and take 404 as the signal.
 #[test]
 fn compaction_is_not_offered() {
     let stage = Stage::start(settings(), echo);

@@ -1,4 +1,4 @@
-//! The settings of a memory that a test needs not ask about.
+//! Memory settings for tests that do not care about them.
 
 use hone_agents::{MemoryMode, MemorySettings, RecallPolicy};
 

@@ -26,17 +26,17 @@ use crate::conformance;
 use crate::shelf::silent_memory;
 use crate::staged::StagedModels;
 
-/// Far longer than anything here takes, so that only a missing thing runs into it.
+/// Far longer than anything here takes, so that only a missing event reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server with its agents and model.
 pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
-    /// Where clients of Ollama find it.
+    /// The address for Ollama's clients.
     pub(crate) compat_address: Option<SocketAddr>,
     pub(crate) model: Arc<Scripted>,
     pub(crate) bus: Bus,
-    /// `None` where nothing is remembered.
+    /// `None` if memory is off.
     pub(crate) store: Option<MemoryStore>,
     pub(crate) models: Arc<StagedModels>,
     /// The model of the judge, if there is one.
@@ -47,19 +47,19 @@ pub(crate) struct Stage {
     _folder: TempDir,
 }
 
-/// Who grades, and what is remembered.
+/// The judge, and whether answers are remembered.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// What the judge answers; without a judge nothing is graded.
+    /// The judge's model; without it, nothing is graded.
     pub(crate) judge: Option<Scripted>,
-    /// Whether it writes its reasons on request only.
+    /// Whether the judge writes its reasons on request only.
     pub(crate) is_silent: bool,
     pub(crate) remembers: bool,
 }
 
 impl Plan {
-    /// A judge that gives every answer this score, except for the answer `endless`, of which it never comes to an end, and a
-    /// memory.
+    /// A memory, and a judge that gives every answer this score, except for the answer `endless`, whose judging never
+    /// ends.
     pub(crate) fn grading(score: u8) -> Plan {
         let verdict = format!(" [RESULT] {score}");
         let judge = Scripted::new(move |request| match scripted::turn(request).contains("endless") {
@@ -96,7 +96,7 @@ fn app(home: &Path) -> App {
     App::in_folder(config, home.to_owned(), Arc::new(Silent)).unwrap()
 }
 
-/// The name that a conversation gets which begins with this question today.
+/// The name of a conversation that begins with this question today.
 pub(crate) fn name_of(question: &str) -> String {
     fresh_name(OffsetDateTime::now_utc().date(), question, |_| Ok(false))
 }
@@ -186,7 +186,7 @@ impl Stage {
         }
     }
 
-    /// Sends a request as it stands and returns the status and the body.
+    /// Sends a request as is, and returns the status and the body.
     pub(crate) fn send(&self, request: &str) -> (u16, String) {
         self.send_to(self.address, request)
     }
@@ -231,13 +231,13 @@ impl Stage {
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
-    /// Sends a request of the holder of a key.
+    /// Sends a request with a key.
     pub(crate) fn with_key(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let (status, body) = self.send(&self.keyed_text(key, method, path, body));
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
-    /// The text of a request of the holder of a key.
+    /// The text of a request with a key.
     pub(crate) fn keyed_text(&self, key: &str, method: &str, path: &str, body: &Value) -> String {
         let header = format!("Authorization: Bearer {key}\r\nContent-Type");
         self.post_text(path, body).replacen("POST", method, 1).replacen("Content-Type", &header, 1)
@@ -296,7 +296,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));
 }
 
-/// Waits until `look` finds something, and returns that. Looking takes half of the time at most.
+/// Waits until `look` finds something, and returns that. Looking takes at most half of the time.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;

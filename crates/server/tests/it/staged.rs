@@ -17,25 +17,25 @@ pub(crate) const GENERATOR: &str = "scripted";
 pub(crate) const EMBEDDER: &str = "letters:1";
 /// The name of the reranker, which is not listed.
 pub(crate) const RERANKER: &str = "words:1";
-/// A reference whose download lasts until nobody waits for it.
+/// A reference whose download lasts until no client waits for it.
 pub(crate) const ENDLESS: &str = "hf:o/r/endless.gguf";
-/// A reference whose download goes through.
+/// A reference whose download succeeds.
 pub(crate) const QUICK: &str = "hf:o/r/quick.gguf";
-/// The most words that the embedder reads.
+/// The maximum number of words that the embedder reads.
 const MOST_WORDS: usize = 100;
 
-/// Models that record what is asked of them.
+/// Models that record their requests.
 #[derive(Default)]
 pub(crate) struct StagedModels {
     pub(crate) has_no_embedder: AtomicBool,
     pub(crate) removed: Mutex<Vec<String>>,
-    /// Names and those of their copies.
+    /// Names, with the names of their copies.
     pub(crate) copied: Mutex<Vec<(String, String)>>,
     pub(crate) loads: Mutex<Vec<String>>,
     pub(crate) unloads: Mutex<Vec<String>>,
     /// Downloads that have begun.
     pub(crate) begun: AtomicUsize,
-    /// Downloads that have ended because nobody waited for them.
+    /// Downloads that have ended because no client waited for them.
     pub(crate) cancelled: AtomicUsize,
 }
 
@@ -186,7 +186,7 @@ impl Models for StagedModels {
     }
 }
 
-/// Counts the words of the query that a text has.
+/// Counts the words of the query in a text.
 struct Words;
 
 impl Rerank for Words {

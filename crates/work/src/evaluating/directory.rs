@@ -8,7 +8,7 @@ use ignore::WalkBuilder;
 
 use crate::{WorkspaceFiles, is_inside};
 
-/// Folders of tools, of version control and of hone, whose files are not part of the work.
+/// Folders of tools, version control and hone, whose files are not part of the work.
 const NOT_WORK: [&str; 11] = [
     ".git",
     ".hg",
@@ -22,18 +22,18 @@ const NOT_WORK: [&str; 11] = [
     ".pytest_cache",
     ".ruff_cache",
 ];
-/// The most files that are listed.
+/// Maximum number of listed files.
 const MOST_FILES: usize = 20_000;
 /// The largest file that is read as a text.
 const LARGEST_TEXT: u64 = 4 << 20;
 
 /// Whether a path may be part of the work: none of its folders belongs to tools or version control.
 pub(crate) fn is_work(path: &str) -> bool {
-    // Some file systems do not tell upper case from lower case.
+    // Some file systems are case-insensitive.
     path.split('/').all(|part| !NOT_WORK.contains(&part.to_ascii_lowercase().as_str()))
 }
 
-/// A folder as a workspace. It follows no symbolic link: a link that the work has made could lead anywhere.
+/// A folder as a workspace. It follows no symbolic links, since a link made by the work could lead anywhere.
 #[derive(Clone, Debug)]
 pub struct DirectoryFiles {
     root: PathBuf,
@@ -45,7 +45,7 @@ impl DirectoryFiles {
         DirectoryFiles { root: root.into() }
     }
 
-    /// The place of a path whose every part exists and is no link; `None` if it leads out of the workspace.
+    /// The location of a path, all of whose parts exist and are not links; `None` if it leads out of the workspace.
     fn place(&self, path: &str) -> Option<PathBuf> {
         if !is_inside(path) {
             return None;
@@ -77,7 +77,7 @@ impl DirectoryFiles {
     }
 }
 
-/// A file that a model is told of.
+/// A file that a model is told about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedFile {
     pub(crate) path: String,
@@ -85,7 +85,7 @@ pub(crate) struct ListedFile {
 }
 
 impl DirectoryFiles {
-    /// The files without those that `.gitignore` leaves out, in alphabetical order.
+    /// The files that `.gitignore` does not exclude, in alphabetical order.
     pub(crate) fn listed(&self) -> Vec<ListedFile> {
         let mut walk = WalkBuilder::new(&self.root);
         walk.hidden(false).parents(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);

@@ -1,22 +1,22 @@
-//! Where the programs of tools are, and what they need to read.
+//! Locations of tools' programs, and the files that they need to read.
 
 use std::path::{Path, PathBuf};
 
-/// Folders of a workspace that hold programs, in the order in which they are searched.
+/// Folders of a workspace that hold programs, in search order.
 const OF_WORKSPACE: [&str; 2] = [".venv/bin", "node_modules/.bin"];
-/// What an installation keeps beside its `bin`.
+/// Parts of an installation: `bin` and the entries next to it.
 const OF_INSTALLATION: [&str; 6] = ["bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"];
-/// The most links from a program's name to the program itself.
+/// Maximum number of links from a program's name to the program itself.
 const MOST_LINKS: usize = 16;
 
-/// The folders in which programs are looked for: those of the workspace, then those of `path`.
+/// The folders to search for programs: those of the workspace, then those of `path`.
 pub(super) fn search_path(workspace: &Path, path: &str) -> Vec<PathBuf> {
     let own = OF_WORKSPACE.iter().map(|folder| workspace.join(folder));
     // Relative entries depend on where hone was started.
     own.chain(std::env::split_paths(path).filter(|folder| folder.is_absolute())).collect()
 }
 
-/// The first program with this name; one with a folder in its name is looked for nowhere else.
+/// The first program with this name. An absolute path is used as is.
 pub(super) fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let given = Path::new(program);
     if given.is_absolute() {
@@ -25,7 +25,7 @@ pub(super) fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().map(|folder| folder.join(program)).find(|place| place.is_file())
 }
 
-/// What a program reads of its own installation, and of those on the search path, which it may start.
+/// The paths that a program reads: its own installation, and those on the search path, whose programs it may start.
 pub(super) fn readable(program: &Path, folders: &[PathBuf], home: Option<&Path>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = folders.iter().flat_map(|folder| installation(folder, home)).collect();
     let mut place = program.to_owned();
@@ -46,7 +46,7 @@ pub(super) fn readable(program: &Path, folders: &[PathBuf], home: Option<&Path>)
     found
 }
 
-/// The parts of the installation whose programs are in this folder; none of a folder that holds the user's home.
+/// The parts of the installation whose programs are in this folder, without folders that contain the user's home.
 fn installation(folder: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let holds_home = |path: &Path| path.parent().is_none() || home.is_some_and(|home| home.starts_with(path));
     let of_installation: Vec<PathBuf> = match folder.parent() {
@@ -56,7 +56,7 @@ fn installation(folder: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     of_installation.into_iter().filter(|path| !holds_home(path) && path.exists()).collect()
 }
 
-/// A path in which `~/` is the user's home.
+/// Expands `~/` to the user's home.
 pub(super) fn with_home(path: &str, home: Option<&Path>) -> Option<PathBuf> {
     match path.strip_prefix("~/") {
         Some(rest) => home.map(|home| home.join(rest)),

@@ -8,13 +8,13 @@ use hone_protocol::{Category, EvaluationResult};
 use super::{ToolSettings, programs};
 use crate::{EvaluationContext, Evaluator, EvaluatorTool, ToolEnd, ToolRun};
 
-/// Variables of the caller that every tool gets.
+/// Environment variables of the caller that every tool gets.
 const PASSED_ON: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
 
 /// Packages of a workspace, which may be links.
 const INSTALLED: [&str; 3] = [".venv", "venv", "node_modules"];
 
-/// A tool, and what it runs with.
+/// A tool with its settings.
 pub(super) struct ToolEvaluator {
     tool: EvaluatorTool,
     settings: ToolSettings,
@@ -122,7 +122,7 @@ fn tool_run(ran: Ran) -> ToolRun {
     }
 }
 
-/// What a tool wrote, with the paths of the workspace's files as agents know them.
+/// A tool's output, with workspace paths as agents know them.
 fn relative(run: ToolRun, workspace: &Path) -> ToolRun {
     let real = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
     let without = |text: String| {

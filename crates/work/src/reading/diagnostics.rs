@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{ToolFindings, diagnostic, json_in, json_lines};
 
-/// An array of objects with `filename`, `location.row`, `code` and `message`.
+/// Reads an array of objects with `filename`, `location.row`, `code` and `message`.
 pub(super) fn ruff(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let mut findings = ToolFindings::default();
@@ -17,14 +17,14 @@ pub(super) fn ruff(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An object with `generalDiagnostics`, whose lines count from 0.
+/// Reads an object with `generalDiagnostics`, whose lines count from 0.
 pub(super) fn pyright(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let mut findings = ToolFindings::default();
     for one in array(&value["generalDiagnostics"])? {
         let line = one["range"]["start"]["line"].as_u64().map(|line| line + 1);
         let rule = one["rule"].as_str();
-        // A syntax error breaks no rule.
+        // A syntax error has no rule.
         let is_fatal = matches!(rule, None | Some("reportMissingImports"));
         let found = diagnostic(text_of(&one["file"]), line, rule, text_of(&one["message"]));
         sort(&mut findings, Severity::of(one["severity"] == "error", is_fatal), found);
@@ -32,7 +32,7 @@ pub(super) fn pyright(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An object a line with `file`, `line`, `code`, `message` and `severity`; nothing if there is nothing to say.
+/// Reads one object per line with `file`, `line`, `code`, `message` and `severity`; empty output means no findings.
 pub(super) fn mypy(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Success")) {
@@ -45,14 +45,14 @@ pub(super) fn mypy(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An object a line; those with the reason `compiler-message` hold a message of the compiler.
+/// Reads one object per line; objects with the reason `compiler-message` hold a message of the compiler.
 pub(super) fn cargo(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::default();
     for line in json_lines(text).iter().filter(|line| line["reason"] == "compiler-message") {
         let message = &line["message"];
         let spans = message["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(span) = spans.iter().find(|span| span["is_primary"] == true) else {
-            // "aborting due to 2 previous errors" and the like say nothing of their own, unless they are all there is.
+            // "aborting due to 2 previous errors" and the like add no information, unless there is no other message.
             if message["level"] == "error" && !text_of(&message["message"]).starts_with("aborting due to") {
                 findings.err(true, diagnostic("", None, None, text_of(&message["message"])));
             }
@@ -61,7 +61,7 @@ pub(super) fn cargo(text: &str) -> Result<ToolFindings, String> {
         let (file, line) = (text_of(&span["file_name"]), span["line_start"].as_u64());
         let code = message["code"]["code"].as_str();
         let found = diagnostic(file, line, code, text_of(&message["message"]));
-        // A package's library is compiled once more for its tests, with the same messages.
+        // A package's library is compiled again for its tests, with the same messages.
         if !findings.errors.contains(&found) && !findings.warnings.contains(&found) {
             let is_error = text_of(&message["level"]).starts_with("error");
             sort(&mut findings, Severity::of(is_error, is_of_compiler(code)), found);
@@ -70,7 +70,7 @@ pub(super) fn cargo(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An array of files, each with `messages`, in which severity 2 is an error.
+/// Reads an array of files, each with `messages`, in which severity 2 is an error.
 pub(super) fn eslint(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let mut findings = ToolFindings::default();
@@ -85,7 +85,7 @@ pub(super) fn eslint(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// Lines such as `src/a.ts(3,5): error TS2322: message`, or `error TS18003: message`.
+/// Reads lines such as `src/a.ts(3,5): error TS2322: message`, or `error TS18003: message`.
 pub(super) fn tsc(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::default();
     for line in text.lines() {
@@ -97,14 +97,14 @@ pub(super) fn tsc(text: &str) -> Result<ToolFindings, String> {
         let place = place.trim_end().trim_end_matches(':');
         let (file, position) = place.rsplit_once('(').unwrap_or((place, ""));
         let line = position.split(',').next().and_then(|number| number.parse().ok());
-        // 1xxx are the parser's, 2307 is a module that does not exist.
+        // 1xxx are errors of the parser; 2307 is a missing module.
         let is_fatal = code == "2307" || (code.len() == 4 && code.starts_with('1'));
         findings.err(is_fatal, diagnostic(file, line, Some(&format!("TS{code}")), message));
     }
     Ok(findings)
 }
 
-/// `runs`, each with `results`, whose level is `warning` where none is given.
+/// Reads `runs`, each with `results`, whose level defaults to `warning`.
 pub(super) fn sarif(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let mut findings = ToolFindings::default();
@@ -119,12 +119,12 @@ pub(super) fn sarif(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// How bad something is that a tool found.
+/// The severity of a finding.
 #[derive(Clone, Copy)]
 enum Severity {
     Warning,
     Error,
-    /// The code cannot run with it.
+    /// The code cannot run.
     Fatal,
 }
 
@@ -138,7 +138,7 @@ impl Severity {
     }
 }
 
-/// Whether an error with this code is rustc's own; lints have names.
+/// Whether an error with this code comes from rustc itself; lints have names.
 fn is_of_compiler(code: Option<&str>) -> bool {
     let is_number = |code: &str| code.strip_prefix('E').is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
     code.is_none_or(is_number)

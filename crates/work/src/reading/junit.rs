@@ -4,7 +4,7 @@ use roxmltree::{Document, Node};
 
 use super::ToolFindings;
 
-/// The elements `testcase`, wherever they stand, with `failure`, `error` or `skipped` in them.
+/// Reads the elements `testcase` at any depth, with `failure`, `error` or `skipped` in them.
 pub(super) fn junit(text: &str) -> Result<ToolFindings, String> {
     let document = Document::parse(text).map_err(|error| format!("its report is not XML: {error}"))?;
     if !["testsuites", "testsuite"].contains(&document.root_element().tag_name().name()) {

@@ -7,11 +7,11 @@ use hone_protocol::TestCounts;
 use super::diagnostics;
 use super::{FailedTest, ToolFindings, json_in, json_lines};
 
-/// The most lines of what a build script or a plugin wrote.
+/// Maximum quoted lines of output from a build script or a plugin.
 const LONGEST_EXCERPT: usize = 20;
 
-/// The last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, the lines `FAILED test - message`, and the tracebacks
-/// under `____ test ____`.
+/// Reads the last line with counts, such as `== 1 failed, 2 passed in 0.1s ==`, the lines `FAILED test - message`, and
+/// the tracebacks under `____ test ____`.
 pub(super) fn pytest(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
     if let Some(error) = broken_conftest(stderr) {
@@ -43,16 +43,17 @@ pub(super) fn pytest(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// Why no test ran: a `conftest.py` cannot be loaded.
+/// The reason why no test ran: a `conftest.py` that cannot be loaded.
 fn broken_conftest(text: &str) -> Option<String> {
     let error = text.lines().skip_while(|line| !line.starts_with("ImportError while loading conftest"));
     let lines: Vec<&str> = error.take(LONGEST_EXCERPT).collect();
     (!lines.is_empty()).then(|| lines.join("\n").trim_end().to_owned())
 }
 
-/// The traceback of a failed test, and what it wrote; empty if pytest does not show it.
+/// The traceback of a failed test, and its output; empty if pytest does not show it.
 fn pytest_traceback(text: &str, test: &str) -> String {
-    // The title of `test_a.py::TestB::test_c` is `TestB.test_c`, that of a file is `ERROR collecting test_a.py`.
+    // The title of `test_a.py::TestB::test_c` is `TestB.test_c`, and the title of a file is `ERROR collecting
+    // test_a.py`.
     let title = test.split_once("::").map_or(test.to_owned(), |(_, name)| name.replace("::", "."));
     let is_of_test = |line: &str| {
         let inner = line.trim_matches(['_', ' ']);
@@ -65,7 +66,8 @@ fn pytest_traceback(text: &str, test: &str) -> String {
     after.take_while(|line| !is_end(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// libtest's lines `test name ... FAILED` and `test result: ...`; errors of the compiler, as JSON or as text on stderr.
+/// Reads libtest's lines `test name ... FAILED` and `test result: ...`, and the compiler's errors, as JSON or as text
+/// on stderr.
 pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings { tests: Some(TestCounts::default()), ..diagnostics::cargo(text)? };
     let mut has_result = false;
@@ -99,7 +101,7 @@ pub(super) fn cargo(text: &str, stderr: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An error of cargo's own, with what a build script wrote that failed.
+/// An error of cargo itself, with the output of the failed build script.
 fn with_build_script(error: &str, stderr: &str) -> String {
     let after_error = stderr.split_once(error).map_or("", |(_, after)| after);
     let written = after_error.split_once("--- stderr\n").map_or("", |(_, after)| after);
@@ -111,7 +113,7 @@ fn with_build_script(error: &str, stderr: &str) -> String {
     }
 }
 
-/// What a failed test wrote, as libtest repeats it.
+/// The output of a failed test, as libtest repeats it.
 fn libtest_message(text: &str, name: &str) -> String {
     let begins = format!("---- {name} stdout ----");
     let Some((_, after)) = text.split_once(&begins) else { return String::new() };
@@ -123,14 +125,14 @@ fn libtest_message(text: &str, name: &str) -> String {
     kept.join("\n")
 }
 
-/// The Test Anything Protocol: lines `ok 1 - name` and `not ok 2 - name`, those of subtests indented. A test with
+/// Reads the Test Anything Protocol: lines `ok 1 - name` and `not ok 2 - name`, indented for subtests. A test with
 /// subtests does not count itself.
 pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
     if !text.lines().any(|line| line.trim_start().starts_with("TAP version") || is_plan(line.trim())) {
         return Err("it is not TAP: it has neither a version nor a plan".to_owned());
     }
-    // How deep the line before was, and how deep subtests have been since a test at a smaller depth.
+    // The depth of the previous line, and the maximum depth of subtests since the last test at a smaller depth.
     let mut deepest_since = 0;
     for line in text.lines() {
         let depth = line.len() - line.trim_start().len();
@@ -142,7 +144,7 @@ pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
         {
             test.message = message.trim_matches('\'').to_owned();
         }
-        // The lines of a text that begins with `|-`, and the stack, are indented more.
+        // The lines of a text that begins with `|-`, and the stack, are indented further.
         if let Some(test) = findings.failed_tests.last_mut()
             && depth > deepest_since
             && !test.message.is_empty()
@@ -184,7 +186,7 @@ pub(super) fn tap(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// Whether a line of a failed test's details says how the runner ran it, and not how it failed.
+/// Whether a line of a failed test's details describes how the runner ran it, rather than how it failed.
 fn is_detail_of_runner(line: &str) -> bool {
     let keys = ["duration_ms:", "type:", "failureType:", "code:", "name:", "operator:", "---", "...", "#"];
     line.is_empty()
@@ -198,7 +200,7 @@ fn is_plan(line: &str) -> bool {
     line.strip_prefix("1..").is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// `testResults`, each a file with `assertionResults`; a file that cannot be loaded has a message of its own.
+/// Reads `testResults`, each a file with `assertionResults`; a file that cannot be loaded has its own message.
 pub(super) fn vitest(text: &str) -> Result<ToolFindings, String> {
     let value = json_in(text)?;
     let mut findings = ToolFindings::of_tests();
@@ -223,7 +225,7 @@ pub(super) fn vitest(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// Lines `(pass) name [1.00ms]`, `(fail) name` and `(skip) name`, or the summary alone: ` 3 pass`, ` 1 fail`.
+/// Reads lines `(pass) name [1.00ms]`, `(fail) name` and `(skip) name`, or the summary alone: ` 3 pass`, ` 1 fail`.
 pub(super) fn bun(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
     let mut summary = BTreeMap::new();
@@ -251,7 +253,7 @@ pub(super) fn bun(text: &str) -> Result<ToolFindings, String> {
         failed: number(&["fail", "error", "errors"]),
         skipped: number(&["skip", "todo"]),
     };
-    // They belong to the tests that have failed.
+    // These errors belong to the failed tests.
     if findings.counts().failed > 0 {
         let errors = std::mem::take(&mut findings.errors);
         for (test, message) in findings.failed_tests.iter_mut().zip(errors) {
@@ -261,7 +263,7 @@ pub(super) fn bun(text: &str) -> Result<ToolFindings, String> {
     Ok(findings)
 }
 
-/// An object a line with `Action`, `Package` and `Test`. A test with subtests does not count itself.
+/// Reads one object per line with `Action`, `Package` and `Test`. A test with subtests does not count itself.
 pub(super) fn go(text: &str) -> Result<ToolFindings, String> {
     let mut findings = ToolFindings::of_tests();
     let lines = json_lines(text);

@@ -1,4 +1,4 @@
-//! The rule about plans: a plan names the files that it is about, and says which of them are new.
+//! The rule about plans: a plan names the files that it concerns, and states which of them are new.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{Rule, criterion};
 use crate::assignment::is_inside;
 use crate::evaluator::{EvaluationContext, Plans};
 
-/// Beginnings of words that speak of a new file.
+/// Beginnings of words that announce a new file.
 const MAKING: [&str; 17] = [
     "add",
     "build",
@@ -30,14 +30,14 @@ const MAKING: [&str; 17] = [
 ];
 /// Characters that end or surround a path.
 const AROUND: &[char] = &['`', '"', '\'', '*', '(', ')', '[', ']', '<', '>', ';', ':', '!', '?'];
-/// Characters that no path of a plan holds: those of calls, patterns and placeholders.
+/// Characters that do not occur in a plan's paths, but in calls, patterns and placeholders.
 const FOREIGN: &[char] = &['*', '{', '}', '(', ')', '[', ']', '<', '>', '='];
-/// The most bytes of an ending that no file has yet.
+/// Maximum bytes of an extension that no file has yet.
 const LONGEST_ENDING: usize = 5;
-/// The score of a claim that may be false: it counts, and does not block.
+/// The score of a claim that may be false: it counts, but does not block.
 const DOUBTFUL: f64 = 0.5;
 
-/// The plans of a phase say which files they are about, and which of them are new.
+/// The plans of a phase state which files they concern, and which of them are new.
 pub(super) const PLAN_HOLDS: Rule = Rule {
     name: "plan",
     category: Category::Correctness,
@@ -87,16 +87,16 @@ fn speaks_of_making(line: &str) -> bool {
 
 /// A word of a plan.
 struct Word {
-    /// The path that it may be.
+    /// The possible path.
     path: String,
     /// Whether it is written as a path or as code.
     is_marked: bool,
 }
 
 impl Word {
-    /// Whether it is a file that is not there.
+    /// Whether it names a missing file.
     fn is_file(&self, known: &Known<'_>, is_made: bool) -> bool {
-        // Unmarked, the end of "e.g." is none.
+        // In unmarked text, the end of "e.g." is not an extension.
         let is_new = |ending: &str| is_new_ending(ending) && (self.is_marked || ending.len() > 1);
         let is_ended =
             ending(&self.path).is_some_and(|ending| known.endings.contains(ending) || (is_made && is_new(ending)));
@@ -110,7 +110,7 @@ fn words(line: &str) -> impl Iterator<Item = Word> {
     words.filter(|word| !word.contains("()") && !word.contains("://")).filter_map(|word| {
         let is_code = word.starts_with(['`', '*', '[', '(']);
         let bare = word.trim_matches(AROUND).trim_end_matches('.').trim_matches(AROUND);
-        // A place in a file: `src/calc.py:12`.
+        // A location in a file: `src/calc.py:12`.
         let path = bare.split(':').next().unwrap_or_default().replace('\\', "/");
         let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
         let is_marked = is_code || path.contains('/');
@@ -118,10 +118,10 @@ fn words(line: &str) -> impl Iterator<Item = Word> {
     })
 }
 
-/// The files that a plan may be about.
+/// The files that a plan may concern.
 struct Known<'a> {
     files: BTreeSet<String>,
-    /// The endings of files, with which a word is a path and not a call such as `calc.add`.
+    /// The known file extensions, by which a word is a path and not a call such as `calc.add`.
     endings: BTreeSet<String>,
     plans: &'a [String],
 }
@@ -137,7 +137,7 @@ impl<'a> Known<'a> {
         Known { files: known, endings, plans: files }
     }
 
-    /// Whether a path is a file or folder of the workspace or the task, perhaps without the folders before it.
+    /// Whether a path is a file or folder of the workspace or the task, possibly without its parent folders.
     fn is_there(&self, path: &str) -> bool {
         let (name, may_be_folder) = (path.trim_end_matches('/'), path.contains('/'));
         let is_in_folder = |whole: &str| whole.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
@@ -146,7 +146,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Whether a path is `end`, perhaps with folders before it.
+/// Whether a path is `end`, possibly with parent folders.
 fn ends_in_path(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
 }
@@ -155,7 +155,7 @@ fn is_new_ending(ending: &str) -> bool {
     (1..=LONGEST_ENDING).contains(&ending.len()) && ending.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// The part of a file's name after its last dot, if the name begins before it.
+/// The extension of a file name, if text precedes its last dot.
 fn ending(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     let (stem, ending) = name.rsplit_once('.')?;

@@ -1,4 +1,4 @@
-//! Has an agent write: lets it look around, and then takes one answer, or several candidates in one batch.
+//! Has an agent write: lets it explore the workspace, and then takes one answer, or several candidates in one batch.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use crate::evaluating::{DirectoryFiles, is_work};
 use crate::work_format::{has_blocks, work_regex};
 use crate::{Assignment, EvaluationContext, FileChange, TaskPhase, WorkspaceFiles, Written, changed_text, parse_work};
 
-/// The least bytes of files that a prompt has room for.
+/// Minimum bytes of files that a prompt has room for.
 const LEAST_SHOWN: usize = 500;
-/// The part of what an agent may look at that one result may take.
+/// The fraction (1/n) of an agent's exploration budget that one result may take.
 const OF_A_RESULT: usize = 4;
-/// The least temperature of every candidate but the first, so that they differ.
+/// Minimum temperature of every candidate but the first, so that they differ.
 const CANDIDATE_TEMPERATURE: f32 = 0.8;
 
-/// The changed files, by path: their texts, or nothing where they are deleted.
+/// The changed files by path: their texts, or `None` for deleted files.
 pub(super) type Changed = BTreeMap<String, Option<String>>;
 
 impl TaskRun<'_> {
@@ -51,7 +51,7 @@ impl TaskRun<'_> {
         self.save(record)
     }
 
-    /// Takes the changes of an answer: all of them, or none. `cut` says how it was cut, if it was.
+    /// Takes the changes of an answer, either all of them or none. `cut` says how it was truncated, if it was.
     pub(super) fn take(&self, record: &mut TaskRecord, answer: String, cut: Option<String>) {
         let changed = self.changed_by(record, &answer, cut);
         let Some(attempt) = record.attempts.last_mut() else { return };
@@ -65,14 +65,14 @@ impl TaskRun<'_> {
     /// All changed files after an answer.
     ///
     /// # Errors
-    /// Why it cannot be applied, in words for the agent.
+    /// The reason why it cannot be applied, in words for the agent.
     pub(super) fn changed_by(&self, record: &TaskRecord, answer: &str, cut: Option<String>) -> Result<Changed, String> {
-        // The files that no attempt has changed are those of the base, whatever is being evaluated now.
+        // Files that no attempt has changed come from the base, regardless of the current evaluation.
         let changes = parse_work(answer).map_err(|error| cut.unwrap_or(error))?;
         changed_files(&changes, &self.staging.before(), &record.files)
     }
 
-    /// How an answer was cut, in words for the agent.
+    /// How an answer was truncated, in words for the agent.
     pub(super) fn why_cut(&self, reason: FinishReason, phase: &TaskPhase) -> String {
         let how = match reason {
             FinishReason::ContextFull => "was cut because the context is full".to_owned(),
@@ -82,8 +82,8 @@ impl TaskRun<'_> {
         format!("the answer {how}: write less at once, and edit parts of files instead of writing them whole")
     }
 
-    /// The agent's answers, as many as the phase has candidates. Before it writes them, it may look around, if its model
-    /// knows tools. Where the prompt does not fit, less of the workspace is shown.
+    /// The agent's answers, one for each candidate of the phase. An agent whose model supports tools may explore the
+    /// workspace first. If the prompt does not fit, less of the workspace is shown.
     fn write(
         &self,
         record: &mut TaskRecord,
@@ -144,7 +144,7 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Carries out what the agent calls, and keeps it in the record.
+    /// Carries out the agent's calls, and keeps them in the record.
     fn look(
         &self,
         record: &mut TaskRecord,
@@ -171,7 +171,7 @@ impl TaskRun<'_> {
         }
     }
 
-    /// What the tests of a phase show, for an agent.
+    /// The results of a phase's tests, for an agent.
     fn test_feedback(&self, assignment: &Assignment, phase: &TaskPhase) -> String {
         let files = DirectoryFiles::new(self.staging.work());
         let context = EvaluationContext {
@@ -186,12 +186,12 @@ impl TaskRun<'_> {
         feedback_of(&self.evaluators.test(&context))
     }
 
-    /// The most tokens of an answer, its reasoning not counted.
+    /// Maximum tokens of an answer, without its reasoning.
     pub(super) fn most_tokens(&self, phase: &TaskPhase) -> usize {
         self.runner.request.max_tokens.map_or(phase.max_tokens, |most| most.min(phase.max_tokens))
     }
 
-    /// The most tokens of an answer with its reasoning.
+    /// Maximum tokens of an answer with its reasoning.
     fn tokens_to_write(&self, phase: &TaskPhase) -> usize {
         self.most_tokens(phase) + self.runner.request.thinking.budget.unwrap_or_default()
     }
@@ -207,7 +207,7 @@ impl TaskRun<'_> {
     }
 }
 
-/// What an agent's tools need besides the files.
+/// The limits and callbacks of an agent's tools.
 struct Looking<'a> {
     most_bytes: usize,
     run_tests: &'a dyn Fn() -> String,
@@ -217,8 +217,8 @@ fn n_bytes(turns: &[Message]) -> usize {
     turns.iter().map(|turn| turn.content.len()).sum()
 }
 
-/// The requests for the answers that are still to be written, by their numbers, held to their form. They have one prompt, that of
-/// the looking around before, which is computed once.
+/// The requests for the remaining answers, by their numbers, constrained to their form. They share one prompt,
+/// including the previous exploration, which is computed once.
 fn final_requests(request: &GenerateRequest, numbers: std::ops::Range<usize>) -> Vec<GenerateRequest> {
     let numbered = |number: usize| GenerateRequest {
         sampling: candidate_sampling(&request.sampling, number),
@@ -228,7 +228,7 @@ fn final_requests(request: &GenerateRequest, numbers: std::ops::Range<usize>) ->
     numbers.map(numbered).collect()
 }
 
-/// How the candidate with this number, from 0, is sampled: the first one as configured.
+/// The sampling options of the candidate with this number, from 0: the first one as configured.
 fn candidate_sampling(configured: &SamplingOptions, number: usize) -> SamplingOptions {
     let temperature = match number {
         0 => configured.temperature,
@@ -238,7 +238,7 @@ fn candidate_sampling(configured: &SamplingOptions, number: usize) -> SamplingOp
     SamplingOptions { temperature, seed, ..configured.clone() }
 }
 
-/// All changed files after these changes; nothing is changed if one of them cannot be made.
+/// All changed files after these changes. If one of them cannot be made, none are.
 fn changed_files(
     changes: &[FileChange],
     now: &DirectoryFiles,

@@ -11,15 +11,15 @@ use crate::evaluating::DirectoryFiles;
 use crate::evaluator::Plans;
 use crate::{EvaluationContext, TaskPhase, criticize, decide};
 
-/// Work that is evaluated.
+/// Work to evaluate.
 struct WorkToEvaluate<'a> {
     answer: &'a str,
-    /// The changed files, or why the answer cannot be applied.
+    /// The changed files, or the reason why the answer cannot be applied.
     changed: Result<&'a Changed, &'a str>,
 }
 
 impl TaskRun<'_> {
-    /// Evaluates the answer of the latest attempt, unless that was done when it was chosen.
+    /// Evaluates the answer of the latest attempt, unless it was already evaluated as a candidate.
     pub(super) fn evaluate(
         &self,
         record: &mut TaskRecord,
@@ -95,7 +95,7 @@ impl TaskRun<'_> {
         Ok(())
     }
 
-    /// Makes the best candidate the answer, with what was found about it. Of equals, the first is taken.
+    /// Makes the best candidate the answer, with its findings. Ties go to the first.
     fn take_best(&self, record: &mut TaskRecord, phase: &TaskPhase) {
         let Some(attempt) = record.attempts.last_mut() else { return };
         let candidates = attempt.candidates.iter().enumerate();
@@ -108,13 +108,13 @@ impl TaskRun<'_> {
         self.take(record, answer, cut.map(|reason| self.why_cut(reason, phase)));
     }
 
-    /// The paths of changed files, without those that other phases wrote for the agents alone.
+    /// The paths of changed files, without files that other phases wrote for agents only.
     fn changed_paths(&self, files: &Changed, phase: &TaskPhase) -> Vec<String> {
         let others = || self.runner.phases.iter().filter(|other| !other.delivers && other.name != phase.name);
         files.keys().filter(|path| !others().any(|other| other.files.contains(path))).cloned().collect()
     }
 
-    /// What evaluators and critics find about work, which is put into the folder that tools run in.
+    /// The findings of evaluators and critics about work, which is put into the folder that tools run in.
     fn findings(
         &self,
         record: &TaskRecord,
@@ -148,7 +148,7 @@ impl TaskRun<'_> {
             }
         };
         if (self.runner.tool_settings.is_cancelled)() {
-            // What a stopped tool says is no finding.
+            // A stopped tool's output is not a finding.
             return Err(TaskError::Stopped(record.id));
         }
         let critics = criticize(&self.runner.gate, &results, &context, self.evaluators.reviewers());
@@ -156,7 +156,7 @@ impl TaskRun<'_> {
     }
 }
 
-/// Whether a candidate is better than another: what the gate accepts comes first, then what nothing blocks, then the
+/// Whether a candidate is better than another: work that the gate accepts comes first, then unblocked work, then the
 /// higher score.
 fn is_better(one: &CandidateEvaluation, other: &CandidateEvaluation) -> bool {
     let is_blocked =
@@ -167,7 +167,7 @@ fn is_better(one: &CandidateEvaluation, other: &CandidateEvaluation) -> bool {
     by_gate.then(by_obstacles).then(score(one).total_cmp(&score(other))) == Ordering::Greater
 }
 
-/// The result of an answer that is not in the form.
+/// The result of an answer that does not have the required form.
 fn not_in_form(error: &str) -> EvaluationResult {
     let message = format!("the answer could not be applied: {error}");
     let criterion = CriterionResult {

@@ -1,4 +1,4 @@
-//! Writes the files of a task. No part of a path may be a link, and every file is replaced as a whole.
+//! Writes the files of a task. No part of a path may be a link, and every file is replaced atomically.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::evaluating::DirectoryFiles;
 use crate::{WorkspaceFiles, is_inside};
 
-/// The file that would be lost if these were written, because it was changed since the work began; `None` if none would.
+/// A file that would be lost by writing these files, because it was changed since the work began; `None` if there is
+/// none.
 pub(super) fn conflict(
     workspace: &Path,
     before: &DirectoryFiles,
@@ -17,14 +18,14 @@ pub(super) fn conflict(
     let now = DirectoryFiles::new(workspace);
     let is_in_conflict = |(path, text): &(&String, &Option<String>)| {
         let current = now.text(path);
-        // Something else than a text stands in its place.
+        // The path exists, but is not readable text.
         let is_hidden = current.is_none() && workspace.join(path).symlink_metadata().is_ok();
         is_hidden || (current != before.text(path) && current != **text)
     };
     files.iter().find(is_in_conflict).map(|(path, _)| path.clone())
 }
 
-/// Writes the files to the workspace. It can be repeated after it was interrupted.
+/// Writes the files to the workspace. After an interruption, it can be repeated.
 ///
 /// # Errors
 /// When one cannot be written; the others may have been.
@@ -38,14 +39,14 @@ pub(super) fn deliver(workspace: &Path, files: &BTreeMap<String, Option<String>>
     Ok(())
 }
 
-/// Replaces a file; it has the permissions of the file with this path in `like`, if there is one.
+/// Replaces a file, with the permissions of the file at this path in `like`, if it exists.
 pub(super) fn write(root: &Path, path: &str, bytes: &[u8], like: &Path) -> io::Result<()> {
     let place = place(root, path, true)?;
     let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else {
         return Err(io::Error::other(format!("{path} is no file")));
     };
     let staged = folder.join(format!(".{}.hone", name.to_string_lossy()));
-    // What a killed process left there.
+    // A killed process may have left the file.
     let _ = fs::remove_file(&staged);
     let mut file = fs::File::options().write(true).create_new(true).open(&staged)?;
     file.write_all(bytes)?;
@@ -58,7 +59,7 @@ pub(super) fn write(root: &Path, path: &str, bytes: &[u8], like: &Path) -> io::R
     fs::rename(&staged, &place)
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 pub(super) fn remove(root: &Path, path: &str) -> io::Result<()> {
     match place(root, path, false) {
         Ok(place) if place.symlink_metadata().is_ok() => fs::remove_file(place),
@@ -68,7 +69,7 @@ pub(super) fn remove(root: &Path, path: &str) -> io::Result<()> {
     }
 }
 
-/// The place of a file, whose folders are no links; creates them if wanted.
+/// The location of a file, whose parent folders must not be links; creates them if `creates`.
 fn place(root: &Path, path: &str, creates: bool) -> io::Result<PathBuf> {
     if !is_inside(path) {
         return Err(io::Error::other(format!("{path} is not inside of the workspace")));

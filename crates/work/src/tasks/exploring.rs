@@ -1,4 +1,4 @@
-//! The tools with which an agent looks at the workspace before it writes.
+//! The tools with which an agent explores the workspace before it writes.
 
 use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde::{Deserialize, Serialize};
@@ -8,36 +8,36 @@ use super::overview::{lines_that_fit, list_of, paths_of};
 use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
-/// The most places that a search names.
+/// Maximum number of matches in a search result.
 const MOST_FOUND: usize = 60;
-/// The most bytes of all files that a search reads.
+/// Maximum total bytes of files that a search reads.
 const MOST_SEARCHED: u64 = 256 << 20;
-/// The most characters of a line that a search shows.
+/// Maximum characters of a line in a search result.
 const LONGEST_LINE: usize = 200;
-/// How much of a call's result the record of a task keeps, in characters.
+/// Maximum characters of a call's result in the record of a task.
 const LONGEST_KEPT: usize = 2000;
 
-/// A call of a tool, and its result.
+/// A tool call and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkToolCall {
     /// The tool.
     pub name: String,
     /// Its arguments.
     pub arguments: Value,
-    /// What the model was told, abridged.
+    /// The result, abridged.
     pub result: String,
 }
 
-/// Looks at a workspace for a model.
+/// Explores a workspace for a model.
 pub(super) struct Explorer<'a> {
     pub(super) files: &'a DirectoryFiles,
-    /// The most bytes of a result.
+    /// Maximum bytes of a result.
     pub(super) most_bytes: usize,
-    /// Runs the tests, and says what they show.
+    /// Runs the tests, and returns their results.
     pub(super) run_tests: &'a dyn Fn() -> String,
 }
 
-/// The tools that are offered.
+/// The offered tools.
 pub(super) fn tools() -> Vec<Tool> {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let number = |description: &str| json!({ "type": "integer", "description": description });
@@ -70,7 +70,7 @@ fn tool(name: &str, description: &str, properties: &Value, required: &[&str]) ->
 }
 
 impl Explorer<'_> {
-    /// Carries out a call, and returns the turn that the model reads, with what the record keeps.
+    /// Carries out a call, and returns the turn for the model, and the call for the record.
     pub(super) fn carry_out(&self, call: &ToolCall) -> (Message, WorkToolCall) {
         let arguments = &call.arguments;
         let folder = arguments["folder"].as_str().unwrap_or_default();
@@ -158,7 +158,7 @@ fn is_in(path: &str, folder: &str) -> bool {
     folder.is_empty() || folder == "." || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// A text of at most so many bytes.
+/// A text of at most `most` bytes.
 fn shortened(mut text: String, most: usize) -> String {
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most));

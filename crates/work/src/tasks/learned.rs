@@ -1,5 +1,5 @@
-//! What earlier tasks in a workspace taught: `.hone/learned.md` in it, a line for each lesson, which a person can edit and the
-//! models of the next task are shown.
+//! Lessons from earlier tasks in a workspace: `.hone/learned.md`, one line for each lesson. A person can edit the file,
+//! and the models of later tasks are shown it.
 
 use std::io;
 use std::path::Path;
@@ -11,15 +11,15 @@ use super::record::{TaskRecord, WorkAttempt};
 use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
-/// The file in a workspace.
+/// The path of the file in a workspace.
 pub const LEARNED: &str = ".hone/learned.md";
 const HEAD: &str = "# What earlier tasks taught\n\nhone adds to this list what attempts got wrong at first, and what people said. \
                     Models that work here are shown it: change it as you like.\n\n";
-/// The most lessons that are kept; the oldest go first.
+/// Maximum number of lessons; the oldest are dropped first.
 const MOST_LESSONS: usize = 40;
-/// The most findings of a task that become lessons.
+/// Maximum number of findings of a task that become lessons.
 const MOST_OF_A_TASK: usize = 5;
-/// The most characters of a lesson.
+/// Maximum characters of a lesson.
 const LONGEST_LESSON: usize = 240;
 
 /// The lessons of a workspace, the oldest first.
@@ -28,8 +28,8 @@ pub(super) fn lessons(workspace: &Path) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Keeps what attempts got wrong that were made since the last time, and a note of a person. What else stands in the file stays;
-/// of the lessons, the oldest go first.
+/// Adds the mistakes of attempts since the last time, and a person's note, to the file. Other contents of the file are
+/// kept; the oldest lessons are dropped first.
 ///
 /// # Errors
 /// When the file cannot be read or written.
@@ -63,7 +63,7 @@ fn learn(record: &mut TaskRecord, note: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Learns as far as the workspace allows: whether it does has nothing to do with the task.
+/// Learns from the task. An error is only logged, since it must not affect the task.
 pub(super) fn keep_lessons(record: &mut TaskRecord, note: Option<&str>) {
     if let Err(error) = learn(record, note) {
         tracing::warn!(
@@ -74,7 +74,7 @@ pub(super) fn keep_lessons(record: &mut TaskRecord, note: Option<&str>) {
     }
 }
 
-/// The note, and what the evaluators found about new attempts that were not accepted, each once.
+/// The note, and the evaluators' findings about new attempts that were not accepted, without duplicates.
 fn lessons_of(record: &TaskRecord, note: Option<&str>) -> Vec<String> {
     let is_refused = |attempt: &&WorkAttempt| {
         let action = attempt.decision.as_ref().map(|decision| decision.action);

@@ -1,4 +1,4 @@
-//! The outcome of a task for each agent that worked on it: whether the workspace got its work, and after how many attempts.
+//! The outcome of a task for each agent that worked on it: whether its work was accepted, and after how many attempts.
 
 use hone_protocol::{GateAction, Timestamp};
 
@@ -10,9 +10,9 @@ use crate::TaskPhase;
 pub struct AgentOutcome {
     /// The agent's model.
     pub agent: String,
-    /// Attempts that failed: those that the gate did not accept, and accepted ones whose work failed its verification.
+    /// Failed attempts: those that the gate did not accept, and accepted ones whose work failed its verification.
     pub failures: usize,
-    /// Whether its work was accepted. Work that another agent had to finish is that agent's.
+    /// Whether its work was accepted. Work that another agent had to finish counts for that agent.
     pub is_accepted: bool,
     /// The beginning of its first attempt.
     pub at: Timestamp,
@@ -26,8 +26,8 @@ impl AgentOutcome {
 }
 
 impl TaskRecord {
-    /// The outcome for each agent that wrote something that is part of the result, in the order in which they began. An agent
-    /// that is still at work has none yet.
+    /// The outcomes of the agents that wrote a part of the result, in the order in which they began. An agent still at
+    /// work has no outcome yet.
     pub fn outcomes(&self, phases: &[TaskPhase]) -> Vec<AgentOutcome> {
         let mut outcomes: Vec<AgentOutcome> = Vec::new();
         let mut last = None;
@@ -59,8 +59,8 @@ impl TaskRecord {
         outcomes
     }
 
-    /// Whether the work was accepted; `None` while it goes on. A task that waits because all attempts are used up counts as not
-    /// accepted until a person accepts it.
+    /// Whether the work was accepted; `None` while it is in progress. A task that waits because all attempts are used
+    /// up counts as not accepted until a person accepts it.
     pub(crate) fn is_accepted(&self) -> Option<bool> {
         match self.state {
             TaskState::Working => None,
@@ -76,13 +76,13 @@ impl TaskRecord {
     }
 }
 
-/// Whether an agent wrote something in an attempt that is part of the result, and it could be evaluated.
+/// Whether an agent wrote a part of the result in an attempt, and it could be evaluated.
 pub(crate) fn is_work(attempt: &WorkAttempt, phases: &[TaskPhase]) -> bool {
     let delivers = phases.iter().find(|phase| phase.name == attempt.phase).is_none_or(|phase| phase.delivers);
     delivers && is_scored(attempt) && attempt.answer.as_ref().is_some_and(|answer| !answer.is_empty())
 }
 
-/// Whether an attempt only evaluates the work that is there.
+/// Whether an attempt only evaluates the existing work.
 pub(crate) fn is_evaluation(attempt: &WorkAttempt) -> bool {
     is_scored(attempt) && attempt.answer.as_ref().is_some_and(String::is_empty)
 }
@@ -100,7 +100,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Assignment;
 
-    /// An attempt: its phase, its agent, and the gate's decision about it. Each takes two seconds.
+    /// An attempt with this phase, agent and gate decision. Each takes two seconds.
     pub(crate) fn attempt(phase: &str, agent: &str, action: GateAction) -> WorkAttempt {
         let (reason, score, feedback) = (String::new(), Some(0.9), String::new());
         WorkAttempt {

@@ -1,40 +1,41 @@
-//! What a prompt shows of a workspace: which files there are, and those that matter to the task, whole or in excerpts, within a
+//! The view of a workspace in a prompt: the list of its files, and the relevant ones, whole or in excerpts, within a
 //! budget of bytes.
 //!
-//! First come files that were changed or are named, by the task or by what was found about the last attempt; then those that
-//! have most of the task's words, rare words counting most (their inverse document frequency).
+//! Files that were changed or are named, by the task or by the findings about the last attempt, come first. The other
+//! files follow, those with the most words of the task first. Rare words count most (by inverse document frequency).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evaluating::{DirectoryFiles, ListedFile};
 use crate::{WorkspaceFiles, quoted_file};
 
-/// How many lines an excerpt has before and after the line that it is about.
+/// The number of lines before and after the relevant line in an excerpt.
 const AROUND: usize = 8;
-/// How many words of a task are looked for.
+/// Maximum number of a task's words to search for.
 const MOST_TERMS: usize = 48;
-/// The most bytes of a file that is searched for a task's words, and of all of them; a file that is named is read all the same.
+/// Maximum bytes of a file that is searched for a task's words, and of all of them together. Named files are read
+/// regardless.
 const MOST_OF_A_FILE: u64 = 1 << 20;
 const MOST_SEARCHED: u64 = 64 << 20;
-/// Words shorter than this say nothing about a task.
+/// Shorter words are ignored.
 const SHORTEST_TERM: usize = 4;
-/// With less room than this, in bytes, no other file is shown.
+/// With less room than this, in bytes, no further file is shown.
 const LEAST_LEFT: usize = 200;
-/// The part of the budget that the list of files may take.
+/// The fraction (1/n) of the budget that the list of files may take.
 const OF_LIST: usize = 4;
 
-/// A workspace, and what a task says that is looked for in it.
+/// A workspace, and the parts of a task to search it for.
 pub(super) struct Overview<'a> {
     pub(super) files: &'a DirectoryFiles,
     /// The paths of files that come first.
     pub(super) first: Vec<String>,
-    /// The goal, the requirements, and what was found about the last attempt.
+    /// The goal, the requirements, and the findings about the last attempt.
     pub(super) about: String,
-    /// Whether the model can look at the rest by itself.
+    /// Whether the model can read other files by itself.
     pub(super) has_tools: bool,
 }
 
-/// A file, and what is known of it.
+/// A file with its relevance.
 struct Known {
     path: String,
     text: String,
@@ -42,7 +43,7 @@ struct Known {
     lower: String,
     /// Whether it was changed, or is named.
     is_named: bool,
-    /// How much it has to do with the task.
+    /// Its relevance to the task.
     score: f64,
 }
 
@@ -84,7 +85,7 @@ impl Overview<'_> {
         )
     }
 
-    /// The texts, those of the first paths first.
+    /// The files with their texts, changed and named ones first.
     fn known(&self, listed: &[ListedFile]) -> Vec<Known> {
         let paths: BTreeSet<&str> = listed.iter().map(|file| file.path.as_str()).collect();
         let mut first: Vec<&str> = self.first.iter().map(String::as_str).filter(|path| paths.contains(path)).collect();
@@ -92,8 +93,9 @@ impl Overview<'_> {
         let n_named = first.len();
         let mut n_bytes = 0;
         let is_searched = |file: &&ListedFile| {
-            n_bytes += file.bytes;
-            file.bytes <= MOST_OF_A_FILE && n_bytes <= MOST_SEARCHED
+            let is_short = file.bytes <= MOST_OF_A_FILE;
+            n_bytes += if is_short { file.bytes } else { 0 };
+            is_short && n_bytes <= MOST_SEARCHED
         };
         let others = listed.iter().filter(is_searched).map(|file| file.path.as_str());
         let mut seen = BTreeSet::new();
@@ -107,7 +109,7 @@ impl Overview<'_> {
             .collect()
     }
 
-    /// The files in this order as far as there is room, how many of them whole, and how many in part.
+    /// The files in this order within the budget, the number of whole ones, and the number of partial ones.
     fn shown(&self, known: &[Known], terms: &[(String, f64)], budget: usize) -> (String, usize, usize) {
         let (mut shown, mut n_whole, mut n_in_part) = (String::new(), 0, 0);
         for file in known {
@@ -116,7 +118,7 @@ impl Overview<'_> {
                 break;
             }
             let whole = quoted_file(&file.path, &file.text);
-            // A file that only has the words of the task leaves room for others.
+            // A file that is not named leaves room for others.
             let most = if file.is_named { left } else { left / 2 };
             if whole.len() <= most {
                 shown.push_str(&whole);
@@ -132,7 +134,7 @@ impl Overview<'_> {
         (shown, n_whole, n_in_part)
     }
 
-    /// The parts of a file that the task is about.
+    /// The relevant parts of a file.
     fn excerpt(&self, file: &Known, terms: &[(String, f64)], most: usize) -> String {
         let lines: Vec<&str> = file.text.lines().collect();
         let mut chosen: BTreeSet<usize> = BTreeSet::new();
@@ -161,7 +163,7 @@ impl Overview<'_> {
         text
     }
 
-    /// Indices of lines: first those that what was found names, then those with the rarest words.
+    /// Indices of lines: first those named in the findings, then those with the rarest words.
     fn lines_of_interest(&self, file: &Known, lines: &[&str], terms: &[(String, f64)]) -> Vec<usize> {
         let mut found: Vec<usize> = lines_named(&self.about, &file.path);
         found.retain(|line| *line < lines.len());
@@ -174,20 +176,23 @@ impl Overview<'_> {
     }
 }
 
-/// The paths that a text names: in full, or by a file name that only one of them has.
+/// The paths that a text names: in full, or by a file name that is unique among them.
 fn named_in<'a>(text: &str, listed: &'a [ListedFile]) -> Vec<&'a str> {
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for file in listed {
         *by_name.entry(name_of(&file.path)).or_default() += 1;
     }
-    let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
     let words: BTreeSet<&str> =
-        text.split(|c| !is_part(c)).map(|word| word.trim_end_matches('.').trim_start_matches("./")).collect();
+        text.split(|c| !is_part_of_path(c)).map(|word| word.trim_end_matches('.').trim_start_matches("./")).collect();
     let is_named = |file: &&ListedFile| {
         let name = name_of(&file.path);
         words.contains(file.path.as_str()) || (name.contains('.') && by_name[name] == 1 && words.contains(name))
     };
     listed.iter().filter(is_named).map(|file| file.path.as_str()).collect()
+}
+
+fn is_part_of_path(c: char) -> bool {
+    c.is_alphanumeric() || "_-./".contains(c)
 }
 
 fn name_of(path: &str) -> &str {
@@ -196,8 +201,12 @@ fn name_of(path: &str) -> &str {
 
 /// The indices of the lines of a file that a text names, as `path:12` or `"path", line 12`.
 fn lines_named(text: &str, path: &str) -> Vec<usize> {
-    let after = text.match_indices(path).map(|(start, _)| &text[start + path.len()..]);
-    let numbers = after.filter_map(|rest| {
+    let is_whole = |start: usize| {
+        let before = &text[..start];
+        !before.strip_suffix("./").unwrap_or(before).ends_with(is_part_of_path)
+    };
+    let named = text.match_indices(path).filter(|(start, _)| is_whole(*start));
+    let numbers = named.map(|(start, _)| &text[start + path.len()..]).filter_map(|rest| {
         let rest = rest.strip_prefix(':').or_else(|| rest.strip_prefix("\", line "))?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest[..digits].parse::<usize>().ok()?.checked_sub(1)
@@ -205,7 +214,7 @@ fn lines_named(text: &str, path: &str) -> Vec<usize> {
     numbers.collect()
 }
 
-/// The words of a text that a file may have in common with it, each once.
+/// The words of a text to search files for, without duplicates.
 fn terms_of(text: &str) -> Vec<String> {
     let mut terms: Vec<String> = Vec::new();
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
@@ -217,7 +226,7 @@ fn terms_of(text: &str) -> Vec<String> {
     terms
 }
 
-/// Words with their inverse document frequency; those that most files have are left out.
+/// Words with their inverse document frequency; words that most files contain are left out.
 fn weighed(terms: Vec<String>, known: &[Known]) -> Vec<(String, f64)> {
     let weigh = |term: String| {
         let n_having = known.iter().filter(|file| file.lower.contains(&term)).count();
@@ -227,17 +236,17 @@ fn weighed(terms: Vec<String>, known: &[Known]) -> Vec<(String, f64)> {
     terms.into_iter().filter_map(weigh).collect()
 }
 
-/// How much of a task's words a text in lower case has.
+/// The total weight of a task's words in a lower-case text.
 fn weight_in(text: &str, terms: &[(String, f64)]) -> f64 {
     terms.iter().filter(|(term, _)| text.contains(term.as_str())).map(|(_, weight)| weight).sum()
 }
 
-/// The files with their sizes, a line each.
+/// The files with their sizes, one per line.
 pub(crate) fn paths_of(listed: &[ListedFile]) -> String {
     listed.iter().map(|file| format!("{} ({})\n", file.path, size(file.bytes))).collect()
 }
 
-/// The files with their sizes, a line each; their folders where that takes more bytes than `most`.
+/// The files with their sizes, one per line; their folders if that takes more bytes than `most`.
 pub(crate) fn list_of(listed: &[ListedFile], most: usize) -> String {
     let each = paths_of(listed);
     if each.len() <= most {
@@ -250,7 +259,7 @@ pub(crate) fn list_of(listed: &[ListedFile], most: usize) -> String {
     lines_that_fit(folders(listed, |path| path.split_once('/').map_or("", |(top, _)| top)), most)
 }
 
-/// The first lines of a list, as many as fit, and how many are left out.
+/// The first lines of a list, as many as fit, and the number of omitted lines.
 pub(crate) fn lines_that_fit(list: String, most: usize) -> String {
     if list.len() <= most {
         return list;
@@ -288,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// A workspace with these files, and what a prompt shows of it.
+    /// The view of a workspace with these files in a prompt.
     fn shown(files: &[(&str, String)], first: &[&str], about: &str, budget: usize) -> String {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -344,6 +353,18 @@ mod tests {
         assert_eq!(named_in("x.py", &listed), [""; 0]);
         assert_eq!(named_in("(a/x.py:3)", &listed), ["a/x.py"]);
         assert_eq!(lines_named("a/x.py:3: E1, File \"a/x.py\", line 12", "a/x.py"), [2, 11]);
+        assert_eq!(lines_named("lib/a.py:12, ./a.py:3, data.py:4", "a.py"), [2]);
+    }
+
+    #[test]
+    fn a_huge_file_does_not_keep_others_from_being_searched() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::File::create(folder.path().join("a.bin")).unwrap().set_len(MOST_SEARCHED + 1).unwrap();
+        fs::write(folder.path().join("rates.py"), "def convert_currency():\n    pass\n").unwrap();
+        let files = DirectoryFiles::new(folder.path());
+        let overview =
+            Overview { files: &files, first: Vec::new(), about: "mend convert_currency".to_owned(), has_tools: true };
+        assert!(overview.text(4000).contains("=== write rates.py"), "{}", overview.text(4000));
     }
 
     #[test]

@@ -12,36 +12,36 @@ use crate::feedback_memory::{PastAttempt, optimized_prompt};
 use crate::gate::feedback;
 use crate::work_format::{TOOLS_FIRST, WORK_FORM};
 
-/// How many bytes a prompt may have where the model's context is not known.
+/// Maximum bytes of a prompt where the model's context is unknown.
 const PROMPT_BYTES: usize = 20_000;
-/// The fewest bytes of source code that a token stands for in most files.
+/// Minimum bytes of source code per token in most files.
 const BYTES_OF_A_TOKEN: usize = 3;
-/// The part of a prompt that shows the workspace, without tools and with them.
+/// The share of a prompt that shows the workspace, without tools and with them.
 const SHOWN: f64 = 0.6;
 const SHOWN_WITH_TOOLS: f64 = 0.35;
-/// The part of a prompt that is left for what an agent looks at.
+/// The share of a prompt reserved for an agent's exploration.
 const LOOKED_AT: f64 = 0.4;
-/// The most bytes of what earlier tasks taught.
+/// Maximum bytes of lessons from earlier tasks.
 const MOST_OF_LESSONS: usize = 2000;
 
-/// How many bytes a prompt may have, by the model's context and the most tokens of an answer.
+/// Maximum bytes of a prompt, given the model's context and the maximum tokens of an answer.
 pub(super) fn prompt_bytes(context_tokens: Option<usize>, answer_tokens: usize) -> usize {
     let Some(context) = context_tokens else { return PROMPT_BYTES };
-    // A limit that is more than half of the context is hardly ever reached.
+    // A limit above half of the context is hardly ever reached.
     context.saturating_sub(answer_tokens).max(context / 2) * BYTES_OF_A_TOKEN
 }
 
-/// How many of them show the workspace.
+/// The bytes of a prompt that show the workspace.
 pub(super) fn shown_bytes(prompt_bytes: usize, has_tools: bool) -> usize {
     (prompt_bytes as f64 * if has_tools { SHOWN_WITH_TOOLS } else { SHOWN }) as usize
 }
 
-/// How many of them may hold what an agent looked at.
+/// The bytes of a prompt for an agent's exploration.
 pub(super) fn looked_at_bytes(prompt_bytes: usize) -> usize {
     (prompt_bytes as f64 * LOOKED_AT) as usize
 }
 
-/// What tests show, for an agent.
+/// The results of tests, for an agent.
 pub(super) fn feedback_of(results: &[EvaluationResult]) -> String {
     let failed = feedback(results, &[]);
     if !failed.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn feedback_of(results: &[EvaluationResult]) -> String {
 }
 
 impl TaskRun<'_> {
-    /// The messages of the next attempt, with at most so many bytes of the workspace.
+    /// The messages of the next attempt, with at most `budget` bytes of the workspace.
     pub(super) fn messages(
         &self,
         record: &TaskRecord,
@@ -83,14 +83,14 @@ impl TaskRun<'_> {
     }
 }
 
-/// The files that were changed, and those that the task names.
+/// The files that were changed, and the files that the task names.
 fn first_files(record: &TaskRecord) -> Vec<String> {
     let task = &record.assignment;
     let of_requirements = task.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
     record.files.keys().chain(&task.files).chain(&task.paths).chain(of_requirements).cloned().collect()
 }
 
-/// What is looked for in the files.
+/// The text to search the files for.
 fn about(record: &TaskRecord, latest: Option<&PastAttempt>) -> String {
     let task = &record.assignment;
     let requirements = task.requirements.iter().map(|requirement| requirement.text.as_str());

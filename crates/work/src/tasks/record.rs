@@ -1,4 +1,4 @@
-//! What is known of a task, and where it is kept.
+//! The state of a task, and its storage.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,46 +21,47 @@ const FILE: &str = "task.json";
 /// The file with the latest difference.
 pub(super) const DIFF: &str = "diff.patch";
 
-/// A task, and all that came of it.
+/// A task, and all of its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskRecord {
     /// Its id.
     pub id: TaskId,
-    /// What is to be done.
+    /// The assignment.
     pub assignment: Assignment,
-    /// The folder that it is about.
+    /// The folder to work in.
     pub workspace: PathBuf,
     /// When it was created.
     pub created: Timestamp,
-    /// How far it is.
+    /// Its state.
     pub state: TaskState,
-    /// The phase that it is in, by its place in the order.
+    /// Index of the current phase.
     pub phase: usize,
-    /// Every attempt, of all phases.
+    /// Every attempt at every phase.
     pub attempts: Vec<WorkAttempt>,
-    /// The first attempt that counts for the gate: that of this phase, or the first after a person's decision.
+    /// Index of the first attempt that counts for the gate: the first one of this phase, or the first after a person's
+    /// decision.
     pub round: usize,
-    /// The files that the attempts have changed: their texts, or nothing where they were deleted.
+    /// The files that the attempts have changed: their texts, or `None` for deleted files.
     pub files: BTreeMap<String, Option<String>>,
     /// The tests before the work; `None` until they are counted.
     pub tests_before: Option<Vec<(String, TestCounts)>>,
-    /// What people said about it.
+    /// Notes from people.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How many of the attempts have been learned from.
+    /// The number of attempts whose lessons have been recorded.
     #[serde(default)]
     pub learned: usize,
 }
 
 impl TaskRecord {
-    /// The files that are part of the result: all but those that only phases need.
+    /// The files that are part of the result: all but the files that only other phases need.
     pub(super) fn delivered(&self, phases: &[TaskPhase]) -> BTreeMap<String, Option<String>> {
         let is_internal = |path: &String| phases.iter().any(|phase| !phase.delivers && phase.files.contains(path));
         let delivered = self.files.iter().filter(|(path, _)| !is_internal(path));
         delivered.map(|(path, text)| (path.clone(), text.clone())).collect()
     }
 
-    /// The changed files that other programs run by themselves, such as `.envrc` or an editor's tasks.
+    /// The changed files that other programs run automatically, such as `.envrc` or an editor's tasks.
     pub fn self_running(&self) -> Vec<&str> {
         self_running(self.files.keys())
     }
@@ -70,7 +71,7 @@ fn self_running<'a>(paths: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     paths.map(String::as_str).filter(|path| runs_by_itself(Path::new(path))).collect()
 }
 
-/// How far a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
@@ -87,7 +88,7 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    /// Whether nothing more comes of it.
+    /// Whether the task is finished.
     pub fn is_over(self) -> bool {
         matches!(self, TaskState::Accepted | TaskState::Rejected)
     }
@@ -111,69 +112,69 @@ pub struct WorkAttempt {
     pub phase: String,
     /// Its number in this round, from 1.
     pub number: usize,
-    /// The model that makes it.
+    /// The agent's model.
     pub agent: String,
     /// When it began.
     pub started: Timestamp,
-    /// When the gate decided about it; `None` until then, and for attempts of versions that did not keep it.
+    /// Time of the gate's decision; `None` until then, and for attempts recorded by versions without this field.
     #[serde(default)]
     pub ended: Option<Timestamp>,
-    /// What the agent looked at before it answered.
+    /// The agent's tool calls before its answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<WorkToolCall>,
-    /// The answers of which the best is taken; empty if the agent gives a single one.
+    /// The candidates, of which the best is taken; empty if the agent gives a single answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<WorkCandidate>,
     /// The number of the candidate that was taken, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<usize>,
-    /// What the agent wrote; `None` until it has, and until the best candidate is chosen. Empty where the work is
-    /// evaluated first.
+    /// The agent's answer; `None` until it is written or the best candidate is chosen. Empty if the work is evaluated
+    /// first.
     pub answer: Option<String>,
-    /// What is wrong with the answer's form; `None` if it was applied.
+    /// The error in the answer's form; `None` if it was applied.
     pub form_error: Option<String>,
-    /// What the evaluators found.
+    /// The evaluators' findings.
     pub results: Vec<EvaluationResult>,
-    /// What the critics think.
+    /// The critics' scores.
     pub critics: Vec<CriticScore>,
-    /// The gate's decision; `None` until there is one.
+    /// The gate's decision, if it has been made.
     pub decision: Option<GateDecision>,
 }
 
 /// One of several answers to the same prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkCandidate {
-    /// What the agent wrote.
+    /// The agent's answer.
     pub answer: String,
-    /// Why it was cut, if it was.
+    /// Why it was truncated, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<FinishReason>,
-    /// What was found about it; `None` until it is evaluated.
+    /// The findings about it; `None` until it is evaluated.
     pub evaluation: Option<CandidateEvaluation>,
 }
 
 impl WorkCandidate {
-    /// One that is not evaluated yet.
+    /// A candidate without an evaluation.
     pub(super) fn new(written: Written) -> WorkCandidate {
         let cut = written.cut();
         WorkCandidate { answer: written.text, cut, evaluation: None }
     }
 }
 
-/// What was found about a candidate.
+/// The findings about a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateEvaluation {
     /// Whether the gate would accept it.
     pub is_accepted: bool,
     /// The mean of all scores, 0 to 1; `None` before anything was scored.
     pub score: Option<f64>,
-    /// What the evaluators found.
+    /// The evaluators' findings.
     pub results: Vec<EvaluationResult>,
-    /// What the critics think.
+    /// The critics' scores.
     pub critics: Vec<CriticScore>,
 }
 
-/// Why work on a task cannot go on.
+/// The reason why work on a task cannot continue.
 #[derive(Debug, Error)]
 pub enum TaskError {
     /// A file cannot be read or written.
@@ -181,24 +182,32 @@ pub enum TaskError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
-    /// A task's file is not one of this version.
+    /// A task's file cannot be read by this version.
     #[error("the task in {path} cannot be read: {reason}", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// There is no such task.
+    /// The task does not exist.
     #[error("there is no task {0}: `hone task list` lists them")]
     Unknown(String),
-    /// Another process works on it.
+    /// A phase that the task goes through is no longer configured.
+    #[error("task {task} has the phase {phase:?}, which phases.toml does not define")]
+    UnknownPhase {
+        /// The task.
+        task: TaskId,
+        /// The phase's name.
+        phase: String,
+    },
+    /// Another process works on the task.
     #[error("another process works on task {0}")]
     InUse(TaskId),
-    /// Somebody has changed a file that the task changes, too.
+    /// A file that the task also changes was changed in the workspace.
     #[error(
         "{0} was changed in the workspace since the work began, and would be overwritten: apply what you want of \
          `hone task show` yourself"
@@ -212,10 +221,10 @@ pub enum TaskError {
     Agent {
         /// The agent.
         agent: String,
-        /// What is wrong.
+        /// The error.
         error: GenerateError,
     },
-    /// It was stopped; the next run resumes it.
+    /// The run was stopped; the next run resumes it.
     #[error("stopped; `hone task run --resume {0}` resumes it")]
     Stopped(TaskId),
 }
@@ -225,13 +234,13 @@ pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> TaskError + '
     move |source| TaskError::File { path: path.to_owned(), source }
 }
 
-/// The folder of all tasks.
+/// Stores tasks in a folder.
 #[derive(Clone, Debug)]
 pub struct TaskStore {
     folder: PathBuf,
 }
 
-/// The right to work on a task, until it is dropped.
+/// An exclusive lock on a task, held until it is dropped.
 #[derive(Debug)]
 pub struct TaskLock {
     _file: File,
@@ -243,7 +252,7 @@ impl TaskStore {
         TaskStore { folder: folder.into() }
     }
 
-    /// A new task, which is kept from now on.
+    /// Creates and stores a new task.
     ///
     /// # Errors
     /// When its file cannot be written.
@@ -271,14 +280,14 @@ impl TaskStore {
     /// Replaces a task's file.
     ///
     /// # Errors
-    /// When it cannot be written; the file is then as it was.
+    /// When it cannot be written; the file is then unchanged.
     pub fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
         let folder = self.folder_of(record.id);
         let path = folder.join(FILE);
         replace(&path, "task", |file| Ok(serde_json::to_writer(file, record)?)).map_err(file_error(&path))
     }
 
-    /// The task with this id, or the only one whose id begins or ends so.
+    /// The task with this id, or the only one whose id begins or ends with `name`.
     ///
     /// # Errors
     /// When no task has this id, or its file cannot be read.
@@ -292,7 +301,7 @@ impl TaskStore {
         }
     }
 
-    /// Every task, the latest first, and what is wrong with those that cannot be read.
+    /// Every task, the latest first, and the errors of those that cannot be read.
     pub fn list(&self) -> (Vec<TaskRecord>, Vec<TaskError>) {
         let mut names = self.names();
         names.reverse();
@@ -306,10 +315,10 @@ impl TaskStore {
         (records, errors)
     }
 
-    /// Takes the right to work on a task.
+    /// Locks a task.
     ///
     /// # Errors
-    /// When another process has it.
+    /// When another process holds the lock.
     pub fn lock(&self, id: TaskId) -> Result<TaskLock, TaskError> {
         let path = self.folder_of(id).join("lock");
         let mut options = File::options();
@@ -323,7 +332,7 @@ impl TaskStore {
         self.folder.join(id.to_string())
     }
 
-    /// The latest difference that an attempt made, as a unified diff; empty before the first one.
+    /// The latest attempt's changes as a unified diff; empty before the first attempt.
     pub fn diff(&self, id: TaskId) -> String {
         fs::read_to_string(self.folder_of(id).join(DIFF)).unwrap_or_default()
     }

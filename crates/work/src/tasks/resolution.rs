@@ -1,4 +1,4 @@
-//! What a person decides about a task that waits for them.
+//! A person's decision about a task that waits for it.
 
 use super::delivery;
 use super::learned::keep_lessons;
@@ -13,12 +13,12 @@ pub enum Resolution {
     Accept,
     /// The workspace stays as it is.
     Reject,
-    /// The agents try again.
+    /// The agents make further attempts.
     Retry,
 }
 
 impl TaskStore {
-    /// Carries out a person's decision, with a note, which the agent of a retry is told.
+    /// Carries out a person's decision, with a note, which is passed to the agent on a retry.
     ///
     /// # Errors
     /// When another process works on the task, its changes would overwrite others, or a file cannot be written.

@@ -1,4 +1,4 @@
-//! The loop of a task: answer, apply, evaluate, decide, until it is accepted or a person is needed.
+//! The loop of a task: answer, apply, evaluate, decide, until it is accepted or needs a person.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use super::staging::Staging;
 use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 use crate::{Author, EvaluationContext, EvaluatorTool, GateConfig, Reviewers, TaskPhase, decide};
 
-/// The sender of the events.
+/// The event sender's name.
 const NAME: &str = "tasks";
 
-/// What happens in a run, as it happens.
+/// A progress report of a run.
 #[derive(Clone, Debug)]
 pub enum TaskProgress<'a> {
     /// An agent begins an attempt.
     Attempt(&'a WorkAttempt),
-    /// It looked at something before it answers.
+    /// It explored the workspace before it answers.
     Called(&'a WorkToolCall),
     /// One of several candidates is evaluated.
     Candidate {
         /// Its number, from 1.
         number: usize,
-        /// How many there are.
+        /// The number of candidates.
         of: usize,
     },
     /// An evaluator has ended.
@@ -41,38 +41,42 @@ pub enum TaskProgress<'a> {
 
 /// Works on tasks.
 pub struct TaskRunner {
-    /// Has the agents' models write.
+    /// Gets text from the agents' models.
     pub author: Arc<dyn Author>,
-    /// What every request to them has: how they choose tokens, whether they reason, where they stop, and the most tokens, if
-    /// fewer than the phase allows.
+    /// The template of all requests to agents: sampling, reasoning, stop conditions, and a token limit, if it is below
+    /// the phase's.
     pub request: GenerateRequest,
-    /// The agent of the first attempt, where the gate has no ladder.
+    /// The agent of the first attempt, if the gate has no ladder.
     pub agent: String,
     /// The phases.
     pub phases: Vec<TaskPhase>,
     /// The tools that evaluate.
     pub tools: Vec<EvaluatorTool>,
-    /// What they run with; their workspace is the copy of each task.
+    /// Settings of the tools; their workspace is the copy of each task.
     pub tool_settings: ToolSettings,
-    /// What asks models about the work.
+    /// Asks models about the work.
     pub reviewers: Reviewers,
-    /// When work is accepted.
+    /// The conditions for accepting work.
     pub gate: GateConfig,
     /// Publishes an event.
     pub publish: Box<dyn Fn(Envelope) + Send + Sync>,
-    /// Where tasks are kept.
+    /// The storage of tasks.
     pub store: TaskStore,
 }
 
-/// Hears what happens.
+/// Receives progress reports.
 pub(super) type ProgressSink<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
 
 impl TaskRunner {
     /// Works on a task until it is accepted, or waits for a person. A run that ends early can be repeated.
     ///
     /// # Errors
-    /// When another process works on it, a file cannot be used, a model fails, or it is stopped.
+    /// When one of the task's phases is not configured, another process works on the task, a file cannot be used, a model
+    /// fails, or the run is stopped.
     pub fn run(&self, mut record: TaskRecord, heard: &mut ProgressSink<'_>) -> Result<TaskRecord, TaskError> {
+        if let Some(phase) = record.assignment.unknown_phase(&self.phases) {
+            return Err(TaskError::UnknownPhase { task: record.id, phase: phase.to_owned() });
+        }
         let _lock = self.store.lock(record.id)?;
         let staging = Staging::open(self.store.folder_of(record.id), &record.workspace)?;
         let settings = ToolSettings { workspace: staging.work(), ..self.tool_settings.clone() };
@@ -93,7 +97,7 @@ impl TaskRunner {
         }
     }
 
-    /// Whether a task's phases are all known, and which they are.
+    /// The configured phases that the task goes through; all of them if it names none.
     fn phases_of(&self, record: &TaskRecord) -> Vec<&TaskPhase> {
         let wanted = &record.assignment.phases;
         self.phases.iter().filter(|phase| wanted.is_empty() || wanted.contains(&phase.name)).collect()
@@ -113,7 +117,7 @@ pub(super) struct TaskRun<'a> {
 }
 
 impl TaskRun<'_> {
-    /// One step: counts the tests, has an answer written and applied, or evaluates it and decides.
+    /// One step: counts the tests, obtains and applies an answer, or evaluates it and decides.
     fn step(&self, record: &mut TaskRecord, heard: &mut ProgressSink<'_>) -> Result<(), TaskError> {
         let phases = self.runner.phases_of(record);
         let Some(phase) = phases.get(record.phase).copied() else {
@@ -241,7 +245,7 @@ impl TaskRun<'_> {
         Ok(())
     }
 
-    /// After the last phase: the result goes to the workspace, unless somebody has changed the same files.
+    /// After the last phase: writes the result to the workspace, unless the same files were changed there.
     fn finish(&self, record: &mut TaskRecord) -> Result<(), TaskError> {
         record.state = TaskState::Delivering;
         if let Some(path) = self.conflict(record) {
@@ -263,7 +267,7 @@ impl TaskRun<'_> {
     }
 }
 
-/// Where the latest attempt stands.
+/// Identifies the latest attempt in events.
 pub(super) fn step(record: &TaskRecord) -> WorkStep {
     let (phase, attempt, agent) = match record.attempts.last() {
         Some(attempt) => (attempt.phase.clone(), attempt.number, attempt.agent.clone()),

@@ -1,4 +1,4 @@
-//! The folder in which a task's work is evaluated: a copy of the workspace, with what the agents have changed.
+//! The folder in which a task's work is evaluated: a copy of the workspace with the agents' changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,18 +12,18 @@ use super::record::{DIFF, TaskError, file_error};
 use crate::WorkspaceFiles;
 use crate::evaluating::DirectoryFiles;
 
-/// Installed packages of a workspace, which tools of the copy use where they are.
+/// Installed packages of a workspace; tools use them in place rather than in the copy.
 const INSTALLED: [&str; 3] = [".venv", "venv", "node_modules"];
-/// The most bytes of a workspace that is copied.
+/// Maximum bytes of a workspace to copy.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// A copy of a workspace as it was, and one to work in.
+/// A copy of the original workspace, and one to work in.
 pub(super) struct Staging {
     folder: PathBuf,
 }
 
 impl Staging {
-    /// The copies in a task's folder; makes them if they are not complete.
+    /// Opens the copies in a task's folder, or makes them if they are incomplete.
     ///
     /// # Errors
     /// When the workspace is too large, or cannot be copied.
@@ -46,7 +46,7 @@ impl Staging {
         Ok(staging)
     }
 
-    /// The workspace as it was.
+    /// The original workspace.
     pub(super) fn base(&self) -> PathBuf {
         self.folder.join("base")
     }
@@ -56,13 +56,13 @@ impl Staging {
         self.folder.join("work")
     }
 
-    /// The files as they were.
+    /// The original files.
     pub(super) fn before(&self) -> DirectoryFiles {
         DirectoryFiles::new(self.base())
     }
 
-    /// Makes the working copy the base with these files changed, whatever tools have left in it, and keeps the
-    /// difference.
+    /// Resets the working copy to the base with these changed files, discarding files that tools have left in it, and
+    /// stores the diff.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -108,7 +108,7 @@ impl Staging {
             let (original, link) = (workspace.join(name), self.work().join(name));
             if original.is_dir() && link.symlink_metadata().is_err() {
                 #[cfg(unix)]
-                // Without it, tools say what they miss.
+                // Without the link, tools report the missing packages.
                 let _ = std::os::unix::fs::symlink(original, link);
             }
         }

@@ -1,4 +1,4 @@
-//! The gate, by scenarios in `data/gate.txt`; the critic and the rules, by small workspaces.
+//! Tests of the gate, with scenarios in `data/gate.txt`, and of the critic and the rules, with small workspaces.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ fn the_critic_weighs_five_checks() {
     let missing = rule_critic(&missing, 0.7);
     assert_eq!(missing.metrics.completeness, Some(0.5));
     assert!((missing.score.unwrap() - 0.85).abs() < 1e-9, "{missing:?}");
-    // Checks that did not run weigh nothing.
+    // Checks that did not run have no weight.
     let lint_alone = rule_critic(&[scored("ruff", Category::Compliance, 0.8)], 0.7);
     assert!((lint_alone.score.unwrap() - 0.8).abs() < 1e-9);
     assert_eq!(lint_alone.metrics.correctness, None);

@@ -1,5 +1,5 @@
 //! Damaged output of tools, and damaged work of agents, is read or refused: never a panic, never a path outside. The
-//! same properties as in `fuzz/fuzz_targets/tool_output.rs` and `work.rs`, over random damage to good samples.
+//! properties match those in `fuzz/fuzz_targets/tool_output.rs` and `work.rs`, with random damage to good samples.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 const ROUNDS: usize = 300;
 
-/// What damage consists of, besides single bytes.
+/// Pieces used as damage, in addition to single bytes.
 const PIECES: [&str; 14] = [
     "\n=== ",
     "=== end\n",

@@ -1,4 +1,4 @@
-//! What tools write, read: the samples in `data/reading` are the outputs of the tools themselves, or of their form.
+//! Reads the output of tools: the samples in `data/reading` were written by the tools themselves, or have their format.
 
 use hone_protocol::{EvaluationStatus, TestCounts};
 use hone_work::{EvaluatorTool, OutputFormat, ToolEnd, ToolFindings, ToolRun};
@@ -140,7 +140,7 @@ fn linters_and_type_checkers_are_read() {
 fn what_cannot_be_read_is_an_error_and_never_a_pass() {
     for format in OutputFormat::ALL {
         for text in ["Segmentation fault", "{\"a\": ", "<html></html>", "\u{0}", "[1, 2, [[["] {
-            // An output without a line of JSON is what these write when there is nothing to say.
+            // With nothing to report, these tools write no line of JSON.
             let says_nothing = matches!(format, OutputFormat::Mypy | OutputFormat::Cargo | OutputFormat::Tsc);
             let found = format.read(text, "", None);
             assert!(found.is_err() || says_nothing, "{format:?} read {text:?} as {found:?}");
@@ -206,7 +206,7 @@ fn an_error_costs_a_tenth() {
     assert_eq!(result.blocking_issues().count(), 0);
 }
 
-/// Whether a test runs the file or not.
+/// Regardless of whether a test runs the file.
 #[test]
 fn code_that_cannot_run_blocks_whoever_finds_out() {
     let check = |name: &str, stdout: &str, is_blocking: bool| {

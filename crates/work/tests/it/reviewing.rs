@@ -1,4 +1,4 @@
-//! Models that evaluate the work on a task: what they are asked, and what becomes of what they say.
+//! Models that evaluate the work on a task: their prompts, and the results of their responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn reviewers(judge: &Judge) -> Reviewers {
     Reviewers::new(settings(), 0.7, Arc::new(review), Arc::new(grade))
 }
 
-/// What the evaluator with this name says about work on a function that adds.
+/// The result of the evaluator with this name for work on a function that adds.
 fn evaluate(judge: &Judge, name: &str, code: &'static str) -> EvaluationResult {
     with_context(code, |context| {
         let reviewers = reviewers(judge);

@@ -1,4 +1,4 @@
-//! Whether a statement of a claim stands in a statement of a source: each of its words in some form, each in its place.
+//! Whether a source's statement contains a claim's statement: each of its words in some form, each in its place.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,12 +6,12 @@ use std::ops::Range;
 use super::forms::Form;
 use super::statement::{Qualifier, Statement, Value, Word};
 
-/// Prepositions that say more than that two things belong together; the others may take each other's place.
+/// Prepositions that mean more than that two things belong together; the others are interchangeable.
 const DIRECTIONS: [&str; 19] = [
     "to", "from", "into", "onto", "before", "after", "above", "below", "over", "under", "against", "until", "since",
     "by", "without", "than", "except", "instead", "because",
 ];
-/// Verbs behind which stands what somebody says or thinks, and not what is so.
+/// Verbs that introduce reported speech or thought, which is not stated as fact.
 const REPORTING: [&str; 27] = [
     "expect",
     "believe",
@@ -41,7 +41,7 @@ const REPORTING: [&str; 27] = [
     "pretend",
     "imagine",
 ];
-/// Words before a noun with which it is something else: the former mayor, the vice president.
+/// Words that change the meaning of the noun after them: the former mayor, the vice president.
 const CHANGING: [&str; 14] = [
     "former",
     "ex",
@@ -58,7 +58,7 @@ const CHANGING: [&str; 14] = [
     "so-called",
     "would-be",
 ];
-/// Words of time, which may stand anywhere in a clause.
+/// Words of time, which may occur anywhere in a clause.
 const TIMES: [&str; 16] = [
     "year",
     "month",
@@ -78,7 +78,7 @@ const TIMES: [&str; 16] = [
     "later",
 ];
 
-/// Whether the claim's statement stands in the source's.
+/// Whether the source's statement contains the claim's.
 pub(super) fn stands_in(claim: &Statement, source: &Statement) -> bool {
     if claim.lead.is_some() && claim.lead != source.lead || claim.open != source.open {
         return false;
@@ -93,7 +93,7 @@ pub(super) fn stands_in(claim: &Statement, source: &Statement) -> bool {
         && match_.skips_nothing()
 }
 
-/// The place of each of the claim's words in the source, if all are there.
+/// The position of each of the claim's words in the source, if it has all of them.
 fn places(claim: &[Word], source: &[Word]) -> Option<Vec<usize>> {
     let mut places: Vec<usize> = Vec::new();
     for word in claim {
@@ -132,8 +132,8 @@ impl Match<'_> {
         self.places.contains(&at)
     }
 
-    /// Whether the words stand in the order of the source, other than phrases with a preposition and those of time, which
-    /// may have moved as wholes.
+    /// Whether the words are in the order of the source, except for phrases with a preposition and phrases of time,
+    /// which may have moved as a whole.
     fn has_order(&self) -> bool {
         let mut starts = vec![0];
         starts.extend((1..self.places.len()).filter(|at| self.places[*at] < self.places[*at - 1]));
@@ -147,15 +147,15 @@ impl Match<'_> {
         (1..starts.len()).all(|run| can_move(run - 1) || can_move(run) || self.is_compound(starts[run]))
     }
 
-    /// Whether the source has this word of the claim as the first part of a compound: "the Bergen office" for "the office
-    /// in Bergen".
+    /// Whether the source has this word of the claim as the first part of a compound: "the Bergen office" for "the
+    /// office in Bergen".
     fn is_compound(&self, at: usize) -> bool {
         let (head, part) = (self.places[at - 1], self.places[at]);
         let is_joined = matches!(self.claim[at].preposition.as_deref(), Some("in" | "of" | "at" | "for"));
         is_joined && head == part + 1 && self.source[head].follows
     }
 
-    /// Whether what belongs to something by "of" or a possessive belongs to the same thing in the source.
+    /// Whether every "of" or possessive attaches its word to the same thing as in the source.
     fn has_owners(&self) -> bool {
         self.pairs().enumerate().all(|(at, (word, place))| {
             let is_owner = |words: &[Word], at: usize| words[at].preposition.as_deref() == Some("of");
@@ -177,7 +177,8 @@ impl Match<'_> {
         })
     }
 
-    /// Whether what has a direction has the same one, and nobody is named who is only part of a phrase.
+    /// Whether every phrase with a direction has the same one in the source, and the first word is not merely part of a
+    /// phrase there.
     fn has_prepositions(&self) -> bool {
         self.pairs().enumerate().all(|(at, (word, place))| {
             let (said, known) = (word.preposition.as_deref(), self.preposition(place));
@@ -187,7 +188,7 @@ impl Match<'_> {
         })
     }
 
-    /// The preposition of a word of the source, or of the words that it follows and the claim leaves out.
+    /// The preposition of a word of the source, or of the words directly before it that the claim leaves out.
     fn preposition(&self, place: usize) -> Option<&str> {
         let mut at = place;
         while self.source[at].preposition.is_none() && self.source[at].follows && at > 0 && !self.is_matched(at - 1) {
@@ -196,7 +197,7 @@ impl Match<'_> {
         self.source[at].preposition.as_deref()
     }
 
-    /// Whether each number counts what it counts in the source, and no other number stands in its place.
+    /// Whether each number counts the same thing as in the source, and no other number competes with it.
     fn has_numbers(&self) -> bool {
         let counts = (1..self.claim.len()).all(|at| {
             let is_count = matches!(self.claim[at - 1].value, Value::Number(_)) && self.claim[at].follows;
@@ -209,7 +210,7 @@ impl Match<'_> {
         counts && !said.into_iter().any(rivals)
     }
 
-    /// Whether a number that is left out may be what the other belongs to.
+    /// Whether an omitted number may be the one that counts the other number's noun.
     fn is_rival(&self, other: usize, number: usize) -> bool {
         let noun = |at: usize| match self.source.get(at + 1) {
             Some(Word { value: Value::Text(noun), follows: true, .. }) => Some(noun),
@@ -225,14 +226,14 @@ impl Match<'_> {
         }
     }
 
-    /// Words of the source among the claim's that the claim leaves out.
+    /// Words of the source that the claim leaves out, between its own words.
     fn skipped(&self) -> impl Iterator<Item = usize> {
         let (first, last) = (self.places.iter().min().copied(), self.places.iter().max().copied());
         (first.unwrap_or(0)..last.unwrap_or(0)).filter(|at| !self.is_matched(*at))
     }
 
-    /// Whether no name is left out that may be the subject, no verb of saying or thinking, and no word that makes something else
-    /// of the noun behind it.
+    /// Whether the claim leaves out no name that may be the subject, no verb of saying or thinking, and no word that
+    /// changes the meaning of the noun after it.
     fn skips_nothing(&self) -> bool {
         let has_name = self.claim.iter().any(|word| word.is_name);
         let is_other_name = |at: usize| {
@@ -251,7 +252,7 @@ impl Match<'_> {
     }
 }
 
-/// What belongs to the word here: the phrase behind a possessive, else the word before "of".
+/// The words to which the word here belongs: the phrase after a possessive, else the word before "of".
 fn owned(words: &[Word], at: usize) -> Range<usize> {
     let phrase_end = |at: usize| at + words.iter().skip(at + 1).take_while(|word| word.follows).count();
     let name_end = phrase_end(at);
@@ -262,7 +263,7 @@ fn owned(words: &[Word], at: usize) -> Range<usize> {
     }
 }
 
-/// Whether a qualifier still applies where the word behind it is left out: "may also raise".
+/// Whether a qualifier still applies if the word after it is left out: "may also raise".
 fn reaches(qualifier: Qualifier) -> bool {
     let of_one_word: BTreeSet<Qualifier> = [
         Qualifier::AtLeast,

@@ -1,5 +1,5 @@
-//! Divides sentences into clauses, each with its subject: what a conjunction, a relative pronoun or a pronoun leaves out is
-//! put back.
+//! Divides sentences into clauses, each with its subject: words that a conjunction, a relative pronoun or a pronoun
+//! leaves out are put back.
 
 use super::grammar::{
     first_verb, fronted, is_auxiliary, is_be, is_conjunction, is_function_word, is_number, is_owner, is_participle,
@@ -10,34 +10,34 @@ use super::tokens::Token;
 /// A clause with one reading of its pronouns.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Clause {
-    /// The conjunction that it depends on, if that says more than "and".
+    /// The conjunction that it depends on, if that means more than "and".
     pub(super) lead: Option<String>,
     /// Its words.
     pub(super) tokens: Vec<Token>,
-    /// Whether something of another clause was put into it.
+    /// Whether words of another clause were inserted.
     pub(super) is_completed: bool,
 }
 
-/// A noun phrase that later words may stand for.
+/// A noun phrase to which later words may refer.
 type Phrase = Vec<Token>;
 
-/// Conjunctions that make what they lead a condition, a reason or a time.
+/// Conjunctions that turn their clause into a condition, a reason or a time.
 const BINDING: [&str; 10] = ["if", "unless", "until", "after", "before", "because", "since", "when", "whenever", "so"];
 /// Conjunctions that a sentence may begin with, where a comma ends their clause.
 const SUBORDINATING: [&str; 14] = [
     "if", "unless", "until", "after", "before", "because", "since", "when", "whenever", "although", "though", "while",
     "whereas", "where",
 ];
-/// Nouns that stand for a name said before.
+/// Nouns that may refer to a name mentioned before.
 const KINDS: [&str; 14] = [
     "city", "town", "village", "country", "state", "island", "river", "company", "firm", "club", "ship", "man",
     "woman", "author",
 ];
-/// How many noun phrases a pronoun is looked for among.
+/// The most noun phrases considered as the referent of a pronoun.
 const MOST_PHRASES: usize = 8;
 
-/// The clauses of a sentence, each in all of its readings; `phrases` are those of the sentences before it, which are
-/// replaced by its own.
+/// The clauses of a sentence, each in all of its readings. `phrases` holds the noun phrases of earlier sentences, and
+/// is replaced by those of this one.
 pub(super) fn clauses(sentence: &[Token], phrases: &mut Vec<Phrase>) -> Vec<Vec<Clause>> {
     let mut found: Vec<Vec<Clause>> = Vec::new();
     let mut own: Vec<Phrase> = Vec::new();
@@ -90,14 +90,14 @@ fn readings(plain: &Clause, candidates: &[&Phrase]) -> Vec<Clause> {
         Clause { tokens, is_completed: true, ..plain.clone() }
     };
     let places = 0..plain.tokens.len();
-    // As a subject, a pronoun stands for the subject before it, or the nearest phrase that agrees.
+    // As a subject, a pronoun refers to the preceding subject, or the nearest phrase that agrees.
     let most = |at: usize| if at == 0 && is_pronoun(&plain.tokens[0]) { 1 } else { candidates.len() };
     let stand_for =
         |at: usize| candidates.iter().filter(move |phrase| stands_for(&plain.tokens, at, phrase)).take(most(at));
     places.flat_map(|at| stand_for(at).map(move |phrase| replaced(at, phrase))).collect()
 }
 
-/// Whether a pronoun may stand for the phrase at all.
+/// Whether a pronoun may refer to the phrase at all.
 fn is_referent(phrase: &[Token]) -> bool {
     let names = phrase.iter().any(|token| !is_function_word(token) && !is_number(token));
     names && !phrase.iter().any(is_pronoun)
@@ -119,13 +119,13 @@ fn stands_for(clause: &[Token], at: usize, phrase: &[Token]) -> bool {
         || (is_whole_name && is_part(&clause[at]) && is_alone(&clause[at]))
 }
 
-/// Whether the tokens begin with a noun that stands for a name, as "the city" does.
+/// Whether the tokens begin with a noun that refers to a name, such as "the city".
 fn is_kind_of_name(tokens: &[Token]) -> bool {
     let [the, kind, rest @ ..] = tokens else { return false };
     the.is(&["the"]) && kind.is(&KINDS) && !rest.first().is_some_and(|next| next.is(&["of"]))
 }
 
-/// Whether a pronoun may stand for a phrase, by number and person.
+/// Whether a pronoun may refer to a phrase, by number and person.
 fn agrees(pronoun: &Token, phrase: &[Token]) -> bool {
     let is_many = phrase.iter().any(|token| token.is(&["and"]) || is_plural(token));
     match pronoun.text.as_str() {
@@ -138,7 +138,7 @@ fn agrees(pronoun: &Token, phrase: &[Token]) -> bool {
     }
 }
 
-/// Where verbs stand on both sides, conjunctions divide a sentence, and so do semicolons, colons, brackets and dashes.
+/// Divides a sentence at conjunctions with verbs on both sides, and at semicolons, colons, brackets and dashes.
 fn segments(sentence: &[Token]) -> Vec<&[Token]> {
     let mut found = Vec::new();
     let mut start = 0;
@@ -165,12 +165,12 @@ fn has_verb(tokens: &[Token]) -> bool {
     first_verb(tokens).is_some()
 }
 
-/// Whether the words have a verb, if only with a subject before them: "burned down in 1871".
+/// Whether the words have a verb, or would have one after a subject: "burned down in 1871".
 fn may_be_clause(tokens: &[Token]) -> bool {
     has_verb(tokens) || is_verb(&[&[pronoun()], tokens].concat(), 1)
 }
 
-/// The words before the next conjunction that has a verb behind it.
+/// The words before the next conjunction that is followed by a verb.
 fn until_next(tokens: &[Token]) -> &[Token] {
     let ends = |at: &usize| {
         let token = &tokens[*at];
@@ -182,7 +182,7 @@ fn until_next(tokens: &[Token]) -> &[Token] {
     &tokens[..(0..tokens.len()).find(ends).unwrap_or(tokens.len())]
 }
 
-/// A segment without marks around it and the conjunction before it.
+/// A segment without surrounding marks, and the conjunction at its beginning.
 fn led(segment: &[Token]) -> (Option<&str>, &[Token]) {
     let mut tokens = segment;
     while let [first, rest @ ..] = tokens
@@ -201,7 +201,7 @@ fn led(segment: &[Token]) -> (Option<&str>, &[Token]) {
     }
 }
 
-/// The words before a comma: of "after twelve weeks, sales fell" those that "after" belongs to.
+/// The words before a comma: in "after twelve weeks, sales fell" the words that "after" governs.
 fn until_comma(tokens: &[Token]) -> &[Token] {
     &tokens[..tokens.iter().position(|token| token.is(&[","])).unwrap_or(tokens.len())]
 }
@@ -230,14 +230,14 @@ fn is_passive(clause: &[Token]) -> bool {
     clause.windows(2).any(|pair| is_be(&pair[0]) && is_participle(&pair[1]))
 }
 
-/// What stands before the verb, without what is put before it with a comma.
+/// The words before the verb, without a fronted phrase.
 fn subject_of(clause: &[Token]) -> Phrase {
     let before = &clause[..first_verb(clause).unwrap_or(0)];
     let subject = &before[fronted(before)..];
     subject[usize::from(subject.first().is_some_and(Token::is_mark))..].to_vec()
 }
 
-/// What follows the verb, up to a preposition other than "of" or a comma.
+/// The words after the verb, up to a comma or a preposition other than "of".
 fn object(clause: &[Token]) -> Phrase {
     let Some(verb) = first_verb(clause) else { return Vec::new() };
     let is_group = |token: &&Token| is_auxiliary(token) || is_participle(token) || token.is(&["not", "only"]);
@@ -247,7 +247,7 @@ fn object(clause: &[Token]) -> Phrase {
     rest[..rest.iter().position(ends).unwrap_or(rest.len())].to_vec()
 }
 
-/// The last noun phrase: what follows the last verb, preposition or comma.
+/// The last noun phrase: the words after the last verb, preposition or comma.
 fn tail(clause: &[Token]) -> Phrase {
     let begins = |at: &usize| {
         let token = &clause[*at];

@@ -1,9 +1,9 @@
-//! Which words may stand for each other: forms of one word, and a short list of synonyms.
+//! Interchangeable words: forms of one word, and a short list of synonyms.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Irregular verbs, each with its past and its participle where they have other letters.
+/// Irregular verbs, each with its past and its participle if their spelling differs.
 const IRREGULAR: &str = "\
     arise arose, bear bore born, beat beaten, become became, begin began begun, bend bent, bind bound, bite bit bitten, \
     blow blew blown, break broke broken, breed bred, bring brought, build built, burn burnt, buy bought, catch caught, \
@@ -18,7 +18,7 @@ const IRREGULAR: &str = "\
     teach taught, tear tore torn, tell told, think thought, throw threw thrown, understand understood, wake woke, \
     wear wore worn, weave wove woven, win won, withdraw withdrew withdrawn, write written wrote";
 
-/// Plurals that no rule makes.
+/// Irregular plurals.
 const PLURALS: [(&str, &str); 8] = [
     ("men", "man"),
     ("women", "woman"),
@@ -30,8 +30,8 @@ const PLURALS: [(&str, &str); 8] = [
     ("lives", "life"),
 ];
 
-/// Words that mean the same in most sentences of facts. The list stays short: what it does not have is not checked, which
-/// does no harm, and a pair that is wrong in some sentence does.
+/// Words with the same meaning in most factual sentences. The list stays short: a missing pair only leaves a claim
+/// unchecked, which does no harm, but a pair that is wrong in some sentence does.
 const SYNONYMS: [&str; 46] = [
     "begin start commence",
     "end finish conclude complete",
@@ -81,29 +81,29 @@ const SYNONYMS: [&str; 46] = [
     "kilogram kg",
 ];
 
-/// Endings that make another kind of word without another meaning. Those that make another person or the opposite
-/// (employer, employee, harmless) are not among them.
+/// Endings that change the word class but not the meaning. Endings that name another person or the opposite (employer,
+/// employee, harmless) are excluded.
 const DERIVATIONS: [&str; 15] =
     ["", "e", "y", "al", "ly", "ion", "ity", "ive", "ment", "ance", "ence", "ness", "ation", "ition", "ally"];
-/// How many letters derived words share, at least.
+/// The fewest letters that derived words share.
 const SHARED: usize = 5;
 
-/// The verbs of irregular forms.
+/// The verbs by their irregular forms.
 static VERBS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     let verbs = IRREGULAR.split(", ").filter_map(|verb| verb.split_once(' '));
     verbs.flat_map(|(base, forms)| forms.split(' ').map(move |form| (form, base))).collect()
 });
-/// The lines of synonyms, each word without its inflection.
+/// The synonyms: each word without its inflection, and its line in the list.
 static LINES: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     let lines = SYNONYMS.iter().enumerate();
     lines.flat_map(|(at, line)| line.split(' ').map(move |word| (base(word), at))).collect()
 });
 
-/// A word as it is compared.
+/// A word in normalized form, for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Form {
     base: String,
-    /// The line of synonyms that it stands in.
+    /// Its line in the list of synonyms.
     synonyms: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ impl Form {
         Form { base, synonyms }
     }
 
-    /// Whether one word may stand for the other.
+    /// Whether the words are interchangeable.
     pub(super) fn may_stand_for(&self, other: &Form) -> bool {
         let are_synonyms = self.synonyms.is_some() && self.synonyms == other.synonyms;
         self.base == other.base || are_synonyms || is_derived(&self.base, &other.base)
@@ -142,7 +142,7 @@ fn base(word: &str) -> String {
     stem.strip_suffix("is").filter(|start| start.len() > 3).map_or(stem.clone(), |start| format!("{start}iz"))
 }
 
-/// What is left of a regular form: `bake`, `baked` and `baking` leave `bak`.
+/// The stem of a regular form: `bake`, `baked` and `baking` have the stem `bak`.
 fn stem(word: &str) -> String {
     let letters = word.chars().count();
     if letters < 4 || !word.is_ascii() {

@@ -1,4 +1,4 @@
-//! Classes of English words, and where a sentence has its verbs.
+//! Classes of English words, and the positions of verbs in a sentence.
 
 use super::forms::is_irregular;
 use super::tokens::Token;
@@ -7,7 +7,7 @@ const DETERMINERS: [&str; 20] = [
     "a", "an", "the", "this", "that", "these", "those", "my", "your", "his", "her", "its", "our", "their", "each",
     "every", "another", "both", "any", "no",
 ];
-/// Personal pronouns of the third person, which stand for something said before.
+/// Personal pronouns of the third person, which refer to something mentioned before.
 const PRONOUNS: [&str; 8] = ["it", "they", "he", "she", "them", "him", "this", "these"];
 const OWNERS: [&str; 3] = ["its", "their", "his"];
 const OTHER_PRONOUNS: [&str; 14] = [
@@ -42,7 +42,7 @@ const CONJUNCTIONS: [&str; 20] = [
     "and", "but", "while", "whereas", "although", "though", "because", "when", "whenever", "where", "which", "who",
     "if", "unless", "until", "after", "before", "since", "so", "then",
 ];
-/// Words that say nothing by themselves, or only join what does.
+/// Words without content, or that only join words with content.
 const EMPTY: [&str; 40] = [
     "and",
     "but",
@@ -94,7 +94,7 @@ pub(super) fn is_pronoun(token: &Token) -> bool {
     token.is(&PRONOUNS) || is_owner(token)
 }
 
-/// Whether a pronoun says whose something is.
+/// Whether a pronoun is possessive.
 pub(super) fn is_owner(token: &Token) -> bool {
     token.is(&OWNERS)
 }
@@ -120,7 +120,7 @@ pub(super) fn is_number(token: &Token) -> bool {
     token.text.starts_with(|letter: char| letter.is_ascii_digit())
 }
 
-/// Whether a word only joins others or stands for them.
+/// Whether a word only joins others or refers to them.
 pub(super) fn is_function_word(token: &Token) -> bool {
     let is_pronoun = is_pronoun(token) || token.is(&OTHER_PRONOUNS);
     token.is_mark()
@@ -141,13 +141,13 @@ pub(super) fn is_participle(token: &Token) -> bool {
         || token.is(&["cut", "put", "set", "read", "let", "cost", "hit", "shut", "found"])
 }
 
-/// Where a clause has its first finite verb.
+/// The position of a clause's first finite verb.
 pub(super) fn first_verb(clause: &[Token]) -> Option<usize> {
     let have_verbs = beginnings_with_verbs(clause);
     (0..clause.len()).find(|at| is_verb_behind(clause, *at, have_verbs[*at]))
 }
 
-/// Whether the word here is a finite verb, as far as its form and its neighbours tell.
+/// Whether the word here is a finite verb, judging by its form and its neighbours.
 pub(super) fn is_verb(clause: &[Token], at: usize) -> bool {
     let Some(before) = clause.get(..at) else { return false };
     is_verb_behind(clause, at, first_verb(before).is_some())
@@ -155,7 +155,7 @@ pub(super) fn is_verb(clause: &[Token], at: usize) -> bool {
 
 /// For each number of words, whether a clause that ended there would have a finite verb.
 fn beginnings_with_verbs(clause: &[Token]) -> Vec<bool> {
-    // Whether a word is a verb depends on the two behind it, so only the last three of a beginning are uncertain.
+    // Whether a word is a verb depends on the two after it, so only the last three of a beginning are uncertain.
     const UNCERTAIN: usize = 3;
     let (mut found, mut have_verbs) = (false, vec![false]);
     for end in 1..=clause.len() {
@@ -167,7 +167,7 @@ fn beginnings_with_verbs(clause: &[Token]) -> Vec<bool> {
     have_verbs
 }
 
-/// Whether the word here is a finite verb, behind words that have one or not.
+/// Whether the word here is a finite verb, given whether the words before it contain one.
 fn is_verb_behind(clause: &[Token], at: usize, has_verb: bool) -> bool {
     let Some(token) = clause.get(at) else { return false };
     if is_auxiliary(token) {
@@ -189,7 +189,7 @@ fn is_verb_behind(clause: &[Token], at: usize, has_verb: bool) -> bool {
         return false;
     }
     if is_participle(token) {
-        // "The mill, built in 1792" and "the mill built by Anna" say nothing about the mill yet.
+        // "The mill, built in 1792" and "the mill built by Anna" are not statements about the mill yet.
         let has_agent = next.is_some_and(|next| next.is(&["by"])) && !clause.get(at + 2).is_some_and(is_number);
         let is_reduced = has_agent || before.is_some_and(|before| before.is(&[","]));
         return before.is_some() && (!is_reduced || has_verb);
@@ -197,7 +197,8 @@ fn is_verb_behind(clause: &[Token], at: usize, has_verb: bool) -> bool {
     is_present(clause, at, before, has_verb)
 }
 
-/// Whether the word is a verb in the present: `covers` behind a noun, `breed` behind a plural, `knead` at the beginning.
+/// Whether the word is a verb in the present tense: `covers` after a noun, `breed` after a plural, `knead` at the
+/// beginning.
 fn is_present(clause: &[Token], at: usize, before: Option<&Token>, has_verb: bool) -> bool {
     let (token, next) = (&clause[at], clause.get(at + 1));
     let opens = |next: &Token| is_determiner(next) || is_number(next) || is_pronoun(next);
@@ -237,7 +238,8 @@ fn is_plain_s(token: &Token) -> bool {
     token.text.len() > 3 && token.text.ends_with('s') && !["ss", "us", "is"].iter().any(|end| token.text.ends_with(end))
 }
 
-/// How many tokens a phrase with a preposition or of time takes before the subject: "in 1888 the orchestra", "after a year, it".
+/// The number of tokens of a phrase with a preposition or of time before the subject: "in 1888 the orchestra", "after a
+/// year, it".
 pub(super) fn fronted(tokens: &[Token]) -> usize {
     let is_time = |token: &Token| token.is(&["once", "twice", "every", "each", "last", "next"]);
     if !tokens.first().is_some_and(|first| is_preposition(first) || is_time(first)) {

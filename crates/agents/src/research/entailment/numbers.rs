@@ -1,6 +1,6 @@
-//! Numbers and dates in one form.
+//! Normalizes numbers and dates.
 
-/// The months, by which dates in figures are compared with dates in words.
+/// The months, for comparing dates in figures with dates in words.
 pub(in crate::research) const MONTHS: [&str; 12] = [
     "january",
     "february",
@@ -15,7 +15,7 @@ pub(in crate::research) const MONTHS: [&str; 12] = [
     "november",
     "december",
 ];
-/// Numbers from 2 that are one word; "one" is as often a pronoun.
+/// Numbers from 2 that are one word; "one" is just as often a pronoun.
 const SMALL: [&str; 18] = [
     "two",
     "three",
@@ -39,8 +39,8 @@ const SMALL: [&str; 18] = [
 /// The tens from 20.
 const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
 
-/// A text with its number words as figures: `twenty-three wheels` becomes `23 wheels`. "Million" and more stay words, as
-/// they do behind figures.
+/// A text with its number words as figures: `twenty-three wheels` becomes `23 wheels`. "Million" and larger words stay
+/// words, as they do after figures.
 pub(in crate::research) fn in_figures(text: &str) -> String {
     let words: Vec<&str> = text.split_inclusive(char::is_whitespace).collect();
     let mut written = String::with_capacity(text.len());
@@ -62,7 +62,7 @@ pub(in crate::research) fn in_figures(text: &str) -> String {
     written
 }
 
-/// A figure without separators of thousands, zeros before a number and after a fraction.
+/// A figure without thousands separators, leading zeros and trailing zeros of its fraction.
 pub(in crate::research) fn plain_figure(figure: &str) -> String {
     let (first, groups) = figure.split_once(',').unwrap_or((figure, ""));
     let is_grouped = !groups.is_empty() && first.len() <= 3 && {
@@ -91,7 +91,7 @@ pub(in crate::research) fn date(word: &str) -> Option<(&str, &'static str, &str)
     MONTHS.get(month).filter(|_| is_date).map(|month| (year, *month, day))
 }
 
-/// The month that a word names, also in its usual abbreviation.
+/// The month that a word names, in full or in its usual abbreviation.
 pub(super) fn month(word: &str) -> Option<&'static str> {
     let is_month = |month: &&&str| **month == word || is_short_month(word, month);
     MONTHS.iter().find(is_month).copied()
@@ -102,7 +102,7 @@ pub(in crate::research) fn is_short_month(short: &str, long: &str) -> bool {
     (3..=4).contains(&short.len()) && long.starts_with(short) && MONTHS.contains(&long)
 }
 
-/// The number that begins with `first`, what follows its last word, and how many further words it takes.
+/// The number that begins with `first`, the text after its last word, and the number of further words that it takes.
 fn whole_number<'a>(first: u64, mut after: &'a str, words: &[&'a str]) -> (u64, &'a str, usize) {
     let (mut total, mut open, mut n_taken) = (0, first, 0);
     loop {
@@ -146,7 +146,7 @@ fn whole_number<'a>(first: u64, mut after: &'a str, words: &[&'a str]) -> (u64, 
     (total + open, after, n_taken)
 }
 
-/// Whether a number word continues a number: units after tens, anything small after hundreds and thousands.
+/// Whether a number word continues a number: units after tens, smaller numbers after hundreds and thousands.
 fn fits_behind(small: u64, open: u64) -> bool {
     match open % 100 {
         0 => small < 100,
@@ -169,7 +169,7 @@ fn value(word: &str) -> Option<u64> {
     small(&lower).or_else(|| tens(&lower)).or_else(compound)
 }
 
-/// What stands before the letters of a word, the word, and what stands behind.
+/// The characters before the first letter or digit of a word, the word itself, and the characters after its last.
 fn parts(word: &str) -> (&str, &str, &str) {
     let start = word.find(char::is_alphanumeric).unwrap_or(word.len());
     let end =

@@ -1,4 +1,4 @@
-//! What a clause says, word by word, in the order of an active sentence.
+//! The content of a clause, word by word, in the order of an active sentence.
 
 use std::collections::BTreeSet;
 
@@ -11,26 +11,26 @@ use super::grammar::{
 use super::numbers::{date, month, plain_figure};
 use super::tokens::Token;
 
-/// A clause as a sequence of words that say something.
+/// A clause as a sequence of content words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Statement {
     pub(super) lead: Option<String>,
     pub(super) words: Vec<Word>,
-    /// What qualifies no word of the clause, as in "but cats are not".
+    /// Qualifiers of no word of the clause, as in "but cats are not".
     pub(super) open: BTreeSet<Qualifier>,
 }
 
-/// A word that says something, and what is said about it by those that do not.
+/// A content word, and the information about it from function words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Word {
     pub(super) value: Value,
-    /// The preposition before it or before the words that it follows directly.
+    /// The preposition before it, or before the words directly before it.
     pub(super) preposition: Option<String>,
     pub(super) qualifiers: BTreeSet<Qualifier>,
     pub(super) is_name: bool,
-    /// Whether it ends with a possessive: what it belongs to follows.
+    /// Whether it ends with a possessive: the thing that belongs to it follows.
     pub(super) is_possessive: bool,
-    /// Whether the word before it is the one before it in the sentence, too.
+    /// Whether the preceding word is also the preceding one in the sentence.
     pub(super) follows: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Value {
     Date { day: Option<String>, month: Option<&'static str>, year: Option<String> },
 }
 
-/// Classes of words that change what the next word says: two sentences say the same only where they have the same.
+/// Classes of words that change the meaning of the next word. Two sentences are only equivalent if these match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Qualifier {
     Not,
@@ -66,7 +66,7 @@ pub(super) enum Qualifier {
     Rarely,
 }
 
-/// Phrases that qualify, the longest first.
+/// Qualifying phrases, the longest first.
 const QUALIFIERS: [(&str, Qualifier); 66] = [
     ("no more than", Qualifier::AtMost),
     ("not more than", Qualifier::AtMost),
@@ -135,19 +135,19 @@ const QUALIFIERS: [(&str, Qualifier); 66] = [
     ("seldom", Qualifier::Rarely),
     ("cannot", Qualifier::Not),
 ];
-/// Prepositions that are kept where another follows: "instead of", "before 5 on".
+/// Prepositions that are kept if another one follows: "instead of", "before 5 on".
 const STRONG: [&str; 6] = ["instead", "except", "without", "than", "from", "before"];
-/// What is counted by "by": such a phrase names nobody who does something.
+/// Units of measure after "by", where the phrase does not name an agent.
 const MEASURES: [&str; 8] = ["percent", "votes", "vote", "points", "point", "metres", "meters", "degrees"];
 
 impl Statement {
-    /// What a clause says.
+    /// The statement of a clause.
     pub(super) fn of(clause: &Clause) -> Statement {
         Statement::read(clause.lead.clone(), &active(&clause.tokens))
     }
 
-    /// The same where both sides of "is" have changed places, if the clause has only that verb: "the engineer was
-    /// Strauss" says what "Strauss was the engineer" says.
+    /// The statement with both sides of "is" swapped, if the clause has no other verb: "the engineer was Strauss" means
+    /// "Strauss was the engineer".
     pub(super) fn turned(clause: &Clause) -> Option<Statement> {
         let verb = first_verb(&clause.tokens).filter(|at| is_be(&clause.tokens[*at]))?;
         let (left, right) = (&clause.tokens[..verb], &clause.tokens[verb + 1..]);
@@ -199,7 +199,8 @@ impl Statement {
     }
 }
 
-/// Gives the last phrase the preposition "of", unless it has another: "the bridge's towers" are the towers of the bridge.
+/// Gives the last phrase the preposition "of", unless it has another one: "the bridge's towers" are the towers of the
+/// bridge.
 fn own(words: &mut [Word]) {
     let start = words.iter().rposition(|word| !word.follows);
     if let Some(word) = start.and_then(|start| words.get_mut(start)) {
@@ -207,7 +208,7 @@ fn own(words: &mut [Word]) {
     }
 }
 
-/// The qualifier that the tokens begin with, and how many it takes.
+/// The qualifier at the beginning of the tokens, and its length in tokens.
 fn qualifier(tokens: &[Token]) -> Option<(usize, Qualifier)> {
     let begins = |phrase: &str| {
         let words: Vec<&str> = phrase.split(' ').collect();
@@ -228,7 +229,7 @@ fn qualifier(tokens: &[Token]) -> Option<(usize, Qualifier)> {
     QUALIFIERS.iter().find_map(|(phrase, qualifier)| Some((begins(phrase)?, *qualifier)))
 }
 
-/// The word, number or date that the tokens begin with, and how many it takes.
+/// The word, number or date at the beginning of the tokens, and its length in tokens.
 fn value(tokens: &[Token]) -> Option<(usize, Value)> {
     let token = &tokens[0];
     if let Some(date) = dated(tokens) {
@@ -256,7 +257,7 @@ fn is_year(digits: &str) -> bool {
     digits.len() == 4 && digits.bytes().all(|digit| digit.is_ascii_digit()) && ("1000".."2200").contains(&digits)
 }
 
-/// Whether a number is followed by what it counts.
+/// Whether a number is followed by the noun that it counts.
 fn counts(tokens: &[Token]) -> bool {
     tokens.get(1).is_some_and(|next| !is_function_word(next) && !is_participle(next))
 }
@@ -265,7 +266,7 @@ fn year_alone(digits: &str) -> Value {
     Value::Date { day: None, month: None, year: Some(digits.to_owned()) }
 }
 
-/// The date with a month that the tokens begin with.
+/// The date with a month at the beginning of the tokens.
 fn dated(tokens: &[Token]) -> Option<(usize, Value)> {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     if let Some((year, month, day)) = date(text(0)) {
@@ -293,8 +294,8 @@ fn dated(tokens: &[Token]) -> Option<(usize, Value)> {
     Some((n_tokens, Value::Date { day, month: Some(month), year }))
 }
 
-/// The clause with a passive verb turned: "the mill was built by Anna in 1792" becomes "Anna built the mill in 1792", and
-/// "the mill was built" becomes "built the mill".
+/// The clause with a passive verb made active: "the mill was built by Anna in 1792" becomes "Anna built the mill in
+/// 1792", and "the mill was built" becomes "built the mill".
 fn active(tokens: &[Token]) -> Vec<Token> {
     let Some((be, participle)) = passive_verb(tokens) else { return tokens.to_vec() };
     let (patient, verb, rest) = (&tokens[..be], &tokens[be..=participle], &tokens[participle + 1..]);
@@ -316,7 +317,7 @@ fn is_modal(token: &Token) -> bool {
     ])
 }
 
-/// Where a form of "be" and its participle stand.
+/// The positions of a form of "be" and its participle.
 fn passive_verb(tokens: &[Token]) -> Option<(usize, usize)> {
     let is_between = |token: &&Token| {
         is_be(token)
@@ -330,7 +331,7 @@ fn passive_verb(tokens: &[Token]) -> Option<(usize, usize)> {
     })
 }
 
-/// Where "by" and the end of those who do something stand.
+/// The positions of "by" and of the end of the agent that it introduces.
 fn agent(rest: &[Token]) -> Option<(usize, usize)> {
     let by = rest.iter().position(|token| token.is(&["by"]))?;
     let ends = |token: &Token| {

@@ -5,11 +5,11 @@ use super::numbers::in_figures;
 /// A word, a number or a mark of punctuation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
-    /// In lower case.
+    /// The text in lower case.
     pub(super) text: String,
-    /// Whether it begins with a capital letter, other than every first word does.
+    /// Whether it begins with a capital letter that is not due to its position at the start of a sentence.
     pub(super) is_name: bool,
-    /// Whether it ends with a possessive `'s`, which `text` does not have.
+    /// Whether it ends with a possessive `'s`, which `text` omits.
     pub(super) is_possessive: bool,
 }
 
@@ -23,20 +23,20 @@ impl Token {
     }
 }
 
-/// Abbreviations whose period ends no sentence.
+/// Abbreviations whose period does not end a sentence.
 const ABBREVIATIONS: [&str; 16] =
     ["mr", "mrs", "ms", "dr", "st", "vs", "no", "prof", "approx", "jan", "feb", "aug", "sept", "oct", "nov", "dec"];
 
-/// The sentences of a text. A heading, an item of a list and a row of a table each end one, too.
+/// The sentences of a text. A heading, a list item and a table row each end one, too.
 pub(super) fn sentences(text: &str) -> Vec<Vec<Token>> {
     let blocks = blocks(text);
-    // A question says nothing.
+    // A question states nothing.
     let said =
         blocks.iter().flat_map(|block| divided(block)).filter(|sentence| !sentence.trim_end().ends_with(['?', '？']));
     said.map(tokens).filter(|sentence| sentence.iter().any(|token| !token.is_mark())).collect()
 }
 
-/// Lines that belong together, each with single spaces and number words as figures.
+/// Lines that belong together, joined with single spaces and with number words as figures.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();
     let mut continues = false;
@@ -52,7 +52,7 @@ fn blocks(text: &str) -> Vec<String> {
     blocks.iter().map(|block| in_figures(&block.split_whitespace().collect::<Vec<_>>().join(" "))).collect()
 }
 
-/// A block divided where sentences end.
+/// A block divided at the ends of its sentences.
 fn divided(block: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut start = 0;
@@ -73,7 +73,7 @@ fn divided(block: &str) -> Vec<&str> {
     sentences
 }
 
-/// Whether what stands before a period is an abbreviation or an initial.
+/// Whether the text before a period ends with an abbreviation or an initial.
 fn is_abbreviation(before: &str) -> bool {
     let word = before.rsplit(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
     let is_initial = word.chars().count() == 1 && word.chars().all(char::is_alphabetic);
@@ -112,7 +112,7 @@ fn tokens(sentence: &str) -> Vec<Token> {
     named(&written)
 }
 
-/// Tokens of what is written. The first word of a sentence is a name where another name follows it.
+/// The tokens of the written words. The first word of a sentence is a name if another name follows it.
 fn named(written: &[String]) -> Vec<Token> {
     let is_capital = |at: usize| written.get(at).and_then(|word| word.chars().next()).is_some_and(char::is_uppercase);
     let mut tokens: Vec<Token> = Vec::new();

@@ -9,28 +9,28 @@ use hone_models::{Messenger, Posted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How long a server may think before it says something.
+/// How long to wait for the server to send something.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How long a stream of events is silent before everything is taken to be told.
+/// The silence after which a stream of events counts as complete.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long such a stream is read at most.
+/// The longest time for which such a stream is read.
 const LONGEST_READING: Duration = Duration::from_secs(10);
-/// How often, and after how long, a server that has too much to do is asked again.
+/// How often an overloaded server is asked again, and after how long.
 const TRIES: usize = 60;
 const PAUSE: Duration = Duration::from_secs(1);
-/// The most bytes of an answer that are read.
+/// The maximum bytes read of an answer.
 const LONGEST: u64 = 64 << 20;
 
 /// The latest events.
 pub(super) const EVENTS: &str = "/hone/v1/events?last=1000";
-/// The latest that is remembered.
+/// The latest memories.
 pub(super) const MEMORY: &str = "/hone/v1/memory?limit=200";
 const CHAT: &str = "/v1/chat/completions";
 
-/// A server and keys of it.
+/// A server and its keys.
 pub(super) struct Server {
     messenger: Messenger,
-    /// Gives up on what is silent.
+    /// Gives up on a silent stream.
     impatient: Messenger,
     keys: Vec<String>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Answered {
     pub(super) id: String,
     /// Every choice with its log-probabilities.
     pub(super) choices: Value,
-    /// How many tokens of the prompt are said to have been computed before.
+    /// The number of prompt tokens that the server reports as cached.
     pub(super) cached: u64,
     pub(super) duration: Duration,
 }
@@ -68,7 +68,7 @@ impl Server {
         Ok(Server { messenger: messenger(PATIENCE)?, impatient: messenger(SILENCE)?, keys: keys.to_vec() })
     }
 
-    /// Failures if those who have no key, or a wrong one, are answered.
+    /// Failures if requests without a key, or with a wrong one, are answered.
     pub(super) fn answers_strangers(&self) -> anyhow::Result<Vec<String>> {
         let mut failures = Vec::new();
         for (who, key) in [("without a key", None), ("with a wrong key", Some("hone-isolation-check"))] {
@@ -79,7 +79,7 @@ impl Server {
         Ok(failures)
     }
 
-    /// Asks with a key, again if the server has too much to do.
+    /// Asks with a key, and again if the server is overloaded.
     pub(super) fn ask(&self, key: usize, body: &Value) -> anyhow::Result<Answered> {
         let mut tries = 0;
         loop {
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Asks with a key for a stream, and leaves after a few events. Whether the answer had begun.
+    /// Requests a stream with a key, and leaves after a few events. Returns whether the answer had begun.
     pub(super) fn leave(&self, key: usize, body: &Value, after: usize) -> bool {
         let mut body = body.clone();
         body["stream"] = json!(true);
@@ -126,7 +126,7 @@ impl Server {
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Failures for the identifiers of answers that name something for others than those who asked.
+    /// Failures for identifiers of answers that name something for another key than the asker's.
     pub(super) fn known_to_others(&self, ids: &[(usize, String)]) -> anyhow::Result<Vec<String>> {
         let mut failures = Vec::new();
         for (owner, id) in ids {
@@ -141,7 +141,7 @@ impl Server {
         Ok(failures)
     }
 
-    /// Asks a question with each key for a response that is kept; failures where another key is shown it.
+    /// Asks a question with each key for a response that is kept; failures if another key is shown it.
     pub(super) fn responses_known_to_others<'a>(
         &self,
         questions: impl Iterator<Item = (usize, &'a str)>,
@@ -163,7 +163,7 @@ impl Server {
         Ok(failures)
     }
 
-    /// Lets the server forget an answer.
+    /// Makes the server forget an answer.
     pub(super) fn forget(&self, key: usize, id: &str) -> anyhow::Result<()> {
         self.delete(key, &format!("/hone/v1/memory/{id}"))
     }
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// The latest that is remembered of each key.
+    /// The latest memories of each key.
     pub(super) fn remembered(&self) -> anyhow::Result<Vec<(usize, Remembered)>> {
         let mut all = Vec::new();
         for key in 0..self.keys.len() {

@@ -1,30 +1,30 @@
-//! Whether a prompt that was asked with another key is answered sooner than one that nobody has asked.
+//! Whether a prompt that was asked with another key is answered sooner than one that was never asked.
 
 use serde_json::{Value, json};
 
 use super::client::Server;
 use super::code;
 
-/// How many pairs of prompts are timed: one that was asked with another key, one that was not.
+/// The number of pairs of prompts that are timed: one that was asked with another key, one that was never asked.
 const PAIRS: usize = 16;
-/// In how many of them the known prompt may be the faster one. Where it makes no difference, each is with probability 1/2,
-/// and more than that with probability 0.0003.
+/// The maximum number of pairs in which the known prompt may be faster. If it makes no difference, it is faster in each
+/// with probability 1/2, and in more than this many with probability 0.0003.
 const MOST_FASTER: usize = 14;
-/// How often a sentence stands behind a secret, so that computing the prompt takes time.
+/// The number of sentences after a secret, so that computing the prompt takes time.
 const SENTENCES: usize = 40;
 
 /// The result of timing the pairs.
 #[derive(Default)]
 pub(super) struct Timing {
     n_pairs: usize,
-    /// In how many the known prompt was answered sooner.
+    /// The number of pairs in which the known prompt was answered sooner.
     n_faster: usize,
-    /// Pairs in which more of the known prompt was said to be computed already, with both numbers.
+    /// Pairs in which more of the known prompt was reported as cached, with both numbers.
     cached: Vec<(u64, u64)>,
 }
 
 impl Timing {
-    /// Asks the pairs; what was asked is added to `ids`.
+    /// Times the pairs; the ids of the answers are added to `ids`.
     pub(super) fn take(server: &Server, n_keys: usize, ids: &mut Vec<(usize, String)>) -> anyhow::Result<Timing> {
         let mut timing = Timing::default();
         let mut ask = |key: usize, body: &Value| -> anyhow::Result<_> {
@@ -37,7 +37,7 @@ impl Timing {
             let (known, guessed) = (prompt(&secret), prompt(&guess(&secret)));
             let (owner, other) = (timing.n_pairs % n_keys, (timing.n_pairs + 1) % n_keys);
             ask(owner, &known)?;
-            // In turn, so that what else the machine does concerns both.
+            // Alternates, so that other load on the machine affects both.
             let known_first = (timing.n_pairs / n_keys).is_multiple_of(2);
             let (known, guessed) = if known_first {
                 let known = ask(other, &known)?;
@@ -73,14 +73,14 @@ impl Timing {
     }
 }
 
-/// A secret that differs from another in its last letter: whatever begins like one of them begins like the other, so that the
-/// prompts which a key has asked before concern both.
+/// A secret that differs from another in its last letter. Other prompts share the same beginning with both, so that
+/// those which a key has asked before affect both alike.
 fn guess(secret: &str) -> String {
     let (begin, last) = secret.split_at(secret.len() - 1);
     begin.to_owned() + if last == "x" { "y" } else { "x" }
 }
 
-/// A question for one token, whose prompt is a secret and much text.
+/// A question for one token, whose prompt is a secret and a long text.
 fn prompt(code: &str) -> Value {
     let text = format!("The code is {code}. {}", "Nobody else is told. ".repeat(SENTENCES));
     json!({"messages": [{"role": "user", "content": text}], "temperature": 0.0, "max_tokens": 1})

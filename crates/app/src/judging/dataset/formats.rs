@@ -6,18 +6,18 @@ use serde_json::{Map, Value};
 
 use super::Entry;
 
-/// The names of one field, of which a line has one.
+/// The alternative names of one field.
 type Names = &'static [&'static str];
 
-/// A format, and where its fields stand.
+/// A format and its fields.
 struct Format {
-    /// What its lines are called.
+    /// The name of its lines.
     name: &'static str,
     question: Names,
     verdict: Verdict,
 }
 
-/// What people said.
+/// A human verdict.
 enum Verdict {
     /// The score of an answer.
     Score { answer: Names, score: Names, reference: Names },
@@ -29,7 +29,7 @@ enum Verdict {
     Conversation { a: Names, b: Names, winner: Names, turn: Names },
 }
 
-/// The known formats. Of several that a line could have, the first counts.
+/// The known formats. If a line could have several, the first counts.
 const FORMATS: [Format; 8] = [
     // https://huggingface.co/datasets/prometheus-eval/Feedback-Bench
     Format {
@@ -89,17 +89,17 @@ const FORMATS: [Format; 8] = [
     },
 ];
 
-/// How the formats name the first answer, the second one, and neither, in small letters.
+/// The formats' names for the first answer, the second one, and neither, in lower case.
 const WINNERS: [(Option<RespondentId>, Names); 3] = [
     (Some(RespondentId::A), &["a", "a>b", "model_a", "1"]),
     (Some(RespondentId::B), &["b", "b>a", "model_b", "2"]),
     (None, &["tie", "a=b", "tie (bothbad)"]),
 ];
 
-/// The name of a line's format, and what it holds.
+/// The name of a line's format, and its contents.
 ///
 /// # Errors
-/// What it lacks, or what is wrong with it, to follow its place.
+/// The missing fields, or the problem, phrased to follow the line's place.
 pub(super) fn read(object: &Map<String, Value>) -> Result<(&'static str, Entry), String> {
     let line = DataLine(object);
     let n_missing = |format: &&Format| line.missing(format).len();
@@ -107,7 +107,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(&'static str, Entry),
     if let Some(format) = FORMATS.iter().find(|format| n_missing(format) == 0) {
         return Ok((format.name, line.entry(format)?));
     }
-    // `max_by_key` takes the last of several.
+    // `max_by_key` returns the last of several maxima.
     let nearest = FORMATS.iter().rev().max_by_key(|format| (n_found(format), std::cmp::Reverse(n_missing(format))));
     match nearest.filter(|format| n_found(format) > 0) {
         Some(format) => {
@@ -122,7 +122,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(&'static str, Entry),
 }
 
 impl Format {
-    /// The fields that every line has.
+    /// The fields that every line needs.
     fn needed(&self) -> Vec<Names> {
         let mut needed = vec![self.question];
         match &self.verdict {
@@ -170,7 +170,7 @@ impl DataLine<'_> {
         Ok(Entry::Pair(OwnRubric { task, rubric: self.rubric() }, winner))
     }
 
-    /// The needed fields that are absent.
+    /// The required fields that are absent.
     fn missing(&self, format: &Format) -> Vec<Names> {
         format.needed().into_iter().filter(|names| self.find(names).is_none()).collect()
     }
@@ -192,8 +192,7 @@ impl DataLine<'_> {
         }
     }
 
-    /// What is said last: a text, the first of several that are equally good or bad, or the last message of a
-    /// conversation.
+    /// The answer: a text, the first of several that are equally good or bad, or the last message of a conversation.
     fn answer(&self, names: Names) -> Result<String, String> {
         let (name, value) = self.value(names)?;
         let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -222,7 +221,7 @@ impl DataLine<'_> {
         known.map(|(winner, _)| *winner).ok_or_else(|| unexpected(name, value, "A, B or tie"))
     }
 
-    /// What one side said in the first turns of a conversation, numbered if there are several.
+    /// The messages of one side in the first turns of a conversation, numbered if there are several.
     fn turns(&self, names: Names, role: &str, n_turns: usize) -> Result<String, String> {
         let (name, value) = self.value(names)?;
         let messages = value.as_array().into_iter().flatten();

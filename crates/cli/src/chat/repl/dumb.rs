@@ -1,4 +1,4 @@
-//! A terminal that cannot move its cursor, such as that of an editor: it edits its lines itself.
+//! A terminal that cannot move its cursor, such as an editor's: it edits its lines itself.
 
 use anyhow::Context;
 
@@ -9,7 +9,7 @@ use crate::chat::shell::{Flow, Shell};
 use crate::chat::typeahead::Typed;
 use crate::terminal::{Line, Output};
 
-/// Chats until the user leaves. Announcements come before the next prompt, where they spoil no line.
+/// Chats until the user leaves. Announcements come before the next prompt, where they disturb no line.
 ///
 /// # Errors
 /// When the terminal can no longer be used.
@@ -32,7 +32,7 @@ pub(super) fn run(shell: &mut Shell<'_>, screen: &mut dyn Screen, output: Output
     }
 }
 
-/// Reads lines until they are a whole input, which begins with `text`; `None` at the end.
+/// Reads lines until they form a whole input, which begins with `text`; `None` at the end.
 fn read(output: Output, mut text: String) -> anyhow::Result<Option<String>> {
     output.note_piece(&format!("> {text}"));
     loop {

@@ -1,4 +1,4 @@
-//! What is done with a conversation besides asking: answering again, copying, writing in an editor, and exporting.
+//! Actions on a conversation besides asking: answering again, copying, writing in an editor, and exporting.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl Shell<'_> {
         self.answer(screen)
     }
 
-    /// Lets a model that has been downloaded in the meantime answer.
+    /// Switches to a model that has been downloaded in the meantime.
     pub(super) fn welcome(&mut self) -> anyhow::Result<()> {
         let arrived = self.fetching.and_then(|fetching| fetching.take_arrived(self.session.model()));
         arrived.map_or(Ok(()), |name| self.session.set("engine.model", &name))
@@ -36,7 +36,7 @@ impl Shell<'_> {
         screen.copy(exchange.answer.trim())
     }
 
-    /// Asks what is written in an editor.
+    /// Asks a question written in an editor.
     pub(super) fn ask_edited(&mut self, text: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         let question = screen.edit(text)?;
         let question = question.trim();

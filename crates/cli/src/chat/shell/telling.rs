@@ -1,4 +1,4 @@
-//! What the chat tells about itself: its commands and settings, the conversation, and what it cost.
+//! Output about the chat itself: its commands and settings, the conversation, and its cost.
 
 use hone_app::conversations::Session;
 use hone_protocol::{QueryId, Timings};
@@ -9,16 +9,16 @@ use crate::chat::screen::Screen;
 use crate::chat::slash::COMMANDS;
 use crate::terminal::Line;
 
-/// The most lines that a resumed conversation shows of its last answer.
+/// Maximum number of lines shown of the last answer of a resumed conversation.
 const TAIL_LINES: usize = 16;
 
-/// What begins and ends a block of code.
+/// The fence around a block of code.
 const FENCE: &str = "```";
 
 /// Tells a user which conversation is resumed, and how it ended.
 ///
 /// # Errors
-/// When the output has no reader any more.
+/// When the reader of the output is gone.
 pub(crate) fn tell_resumed(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
     screen.note(&resumed(session));
     let exchanges = session.exchanges();
@@ -28,7 +28,7 @@ pub(crate) fn tell_resumed(session: &Session, screen: &mut dyn Screen) -> anyhow
     screen.end()
 }
 
-/// The last lines of a text. One that begins inside a block of code begins one.
+/// The last lines of a text. If they begin inside a block of code, a fence opens it again.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let (left_out, shown) = lines.split_at(lines.len().saturating_sub(TAIL_LINES));
@@ -71,7 +71,7 @@ pub(crate) fn tell_prompt_tokens(session: &Session, screen: &mut dyn Screen) {
     }
 }
 
-/// The instructions before the conversation, for a person.
+/// The instructions before the conversation, for display.
 pub(super) fn system_or_none(session: &Session) -> &str {
     match session.config().chat.system.as_str() {
         "" => "(left to the model's template)",
@@ -110,7 +110,7 @@ pub(super) fn show(
     Ok(())
 }
 
-/// Shows what the answers cost.
+/// Shows the cost of the answers.
 pub(super) fn statistics(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
     let exchanges = session.exchanges();
     let Some(last) = exchanges.last() else { return screen.say("nothing has been answered yet") };

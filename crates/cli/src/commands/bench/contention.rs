@@ -66,7 +66,7 @@ struct AloneAndBeside {
     beside: f64,
 }
 
-/// The same work for both models, without pauses for reading.
+/// The combined work of both models, without pauses for reading.
 #[derive(Debug, Serialize)]
 struct Throughput {
     one_after_another_seconds: f64,
@@ -99,8 +99,8 @@ struct Answered {
 }
 
 impl Role<'_> {
-    /// Sends a new request and waits for the answer. `on_progress` is told of all tokens processed or generated, and
-    /// stops the waiting by returning false.
+    /// Sends a new request and waits for the answer. `on_progress` gets the number of tokens processed or generated at
+    /// each step, and stops the waiting by returning false.
     fn ask(&mut self, mut on_progress: impl FnMut(usize) -> bool) -> Result<Answered, GenerateError> {
         self.n_asked += 1;
         let request = GenerateRequest {

@@ -37,7 +37,7 @@ struct SharingReport {
     respondent_b: Case,
     /// A comparison in both orders, against one order.
     both_orders: Case,
-    /// How many candidates are written.
+    /// Number of candidates written.
     n_candidates: usize,
     /// All candidates for a task, against one.
     candidates: Case,
@@ -68,7 +68,7 @@ struct Asking<'a> {
     engine: &'a EngineHandle,
     model: &'a str,
     lane: Lane,
-    /// The seed of tokens that no earlier prompt began with.
+    /// The seed of tokens that no earlier prompt has begun with.
     seed: u32,
 }
 

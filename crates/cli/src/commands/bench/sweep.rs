@@ -97,7 +97,7 @@ impl Sweep {
     }
 }
 
-/// What is given, or else the one that is configured.
+/// The given values, or else the configured one.
 fn or_one<T>(given: Vec<T>, configured: T) -> Vec<T> {
     if given.is_empty() { vec![configured] } else { given }
 }

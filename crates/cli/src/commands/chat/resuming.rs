@@ -1,4 +1,4 @@
-//! `hone chat --resume` and `--continue`: which conversation is meant.
+//! `hone chat --resume` and `--continue`: finds the conversation to continue.
 
 use std::io::IsTerminal;
 
@@ -12,11 +12,11 @@ use crate::failure::usage;
 use crate::invocation::Invocation;
 use crate::terminal::choice::choose;
 
-/// Continues the conversation that `text` stands for. In a conversation with a person, they choose where that is open;
-/// elsewhere no name stands for the latest conversation.
+/// Resumes the conversation that `text` stands for. Among several, a person in a chat chooses; elsewhere, an empty name
+/// stands for the latest conversation.
 ///
 /// # Errors
-/// When no conversation is meant, or it cannot be read.
+/// When no conversation is found or chosen, or it cannot be read.
 pub(super) fn resume(
     app: &Invocation,
     session: &mut Session,
@@ -33,10 +33,10 @@ pub(super) fn resume(
     session.resume(name, conversation)
 }
 
-/// Continues what was asked last: the latest conversation, or the latest single question, which becomes a conversation.
+/// Continues the latest conversation, or a later single question, which becomes a conversation.
 ///
 /// # Errors
-/// When nothing was asked before, or it cannot be read.
+/// When there is nothing to continue, or it cannot be read.
 pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow::Result<()> {
     let latest = store.entries()?.into_iter().next();
     let single = store.single()?.filter(|(asked, _)| latest.as_ref().is_none_or(|(written, _)| written < asked));
@@ -73,7 +73,7 @@ fn name(app: &Invocation, kept: &Conversations, text: &str, can_choose: bool) ->
                 "no conversation has this name: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
             Err(usage(format!("--resume {text:?}: {hint}")))
         }
-        // The store says what is wrong with the name.
+        // The store reports the problem with the name.
         Named::Nothing => Ok(text.to_owned()),
     }
 }

@@ -1,5 +1,5 @@
-//! Better models for a person who begins: the guide of the first start (what this machine is, and which models of the catalog
-//! suit it: one that answers, and a judge), and a hint to those who chat with the smallest model. Each is shown once.
+//! Better models for a new user: the guide of the first start (this machine, and the models of the catalog that suit
+//! it: a generator and a judge), and a hint to users of the smallest model. Each is shown once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::terminal::Output;
 use crate::terminal::keyboard::{Consent, consent};
 use crate::terminal::lines::Lines;
 
-/// The file that says that the guide was shown.
+/// The file that records that the guide was shown.
 const SHOWN: &str = "guided";
 
-/// The file that says that the hint was shown.
+/// The file that records that the hint was shown.
 const HINTED: &str = "hinted";
 
-/// How much of the machine's memory a suggested model may take, in per cent: people have other programs, too.
+/// Maximum share of the machine's memory for a suggested model, in per cent: other programs need some, too.
 const MOST_MEMORY: u64 = 60;
 
 /// Tokens per second that are about as fast as people read.
 const READING_SPEED: f64 = 8.0;
 
-/// The models that a person wants to be downloaded while they chat.
+/// The models to download during the chat.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     generator: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Wanted {
 /// The models that are being downloaded.
 #[derive(Default)]
 pub(super) struct Downloads {
-    /// The one that answers once it is here.
+    /// The model that answers once it has arrived.
     pub(super) generator: Option<Fetching>,
     judge: Option<Fetching>,
 }
@@ -85,7 +85,7 @@ fn offer_generator(app: &Invocation, model: &CatalogModel, estimate: Estimate) -
     Ok(is_wanted.then(|| name.clone()))
 }
 
-/// Offers a judge where answers are to be graded, and none is here that could.
+/// Offers a judge if answers are to be graded and no configured judge is installed.
 fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Option<String>> {
     let Config { judge, chat, .. } = &app.config;
     if !chat.grade || judge.jurors().iter().any(|name| name == LIKELIHOOD || app.store.show(name).is_ok()) {
@@ -107,8 +107,8 @@ fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Opti
 }
 
 impl Downloads {
-    /// Begins to download the models that a person wants while another one answers. Each becomes that of later chats where
-    /// no other is configured.
+    /// Starts downloading the wanted models while another one answers. Each becomes the default of later chats unless
+    /// another is configured.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -138,7 +138,7 @@ impl Downloads {
         })
     }
 
-    /// Says how the downloads can be continued that have not ended.
+    /// Tells the user how to resume unfinished downloads.
     pub(super) fn tell_unfinished(&self, output: Output) {
         [&self.generator, &self.judge].into_iter().flatten().for_each(|fetching| fetching.tell_unfinished(output));
     }
@@ -168,8 +168,8 @@ fn judge_arrived(name: &str) -> String {
     }
 }
 
-/// Says once to a person who chats with the smallest model which better one suits this machine. A chat that leaves no trace
-/// says nothing, because it would say so again.
+/// Suggests once to a user of the smallest model a better one for this machine. A chat that leaves no trace suggests
+/// nothing, because it would repeat itself.
 ///
 /// # Errors
 /// When the data folder cannot be written.
@@ -192,7 +192,7 @@ pub(super) fn hint(app: &Invocation, session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether no model of the catalog that answers is smaller than this one.
+/// Whether this is the smallest generator of the catalog.
 fn is_smallest(app: &Invocation, name: &str) -> bool {
     let catalog = app.store.catalog();
     let answers = catalog.models.iter().filter(|model| model.role == Role::Generator);
@@ -200,8 +200,8 @@ fn is_smallest(app: &Invocation, name: &str) -> bool {
     smallest.is_some_and(|smallest| catalog.find(name).is_some_and(|model| model.name == smallest.name))
 }
 
-/// The largest model that leaves room on this machine and is as fast as people read; `None` if the present one is not
-/// smaller.
+/// The largest generator that leaves room on this machine and is as fast as people read; `None` if the current one is
+/// not smaller.
 fn suggested<'a>(app: &'a Invocation, limits: Limits, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
     let limits = Limits { memory_bytes: limits.memory_bytes.map(|memory| memory / 100 * MOST_MEMORY), ..limits };
     let catalog = app.store.catalog();
@@ -211,8 +211,8 @@ fn suggested<'a>(app: &'a Invocation, limits: Limits, present: &str) -> Option<(
     estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())
 }
 
-/// Makes a model that of a section of the configuration, and returns the file that says so; `None` if the user has such a
-/// file.
+/// Sets the model of a section in the user's configuration, and returns the file written; `None` if the user already
+/// has such a file.
 fn keep(section: &str, name: &str) -> anyhow::Result<Option<PathBuf>> {
     let file = Places::of_this_process().folder().map(|folder| folder.join(format!("{section}.toml")));
     let Some(path) = file.filter(|path| !path.exists()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `hone critic blocks` and `review`: what was blocked, and whether that was right.
+//! `hone critic blocks` and `review`: blocked texts, and rulings on them.
 
 use anyhow::Context;
 use hone_agents::CriticBlock;

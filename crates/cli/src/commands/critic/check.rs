@@ -1,4 +1,4 @@
-//! `hone critic check`: whether the critic does what it should, by the success criteria of its specification.
+//! `hone critic check`: whether the critic meets the success criteria of its specification.
 
 use hone_agents::{CriticStatistics, LEAST_RIGHT, MOST_BLOCKED};
 use hone_memory::{Filters, MemoryStore, Outline, Whose};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// The fewest critiques, reviewed blocks and grades of each half that say something.
+/// Minimum number of critiques, reviewed blocks and grades of each half for a result.
 const FEWEST: usize = 10;
 
 /// One criterion.

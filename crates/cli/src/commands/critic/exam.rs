@@ -11,7 +11,7 @@ use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-/// What `--json` prints, a line for each type.
+/// The output of `--json`, a line for each type.
 #[derive(Serialize)]
 struct Line<'a> {
     model: &'a str,

@@ -1,4 +1,4 @@
-//! `hone critic status`: the modes, the limits, and what waits.
+//! `hone critic status`: the modes, the limits, and the number of unreviewed texts.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::invocation::Invocation;
 #[derive(Serialize)]
 struct Status {
     critic: CriticStanding,
-    /// What a person has set for every gate.
+    /// The mode that a person has set for every gate.
     r#override: Option<CriticMode>,
     gates: BTreeMap<&'static str, GateStatus>,
     unreviewed: u64,

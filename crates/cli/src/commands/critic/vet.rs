@@ -37,7 +37,7 @@ pub(super) fn run(app: &Invocation, arguments: &CriticVetArguments) -> anyhow::R
         if !goes_on {
             break;
         }
-        // What an unproven critic says would be kept, and the text taken for one that has been dealt with.
+        // The verdict of an unproven critic would be kept, and the text would count as reviewed.
         if let Some(reason) = vetter.unproven(engram)? {
             stopped = Some(reason);
             break;

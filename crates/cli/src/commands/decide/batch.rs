@@ -1,4 +1,4 @@
-//! `hone decide --input`: the same questions about every line of a file.
+//! `hone decide --input`: one set of questions about every line of a file.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const ANSWERS: &str = "answers";
 /// The questions, and where the answers go.
 pub(super) struct Batch<'a> {
     pub(super) questions: &'a [(String, Question)],
-    /// The questions as a model is asked them.
+    /// The questions in the form that the model gets.
     pub(super) asked: Vec<DecisionQuestion>,
     pub(super) input: &'a Path,
     pub(super) output: &'a Path,

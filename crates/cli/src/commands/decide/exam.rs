@@ -11,7 +11,7 @@ use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-/// Examines the model, keeps what was found out, and prints it.
+/// Examines the model, keeps the result, and prints it.
 pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Result<Outcome> {
     let model = &app.config.engine.model;
     app.installed(model)?;

@@ -12,7 +12,7 @@ use crate::failure::usage;
 /// All questions with their names.
 ///
 /// # Errors
-/// When there is none, two have the same name, or one is not of its form.
+/// When there are none, two have the same name, or one is malformed.
 pub(super) fn named_questions(arguments: &DecideArguments) -> anyhow::Result<Vec<(String, Question)>> {
     let mut questions = match &arguments.questions {
         Some(file) => of_file(file)?,
@@ -80,9 +80,9 @@ fn with_options(text: &str, form: &str) -> anyhow::Result<(String, String, Vec<S
     Ok((name, instructions.trim().to_owned(), options))
 }
 
-/// The least probability of an option.
+/// The minimum probability of an option.
 pub(super) struct Threshold {
-    /// The question and the option, for a person.
+    /// The question and the option, for display.
     pub(super) name: String,
     /// The index of the question.
     pub(super) question: usize,

@@ -8,7 +8,7 @@ use hone_models::{Bundle, InstalledModel, Store, data_folder};
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 use serde::Serialize;
 
-/// What is installed.
+/// The state of the installation.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Installation {
     pub(super) store_folder: String,
@@ -17,7 +17,7 @@ pub(super) struct Installation {
     pub(super) free_bytes: Option<u64>,
     pub(super) models: Vec<String>,
     pub(super) broken_models: Vec<String>,
-    /// What is wrong with models whose bytes differ from those installed; empty if they were not read.
+    /// Problems of models whose bytes differ from those installed; empty if they were not read.
     pub(super) damaged_models: Vec<String>,
     pub(super) unfinished_models: Vec<String>,
     /// The size of the configured model, if it is installed.

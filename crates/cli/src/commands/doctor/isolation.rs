@@ -11,14 +11,14 @@ use crate::arguments::DoctorArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// How many requests are answered at the same time.
+/// Number of requests answered at the same time.
 const REQUESTS: usize = 8;
-/// How often.
+/// Number of rounds.
 const ROUNDS: usize = 3;
-/// The most bytes of a file of keys.
+/// Maximum size of a file of keys, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Runs the check over HTTP, or on the engine of a running server or of this process, and says what came of it.
+/// Runs the check over HTTP, or on the engine of a running server or of this process, and reports the result.
 ///
 /// # Errors
 /// When the model cannot be loaded or does not answer, the server cannot be reached, or stdout cannot be written.

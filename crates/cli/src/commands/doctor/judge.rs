@@ -14,7 +14,7 @@ use crate::terminal::Output;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Spinner;
 
-/// What grades here, and what could.
+/// The configured judge, and the one to recommend.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Judge {
     model: String,
@@ -49,17 +49,17 @@ struct Candidate {
     thinks: bool,
 }
 
-/// What a judge has to fit.
+/// The resources available to a judge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) memory_bytes: u64,
-    /// Of the file of the model that answers.
+    /// Size of the answering model's file.
     pub(super) generator_bytes: u64,
     pub(super) is_accelerated: bool,
 }
 
 impl Judge {
-    /// Looks at it. What cannot be seen is the problem of the store, or of the configuration.
+    /// Collects the facts. Errors are ignored here, since the store or the configuration reports them.
     pub(super) fn look(config: &Config, room: Option<Room>) -> Judge {
         let model = config.judge.model.clone();
         Judge::look_in_store(config, room).unwrap_or(Judge { model, ..Judge::default() })
@@ -90,7 +90,7 @@ impl Judge {
         })
     }
 
-    /// The same, with what a grade costs here: from its examination, or, if `deep`, from grading some answers now.
+    /// Adds the cost of a grade here: from the judge's examination, or, if `deep`, from grading some answers now.
     pub(super) fn measured(mut self, config: &Config, deep: bool, output: Output) -> Judge {
         if !self.is_installed {
             return self;
@@ -102,13 +102,13 @@ impl Judge {
         self
     }
 
-    /// What keeps it from grading.
+    /// Why it cannot grade.
     pub(super) fn problem(&self) -> Option<Problem> {
         let what = format!("the judge {} cannot grade: {}", self.model, self.grading_problem.as_ref()?);
         Some(Problem { what, next: "pull it again, or choose another: `hone judge list`".to_string() })
     }
 
-    /// For a person.
+    /// The row for display.
     pub(super) fn row(&self) -> String {
         let Judge { model, profile, is_installed, seconds_per_grade, jury, recommended, .. } = self;
         if !jury.is_empty() {
@@ -162,7 +162,7 @@ pub(super) fn best(config: &Config, catalog: &Catalog, room: Room) -> Option<(St
     room.best_of(&candidates(config, catalog)).map(|best| (best.model, best.bytes))
 }
 
-/// Which judge to get in the place of `judge`, for a person; empty if no other one of the catalog fits.
+/// The suggestion of a judge to replace `judge`; empty if no other one of the catalog fits.
 pub(super) fn instead_of(judge: &str, config: &Config, catalog: &Catalog, room: Option<Room>) -> String {
     let mut others = candidates(config, catalog);
     others.retain(|other| other.model != judge);
@@ -187,7 +187,7 @@ impl Member {
 }
 
 impl Room {
-    /// The largest judge that fits beside the model that answers; one that thinks first only on an accelerator.
+    /// The largest judge that fits alongside the model that answers; one that thinks first only on an accelerator.
     fn best_of(self, candidates: &[Candidate]) -> Option<Candidate> {
         let fits = |candidate: &&Candidate| {
             let total = memory_needed(candidate.bytes + self.generator_bytes);

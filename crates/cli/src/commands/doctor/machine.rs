@@ -14,7 +14,7 @@ pub(in crate::commands) struct Machine {
     pub(in crate::commands) logical_cores: usize,
     /// The instruction sets that matter to the kernels.
     pub(in crate::commands) instruction_sets: Vec<&'static str>,
-    /// What the machine has, or a container may use; `None` if the system does not tell.
+    /// The memory of the machine, or the limit of a container; `None` if the system does not tell.
     pub(in crate::commands) memory_bytes: Option<u64>,
     pub(in crate::commands) available_memory_bytes: Option<u64>,
 }

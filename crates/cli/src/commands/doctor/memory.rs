@@ -7,11 +7,11 @@ use hone_memory::{MemoryOptions, MemoryStore, Whose};
 use hone_models::data_folder;
 use serde::Serialize;
 
-/// What is remembered.
+/// The state of memory.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Memory {
     pub(super) answers: u64,
-    /// What people have said of themselves, which is remembered by itself.
+    /// Facts that people have stated about themselves, which are remembered separately.
     pub(super) facts: u64,
     /// Answers and facts that cannot be found by their meaning.
     pub(super) without_vector: u64,

@@ -28,7 +28,7 @@ const KEYS: [&str; 3] = ["logprob", "tokens", "is_greedy"];
 /// The keys of a score with their values, or why there is none.
 type Score = anyhow::Result<Map<String, Value>>;
 
-/// A text and what stands before it.
+/// A text and its prefix.
 struct Text {
     prefix: String,
     text: String,
@@ -63,7 +63,7 @@ fn text(line: &Map<String, Value>) -> Result<Text, String> {
     if text.is_empty() { Err("has no \"text\"".to_owned()) } else { Ok(Text { prefix, text }) }
 }
 
-/// The scores of several texts; `None` if nobody wants them any more.
+/// The scores of several texts; `None` if the user stopped it.
 fn scored(
     generator: &dyn Generate,
     model: &str,
@@ -94,12 +94,12 @@ fn scored(
 }
 
 impl Text {
-    /// The tokens of both together, and how many of them belong to the prefix alone.
+    /// The tokens of both together, and the number of those in the prefix alone.
     fn tokens(&self, tokenizer: &Tokenizer) -> anyhow::Result<(Vec<u32>, usize)> {
         let options = EncodeOptions { parse_special: false, add_special: true };
         let whole = format!("{}{}", self.prefix, self.text);
         let mut tokens = tokenizer.encode(&whole, options)?;
-        // Nothing is scored that is not in the text: neither its end, nor a space before everything.
+        // Only the text itself is scored, without an end token or a space that the tokenizer adds in front.
         while tokens.last().is_some_and(|last| tokenizer.is_control(*last)) {
             tokens.pop();
         }

@@ -1,8 +1,8 @@
 //! `hone grade --due`: the answers in memory whose grades, or comparisons, are due.
 //!
-//! Each answer is claimed before it is judged, so another hone that works off the same backlog judges others; what is
-//! claimed elsewhere is waited for, since its process may have been killed. Every verdict is stored before the next is
-//! waited for: what is stopped resumes where it was.
+//! Each answer is claimed before it is judged, so another hone that works off the same backlog judges others; answers
+//! claimed elsewhere are waited for, since their process may have been killed. Every verdict is stored before the next
+//! is waited for: a stopped run resumes where it was.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,22 +28,22 @@ use crate::terminal::progress::Steps;
 /// Answers that are claimed at once: enough to keep the judge busy, and few enough to leave some to others.
 const CLAIMED_AT_ONCE: usize = 8;
 
-/// How often an answer is tried at which the judge fails.
+/// Maximum number of attempts at an answer if the judge fails.
 const MOST_TRIES: usize = 2;
 
-/// How often it is looked whether answers that another process holds are free.
+/// Polling interval for answers that another process holds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long answers are waited for that another process holds, after the last of them was judged or freed.
+/// Maximum wait for answers that another process holds, after the last of them was judged or freed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Who says in the event log what came of it.
+/// The sender in the event log.
 const SENDER: &str = "grade";
 
-/// What came of the backlog.
+/// The result of working off the backlog.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Summary {
-    /// Answers of which something was due.
+    /// Answers with something due.
     due: usize,
     /// Answers that have a grade now.
     graded: usize,
@@ -51,24 +51,24 @@ pub(crate) struct Summary {
     compared: usize,
     /// Answers that stay without a score, for a reason that is final.
     ungraded: usize,
-    /// Answers of which something is still due.
+    /// Answers with something still due.
     still_due: usize,
-    /// Those of them that another process works on.
+    /// Answers still due that another process works on.
     held: usize,
-    /// Those of them that have a score.
+    /// Graded answers that have a score.
     #[serde(skip)]
     scored: usize,
     /// The mean of the scores, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_score: Option<f64>,
-    /// Whether a person stopped it.
+    /// Whether the user stopped it.
     interrupted: bool,
-    /// Why the last answer of which something is still due was not judged.
+    /// Why the last answer with something still due was not judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
 }
 
-/// Judges what is due.
+/// Judges the due answers.
 pub(super) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
     let store = app.memory_to_write()?;
     if arguments.regrade_null {
@@ -96,7 +96,7 @@ pub(super) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Resul
     })
 }
 
-/// The grades of all finished answers that have no score are due, whatever the reason.
+/// Makes the grades of all finished answers without a score due, whatever the reason.
 fn make_due(store: &MemoryStore, arguments: &GradeArguments) -> anyhow::Result<()> {
     let filters = Filters { scored: Some(false), finished: Some(true), since: arguments.since, ..Filters::default() };
     let engrams = store.list(&filters, usize::MAX)?;
@@ -156,7 +156,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Judges until nothing is due that can be judged, or a person stops it.
+    /// Judges until nothing that can be judged is due, or the user stops it.
     fn work_off(&mut self) -> anyhow::Result<()> {
         let interrupt = self.session.interrupt().clone();
         let _throughout = interrupt.listen();
@@ -192,8 +192,8 @@ impl Work<'_> {
         }
     }
 
-    /// The answers in the portions in which they are judged: several at once, and then, each alone, those at which the
-    /// judge has failed. A judge that was too slow for one among others may have the time for it alone.
+    /// The answers in portions to judge: several at once, and then, each alone, those at which the judge has failed. A
+    /// judge that was too slow for one among others may have the time for it alone.
     fn in_chunks(&self, free: Vec<BacklogEntry>) -> Vec<Vec<BacklogEntry>> {
         let (failed, fresh): (Vec<_>, Vec<_>) =
             free.into_iter().partition(|entry| self.failures.contains_key(&entry.query_id));
@@ -215,7 +215,7 @@ impl Work<'_> {
     }
 
     fn judge(&mut self, claimed: Vec<Engram>) -> anyhow::Result<Completed> {
-        // The model that answered stands in for a judge that is not installed.
+        // The model that answered replaces a judge that is not installed.
         let mut by_model: BTreeMap<String, Vec<Engram>> = BTreeMap::new();
         claimed.into_iter().for_each(|engram| by_model.entry(engram.model.clone()).or_default().push(engram));
         for (model, engrams) in by_model {
@@ -291,7 +291,7 @@ impl Work<'_> {
         tell_comparison(self.store, b, Comparison::new(a, compared_b, preference))
     }
 
-    /// What is left when the work has ended.
+    /// Completes the summary when the work has ended.
     fn finish(self) -> anyhow::Result<Summary> {
         let Work { store, arguments, holder, summary, .. } = self;
         drop(holder);
@@ -321,12 +321,12 @@ impl Summary {
     }
 }
 
-/// Whether the judge could not work.
+/// Whether the judge failed.
 fn is_failed(judging: &Judging) -> bool {
     judging.prospect() == Some(Prospect::Failed)
 }
 
-/// An answer as it is compared, or what is known of one that was removed.
+/// An answer as part of a comparison; a removed one has only its id.
 fn compared(engram: Option<&Engram>, query_id: QueryId) -> ComparedAnswer<'_> {
     let model = engram.map_or("", |engram| engram.model.as_str());
     ComparedAnswer { query_id, model, grade: engram.and_then(|engram| engram.grade.as_ref()) }
@@ -339,7 +339,7 @@ fn tell_comparison(store: &MemoryStore, b: &Engram, comparison: Comparison) -> a
     Ok(())
 }
 
-/// Adds what was said of an answer to the event log, which a repair reads. The verdict is stored already.
+/// Adds a verdict to the event log, which a repair reads. The verdict itself is stored already.
 fn record(store: &MemoryStore, engram: &Engram, payload: Payload) {
     let Engram { session_id, owner, query_id, correlation_id, respondent_id, .. } = *engram;
     let envelope = Envelope::new(SENDER, session_id, payload).owned_by(owner);

@@ -1,4 +1,4 @@
-//! `hone judge calibrate`: what a judge's scores mean, by `/good` and `/bad` and by data sets that people have judged.
+//! `hone judge calibrate`: fits a judge's scores to `/good` and `/bad` ratings and to data sets judged by people.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-/// An answer and what a person said of it.
+/// An answer and a person's rating of it.
 struct Rated {
     task: GradeTask,
     is_good: bool,
 }
 
-/// What came of a calibration.
+/// The result of a calibration.
 #[derive(Serialize)]
 struct CalibrationReport {
     judge: String,
@@ -42,7 +42,7 @@ struct CalibrationReport {
     held_out: HeldOut,
     /// Whether the map predicts better than the expected score, and than no judge at all.
     helps: bool,
-    /// The probability that a person finds an answer good whose expected score is 1, 2, 3, 4 or 5.
+    /// The probability that a person finds an answer good, for the expected scores 1, 2, 3, 4 and 5.
     agreement: [f64; 5],
 }
 
@@ -96,8 +96,8 @@ fn from_memory(app: &Invocation) -> anyhow::Result<Vec<Rated>> {
     Ok(engrams.into_iter().filter_map(rated).collect())
 }
 
-/// The answers of a data set that have a score, which is to be on the judge's scale. They are graded as those of a chat
-/// are: by the judge's rubric and without a reference answer.
+/// The scored answers of a data set, whose scores must be on the judge's scale. They are graded like those of a chat:
+/// by the judge's rubric and without a reference answer.
 fn from_set(app: &Invocation, set: &DataSet) -> anyhow::Result<Vec<Rated>> {
     let path = &set.name;
     if set.answers.is_empty() {
@@ -140,7 +140,7 @@ fn refuse_too_few(answers: &[RatedAnswer]) -> anyhow::Result<()> {
     )
 }
 
-/// The judge's grades; `None` if a person stopped it.
+/// The judge's grades; `None` if the user stopped it.
 fn graded(app: &Invocation, session: &JudgeSession, rated: &[Rated]) -> anyhow::Result<Option<Vec<Grade>>> {
     let tasks: Vec<GradeTask> = rated.iter().map(|rated| rated.task.clone()).collect();
     let steps = Steps::new(app.output, "gradings");

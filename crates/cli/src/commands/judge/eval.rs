@@ -52,14 +52,14 @@ pub(super) fn run(app: &Invocation, arguments: &JudgeEvalArguments) -> anyhow::R
     Ok(outcome(app, &evaluations))
 }
 
-/// The same app, with this judge.
+/// A copy of the app with this judge.
 fn asking(app: &App, judge: &str) -> anyhow::Result<App> {
     let mut config = app.config.clone();
     config.set_text("judge.model", judge, Source::Flag("--judge"))?;
     Ok(app.with_config(config))
 }
 
-/// The judge's verdicts on everything in the set; `None` if a person stopped it.
+/// The judge's verdicts on everything in the set; `None` if the user stopped it.
 fn judged(app: &Invocation, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Option<Verdicts>> {
     let steps = Steps::new(app.output, "verdicts");
     let judge = session.judge().settings().model.clone();

@@ -1,11 +1,10 @@
-//! `hone memory eval`: how much of what was said is recalled when it is asked for, and how much is recalled that should
-//! not be.
+//! `hone memory eval`: measures the recall of statements that are asked for, and of items that should not be recalled.
 //!
-//! For every person of a set a memory of its own is built in a temporary folder, with the real storage, index and
-//! embedder: what was said is remembered as a chat remembers it, and the probes are asked through the recall that a
-//! chat uses. An item is *junk* if it comes from an answer that was cut short, stopped or marked bad, if it only says
-//! that nothing was known, or if nothing should have been recalled at all. An item is *misleading* if it holds what the
-//! probe's answer must not be, such as the value before a change, and not what it should be.
+//! For every person of a set a separate memory is built in a temporary folder, with the real storage, index and
+//! embedder: statements are remembered as in a chat, and the probes are asked through the recall of a chat. An item is
+//! *junk* if it comes from an answer that was cut short, stopped or marked bad, if it only says that nothing was known,
+//! or if nothing should have been recalled at all. An item is *misleading* if it does not hold the probe's answer, but
+//! a rejected one, such as the value before a change.
 
 mod changes;
 mod figures;

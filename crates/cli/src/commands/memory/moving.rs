@@ -12,10 +12,10 @@ use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
-/// The most answers or conversations that differ which are listed.
+/// Maximum number of differing answers or conversations to list.
 const MOST_LISTED: usize = 5;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonMoved<'a> {
     engrams: u64,
@@ -77,12 +77,12 @@ fn open(app: &Invocation, place: &str) -> anyhow::Result<Place> {
     Ok(Place { memory, conversations })
 }
 
-/// What came of the conversations.
+/// The result of moving the conversations.
 #[derive(Default)]
 struct MovedConversations {
-    /// How many there are, with those that were there before.
+    /// The number of conversations now at the destination, including those that were there before.
     n_there: u64,
-    /// The names of those under which there is another conversation.
+    /// The names under which the destination has a different conversation.
     different: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ use crate::arguments::MemoryRmArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// What `--json` prints of each answer.
+/// The output of `--json` for each answer.
 #[derive(Serialize)]
 struct JsonRemoved {
     query_id: QueryId,

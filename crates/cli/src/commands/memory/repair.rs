@@ -9,7 +9,7 @@ use crate::arguments::MemoryRepairArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// The most lost answers whose ids are listed.
+/// Maximum number of lost answers whose ids are listed.
 const MOST_LISTED: usize = 20;
 
 pub(super) fn run(app: &Invocation, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {

@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
-/// The most vectors that a search computes before it answers; a chat computes more of them in the background.
+/// Maximum number of vectors that a search computes before it answers; a chat computes more of them in the background.
 const MOST_MADE: usize = 200;
 
 /// Vectors computed at once.
@@ -44,7 +44,7 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemorySearc
     Ok(Outcome::Done)
 }
 
-/// What is to be said about results that a chat would not recall.
+/// A note on results that a chat would not recall.
 fn note_on(found: &[RecalledEngram], matching: &Matching) -> Option<String> {
     let is_similar = |recalled: &RecalledEngram| {
         let is_near = recalled.similarity >= matching.threshold && recalled.words >= matching.least_words;

@@ -79,7 +79,7 @@ fn compared(engram: &Engram) -> Option<String> {
     Some(format!("{mark} {verdict} ({}, {orders}, by {judge})", badge::share_of_a(compared.log_odds)))
 }
 
-/// What of the judging is due, and why it has not been done.
+/// The verdicts that are due, and why they are missing.
 fn due(due: &Due) -> String {
     let parts = [("grade", due.grade), ("comparison", due.comparison)];
     let parts: Vec<&str> = parts.into_iter().filter_map(|(name, is_due)| is_due.then_some(name)).collect();

@@ -9,7 +9,7 @@ use crate::badge;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct JsonStatistics<'a> {
     #[serde(flatten)]
@@ -72,7 +72,7 @@ fn tally(name: &str, tally: &Tally) -> Vec<String> {
     row
 }
 
-/// The scores of each judge: all, and by what gave the answers where that differs.
+/// The scores of each judge: all, and by model and respondent if there are several.
 fn judges(statistics: &Statistics) -> Vec<Vec<String>> {
     if statistics.judges.is_empty() {
         return Vec::new();

@@ -13,13 +13,13 @@ use crate::arguments::{MemoryExportArguments, MemoryImportArguments};
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
-/// What `--json` prints of an export to a file.
+/// The output of `--json` for an export to a file.
 #[derive(Serialize)]
 struct JsonExported {
     exported: u64,
 }
 
-/// What `--json` prints of an import.
+/// The output of `--json` for an import.
 #[derive(Serialize)]
 struct JsonImported {
     imported: u64,

@@ -1,13 +1,13 @@
-//! The commonest feedback: what tools and critics suggested, and what judges said of answers that were not good.
+//! The commonest feedback: suggestions of tools and critics, and judges' remarks on answers that were not good.
 
 use hone_judging::{ReportRow, clustered, counted};
 use serde::Serialize;
 
 use crate::invocation::Invocation;
 
-/// The different texts that are grouped, the commonest and then the latest ones: each is embedded.
+/// Maximum number of distinct texts to group, the commonest and then the latest ones: each is embedded.
 const MOST_TEXTS: usize = 300;
-/// The groups that are named.
+/// Maximum number of groups to name.
 const MOST_GROUPS: usize = 10;
 
 /// The commonest feedback.
@@ -19,13 +19,13 @@ pub(super) struct CommonFeedback {
     pub(super) groups: Vec<(String, usize)>,
 }
 
-/// What makes two texts one.
+/// The criterion for grouping texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Grouping {
     /// They mean the same to the embedding model.
     Meaning,
-    /// They are the same.
+    /// They are identical.
     #[default]
     Text,
 }

@@ -1,4 +1,4 @@
-//! `hone report --compare`: questions of the past, answered by another model, and judged beside what was said then.
+//! `hone report --compare`: past questions, answered by another model and judged against the answers given then.
 //!
 //! The model answers all questions before the judge compares, so that two models that do not fit into memory together are
 //! each loaded once. Answers and verdicts are kept as they come, and a later run with the same arguments finds them.
@@ -26,12 +26,12 @@ use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
 
-/// How many questions are asked again unless another number is given.
+/// Default number of questions asked again.
 const SAMPLE: usize = 50;
-/// How many of the clearest losses are named.
+/// Number of the clearest losses that are named.
 const NAMED_LOSSES: usize = 3;
 
-/// What is printed.
+/// The printed report.
 #[derive(Serialize)]
 struct RegressionReport<'a> {
     model: &'a str,
@@ -39,7 +39,7 @@ struct RegressionReport<'a> {
     judge: Option<String>,
     /// Whether it also gave some of the answers.
     self_graded: bool,
-    /// Which questions were taken.
+    /// The seed of the sample of questions.
     seed: u64,
     #[serde(flatten)]
     regression: Regression,
@@ -47,9 +47,9 @@ struct RegressionReport<'a> {
     unjudged: usize,
     /// Why the last one has none.
     failure: Option<String>,
-    /// The same, for each model that answered in the past.
+    /// The regression for each model that answered in the past.
     against: BTreeMap<&'a str, Regression>,
-    /// How many questions were not taken into account, and why.
+    /// The number of questions left out, by reason.
     left_out: BTreeMap<Reason, usize>,
     compared: Vec<Compared<'a>>,
 }
@@ -62,7 +62,7 @@ struct Compared<'a> {
     /// The model that answered then.
     model_then: &'a str,
     answer_then: &'a str,
-    /// What the model says; `None` if it says nothing.
+    /// The model's answer; `None` if it gave none.
     answer: Option<&'a str>,
     /// `None` if there is no verdict.
     outcome: Option<PairOutcome>,
@@ -128,13 +128,13 @@ fn past(app: &Invocation, arguments: &ReportArguments, model: &str) -> anyhow::R
     }
 }
 
-/// How many questions are left out for each reason; empty for none.
+/// The number of questions left out for each reason; empty for none.
 fn left_out_in_words(left_out: &BTreeMap<Reason, usize>) -> String {
     let parts = left_out.iter().map(|(reason, count)| format!("{count} {}", reason.in_words()));
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// What a model says to a question, and what the judge says of it; without an answer there is no verdict.
+/// A model's answer to a question and the judge's verdict on it; without an answer there is no verdict.
 struct NewAnswer {
     answer: Answer,
     preference: Option<Preference>,
@@ -164,7 +164,7 @@ fn ask(
     Ok((completed? == Completed::All).then_some(said))
 }
 
-/// What is compared: the places of the questions that were answered, and for each the answer of the past and the new one.
+/// The comparisons to judge: the places of the answered questions, and for each the past answer and the new one.
 fn tasks(questions: &[Engram], said: &[NewAnswer]) -> (Vec<usize>, Vec<CompareTask>) {
     let task = |(place, (then, said)): (usize, (&Engram, &NewAnswer))| {
         let answer_b = said.answer.clone().ok()?;

@@ -1,4 +1,4 @@
-//! What a report is about: outcomes of tasks, answers, and pairs of answers.
+//! The subjects of a report: outcomes of tasks, answers, and pairs of answers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -81,8 +81,8 @@ impl<'a> Scales<'a> {
     }
 }
 
-/// The pairs of answers that are both remembered and pass the filters. A comparison stands on both engrams; the one of
-/// the respondent whose name comes later in the alphabet counts.
+/// The pairs of answers that are both remembered and pass the filters. A comparison is stored on both engrams; the one
+/// of the respondent whose name comes later in the alphabet counts.
 pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Vec<PairRow> {
     let respondent = arguments.respondent.map(String::from);
     let by_id: HashMap<_, &Outline> = outlines.iter().map(|outline| (outline.query_id, outline)).collect();

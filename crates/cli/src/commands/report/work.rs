@@ -1,4 +1,4 @@
-//! The figures over tasks, as tables: the first row of each is its heads.
+//! The figures over tasks, as tables: the first row of each holds its headings.
 
 use hone_app::describe::moment;
 use hone_protocol::Timestamp;
@@ -6,7 +6,7 @@ use hone_work::{PhaseFigures, TypeFigures, WorkReport};
 
 use super::{percent, row_of};
 
-/// The tables that have something to say.
+/// The tables that are not empty.
 pub(super) fn tables(work: &WorkReport) -> Vec<Vec<Vec<String>>> {
     [types(work), decisions(work), phases(work), escalations(work)]
         .into_iter()

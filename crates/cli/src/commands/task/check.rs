@@ -15,7 +15,7 @@ use crate::invocation::Invocation;
 #[derive(Serialize)]
 struct Checked<'a> {
     results: &'a [EvaluationResult],
-    /// What must be fixed before the work can be accepted.
+    /// The issues to fix before the work can be accepted.
     blocking_issues: Vec<&'a str>,
     critics: &'a [CriticScore],
     decision: &'a GateDecision,

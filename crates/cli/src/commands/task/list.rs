@@ -14,7 +14,7 @@ use crate::invocation::Invocation;
 struct Shown<'a> {
     #[serde(flatten)]
     record: &'a TaskRecord,
-    /// The changed files that other programs run by themselves.
+    /// The changed files that other programs run automatically.
     runs_by_itself: Vec<&'a str>,
     diff: String,
 }
@@ -85,7 +85,7 @@ fn print(app: &Invocation, record: &TaskRecord, json: bool) -> anyhow::Result<()
     diff.lines().try_for_each(|line| app.output.print_line(line))
 }
 
-/// What an agent looked at, in a line.
+/// An agent's tool call, in a line.
 pub(crate) fn call_line(call: &WorkToolCall) -> String {
     let values = call.arguments.as_object().into_iter().flatten();
     let values: Vec<String> = values.map(|(name, value)| format!("{name}={value}")).collect();

@@ -33,7 +33,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         (Some(id), _) => store.find(id)?,
         (None, Some(path)) => {
             let assignment = read_assignment(path)?;
-            if let Some(unknown) = assignment.phases.iter().find(|name| !phases.iter().any(|one| one.name == **name)) {
+            if let Some(unknown) = assignment.unknown_phase(&phases) {
                 return Err(usage(format!("the task has the phase {unknown:?}, which {PHASES}.toml does not define")));
             }
             store.create(assignment, settings.workspace.clone())?
@@ -108,7 +108,7 @@ fn publishing(bus: Bus) -> Box<dyn Fn(Envelope) + Send + Sync> {
     })
 }
 
-/// Says what came of the task.
+/// Reports the outcome of the task.
 fn finish(app: &Invocation, record: &TaskRecord, prints: bool) -> anyhow::Result<Outcome> {
     if prints {
         list::print_summary(app, record)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hone_app::fleet::WorkerState;
 
-/// The work of the last minute is counted.
+/// The period over which the latest work is counted.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The work that has been done.
@@ -43,7 +43,7 @@ impl Tally {
         self.busy.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece that was begun is no longer worked on.
+    /// Notes that a piece is no longer worked on.
     pub(super) fn end(&self) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Markdown on a terminal while it is being written.
 //!
-//! A block that is whole is printed once and for all. The block in progress is shown as it will be, and changes only within
-//! its own lines; a block of code is whole line by line. So what has been read stays where it is, and a long answer costs no
-//! more per token than the block it is in.
+//! A block that is whole is printed once. The block in progress is shown as it will be, and changes only within its own
+//! lines; a block of code is whole line by line. So text that was read stays where it is, and a long answer costs no
+//! more per token than its current block.
 
 mod blocks;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use styled::Styled;
 /// The screen that the text is shown on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The most columns of a line.
+    /// Maximum number of columns of a line.
     pub(crate) width: usize,
     /// The lines of the screen.
     pub(crate) height: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Page {
 /// A text in Markdown that is being written.
 #[derive(Default)]
 pub(crate) struct Markdown {
-    /// What is not yet printed for good.
+    /// The text that is not yet printed for good.
     source: String,
     /// The open block of code.
     code: Option<OpenCode>,
@@ -49,7 +49,7 @@ struct OpenCode {
 }
 
 impl Markdown {
-    /// What to write to the screen for more text.
+    /// The output to the screen for more text.
     pub(crate) fn feed(&mut self, text: &str, page: Page) -> String {
         let mut written = self.turn_to(page);
         self.source.push_str(&text.replace('\r', ""));
@@ -61,7 +61,7 @@ impl Markdown {
         written
     }
 
-    /// What to write to the screen for the rest of the text; the cursor is then at the beginning of a line.
+    /// The output to the screen for the rest of the text; the cursor is then at the beginning of a line.
     pub(crate) fn finish(&mut self, page: Page) -> String {
         let mut written = self.turn_to(page);
         if !self.source.is_empty() && !self.source.ends_with('\n') {
@@ -70,13 +70,13 @@ impl Markdown {
         self.print_finished(page, &mut written);
         let rest = std::mem::take(&mut self.source);
         self.print(render(&rest, look(page, true)), page, &mut written);
-        // What is no text in the end, such as the address that a link refers to, may have been shown as one.
+        // Source that turns out not to be text, such as the address of a link, may have been shown as text.
         written.push_str(self.region.release());
         *self = Markdown::default();
         written
     }
 
-    /// On a screen whose lines have another width, the block in progress begins again below.
+    /// If the width of the screen has changed, the block in progress begins again below.
     fn turn_to(&mut self, page: Page) -> String {
         let has_changed = self.page.replace(page).is_some_and(|before| before.width != page.width);
         if has_changed { self.region.release().to_owned() } else { String::new() }
@@ -155,7 +155,7 @@ impl Markdown {
     }
 }
 
-/// Code of a block in progress is not highlighted: its words would be looked at again with every token.
+/// Code of a block in progress is not highlighted: its words would be scanned again with every token.
 fn look(page: Page, is_whole: bool) -> Look {
     Look { width: page.width, styles: page.styles, highlights: page.styles && is_whole }
 }
@@ -169,7 +169,7 @@ fn without_indent(line: &str, indent: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// The rows of a screen of 8 lines after `text`, given in pieces of every length up to 7, with what has left it.
+    /// The rows of a screen of 8 lines after `text`, given in pieces of every length up to 7, with the scrollback.
     #[track_caller]
     fn check(text: &str, width: usize, expected: &[&str]) {
         let page = Page { width, height: 8, styles: true };

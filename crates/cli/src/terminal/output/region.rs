@@ -1,4 +1,4 @@
-//! Lines at the end of the screen that change in place: only what differs is written again, so that nothing flickers.
+//! Lines at the end of the screen that change in place: only differences are written, so that nothing flickers.
 
 use std::fmt::Write;
 
@@ -6,15 +6,15 @@ use crossterm::Command;
 use crossterm::cursor::MoveUp;
 use crossterm::terminal::{Clear, ClearType};
 
-/// Lines that are on the screen, the last of which the cursor is in. None is wider than the screen.
+/// Lines on the screen, with the cursor in the last one. None is wider than the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Region {
     rows: Vec<String>,
 }
 
 impl Region {
-    /// What to write so that these rows are shown in place of those before. What has left a screen of `height` lines stays as
-    /// it is.
+    /// The output that replaces the previous rows with these. Rows that have left a screen of `height` lines stay
+    /// unchanged.
     pub(crate) fn show(&mut self, rows: Vec<String>, height: usize) -> String {
         let mut written = String::new();
         let n_same = self.rows.iter().zip(&rows).take_while(|(old, new)| old == new).count();
@@ -38,12 +38,12 @@ impl Region {
         written
     }
 
-    /// What to write so that the rows stay and the next line follows them.
+    /// The output that keeps the rows and moves to the next line.
     pub(crate) fn release(&mut self) -> &'static str {
         if std::mem::take(&mut self.rows).is_empty() { "" } else { "\n" }
     }
 
-    /// What to write so that the rows disappear; the cursor is where they began.
+    /// The output that removes the rows; the cursor is then where they began.
     pub(crate) fn clear(&mut self) -> String {
         let mut written = String::new();
         if !self.rows.is_empty() {
@@ -68,7 +68,7 @@ impl Region {
     }
 }
 
-/// Writes rows over what stands there.
+/// Writes rows over the existing ones.
 fn write_rows(rows: &[String], written: &mut String) {
     for (place, row) in rows.iter().enumerate() {
         if place > 0 {
@@ -93,7 +93,7 @@ fn add(written: &mut String, text: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    /// Shows these states of a region on a screen of 4 lines, and returns the screen with what has left it.
+    /// Shows these states of a region on a screen of 4 lines, and returns the screen with its scrollback.
     #[track_caller]
     fn check(states: &[&[&str]], expected: &[&str]) {
         let (mut region, mut screen) = (Region::default(), vt100::Parser::new(4, 20, 100));

@@ -13,7 +13,7 @@ const WIDEST_CELL: usize = 200;
 /// No column is made narrower than this to fit the screen.
 const NARROWEST_COLUMN: usize = 8;
 
-/// The most lines of a fact.
+/// Maximum number of lines of a fact.
 const LONGEST_FACT: usize = 24;
 
 /// Formats rows, with each column as wide as its widest cell and the last column not padded. Text that could control a

@@ -9,7 +9,7 @@ use landlock::{
 
 use crate::command::ContainedCommand;
 
-/// What programs of every kind read: themselves, their libraries, and what describes the machine.
+/// Files that programs of every kind read: themselves, their libraries, and descriptions of the machine.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -26,7 +26,7 @@ const SYSTEM: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/group",
-    // Some test runners look up what localhost is.
+    // Some test runners look up localhost.
     "/etc/hosts",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -43,7 +43,7 @@ const SYSTEM: &[&str] = &[
     "/dev/random",
     "/dev/urandom",
 ];
-/// What describes the machine in `/proc`, where the rest would show the processes of others.
+/// Descriptions of the machine in `/proc`, where the rest would show other processes.
 const MACHINE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -57,8 +57,8 @@ const MACHINE: &[&str] = &[
 /// Devices that hold nothing.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full"];
 
-/// Lets this process read the system and what the command names, and write the workspace and its own folder alone.
-/// It may read all of `/proc` if that shows its own processes only.
+/// Lets this process read only the system and the paths that the command names, and write only the workspace and its
+/// own folder. It may read all of `/proc` if that shows only its own processes.
 ///
 /// # Errors
 /// With the reason, when the kernel does not enforce it.
@@ -70,7 +70,7 @@ pub(super) fn confine(command: &ContainedCommand, private: &Path, sees_own_proce
     }
 }
 
-/// Whether the kernel keeps the signals of a confined process from others.
+/// Whether the kernel keeps a confined process from sending signals to others.
 pub(super) fn keeps_signals_in() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal);
     ruleset.is_ok()
@@ -81,13 +81,13 @@ fn enforce(
     private: &Path,
     sees_own_processes_only: bool,
 ) -> Result<RulesetStatus, RulesetError> {
-    // Kernels before the third version let a command empty files that it may not write.
+    // Before the third version of Landlock, a command could empty files that it may not write.
     let needed = AccessFs::from_all(ABI::V3);
     let known = ABI::V6;
     let processes = if sees_own_processes_only { &["/proc"] } else { MACHINE };
     let system = SYSTEM.iter().chain(processes).map(PathBuf::from);
     let readable: Vec<PathBuf> = system.chain(command.readable.iter().cloned()).collect();
-    // A device of its own would lead to a disk.
+    // A device node of its own would lead to a disk.
     let writable = AccessFs::from_all(known) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
     let own = [command.workspace.as_path(), private];
     let devices = DEVICES.iter().map(Path::new);

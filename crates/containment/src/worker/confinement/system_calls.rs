@@ -1,4 +1,4 @@
-//! The system calls that a command does without, by seccomp.
+//! Denies system calls to a command, by seccomp.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 pub(super) fn give_up(_: bool) -> Result<(), String> {
@@ -19,18 +19,18 @@ mod filter {
     };
 
     type Call = libc::c_long;
-    /// The cases in which a call is refused; none means always.
+    /// The cases in which a call is refused; an empty list means always.
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    // Calls that not every version of the C library names; all processors number them alike.
+    // Calls that some versions of the C library do not name; their numbers are the same on all processors.
     const FCHMODAT2: Call = 452;
     const SETXATTRAT: Call = 463;
     const REMOVEXATTRAT: Call = 466;
     const OPEN_TREE_ATTR: Call = 467;
     const FILE_SETATTR: Call = 469;
 
-    /// Calls that open sockets, leave the containment, or reach into other processes or the kernel. Pairs of sockets
-    /// lead nowhere and stay.
+    /// Calls that open sockets, leave the containment, or reach into other processes or the kernel. Socket pairs lead
+    /// nowhere and stay allowed.
     const REFUSED: &[Call] = &[
         libc::SYS_socket,
         libc::SYS_io_uring_setup,
@@ -84,8 +84,8 @@ mod filter {
         libc::SYS_sethostname,
         libc::SYS_setdomainname,
     ];
-    /// Memory and disk that no process is seen to hold, and calls whose arguments a filter cannot read. Programs that
-    /// hear that the kernel does not have them use others.
+    /// Calls for memory and disk that cannot be attributed to a process, and calls whose arguments a filter cannot
+    /// read. Programs use others when the kernel reports that it does not have them.
     const UNKNOWN: &[Call] = &[
         libc::SYS_memfd_create,
         libc::SYS_memfd_secret,
@@ -94,7 +94,7 @@ mod filter {
         libc::SYS_clone3,
         libc::SYS_openat2,
     ];
-    /// Changes of what a file is, rather than of what it holds. They are refused where other files are not read-only.
+    /// Changes of a file's attributes rather than its contents. They are refused where other files are not read-only.
     const CHANGES: &[Call] = &[
         libc::SYS_fchmod,
         libc::SYS_fchmodat,
@@ -112,21 +112,21 @@ mod filter {
         REMOVEXATTRAT,
         FILE_SETATTR,
     ];
-    /// Forms of them that newer processors no longer have.
+    /// Older calls for these changes, which newer processors no longer have.
     #[cfg(target_arch = "x86_64")]
     const OLD_CHANGES: &[Call] =
         &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
     #[cfg(not(target_arch = "x86_64"))]
     const OLD_CHANGES: &[Call] = &[];
 
-    /// Calls with a mode, and which argument it is: another user could run a program with the rights of this one.
+    /// Calls with a mode, and the index of that argument: another user could run a program with the rights of this one.
     const MODES: &[(Call, u8)] =
         &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_mknodat, 2)];
     #[cfg(target_arch = "x86_64")]
     const OLD_MODES: &[(Call, u8)] = &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
     #[cfg(not(target_arch = "x86_64"))]
     const OLD_MODES: &[(Call, u8)] = &[];
-    /// Calls that have a mode if they make a file; the argument with the flags stands before it.
+    /// Calls that have a mode if they create a file; the argument with the flags precedes it.
     #[cfg(target_arch = "x86_64")]
     const OPENS: &[(Call, u8)] = &[(libc::SYS_openat, 3), (libc::SYS_open, 2)];
     #[cfg(not(target_arch = "x86_64"))]
@@ -144,18 +144,18 @@ mod filter {
         libc::CLONE_NEWUTS,
         libc::CLONE_NEWCGROUP,
     ];
-    /// Orders to devices: text for a terminal's input.
+    /// Device requests: insert text into a terminal's input.
     const TERMINAL_ORDERS: [u64; 2] = [0x5412, 0x541c];
-    /// Orders to a file system: reserve space, by the names of XFS, which all understand.
+    /// File system requests: reserve space, with XFS's numbers, which all file systems understand.
     const SPACE_ORDERS: [u64; 3] = [0x4030_5828, 0x4030_582a, 0x4030_5839];
-    /// Orders to a file system: set flags, attributes, versions.
+    /// File system requests: set flags, attributes, versions.
     const ATTRIBUTE_ORDERS: [u64; 5] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4004_7602];
 
-    /// On x86-64, the same calls have other numbers in the interface with 32-bit pointers.
+    /// On x86-64, the same calls have other numbers in the x32 interface, which has 32-bit pointers.
     const X32: Call = 0x4000_0000;
 
-    /// Makes these system calls fail from now on, in this process and all that it starts. Files outside may be changed
-    /// only where they are read-only.
+    /// Makes these system calls fail from now on, in this process and all that it starts. Attributes of files may be
+    /// changed only if other files are read-only.
     pub(in super::super) fn give_up(others_are_read_only: bool) -> Result<(), String> {
         apply(others_are_read_only).map_err(|error| format!("seccomp: {error}"))
     }
@@ -195,7 +195,7 @@ mod filter {
         for order in SPACE_ORDERS {
             add(&mut rules, libc::SYS_ioctl, &[(1, SeccompCmpOp::Eq, order)])?;
         }
-        // A hole that is punched takes no space.
+        // Punching a hole takes no space.
         for mode in [0, u64::from(libc::FALLOC_FL_KEEP_SIZE.unsigned_abs())] {
             add(&mut rules, libc::SYS_fallocate, &[(1, SeccompCmpOp::Eq, mode)])?;
         }
@@ -210,7 +210,7 @@ mod filter {
         calls.iter().map(|call| (*call, Vec::new())).collect()
     }
 
-    /// Refuses a call when all of these arguments compare like this; a call that is always refused stays so.
+    /// Refuses a call if all of these comparisons of arguments hold; a call that is always refused stays so.
     fn add(rules: &mut Rules, call: Call, arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<(), seccompiler::Error> {
         let conditions = arguments.iter().map(|(argument, operator, value)| {
             SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), *value)

@@ -1,7 +1,7 @@
-//! The file system as a command sees it: read-only but for its own folders, with a `/proc` that shows its own processes.
+//! The file system as a command sees it: read-only except its own folders, with a `/proc` that shows its own processes.
 //!
-//! Landlock says which files can be opened; it does not cover modes, times, owners and extended attributes, and it cannot
-//! take a file out of a folder that may be written. Read-only mounts do both.
+//! Landlock restricts which files can be opened; it does not cover modes, times, owners and extended attributes, and it
+//! cannot exclude a file from a writable folder. Read-only mounts do both.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -17,21 +17,21 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::command::ContainedCommand;
 
-/// More mounts than these are not made for one command.
+/// The maximum number of files that are protected by mounts.
 const MOST_PROTECTED: usize = 2000;
-/// What the kernel calls the id of a mount among the figures of `statx`.
+/// The flag for a mount's id in `statx` (`STATX_MNT_ID`).
 const MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x1000);
 
-/// What came of it.
+/// The resulting view.
 pub(super) struct View {
-    /// Whether `/proc` shows the command's processes alone.
+    /// Whether `/proc` shows only the command's processes.
     pub(super) has_own_processes: bool,
 }
 
 /// Gives this process mounts of its own; needs the capabilities that [`keep_for_child`] has passed on.
 ///
 /// # Errors
-/// With the reason, when the system does not allow it. What was done until then does no harm.
+/// With the reason, when the system does not allow it. The steps up to then do no harm.
 pub(super) fn narrow(command: &ContainedCommand, private: &Path, protected: &[PathBuf]) -> Result<View, String> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).map_err(|error| error.desc().to_owned())?;
     let failed = |what: &str, path: &Path| {
@@ -56,14 +56,15 @@ pub(super) fn narrow(command: &ContainedCommand, private: &Path, protected: &[Pa
     }
     protect(protected, &own[0])?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Some containers do not let anyone have another one.
+    // Some containers do not allow another `/proc`.
     let has_own_processes = mount("proc", "/proc", "proc", flags, None).is_ok();
     Ok(View { has_own_processes })
 }
 
-/// Covers packages of the workspace that are installed outside of it, so that a change of one is made in memory and lost; returns
-/// their places. Landlock refuses to write there, which tools take for what it is, where a read-only file system ends some of them
-/// (vite, for one). Where the system does not allow it, the packages are on a read-only file system.
+/// Covers packages of the workspace that are installed outside of it, so that changes to them are made in memory and
+/// lost; returns their places. Landlock refuses writes there with an error that tools understand, whereas a read-only
+/// file system ends some of them (vite, for one). Where the system does not allow it, the packages are on a read-only
+/// file system.
 fn cover_packages(command: &ContainedCommand, own: &[PathBuf]) -> Vec<PathBuf> {
     let linked = command.readable.iter().filter(|path| path.starts_with(&command.workspace));
     let places = linked.filter_map(|path| path.canonicalize().ok());
@@ -75,7 +76,7 @@ fn cover_packages(command: &ContainedCommand, own: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Covers a folder with itself and what is changed of it, which is kept in memory at `changes`.
+/// Covers a folder with an overlay of itself, whose changes are kept in memory at `changes`.
 fn cover(place: &Path, changes: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     fs::create_dir(changes)?;
@@ -95,12 +96,12 @@ fn cover(place: &Path, changes: &Path) -> io::Result<()> {
     Ok(mount("overlay", place, "overlay", flags, Some(options.as_c_str()))?)
 }
 
-/// Makes files of the workspace read-only that exist.
+/// Makes the existing files among `protected` read-only.
 fn protect(protected: &[PathBuf], workspace: &Path) -> Result<(), String> {
     if protected.len() > MOST_PROTECTED {
         return Err(format!("{} files run by themselves", protected.len()));
     }
-    // A link leads to what has to be protected; the link itself is compared afterwards.
+    // The target of a link has to be protected; the link itself is compared afterwards.
     let targets = protected.iter().filter_map(|path| path.canonicalize().ok());
     for target in targets.filter(|target| target.starts_with(workspace) && target != workspace) {
         let read_only = || {
@@ -112,7 +113,7 @@ fn protect(protected: &[PathBuf], workspace: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The flags of the mount that a path is on; a mount may not lose one.
+/// The flags of the mount that a path is on; a new mount may not lose one.
 fn flags_of(path: &Path) -> rustix::io::Result<MountFlags> {
     let found = rustix::fs::statvfs(path)?.f_flag;
     let pairs = [
@@ -148,7 +149,7 @@ impl Mount {
         Some(Mount { id, place, flags: flags.fold(MountFlags::empty(), |all, flag| all | flag) })
     }
 
-    /// Whether its place leads to it: another one may cover it, and what is covered cannot be reached.
+    /// Whether its place leads to it: a mount that another one covers cannot be reached.
     fn is_visible(&self) -> bool {
         let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
         statx(CWD, &self.place, flags, MOUNT_ID).is_ok_and(|found| found.stx_mnt_id == self.id)
@@ -165,7 +166,7 @@ fn mounts() -> io::Result<Vec<Mount>> {
     lines.map(|line| Mount::parse(line).ok_or_else(|| io::Error::other("a mount is not understood"))).collect()
 }
 
-/// Spaces and the like are written as three octal digits.
+/// Decodes spaces and the like, which are written as three octal digits.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -185,7 +186,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What mounting and then giving up everything takes.
+/// The capabilities for mounting and then giving up all capabilities.
 const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
 
 /// Lets the next program that this process starts keep the capabilities that [`narrow`] needs.
@@ -199,7 +200,7 @@ pub(in crate::worker) fn keep_for_child() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities, also those that a program gets because its user is root.
+/// Gives up all capabilities, including those that a program gets because its user is root.
 pub(super) fn give_up_capabilities() -> io::Result<()> {
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED

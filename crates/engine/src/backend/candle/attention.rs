@@ -11,11 +11,11 @@ use crate::backend::BackendError;
 use crate::backend::tensors::{AttentionParts, AttentionProjections};
 use crate::decoder::{AttentionSpec, DecoderSpec, QkNorm};
 
-/// What a layer's products give.
+/// The outputs of a layer's products.
 pub(super) struct Projected {
     /// `[n_heads, n_tokens, head_dim]`, ready for attention.
     pub(super) queries: Tensor,
-    /// Keys and values, `[n_tokens, n_kv_heads · head_dim]`; `None` if they are those of another layer.
+    /// Keys and values, `[n_tokens, n_kv_heads · head_dim]`; `None` if they come from another layer.
     pub(super) cached: Option<(Tensor, Tensor)>,
     /// The gate of the output, `[n_tokens, n_heads · head_dim]`.
     gate: Option<Tensor>,
@@ -63,7 +63,7 @@ pub(super) fn project(
     Ok(Projected { queries, cached, gate })
 }
 
-/// Takes queries and gates apart, which stand side by side head by head.
+/// Separates queries and gates, which alternate head by head.
 fn unzip(attention: &AttentionSpec, zipped: &Tensor) -> Result<(Tensor, Option<Tensor>), BackendError> {
     let n_tokens = zipped.dim(0)?;
     let pairs = zipped.reshape((n_tokens, attention.n_heads, 2 * attention.head_dim))?;
@@ -79,8 +79,8 @@ fn normed_values(spec: &DecoderSpec, values: &Tensor, weight: Option<&Tensor>) -
     Ok(rms_norm(&split, weight, spec.norm_epsilon)?.flatten_from(1)?)
 }
 
-/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`: normed, all heads together or each by itself as
-/// the weight is wide, and rotated.
+/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`: normed, over all heads together or over each,
+/// depending on the weight's width, and rotated.
 fn heads(
     spec: &DecoderSpec,
     attention: &AttentionSpec,

@@ -18,8 +18,8 @@ pub(in crate::backend) fn open_device(choice: DeviceChoice) -> Result<Device, Ba
     }
 }
 
-/// Refuses the processor where candle's products would end the process: those for 64-bit ARM use `sdot` without asking whether
-/// the processor has it (`quantized/neon.rs` of candle-core 0.11.1).
+/// Refuses the processor where candle's products would crash the process: those for 64-bit ARM use `sdot` without
+/// checking whether the processor has it (`quantized/neon.rs` of candle-core 0.11.1).
 ///
 /// # Errors
 /// On an ARM processor without `dotprod`; the message says what to do.
@@ -63,7 +63,7 @@ fn open_cuda(ordinal: usize) -> Result<Device, BackendError> {
     Device::new_cuda(ordinal).map_err(|error| no_cuda(ordinal, &error.to_string()))
 }
 
-/// What a status of CUDA's libraries means for the reader. Those for missing libraries come from `cuda/libraries.c`.
+/// The meaning of CUDA library statuses for the reader. Statuses for missing libraries come from `cuda/libraries.c`.
 const CUDA_PROBLEMS: [(&str, &str); 5] = [
     ("CUDA_ERROR_STUB_LIBRARY", "NVIDIA's driver is not installed (libcuda.so.1): install it"),
     ("CUDA_ERROR_NO_DEVICE", "the driver finds no card: check it with `nvidia-smi`"),

@@ -104,7 +104,7 @@ struct Chosen {
     weights: Vec<f32>,
 }
 
-/// What was chosen, by expert.
+/// The choices, by expert.
 fn choices(
     experts: &ExpertsSpec,
     parts: &ExpertParts<OnDevice>,
@@ -134,7 +134,7 @@ impl Experts {
     }
 }
 
-/// What a layer adds to the residual stream for its own input `[n_tokens, width]`.
+/// Adds a layer's own input `[n_tokens, width]` to the residual stream.
 pub(super) fn add_own_input(
     spec: &DecoderSpec,
     layer: &LayerWeights,

@@ -30,8 +30,8 @@ enum Weight {
 }
 
 impl Linear {
-    /// `is_substitute` says that the file has the weights in a type that candle lacks. Then there is no kernel of candle's
-    /// to be fast with, and on the processor products are exact instead.
+    /// `is_substitute` says that the file has the weights in a type that candle lacks. Then candle has no fast kernel
+    /// for it, and on the processor products are exact instead.
     pub(super) fn new(tensor: Arc<QTensor>, bias: Option<Tensor>, is_substitute: bool) -> Result<Self, BackendError> {
         let weight = match tensor.dtype() {
             GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => Weight::Dense(dense(&tensor)?),

@@ -1,8 +1,9 @@
 //! Converts types that candle lacks: to Q8_0 where it represents the same numbers, and otherwise to floats.
 //!
 //! The weights of some types are a scale times integers of at most 8 bits, with one scale for 32 columns or more, so
-//! Q8_0 blocks represent them exactly. MXFP4's scales are powers of two and reach further than those of Q8_0: what is
-//! smaller than `2^-24` is rounded to multiples of it, as F16 would round it, and what is larger is refused.
+//! Q8_0 blocks represent them exactly. MXFP4's scales are powers of two and reach further than those of Q8_0: weights
+//! smaller than `2^-24` are rounded to multiples of it, as F16 would round them, and weights that are too large are
+//! refused.
 //!
 //! Other types have more precise scales than the 11 bits of a half-precision number, or one for 16 columns. Their
 //! weights are rounded to F16; on the processor, where candle computes with F16 as F32 anyway, they stay exact.
@@ -19,7 +20,7 @@ use crate::gguf::TensorType;
 /// Columns that share a scale in Q8_0.
 const Q8_0_BLOCK: usize = 32;
 
-/// The type that stands for one that candle lacks.
+/// The type that replaces one that candle lacks.
 pub(super) fn substitute(tensor_type: TensorType, device: &Device) -> GgmlDType {
     match (scale_of(tensor_type), device) {
         (Some(_), _) => GgmlDType::Q8_0,
@@ -40,7 +41,7 @@ pub(super) fn transcode(tensor: &MatrixTensor<'_>, device: &Device) -> Result<Ve
     }
 }
 
-/// Where a block has its scale, for types whose weights are integers times a scale.
+/// The place of a block's scale, for types whose weights are integers times a scale.
 #[derive(Clone, Copy)]
 enum ScaleAt {
     /// A half-precision number at this offset.

@@ -69,13 +69,13 @@ pub(super) fn rows_of(table: &QTensor, tokens: &[u32], device: &Device) -> Resul
 /// Parts on a device.
 pub(super) struct OnDevice {
     device: Device,
-    /// Types that candle lacks, and that the log has named.
+    /// Types that candle lacks, and that have been logged.
     substituted: BTreeSet<TensorType>,
     loaded: LoadedBytes,
 }
 
 impl OnDevice {
-    /// Says once for each type that the weights are not as the file has them.
+    /// Warns once for each type that the weights are stored differently from the file.
     fn announce(&mut self, tensor_type: TensorType) {
         if self.substituted.insert(tensor_type) {
             let (form, n_bits) = match substitute(tensor_type, &self.device) {

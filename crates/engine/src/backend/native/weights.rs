@@ -14,7 +14,7 @@ use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorInfo};
 
 /// Finds and packs a model's tensors, on all threads of the pool. With `expert_bytes`, experts stay in the file: they
-/// are packed when they are chosen, and kept in as many bytes.
+/// are packed when they are chosen, and kept within that many bytes.
 pub(super) fn load(
     gguf: &Gguf,
     spec: &DecoderSpec,
@@ -74,7 +74,7 @@ struct InMapping {
 
 impl InMapping {
     /// # Errors
-    /// When the matrices cannot be packed, which is tried with the first one.
+    /// When the matrices cannot be packed, which is determined by packing the first one.
     fn new(gguf: &Arc<Gguf>, tensors: &ExpertTensors<'_>) -> Result<Self, BackendError> {
         let MatrixTensor { ref name, n_rows, n_columns, tensor_type, .. } = tensors.weights;
         let n_experts = tensors.n_experts;

@@ -5,9 +5,9 @@ use hone_kernels::step::{ProgramBuilder, QuantizedRows, RopeId, RouterId, RowSet
 
 use crate::decoder::{AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, Mixer, RecurrentSpec, RopeTable};
 
-/// Buffers beside those of the streams: one for the layers' own inputs, and those in the form that products read.
+/// Buffers in addition to the streams': one for the layers' own inputs, and those in the form that products read.
 pub(super) struct Buffers {
-    /// What the layers' own inputs are made of.
+    /// The projections that become the layers' own inputs.
     pub(super) input_projections: Option<Rows>,
     quantized: Vec<(RowSet, usize, QuantizedRows)>,
 }
@@ -44,7 +44,7 @@ fn rope(builder: &mut ProgramBuilder<impl WeightMatrix>, set: RowSet, table: &Ro
     builder.rope(set, table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
-/// The width of what a mixer gives.
+/// Width of a mixer's output.
 fn mixed_width(spec: &DecoderSpec, layer: &LayerSpec) -> usize {
     match &layer.mixer {
         Mixer::Attention(attention) => attention.query_width(),
@@ -70,13 +70,13 @@ fn projected_width(spec: &DecoderSpec, layer: &LayerSpec) -> usize {
     }
 }
 
-/// Queries, keys and values; and queries with their gates before they are taken apart.
+/// Width of queries, keys and values, and of queries with their gates before they are separated.
 fn attention_width(spec: &DecoderSpec, attention: &AttentionSpec) -> usize {
     let zipped = if spec.output_gate { 2 * attention.query_width() } else { 0 };
     attention.query_width() + 2 * attention.kv_width() + zipped
 }
 
-/// Gates of attention's output, or what a convolution gives, and the decays of the heads.
+/// Width of the gates of attention's output, or of a convolution's output and the decays of the heads.
 fn prepared_width(spec: &DecoderSpec, layer: &LayerSpec) -> usize {
     match &layer.mixer {
         Mixer::Attention(attention) if spec.output_gate => attention.query_width(),
@@ -96,11 +96,11 @@ pub(super) struct Stream {
     pub(super) normed: Rows,
     /// The normed rows, as products read them.
     pub(super) input: QuantizedRows,
-    /// What a mixer's first products give.
+    /// Output of a mixer's first products.
     pub(super) projected: Rows,
-    /// What a mixer makes of that.
+    /// Intermediate results that a mixer derives from them.
     pub(super) prepared: Rows,
-    /// What a mixer gives.
+    /// Output of a mixer.
     pub(super) mixed: Rows,
     /// The residual stream after the state layer.
     pub(super) state: Rows,
@@ -108,9 +108,9 @@ pub(super) struct Stream {
     pub(super) ropes: Vec<RopeId>,
     /// Gate and up, concatenated.
     pub(super) gated: Rows,
-    /// The one gate of a shared expert's output.
+    /// The single gate of a shared expert's output.
     pub(super) scalar_gate: Rows,
-    /// The output of attention or feed-forward, if something is done to it before it is added.
+    /// The output of attention or feed-forward, if it is processed before it is added.
     pub(super) branch: Rows,
     /// The own inputs of the layers that these rows pass through, one after the other.
     pub(super) own_inputs: Option<Rows>,
@@ -159,11 +159,11 @@ impl Stream {
 pub(super) struct Mixture {
     pub(super) router: RouterId,
     pub(super) logits: Rows,
-    /// What the router reads, if it is not what the experts read.
+    /// The router's input, if it differs from the experts'.
     pub(super) router_input: QuantizedRows,
-    /// What the experts read, if it is not what the dense part reads.
+    /// The experts' input, if it differs from the dense part's.
     pub(super) own_input: QuantizedRows,
-    /// What the experts read, a row for every choice.
+    /// The experts' input, with a row for every choice.
     pub(super) input: QuantizedRows,
     /// Gate and up, concatenated.
     pub(super) gated: Rows,

@@ -41,7 +41,7 @@ impl<S: InProgram> Description<'_, S> {
         self.add_to_stream(stream, mixture.sum.all(), layer.post_ffn_norm);
     }
 
-    /// What router and experts read, where it is not what the dense part reads.
+    /// The inputs of router and experts, where they differ from the dense part's.
     fn prepare_experts(&mut self, stream: &Stream, parts: &ExpertParts<S>, mixture: &Mixture) {
         if parts.norm.is_some() {
             self.prepare_input(stream, parts.norm, mixture.own_input);
@@ -145,7 +145,7 @@ impl<S: InProgram> Description<'_, S> {
     }
 }
 
-/// The places of a dense part's gate and of what it gates.
+/// The places of a dense part's gate and up rows.
 fn gate_and_up(stream: &Stream, width: usize) -> [Part; 2] {
     [stream.gated.part(0, width), stream.gated.part(width, width)]
 }

@@ -1,8 +1,8 @@
 //! The head that predicts the token after the next one, for speculation.
 //!
-//! At each position, it reads a token together with what the model gave for the token before. So a step also writes the
-//! keys and values of the head for all of its tokens: they are then in the same blocks as those of the layers, and what
-//! the model gave for the last token is part of the state, so that the head needs no bookkeeping of its own. The phases
+//! At each position, it reads a token together with the model's output for the token before. So a step also writes the
+//! keys and values of the head for all of its tokens: they are then in the same blocks as those of the layers, and the
+//! model's output for the last token is part of the state, so that the head needs no bookkeeping of its own. The phases
 //! after those of a step predict one token, from values that the caller passes.
 
 use hone_kernels::step::{ConvolutionOptions, MatrixId, QuantizedRows, RowOperation, Rows, VectorId};
@@ -12,15 +12,15 @@ use super::{Description, InProgram, Linear};
 use crate::backend::tensors::{HeadParts, MixerParts};
 use crate::decoder::Mixer;
 
-/// Rows for those who use the head.
+/// Rows for users of the head.
 pub(in crate::backend) struct HeadRows {
-    /// What the model gave for the token before, an input of the phases after a step.
+    /// The model's output for the token before, an input of the phases after a step.
     pub(in crate::backend) previous: Rows,
-    /// What the model gave, or the head, for the selected tokens.
+    /// The output of the model, or of the head, for the selected tokens.
     pub(in crate::backend) hidden: Rows,
 }
 
-/// The beginning and the end of the model, which the head uses where it has none of its own.
+/// The beginning and the end of the model, which the head uses where it lacks its own.
 pub(super) struct ModelEnds {
     pub(super) embeddings: MatrixId,
     pub(super) norm: VectorId,
@@ -30,11 +30,11 @@ pub(super) struct ModelEnds {
 
 /// The buffers of the head, for all tokens.
 struct HeadBuffers {
-    /// What the model gave, or the head.
+    /// The output of the model, or of the head.
     hidden: Rows,
-    /// The same of the token before.
+    /// The output for the token before.
     previous: Rows,
-    /// The token's embedding, and what was given for the token before.
+    /// The token's embedding, and the output for the token before.
     joined: Rows,
     input: QuantizedRows,
 }
@@ -79,8 +79,8 @@ impl<S: InProgram> Description<'_, S> {
         HeadRows { previous: buffers.previous, hidden: selected.normed }
     }
 
-    /// Norms the residual stream of all tokens, which the head reads, and makes it the input of the selected tokens' next
-    /// product.
+    /// Norms the residual stream of all tokens, which the head reads, and makes it the input of the selected tokens'
+    /// next product.
     fn give_hidden(&mut self, [tokens, selected]: [&Stream; 2], hidden: Rows, norm: VectorId) {
         self.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to: hidden.all() });
         self.norm(hidden.all(), norm);
@@ -90,8 +90,8 @@ impl<S: InProgram> Description<'_, S> {
         self.flush(selected.set);
     }
 
-    /// Moves what the model gave to the next token, also from the last token of a step to the first of the next: this is
-    /// a convolution whose only tap that counts meets the token before.
+    /// Moves the model's output to the next token, also from the last token of a step to the first of the next: this is
+    /// a convolution whose only nonzero tap meets the token before.
     fn shift(&mut self, buffers: &HeadBuffers) {
         let shape = self.spec.head_state().expect("there is a head");
         let layer = self.builder.state_layer(shape);
@@ -102,7 +102,7 @@ impl<S: InProgram> Description<'_, S> {
         self.builder.convolution(&ConvolutionOptions { layer, from, to, taps, bias: None, has_silu: false });
     }
 
-    /// Makes the residual stream of the head's block from a token and what was given for the token before.
+    /// Makes the residual stream of the head's block from a token and the output for the token before.
     fn join(&mut self, stream: &Stream, parts: &HeadParts<S>, embeddings: MatrixId, buffers: &HeadBuffers) {
         let width = self.spec.hidden_size;
         let &HeadBuffers { previous, joined, input, .. } = buffers;

@@ -9,7 +9,7 @@ use crate::backend::tensors::{DeltaNetParts, Mamba2Parts, MixerParts, ShortConvo
 use crate::decoder::RecurrentSpec;
 
 impl<S: InProgram> Description<'_, S> {
-    /// Everything up to what the layer's last product reads.
+    /// Everything up to the input of the layer's last product.
     pub(super) fn recurrent(&mut self, stream: &Stream, parts: &MixerParts<S>, recurrent: &RecurrentSpec) -> Part {
         self.cached.push(None);
         match parts {
@@ -62,7 +62,7 @@ impl<S: InProgram> Description<'_, S> {
         let keys = prepared.part(key_width, key_width);
         let values = prepared.part(2 * key_width, value_width);
         let decays = prepared.part(channels, n_heads);
-        // A mean is a sum divided by the width, and so is what is added to it.
+        // A mean is a sum divided by the width, and so is the epsilon added to it.
         let epsilon = self.spec.norm_epsilon / state.key_dim as f32;
         self.norm_with(queries, parts.query_scale, epsilon);
         self.norm_with(keys, parts.key_scale, epsilon);

@@ -38,7 +38,7 @@ const N_TOKENS: usize = 40;
 /// The error allowed for half-precision keys and values, where logits have a standard deviation of 3. (With keys and
 /// values in single precision the largest difference is 3e-5.)
 const TOLERANCE: f32 = 2e-2;
-/// The same as a root mean square over all tokens and positions.
+/// The root mean square error allowed over all tokens and positions.
 const TOLERANCE_ON_AVERAGE: f32 = 2.5e-3;
 
 /// Log-probabilities, a row per position.

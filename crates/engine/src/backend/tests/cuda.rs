@@ -1,5 +1,5 @@
-//! The kernels of the GPU, emulated, against the native backend: tiny models of every architecture, in the formats of real
-//! files, with prompts, single tokens and sequences beside each other.
+//! The kernels of the GPU, emulated, against the native backend: tiny models of every architecture, in the formats of
+//! real files, with prompts, single tokens and sequences side by side.
 
 use hone_kernels::KvFormat;
 use hone_kernels_cuda::SharedDevice;
@@ -63,7 +63,7 @@ impl Growing {
     }
 }
 
-/// Advances every sequence by so many tokens, in one step, and returns the log-probabilities at all of them.
+/// Advances every sequence by its number of tokens, in one step, and returns the log-probabilities at all of them.
 fn step(backend: &mut dyn Backend, is_recurrent: bool, sequences: &mut [(&mut Growing, usize)]) -> Vec<Vec<f32>> {
     let written: Vec<[StateAt; 1]> = sequences
         .iter()
@@ -122,7 +122,7 @@ fn differences(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> (f32, f32) {
     (largest, roots[roots.len() / 2])
 }
 
-/// The card rounds what a product reads to bfloat16 or 8 bits, where the native backend keeps 16 bits; logits have a
+/// The GPU rounds a product's input to bfloat16 or 8 bits, where the native backend keeps 16 bits; logits have a
 /// standard deviation of 3.
 const LARGEST: f32 = 0.8;
 const USUAL: f32 = 0.12;
@@ -134,7 +134,7 @@ fn check(shape: &Shape, quantization: Quantization, kv_cache: KvFormat) {
     let expected = run(&mut *native(&gguf, &spec, kv_cache), spec.is_recurrent());
     let ours = run(&mut *emulated(&gguf, &spec, kv_cache), spec.is_recurrent());
     let (largest, usual) = differences(&ours, &expected);
-    // A token's experts may be others where two of them are nearly as good, and so is what they say.
+    // A token's experts may differ where two of them are nearly as good, and so may their output.
     let most = if spec.experts.is_some() { f32::INFINITY } else { LARGEST };
     let what = format!("{} in {quantization:?} with a cache in {kv_cache:?}", shape.name);
     assert!(largest < most && usual < USUAL, "{what}: differs by up to {largest}, usually by {usual}");
@@ -183,7 +183,7 @@ fn blocks_are_copied_and_restored() {
     assert!(rows[0] == rows[1] && rows[0] == rows[2], "the same beginning gives the same logits");
 }
 
-/// What was written before an abandoned step is still there after it.
+/// Data written before an abandoned step is still there after it.
 #[test]
 fn a_step_is_suspended_and_resumed() {
     let gguf = model(&Shape::named("tiny-llama").unwrap(), Quantization::Uniform(TensorType::Q8_0));

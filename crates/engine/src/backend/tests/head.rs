@@ -54,7 +54,7 @@ impl Reference<'_> {
         }
     }
 
-    /// What the head attends to, head by head.
+    /// The result of the head's attention, head by head.
     fn attend(&mut self, input: &[f32]) -> Vec<f32> {
         let (head_dim, position) = (self.shape.head_dim, self.keys.len());
         let zipped = self.product("attn_q", input);
@@ -81,7 +81,7 @@ impl Reference<'_> {
         std::iter::zip(attended, gates).map(|(value, gate)| value / (1.0 + (-gate).exp())).collect()
     }
 
-    /// What the head gives for a token and what was given for the token before.
+    /// The head's output for a token and the output for the token before.
     fn push(&mut self, token: u32, before: &[f32]) -> Vec<f32> {
         let width = self.shape.hidden_size;
         let embeddings = self.weights("token_embd.weight");
@@ -120,8 +120,8 @@ fn assert_near(ours: &[f32], expected: &[f32]) {
     assert!(ours.len() == expected.len() && largest < 2e-2, "{largest}");
 }
 
-/// A prompt in two steps, whose second begins with what the first gave for its last token, and two predictions after it,
-/// the second of which reads what the head gave for the first.
+/// A prompt in two steps, whose second begins with the first's output for its last token, and two predictions after it,
+/// the second of which reads the head's output for the first.
 #[test]
 fn a_head_predicts_what_its_definition_says() {
     const N_TOKENS: usize = 40;

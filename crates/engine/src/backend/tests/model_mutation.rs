@@ -1,6 +1,6 @@
-//! Broken model files of every architecture: whatever a file's metadata, tensors and bytes say, opening it, reading its
-//! decoder, loading it on the native backend and computing a step with it gives an error or numbers, and never a panic or
-//! an allocation out of all proportion.
+//! Broken model files of every architecture: regardless of a file's metadata, tensors and bytes, opening it, reading
+//! its decoder, loading it on the native backend and computing a step with it gives an error or numbers, and never a
+//! panic or a disproportionate allocation.
 //!
 //! By default each architecture gets a thousand mutations; `HONE_MUTATIONS` sets another number.
 
@@ -19,7 +19,7 @@ use crate::support::counting::peak_of;
 
 const VOCAB_SIZE: usize = 96;
 const DEFAULT_MUTATIONS: usize = 1000;
-/// What a broken file may allocate beyond what the valid one does: metadata may ask for wide heads, many experts and long
+/// Bytes that a broken file may allocate beyond the valid one: metadata may ask for wide heads, many experts and long
 /// states, but tensors must have the sizes that it says.
 const ALLOWANCE: isize = 1 << 20;
 
@@ -70,7 +70,7 @@ fn model(shape: &Shape) -> Vec<u8> {
     bytes
 }
 
-/// How far a file came.
+/// The stage that a file reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     NotOpened,
@@ -98,7 +98,7 @@ fn run(bytes: Vec<u8>, threads: &ComputeThreads) -> Outcome {
     Outcome::Computed
 }
 
-/// What makes up a file: where its numbers are.
+/// The places of the numbers in a file.
 struct Places {
     header_bytes: usize,
     /// Where the values of the architecture's keys begin, with their types before them.

@@ -9,20 +9,20 @@ use crate::repetition::RepetitionWatch;
 use crate::sampler::Sampler;
 use crate::speculation::{Drafter, Guess};
 
-/// What chooses a request's tokens.
+/// The method by which a request's tokens are chosen.
 pub(super) enum Decoding {
-    /// The sampler.
+    /// By the sampler.
     Sampled(Box<Sampling>),
-    /// Nothing: the caller gave the answer.
+    /// Given: the caller supplied the answer.
     Forced {
         /// The tokens of the answer.
         tokens: Vec<u32>,
-        /// How many of them have been taken.
+        /// Number of them that have been taken.
         n_taken: usize,
     },
 }
 
-/// A sampler, what it may choose from, and what guesses its choices.
+/// A sampler, its constraint, and the drafter that guesses its choices.
 pub(super) struct Sampling {
     sampler: Sampler,
     constraint: Option<Box<ConstraintState>>,
@@ -71,7 +71,7 @@ impl Decoding {
         }
     }
 
-    /// At most `most` guesses of what comes next, none of which the constraint refuses. A forced answer is known.
+    /// At most `most` guesses of the next tokens, all allowed by the constraint. For a forced answer, its next tokens.
     pub(super) fn draft(&mut self, most: usize, model: Option<&mut dyn Guess>) -> &[u32] {
         match self {
             Decoding::Sampled(sampling) => sampling.draft(most, model),
@@ -89,7 +89,7 @@ impl Decoding {
         }
     }
 
-    /// Whether nothing more can come.
+    /// Whether no more tokens can follow.
     pub(super) fn is_complete(&self) -> bool {
         match self {
             Decoding::Sampled(sampling) => {
@@ -99,19 +99,19 @@ impl Decoding {
         }
     }
 
-    /// Whether the answer says the same over and over.
+    /// Whether the answer repeats itself.
     pub(super) fn repeats(&self) -> bool {
         matches!(self, Decoding::Sampled(sampling) if sampling.repeats)
     }
 
-    /// Ends free text before the form of an answer after at most `most_tokens` more tokens.
+    /// Ends the free text before an answer's form after at most `most_tokens` more tokens.
     pub(super) fn conclude(&mut self, most_tokens: usize) {
         if let Decoding::Sampled(sampling) = self {
             sampling.constraint.iter_mut().for_each(|constraint| constraint.conclude(most_tokens));
         }
     }
 
-    /// What completes an answer in JSON that is cut off here.
+    /// The bytes that complete a JSON answer cut off here.
     pub(super) fn closing(&self) -> Vec<u8> {
         match self {
             Decoding::Sampled(sampling) => {
@@ -140,7 +140,7 @@ impl Decoding {
 
 impl Sampling {
     fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
-        // A form that is too involved is the request's fault; whatever else goes wrong is not.
+        // A form that is too complex is the request's fault; any other failure is not.
         let failed = |error: ConstraintError| match error {
             ConstraintError::TooInvolved(_) => GenerateError::Request(error.to_string()),
             _ => GenerateError::Failed(error.to_string()),

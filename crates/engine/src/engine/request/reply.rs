@@ -1,4 +1,4 @@
-//! What a request's caller is told: its answer as text, log-probabilities, and how it ended.
+//! The reply to a request's caller: the answer as text, log-probabilities, and how it ended.
 
 use hone_protocol::{
     FinishReason, GenerateError, GenerationEvent, GenerationSender, LogprobOptions, Timings, TokenLogprob,
@@ -44,7 +44,7 @@ impl Reply {
     pub(super) fn send_token(&mut self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) {
         self.n_generated += 1;
         let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, row, tokenizer));
-        // A control token that does not end the answer has no text for the reader, unless it says what follows.
+        // A control token that does not end the answer has no text for the reader, unless it marks reasoning or a call.
         let is_mark = || tokenizer.is_reasoning_tag(token) || tokenizer.is_call_mark(token);
         let is_hidden = tokenizer.is_control(token) && !is_mark();
         let bytes = if is_hidden { &[] } else { tokenizer.token_bytes(token) };

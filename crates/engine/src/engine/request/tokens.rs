@@ -7,15 +7,15 @@ use crate::model::{Advance, Model};
 
 /// The tokens of a request, and how many of them the cache holds.
 pub(super) struct RequestTokens {
-    /// Its part of the cache, if any; during a step it is longer than `n_computed` by what is being computed.
+    /// Its part of the cache, if any; during a step it is longer than `n_computed` by the tokens being computed.
     sequence: CachedSequence,
     /// The prompt and the answer so far.
     tokens: Vec<u32>,
-    /// How many of them the cache holds.
+    /// Number of them in the cache.
     n_computed: usize,
-    /// How many more of them the current step computes, including guesses.
+    /// Number of further tokens that the current step computes, including guesses.
     chunk: usize,
-    /// How many of the tokens at the end are guesses, while a step finds out whether they are right.
+    /// Number of guesses at the end, while a step verifies them.
     n_guessed: usize,
 }
 
@@ -85,7 +85,7 @@ impl RequestTokens {
         Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
     }
 
-    /// The step is done; what it computed for guesses does not count yet. Removes the guesses and returns them.
+    /// The step is done; its results for guesses do not count yet. Removes the guesses and returns them.
     pub(super) fn finish_step(&mut self) -> Vec<u32> {
         let n_guessed = take(&mut self.n_guessed);
         self.n_computed += take(&mut self.chunk) - n_guessed;
@@ -101,8 +101,8 @@ impl RequestTokens {
         self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
     }
 
-    /// Discards what an unfinished step has computed, and what was computed for wrong guesses. A model that keeps states
-    /// goes back to the last one before that, and computes what it has accepted since then once more.
+    /// Discards the results of an unfinished step and of wrong guesses. A model that keeps states goes back to the last
+    /// state before them, and recomputes the tokens accepted since then.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         model.truncate(&mut self.sequence, self.n_computed);
         self.n_computed = self.n_computed.min(self.sequence.n_tokens());

@@ -102,7 +102,7 @@ impl Loader {
 
     /// Lets a request wait for its model, which is not in memory.
     pub(super) fn wait_for_model(&mut self, submission: Submission, scheduler: &mut Scheduler) {
-        // Requests that nobody waits for any more make room for this one.
+        // Cancelled requests make room for this one.
         self.drop_cancelled(scheduler);
         let (file, lane) = (submission.file().clone(), submission.lane());
         let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
@@ -137,8 +137,8 @@ impl Loader {
         waiting.filter(|submission| submission.lane() == lane).count()
     }
 
-    /// Loads the models that now fit into memory, the most urgent first. One that has to wait holds up those that are
-    /// as urgent, so that small models do not overtake a large one indefinitely.
+    /// Loads the models that now fit into memory, the most urgent first. One that has to wait holds up equally urgent
+    /// ones, so that small models do not overtake a large one indefinitely.
     pub(super) fn load_awaited(&mut self, residents: &mut Residents) {
         self.drop_cancelled(&mut residents.scheduler);
         self.awaited.sort_by_key(AwaitedModel::lane);
@@ -157,7 +157,7 @@ impl Loader {
         self.awaited = held;
     }
 
-    /// Drops requests that were cancelled. A model that is being loaded is kept even if none is left: the next request
+    /// Drops cancelled requests. A model that is being loaded is kept even if no request is left: the next request
     /// finds it in memory.
     fn drop_cancelled(&mut self, scheduler: &mut Scheduler) {
         let loading = self.loading.iter_mut().map(|loading| &mut loading.awaited);
@@ -182,8 +182,8 @@ impl Loader {
         let id = ModelId(self.n_models);
         let ModelSource { demand, is_pinned, .. } = awaited.source;
         let scheduler = &mut residents.scheduler;
-        // Free memory is used first, then that of idle models, then that of models with requests; a larger cache comes
-        // last. Experts stay in the file only if all of that does not suffice.
+        // Free memory is used first, then the memory of idle models, then that of models with requests; a larger cache
+        // comes last. Experts stay in the file only if all of that does not suffice.
         let attainable = scheduler.attainable_memory(lane);
         let rooms = [scheduler.free_memory(), scheduler.attainable_memory(Lane::Batch), attainable];
         let room = rooms.into_iter().find(|room| demand.fits(*room)).unwrap_or(attainable);
@@ -352,7 +352,7 @@ impl Loader {
         idle
     }
 
-    /// Makes a model of this name leave memory as soon as nobody uses it.
+    /// Unloads the model of this name as soon as it is no longer in use.
     pub(super) fn release(&mut self, name: &str, residents: &mut Residents) {
         self.released.retain(|id| residents.iter().any(|model| model.id == *id));
         self.released.extend(residents.iter().filter(|model| model.source.name == name).map(|model| model.id));
@@ -360,7 +360,7 @@ impl Loader {
         self.unload_idle(residents);
     }
 
-    /// How long until the next idle model is to be unloaded.
+    /// Time until the next idle model is to be unloaded.
     pub(super) fn next_expiry(&self, residents: &Residents) -> Option<Duration> {
         if !self.released_and_idle(residents).is_empty() {
             return Some(Duration::ZERO);

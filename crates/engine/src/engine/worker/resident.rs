@@ -24,8 +24,8 @@ pub(super) struct ResidentModel {
     pub(super) draft: Option<DraftModel>,
     /// Its saved prefixes, if saving is enabled.
     pub(super) saved: Option<SavedPrefixes>,
-    /// The prompts with the answers of interactive requests that are to be saved: the latest, and the longest before it,
-    /// which a short question of the same program does not displace.
+    /// Prompts with answers of interactive requests to be saved: the latest, and the longest before it, which a short
+    /// question of the same program does not displace.
     to_save: Vec<Vec<u32>>,
     requests: BTreeMap<RequestId, RunningRequest>,
     /// The requests of the suspended step.
@@ -34,18 +34,18 @@ pub(super) struct ResidentModel {
     pinned: VecDeque<Vec<u32>>,
 }
 
-/// The most pinned beginnings: those of a judge's two kinds of prompts, and those of another judge before it.
+/// Maximum number of pinned beginnings: two for a judge's two kinds of prompts, and two for the judge before it.
 const MOST_PINNED: usize = 4;
 
-/// Room for tokens, including guesses, in a step of generating requests: with more, arithmetic takes longer than
-/// reading the weights.
+/// Maximum number of tokens, including guesses, in a step of generating requests: with more, arithmetic takes longer
+/// than reading the weights.
 const MAX_STEP_TOKENS: usize = 16;
 
 /// A finished step.
 pub(super) struct StepResult {
     /// The progress of its requests.
     pub(super) progress: Vec<RequestProgress>,
-    /// What was computed for guesses, beyond the plan.
+    /// Work done for guesses, beyond the plan.
     pub(super) guesses: StepShape,
 }
 
@@ -56,7 +56,7 @@ struct Leader {
     n_computed: usize,
 }
 
-/// Notes a conversation in place of its beginning, and of the shorter of two others.
+/// Records a conversation, replacing its own beginning and the shorter of two others.
 fn note_to_save(to_save: &mut Vec<Vec<u32>>, tokens: &[u32]) {
     to_save.retain(|other| !tokens.starts_with(other));
     if let [one, other] = to_save.as_slice() {
@@ -109,7 +109,7 @@ impl ResidentModel {
         self.requests.iter().filter(|(_, request)| request.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
-    /// A request is over; what was computed for it is kept for prompts with the same beginning.
+    /// A request is over; its computed blocks are kept for prompts with the same beginning.
     pub(super) fn retire(&mut self, id: RequestId) {
         self.abandon_step_of(id);
         if let Some(mut request) = self.requests.remove(&id) {
@@ -125,7 +125,7 @@ impl ResidentModel {
         self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
-    /// Pins a beginning that many requests share, in place of the oldest pinned one.
+    /// Pins a beginning that many requests share, replacing the oldest pinned one if there are too many.
     fn pin(&mut self, beginning: &[u32]) {
         if self.model.cache_usage().pinned == 0 {
             // A request that needed the whole cache has released the pins.
@@ -155,7 +155,7 @@ impl ResidentModel {
         self.retire(id);
     }
 
-    /// Ends a request whose prompt takes too long; `room` tokens of it would not.
+    /// Ends a request whose prompt takes too long; `room` tokens of it would fit.
     pub(super) fn refuse_prompt(&mut self, id: RequestId, room: usize) {
         self.requests.get(&id).into_iter().for_each(|request| request.refuse_prompt(room));
         self.retire(id);
@@ -182,7 +182,7 @@ impl ResidentModel {
         self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
-    /// Ends the requests of a step that failed; what the cache holds of them is not relied upon.
+    /// Ends the requests of a step that failed; their cached contents are not relied upon.
     pub(super) fn fail(&mut self, ids: &[RequestId], error: &GenerateError) {
         for id in ids {
             self.abandon_step_of(*id);
@@ -202,8 +202,8 @@ impl ResidentModel {
         self.requests.clear();
     }
 
-    /// Starts a request that has a place in the cache: it starts with the tokens that the cache holds of its owner, or
-    /// follows a request of the same owner that is about to compute their shared beginning.
+    /// Starts a request that has a place in the cache: it starts with its owner's cached tokens, or follows a request
+    /// of the same owner that is about to compute their shared beginning.
     pub(super) fn start(&mut self, id: RequestId, scheduler: &mut Scheduler) -> Result<(), ModelError> {
         let Some(request) = self.requests.get(&id) else { return Ok(()) };
         // The last token is always computed, because its logits are wanted.
@@ -229,8 +229,8 @@ impl ResidentModel {
         Ok(())
     }
 
-    /// The beginning that a request shares with a running one. A model that keeps states may be cut back to fewer tokens
-    /// than are kept of earlier requests; then those are taken.
+    /// The beginning that a request shares with a running one. A model that keeps states may have to cut it back to
+    /// fewer tokens than are kept from earlier requests; then the kept ones are used.
     fn fork_of(&mut self, leader: &Leader, n_kept: usize, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
         let mut sequence = self.model.fork(self.requests[&leader.id].sequence());
         self.model.truncate(&mut sequence, leader.n_common.min(leader.n_computed));
@@ -260,12 +260,12 @@ impl ResidentModel {
         leaders.max_by_key(|leader| (leader.n_common, leader.n_computed))
     }
 
-    /// A request waits only for one that is as urgent as itself.
+    /// A request waits only for one that is at least as urgent.
     fn may_wait(&self, id: RequestId, leader: RequestId) -> bool {
         self.requests[&leader].lane() <= self.requests[&id].lane()
     }
 
-    /// Carries out a step; `None` where it was suspended.
+    /// Carries out a step; `None` if it was suspended.
     pub(super) fn carry_out(
         &mut self,
         plan: &StepPlan,
@@ -281,7 +281,7 @@ impl ResidentModel {
                 let entries = planned(&mut self.requests, plan);
                 let mut entries: Vec<Advance<'_>> = entries
                     .map(|(id, request, n_tokens)| {
-                        // Guessing cannot be suspended: no more urgent request may have to wait for it.
+                        // Guessing cannot be suspended, so no more urgent request may have to wait for it.
                         let guesser = match &mut self.draft {
                             _ if request.lane() != Lane::Interactive => Guesser::Nothing,
                             Some(model) => Guesser::DraftModel(OfRequest { model, request: id }),
@@ -315,7 +315,7 @@ impl ResidentModel {
         }
     }
 
-    /// Discards a suspended step: its requests are back to where they were before it.
+    /// Discards a suspended step: its requests return to their state before it.
     fn abandon_step(&mut self) {
         for id in std::mem::take(&mut self.suspended) {
             if let Some(request) = self.requests.get_mut(&id) {

@@ -74,7 +74,7 @@ impl Residents {
         self.scheduler.turn(self.now())
     }
 
-    /// Saves the prefixes that are worth it, at shutdown.
+    /// Saves the prefixes that are worth saving, at shutdown.
     pub(super) fn save_prefixes(&mut self) {
         self.models.iter_mut().for_each(ResidentModel::save_prefix);
     }

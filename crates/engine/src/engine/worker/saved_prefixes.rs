@@ -22,12 +22,12 @@ use crate::model::Model;
 const FORMAT: &[u8; 8] = b"honekv01";
 /// A context of fewer tokens is not worth a file.
 pub(super) const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
-/// The most bytes of all files together; the least recently used are removed first. A file takes at most half of it: the
-/// 20 000 tokens that a coding agent says first are 3 GB with a model of 8 billion parameters.
+/// Maximum total bytes of all files; the least recently used are removed first. A file takes at most half of it: a
+/// coding agent's first 20 000 tokens are 3 GB with a model of 8 billion parameters.
 const MOST_BYTES: u64 = 8 << 30;
-/// The part of a disk's free space that a file may take.
+/// Inverse of the fraction of a disk's free space that a file may take.
 const PART_OF_FREE: u64 = 4;
-/// The part of a file that has to be of use for it to be read.
+/// Inverse of the fraction of a file that must be useful for the file to be read.
 const LEAST_PART: usize = 8;
 /// Number of places in a model's file that are sampled for its fingerprint, and the bytes of each sample.
 const SAMPLES: u64 = 16;
@@ -61,12 +61,11 @@ impl SavedPrefixes {
         Ok(SavedPrefixes { folder: folder.to_owned(), fingerprint, saved })
     }
 
-    /// Loads the saved prefix of these tokens into the model's cache, if it is clearly longer than what the cache
-    /// holds.
+    /// Loads the saved prefix of these tokens into the model's cache, if it is clearly longer than the cached one.
     pub(super) fn fetch(&mut self, tokens: &[u32], model: &mut Model) {
         let n_common = |saved: &Saved| std::iter::zip(&saved.tokens, tokens).take_while(|(a, b)| a == b).count();
         let best = self.saved.iter().enumerate().map(|(index, saved)| (n_common(saved), index)).max();
-        // All of a file is read to verify it, so that a short beginning of a long one is computed sooner.
+        // Verification reads the whole file, so that a short beginning of a long one is computed sooner.
         let is_worth_it = |(n_common, index): &(usize, usize)| {
             *n_common >= model.cached_tokens(tokens) + FEWEST_TOKENS
                 && *n_common * LEAST_PART >= self.saved[*index].tokens.len()
@@ -95,7 +94,7 @@ impl SavedPrefixes {
             .map_err(|e| e.0)
     }
 
-    /// Saves what the model's cache holds of these tokens, replacing the file of a shorter prefix.
+    /// Saves the cached part of these tokens, replacing the file of a shorter prefix.
     ///
     /// # Errors
     /// When it cannot be written; the previous file is then unchanged.
@@ -155,7 +154,7 @@ impl SavedPrefixes {
     }
 }
 
-/// Hashes what is written.
+/// A writer that hashes everything written.
 struct Summed<W> {
     file: W,
     sum: Sha256,
@@ -195,7 +194,7 @@ fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     sum.update((model.block_bytes() as u64).to_le_bytes());
     sum.update((model.context_length() as u64).to_le_bytes());
     sum.update([model.activation_bits() as u8]);
-    // Each lays keys and values out in its own way.
+    // Each backend has its own layout of keys and values.
     sum.update(model.backend_name());
     for part in file.parts() {
         let mut weights = File::open(&part.path)?;

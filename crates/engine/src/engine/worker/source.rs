@@ -33,7 +33,7 @@ pub(super) struct Demand {
     draft: Share,
     /// Positions of a full-length sequence.
     positions: usize,
-    /// How many full-length sequences are requested.
+    /// Number of full-length sequences requested.
     n_sequences: usize,
 }
 
@@ -43,13 +43,13 @@ struct Share {
     weights: u64,
     states: u64,
     position: u64,
-    /// Those of the weights that may stay in the file.
+    /// Bytes of the weights that may stay in the file.
     experts: u64,
-    /// Those of the experts that a step needs at the same time.
+    /// Bytes of the experts that a step needs at the same time.
     least_experts: u64,
 }
 
-/// What a model is given of the memory.
+/// A model's portion of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portion {
     pub(super) memory: ModelMemory,
@@ -81,8 +81,8 @@ impl Share {
 }
 
 impl Demand {
-    /// What it gets when `room` bytes are available: all weights, and a KV cache for as many full-length sequences as are
-    /// requested and fit, but at least one. If not even that fits, some experts stay in the file.
+    /// Its portion of `room` available bytes: all weights, and a KV cache for as many of the requested full-length
+    /// sequences as fit, but at least one. If not even that fits, some experts stay in the file.
     pub(super) fn within(&self, room: u64) -> Portion {
         let all = Share {
             weights: self.own.weights + self.draft.weights,
@@ -105,7 +105,7 @@ impl Demand {
         memory.total() <= room && expert_bytes.is_none()
     }
 
-    /// The same without a draft model.
+    /// The demand without a draft model.
     pub(super) fn alone(self) -> Demand {
         Demand { draft: Share::default(), ..self }
     }
@@ -117,7 +117,7 @@ impl Demand {
 }
 
 impl ModelSource {
-    /// Reads what must be known before a model is loaded.
+    /// Reads the information needed before a model is loaded.
     ///
     /// # Errors
     /// When its file cannot be read, or does not describe a supported model.
@@ -136,7 +136,7 @@ impl ModelSource {
             own: Share::of(&file, &gguf, &spec, options),
             draft: draft.as_ref().map(|(_, share)| *share).unwrap_or_default(),
             positions: options.model.context_of(&spec),
-            // Other models can never reclaim what a pinned model takes.
+            // Other models can never reclaim the memory of a pinned model.
             n_sequences: if is_pinned { 1 } else { options.model.n_sequences.max(1) },
         };
         let experts_per_token = match spec.experts {
@@ -147,7 +147,7 @@ impl ModelSource {
         Ok(ModelSource { name: name.to_owned(), draft, with_head, demand, experts_per_token, is_pinned, file })
     }
 
-    /// Says that the model will be slow, and why.
+    /// Warns that the model will be slow, and why.
     pub(super) fn warn_of_experts(&self, kept: u64) {
         let mebibytes = |n_bytes: u64| n_bytes.div_ceil(1 << 20);
         tracing::warn!(
@@ -174,7 +174,7 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
     };
     let spec = read_spec(&draft, options, false);
     let (gguf, spec) = spec.inspect_err(|error| warn_of_draft(name, &with_causes(error))).ok()?;
-    // A draft that has to wait for the disk is of no use.
+    // A draft that has to wait for the disk is useless.
     let share = Share { experts: 0, least_experts: 0, ..Share::of(&draft, &gguf, &spec, options) };
     Some((draft, share))
 }

@@ -1,6 +1,6 @@
-//! Loads only what was installed: while a model's weights are packed, another thread compares its file with what was
-//! recorded at installation, and no request sees the model before both are done. A damaged file leads to an error that
-//! names it, never to corrupted answers.
+//! Loads only verified files: while a model's weights are packed, another thread compares its file with the record made
+//! at installation, and no request sees the model before both are done. A damaged file leads to an error that names it,
+//! never to corrupted answers.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -9,7 +9,7 @@ use hone_protocol::{LocateModel, ModelFile, with_causes};
 
 use crate::model::{LoadOptions, Model};
 
-/// How models are loaded, and what knows the expected content of their files.
+/// Loads models and verifies their files.
 pub(super) struct Verified<'a> {
     pub(super) locator: &'a dyn LocateModel,
     pub(super) load: &'a LoadOptions,

@@ -20,7 +20,7 @@ fn content(tokens: &[u32]) -> u64 {
     hasher.finish()
 }
 
-/// Does what the tree does by searching all cached prefixes.
+/// Replaces the tree by a search of all cached prefixes.
 #[derive(Default)]
 struct Naive {
     /// Maps a prefix, up to the end of a whole or partial block, to the block's number.
@@ -366,7 +366,7 @@ fn what_is_kept_twice_is_held_once() {
     assert_eq!(tree.cached_tokens(&StatePool::default(), None, &long), 90);
 }
 
-/// A model whose layers keep states: every state knows the tokens that it is of.
+/// A model whose layers keep states: every state knows its tokens.
 struct WithStates {
     pool: BlockPool,
     states: StatePool,
@@ -525,7 +525,7 @@ fn nobody_finds_what_was_computed_for_another() {
     assert_eq!(tree.n_blocks(), 9);
     assert_eq!([anne, ben, None].map(|owner| keep(&mut tree, &mut pool, owner)), [tokens.len(); 3]);
     let cached = |tree: &PrefixTree, owner| tree.cached_tokens(&StatePool::default(), owner, &tokens);
-    // Evicting what was used least recently: all that Anne has, and with it her place in the tree.
+    // Evicts the least recently used blocks: all of Anne's, and with them her place in the tree.
     tree.shrink_to(&mut pool, &mut StatePool::default(), 6);
     assert_eq!([anne, ben, None].map(|owner| cached(&tree, owner)), [0, tokens.len(), tokens.len()]);
     tree.shrink_to(&mut pool, &mut StatePool::default(), 0);

@@ -1,7 +1,7 @@
 //! Scenarios as text. A block of commands comes above a line of dashes, and their output below it, up to an empty line.
 //! `REWRITE=1 cargo test` writes the current output into the files; review it before committing.
 //!
-//! | command | what it does |
+//! | command | effect |
 //! | --- | --- |
 //! | `settings chunk=20ms background=5% batch=2% queue=4,4,4 patience=30s sequences=8 prefill=512` | before any model |
 //! | `model NAME blocks=N cost=STEP,TOKEN,SEQUENCE,POSITION [guess=…] [slices=N]` | loads a model |
@@ -10,8 +10,8 @@
 //! | `park MODEL`, `back MODEL blocks=N` | the model leaves memory while its requests wait; both return |
 //! | `time TIME` | lets time pass |
 //! | `step [N] [arrival=TIME]` | N steps, or as many as there are; a request arrives this long after the beginning |
-//! | `measure MODEL prefill=N decode=N attended=N` | what a step of this shape is expected to take |
-//! | `queue`, `counts`, `blocks MODEL` | prints what waits, what has been counted, what is reserved |
+//! | `measure MODEL prefill=N decode=N attended=N` | prints the expected time of a step of this shape |
+//! | `queue`, `counts`, `blocks MODEL` | prints the queue, the counts, the reserved blocks |
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

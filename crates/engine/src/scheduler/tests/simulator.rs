@@ -1,4 +1,4 @@
-//! A device with simulated time and cost: carries out what the scheduler plans.
+//! A device with simulated time and cost, which carries out the scheduler's plans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The tensors of the feed-forward part, of what comes after it, and of blocks that predict further tokens.
+//! The tensors of the feed-forward part, of the end of a layer, and of blocks that predict further tokens.
 
 use super::{BIAS_SPREAD, GATED_SPREAD, LayoutPlan, RELATIVE_SPREAD, SCORE_SPREAD};
 use crate::synth::Quantization;
@@ -87,7 +87,7 @@ impl LayoutPlan<'_> {
         }
     }
 
-    /// A matrix of every expert. gpt-oss is published with experts in MXFP4, which no one quantizes again.
+    /// A matrix of every expert. gpt-oss is published with experts in MXFP4, which are never quantized again.
     fn expert_matrix(&mut self, name: &str, role: MatrixRole, dimensions: [usize; 3], standard_deviation: f32) {
         let is_gpt_oss = self.shape.architecture == Architecture::GptOss;
         let chosen = self.quantization;
@@ -98,13 +98,13 @@ impl LayoutPlan<'_> {
         self.quantization = chosen;
         if is_gpt_oss {
             let [n_in, n_out, n_experts] = dimensions;
-            // Relative to what the matrix gives for an input of 1 per element.
+            // Relative to the matrix's output for an input of 1 per element.
             let spread = BIAS_SPREAD * standard_deviation * (n_in as f32).sqrt();
             self.floats(&format!("{name}.bias"), &[n_out, n_experts], 0.0, spread);
         }
     }
 
-    /// What Gemma 4's layers read besides the residual stream, and the factor at their end.
+    /// The tensors for the own input of Gemma 4's layers, and the factor at their end.
     fn own_input(&mut self, layer: usize) {
         let hidden = self.shape.hidden_size;
         let name = |tensor: &str| format!("blk.{layer}.{tensor}.weight");
@@ -131,7 +131,7 @@ impl LayoutPlan<'_> {
         self.shape.gemma4.map(|gemma| gemma.layer_input_width).filter(|width| *width > 0)
     }
 
-    /// What a block that predicts further tokens has beyond a layer.
+    /// The tensors that a block that predicts further tokens has in addition to a layer's.
     pub(super) fn predicting(&mut self, block: usize) {
         let hidden = self.shape.hidden_size;
         let name = |tensor: &str| format!("blk.{block}.nextn.{tensor}.weight");

@@ -134,8 +134,8 @@ impl LayoutPlan<'_> {
         self.floats(name, &[n_taps, n_channels], 0.0, (n_taps as f32).sqrt().recip());
     }
 
-    /// What a state decays by: a step around softplus(-3) = 0.05, times a rate that is negative, so that a state
-    /// remembers some twenty tokens, as those of trained models do.
+    /// The decay of a state: a step around softplus(-3) = 0.05, times a negative rate, so that a state remembers some
+    /// twenty tokens, as in trained models.
     fn decay(&mut self, name: &impl Fn(&str) -> String, dimensions: &[usize], n_heads: usize) {
         self.floats(&name("ssm_a"), dimensions, -1.0, 0.4);
         self.vector(&name("ssm_dt.bias"), n_heads, -3.0, 1.0);

@@ -2,7 +2,7 @@
 
 use super::{Architecture, Experts, Gemma4Shape, LayerSet, Multipliers, Recurrence, RecurrentSpec, RopeScaling, Shape};
 
-/// What the tiny shapes share: small enough for tests, with rows of 256 so that every format fits.
+/// Common base of the tiny shapes: small enough for tests, with rows of 256 so that every format fits.
 const TINY: Shape = Shape {
     name: "tiny-llama",
     architecture: Architecture::Llama,
@@ -31,7 +31,7 @@ const TINY: Shape = Shape {
     n_predicting: 0,
 };
 
-/// What the tiny shapes with wider heads share.
+/// Common base of the tiny shapes with wider heads.
 const TINY_64: Shape = Shape { n_heads: 4, n_kv_heads: 1, head_dim: 64, norm_epsilon: 1e-6, ..TINY };
 
 const TINY_EXPERTS: Experts =
@@ -39,13 +39,13 @@ const TINY_EXPERTS: Experts =
 
 const TINY_MULTIPLIERS: Multipliers = Multipliers { embedding: 6.0, branch: 0.4, attention: 0.11, logit_divisor: 4.0 };
 
-/// What Qwen3.5's sizes share.
+/// Recurrence of all Qwen3.5 sizes.
 const QWEN35_RECURRENCE: Recurrence = Recurrence {
     layer: RecurrentSpec::DeltaNet { n_taps: 4, n_key_heads: 16, n_value_heads: 32, head_dim: 128 },
     attention: LayerSet::Every(4),
 };
 
-/// What LFM2's sizes share.
+/// Common base of LFM2's sizes.
 const LFM2: Shape = Shape {
     hidden_size: 2048,
     n_heads: 32,
@@ -58,9 +58,9 @@ const LFM2: Shape = Shape {
 };
 
 /// The large ones follow the models' own `config.json`; Mistral 7B is v0.2, from which Prometheus 7B v2.0 was trained.
-/// The figures of Qwen3.5 are those of `Qwen/Qwen3.5-4B` and `Qwen/Qwen3.5-35B-A3B` without the block that predicts
-/// further tokens, which most files lack; of Gemma 4 those of `google/gemma-4-E4B-it`; of gpt-oss those of
-/// `openai/gpt-oss-20b`; of LFM2 those of `LiquidAI/LFM2-1.2B` and `LiquidAI/LFM2-8B-A1B`.
+/// Qwen3.5 follows `Qwen/Qwen3.5-4B` and `Qwen/Qwen3.5-35B-A3B` without the block that predicts further tokens, which
+/// most files lack; Gemma 4 follows `google/gemma-4-E4B-it`, gpt-oss `openai/gpt-oss-20b`, and LFM2
+/// `LiquidAI/LFM2-1.2B` and `LiquidAI/LFM2-8B-A1B`.
 ///
 /// The tiny ones have short windows and contexts and low caps, so that short tests reach all of them, and every kind of
 /// layer that their architecture has.

@@ -50,8 +50,8 @@ mod system_calls {
 
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 
-    /// What an allocator, the streams, the clock and process exit need: nothing that opens a file, reaches the network
-    /// or starts a program.
+    /// System calls needed by an allocator, the streams, the clock and process exit. None of them opens a file, reaches
+    /// the network or starts a program.
     const ALLOWED: [libc::c_long; 29] = [
         libc::SYS_read,
         libc::SYS_readv,

@@ -1,15 +1,14 @@
 //! How SentencePiece normalizes letters (`tokenizer.ggml.precompiled_charsmap`): ﬁ becomes fi, ³ becomes 3.
 //!
-//! Four bytes say how long a double array is (<https://github.com/s-yata/darts-clone>), a trie whose keys are what is
-//! replaced and whose values say where their replacements begin; the replacements follow, each ended by a zero byte.
+//! Four bytes give the length of a double array (<https://github.com/s-yata/darts-clone>), a trie that maps each
+//! replaced text to the offset of its replacement; the replacements follow, each ended by a zero byte.
 
 use super::TokenizerError;
 use crate::gguf::Gguf;
 
 const KEY: &str = "tokenizer.ggml.precompiled_charsmap";
 
-/// The longest letters that are replaced, and their longest replacement, in bytes; those of well-known models have up to
-/// about forty.
+/// Maximum bytes of replaced letters and of their replacement; well-known models have up to about forty.
 const MAX_BYTES: usize = 256;
 
 /// The letters that are replaced.
@@ -24,7 +23,7 @@ pub(super) struct Charsmap {
 struct Unit(u32);
 
 impl Unit {
-    /// How far away its children are.
+    /// The offset of its children.
     fn offset(self) -> usize {
         ((self.0 >> 10) << ((self.0 & (1 << 9)) >> 6)) as usize
     }
@@ -48,7 +47,7 @@ impl Charsmap {
     /// `None` if the file has none.
     pub(super) fn from_gguf(gguf: &Gguf) -> Result<Option<Charsmap>, TokenizerError> {
         let Some(numbers) = gguf.integers(KEY)? else { return Ok(None) };
-        // They are bytes; some files have them with a sign.
+        // The numbers are bytes; some files have them with a sign.
         let bytes: Vec<u8> = numbers.iter().map(|number| *number as u8).collect();
         Charsmap::parsed(&bytes).map_err(|reason| TokenizerError::invalid(KEY, reason)).map(Some)
     }
@@ -69,7 +68,7 @@ impl Charsmap {
         Ok(Charsmap { units, replacements: replacements.to_vec() })
     }
 
-    /// The text, in which from left to right the longest letters that have a replacement have it.
+    /// The text with the longest replaceable letters replaced, from left to right.
     pub(super) fn normalized(&self, text: &str) -> String {
         let mut normalized = String::with_capacity(text.len());
         let mut rest = text;
@@ -88,7 +87,7 @@ impl Charsmap {
         normalized
     }
 
-    /// How many bytes at the beginning of a text are replaced, and by what.
+    /// Number of bytes at the beginning of a text that are replaced, and the replacement.
     fn replacement(&self, text: &str) -> Option<(usize, std::borrow::Cow<'_, str>)> {
         let (n_bytes, start) = self.longest_key(text)?;
         let replacement = self.replacements.get(start..)?;
@@ -96,7 +95,7 @@ impl Charsmap {
         Some((n_bytes, String::from_utf8_lossy(&replacement[..end])))
     }
 
-    /// The bytes of the longest key with which a text begins, and its value.
+    /// Bytes of the longest key with which a text begins, and the key's value.
     fn longest_key(&self, text: &str) -> Option<(usize, usize)> {
         let mut place = self.units.first()?.offset();
         let mut longest = None;

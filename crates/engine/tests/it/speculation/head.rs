@@ -1,4 +1,4 @@
-//! The head of a file that predicts further tokens: what it guesses.
+//! The guesses of a head that predicts further tokens.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use hone_engine::synth::{self, Quantization, Shape};
 
 use super::*;
 
-/// Writes a model whose branches add little to the residual stream, `share` of what is usual, and whose head reads the
-/// token only. So the next token depends mostly on the last one, in a way that the head computes, too: with a share of 0
-/// the head is always right.
+/// Writes a model whose branches add little to the residual stream, `share` of the usual amount, and whose head reads
+/// the token only. So the next token depends mostly on the last one, in a way that the head computes, too: with a share
+/// of 0 the head is always right.
 fn synthesize_agreeing(shape: &str, share: f32, path: &Path) {
     let vocabulary = support::vocabulary(4096);
     let shape = Shape { tied_embeddings: false, ..Shape::named(shape).unwrap() };

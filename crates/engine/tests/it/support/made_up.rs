@@ -26,7 +26,7 @@ pub(crate) fn file_of(
     written(writer, weights)
 }
 
-/// A file with the metadata of another one of this architecture, but for its chat template, and these keys besides.
+/// A file with the metadata of another one of this architecture, except its chat template, and with these keys added.
 pub(crate) fn file_like(
     source: &Gguf,
     architecture: &str,

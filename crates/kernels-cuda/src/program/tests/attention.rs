@@ -1,4 +1,4 @@
-//! Attention over a cache, with all that comes before it: norms of heads, rotations, and writing keys and values.
+//! Attention over a cache, with everything before it: norms of heads, rotations, and writing keys and values.
 
 use hone_kernels::step::{
     AttentionOptions, Part, ProductOutput, ProgramBuilder, RopePairs, RowOperation, RowSet, Rows, Sequence,
@@ -8,15 +8,15 @@ use hone_kernels::{ActivationBits, KvFormat, TensorType, Window};
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, texts};
 
-/// Attention of prompts rounds queries and the weights of values to halves, which have 11 bits. That was never more than
+/// Attention of prompts rounds queries and the weights of values to halves, which have 11 bits. The largest error was
 /// 6e-4 of the largest value.
 const PROMPT_TOLERANCE: f32 = 3e-3;
 
 /// Attention of single tokens is nearly as precise as floats: 1e-6. But keys are rotated on both sides before the cache
-/// rounds them, so that one of them may become the next half or quant.
+/// rounds them, so that one of them may round to the next half or quant.
 const TOLERANCE: f32 = 2e-4;
 
-/// A product of the results rounds them to 8 bits on the device, or to those of bfloat16.
+/// A product of the results rounds them to 8 bits on the device, or to bfloat16.
 const PROJECTED_TOLERANCE: f32 = 3e-2;
 
 struct Attention {
@@ -32,7 +32,7 @@ struct Attention {
     sinks: Option<Vec<f32>>,
     norm: Option<Vec<f32>>,
     table: Tensor,
-    /// What the results are multiplied with.
+    /// The matrix that the results are multiplied with.
     projection: Option<Tensor>,
 }
 
@@ -64,7 +64,7 @@ impl Attention {
         }
     }
 
-    /// The same with a group of so many heads, and a product of the results.
+    /// Changes the number of heads of a group, and adds a product of the results.
     fn projected(self, random: &mut Random, group: usize, tensor_type: TensorType) -> Self {
         let n_heads = group * self.n_kv_heads;
         let width = (n_heads + 2 * self.n_kv_heads) * self.head_dim;
@@ -92,7 +92,7 @@ impl Attention {
         )
     }
 
-    /// What is done with queries or keys before they are used.
+    /// The operations on queries or keys before they are used.
     fn prepare<M: WeightMatrix>(&self, builder: &mut ProgramBuilder<M>, heads: &[Part]) -> Vec<RowOperation> {
         let frequencies = (0..self.n_pairs).map(|pair| 0.7f32.powi(pair as i32)).collect();
         let rope = builder.rope(RowSet::Tokens, self.pairs, frequencies, 1.1);
@@ -137,7 +137,7 @@ impl Recipe for Attention {
     }
 }
 
-/// A product of these rows, and of nothing else that is made of them.
+/// A product of these rows, as their only use.
 fn project<L: Loader>(loader: &L, builder: &mut ProgramBuilder<L::Matrix>, rows: Rows, projection: &Tensor) -> Rows {
     let input = builder.quantized(rows.set(), rows.width(), ActivationBits::Sixteen);
     builder.for_each_row(rows.set(), vec![RowOperation::Quantize { from: rows.all(), to: input }]);
@@ -147,7 +147,7 @@ fn project<L: Loader>(loader: &L, builder: &mut ProgramBuilder<L::Matrix>, rows:
     to
 }
 
-/// How many tokens each of some sequences gets: single ones, a few, a prompt beside single ones, or anything.
+/// The number of tokens of each sequence: one, a few, a prompt alongside single tokens, or any number.
 fn sizes(random: &mut Random, n_sequences: usize) -> Vec<usize> {
     let kind = random.below(4);
     let longest = random.between(1, 70);
@@ -219,8 +219,8 @@ fn results_are_multiplied_as_on_the_processor() {
     }
 }
 
-/// A step of single tokens is recorded once and replayed while the contexts grow: over borders of blocks, and over
-/// lengths from which on contexts are cut into more parts.
+/// A step of single tokens is recorded once and replayed while the contexts grow: across the borders of blocks, and
+/// across lengths at which contexts are cut into more parts.
 #[test]
 fn replayed_steps_are_those_of_the_processor_while_positions_grow() {
     let mut random = Random::new(2);
@@ -241,7 +241,7 @@ fn replayed_steps_are_those_of_the_processor_while_positions_grow() {
     assert!(!twins.emulated.recordings.is_empty(), "steps were recorded");
 }
 
-/// Contexts of thousands of tokens are cut into many parts. What is not wanted of them is not computed.
+/// Contexts of thousands of tokens are cut into many parts. Results that are not wanted are not computed.
 #[test]
 fn attention_to_long_contexts_is_that_of_the_processor() {
     let mut random = Random::new(13);

@@ -8,8 +8,9 @@ use hone_kernels::{Activation, ActivationBits, TensorType};
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, types_for, whole};
 
-/// The device rounds activations to 8 bits before both products, and rounds weights of types that it does not know to
-/// bfloat16. The processor has 16 bits here. With the wild weights of random blocks, that was up to 3e-2 of the largest value.
+/// The device rounds activations to 8 bits before both products, and rounds weights of types that it does not support
+/// to bfloat16. The processor uses 16 bits here. With the extreme weights of random blocks, the difference was up to
+/// 3e-2 of the largest value.
 const TOLERANCE: f32 = 4e-2;
 
 struct Mixture {
@@ -20,7 +21,7 @@ struct Mixture {
     selection_bias: Option<Vec<f32>>,
     output_scales: Option<Vec<f32>>,
     weighs_inputs: bool,
-    /// Of what gates, what is gated, and the results.
+    /// Biases of the gates, of the gated values, and of the results.
     biases: Option<[Vec<f32>; 3]>,
     gate: Tensor,
     up: Tensor,
@@ -76,7 +77,7 @@ impl Mixture {
         format!("{n_used} of {n_experts} for {base:?}, {options:?}, {types:?}, {has:?}, weighs inputs: {weighs_inputs}")
     }
 
-    /// The rows that choose, and what they chose.
+    /// The router, and the input of the experts.
     fn route<L: Loader>(&self, loader: &L, builder: &mut ProgramBuilder<L::Matrix>) -> (RouterId, QuantizedRows) {
         let mut rows = embed(loader, builder, &self.table);
         if self.base == RowSet::Selected {

@@ -39,12 +39,12 @@ impl Product {
             add: u32::from(self.add),
         };
         let kernel = device.0.kernel("matmul_bf16").unwrap();
-        // SAFETY: the buffers are as long as the strides say.
+        // SAFETY: the buffers are as long as the strides require.
         unsafe { device.0.launch(kernel, shapes::matmul(self.n_rows, self.n_out), bytes_of(&arguments)).unwrap() };
         result.download(0, cast_slice_mut(to)).unwrap();
     }
 
-    /// An element, and the sum of what it is made of without signs.
+    /// An element, and the sum of the absolute values of its terms.
     fn element(&self, weights: &[bf16], input: &[bf16], row: usize, out: usize) -> (f64, f64) {
         let weights = &weights[out * self.weights_stride..][..self.n_columns];
         let input = &input[row * self.input_stride..][..self.n_columns];
@@ -67,7 +67,7 @@ impl Product {
             }
             let (sum, size) = self.element(&weights, &input, row, out);
             let expected = if self.add { sum + f64::from(*before) } else { sum };
-            // Only the sums of single precision are rounded.
+            // Only single-precision sums are rounded.
             let is_close = (f64::from(*after) - expected).abs() <= 1e-5 * (size + 1.0);
             assert!(is_close, "row {row}, element {out}: {after} and not {expected}");
         }

@@ -5,12 +5,12 @@ use hone_kernels::{ActivationBits, TensorType};
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, types_for, whole};
 
-/// Of the sum of |w x|. With few rows, the device rounds activations to 8 bits, so that the error of one of them is up to
-/// 1/254 of the largest of its 32; with many, weights and activations have the 8 bits of bfloat16. Most errors of a sum
-/// cancel out: 2.6e-3 was the most.
+/// Relative to the sum of |w x|. With few rows, the device rounds activations to 8 bits, so that the error of one of
+/// them is up to 1/254 of the largest of its 32; with many, weights and activations have the 8 bits of bfloat16. Most
+/// errors of a sum cancel out: the largest was 2.6e-3.
 const TOLERANCE: f32 = 5e-3;
 
-/// A product of the first columns of a table's rows. The other columns are what the results are added to.
+/// A product of the first columns of a table's rows. The results are added to the other columns.
 struct Products {
     width: usize,
     outputs: Vec<(Tensor, bool)>,
@@ -33,7 +33,7 @@ impl Products {
         Products { width, outputs, table }
     }
 
-    /// The sizes of what the results of a token are made of.
+    /// The error scales of a token's results: the sums of the absolute values of their terms.
     fn sizes(&self, token: u32, table: &[f32], weights: &[Vec<f32>]) -> Vec<f32> {
         let row = &table[token as usize * self.table.n_columns..][..self.table.n_columns];
         let (input, before) = row.split_at(self.width);
@@ -112,7 +112,7 @@ fn products_of_floats_may_have_columns_that_are_no_whole_blocks() {
     }
 }
 
-/// Only embeds.
+/// A program that only embeds.
 struct Embedding(Tensor);
 
 impl Recipe for Embedding {
@@ -129,7 +129,7 @@ fn tokens_are_embedded_from_every_type() {
         for n_columns in [256, 1280] {
             let table = Tensor::random(&mut random, tensor_type, VOCAB_SIZE, n_columns);
             let mut twins = Twins::new(&Embedding(table));
-            // Types that the device does not know are bfloat16 there.
+            // The device converts unsupported types to bfloat16.
             let tolerance = if crate::is_native(tensor_type) { 1e-6 } else { 4e-3 };
             twins.check(&[whole(&random.tokens(3), &[0])], tolerance, &tensor_type.to_string());
         }

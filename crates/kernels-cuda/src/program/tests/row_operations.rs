@@ -5,7 +5,7 @@ use hone_kernels::{Activation, ActivationBits, TensorType};
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, whole};
 
-/// Columns of a row that are given away one after the other, from any column on.
+/// Hands out columns of a row one after the other, with random gaps.
 struct Columns {
     rows: Rows,
     next: usize,
@@ -85,7 +85,7 @@ fn on_heads<M: WeightMatrix>(
     let [steps, decays] = columns.take_many(random, n_heads);
     let [bias, rates] = [15.0, 0.2].map(|size| builder.vector(random.floats(n_heads, size)));
     operations.push(RowOperation::Decay { steps, decays, bias, rates });
-    // Many narrow heads, few wide ones, and one that is wider than what a warp keeps.
+    // Many narrow heads, few wide ones, and one that is wider than a warp keeps.
     let wide = random.between(513, 700);
     for (n_heads, head_dim) in [(n_heads, head_dim), (random.between(20, 40), random.between(1, 12)), (2, wide), (1, 7)]
     {
@@ -96,7 +96,7 @@ fn on_heads<M: WeightMatrix>(
     operations
 }
 
-/// Rotations of whole heads and of parts, of which some go by fours.
+/// Rotations of whole heads and of parts, some of which are processed in fours.
 fn rotations<M: WeightMatrix>(
     random: &mut Random,
     builder: &mut ProgramBuilder<M>,
@@ -143,8 +143,8 @@ impl Recipe for Alone {
     }
 }
 
-/// Every element is compared by itself: some operations give large numbers, and some small ones. What functions round
-/// differently was up to 6e-7.
+/// Every element is compared by itself, because some operations give large numbers and some small ones. Differences in
+/// the rounding of functions were up to 6e-7.
 #[track_caller]
 fn assert_every_element(ours: &[f32], theirs: &[f32], what: &str) {
     for (index, (ours, theirs)) in std::iter::zip(ours, theirs).enumerate() {
@@ -176,7 +176,7 @@ struct Together {
     n_operations: usize,
     /// Without norms, columns do not depend on each other, and wide rows are cut into slices.
     has_norms: bool,
-    /// The result is a product of what was quantized last, and not the rows.
+    /// Whether the result is a product of the rows quantized last, instead of the rows.
     gives_product: bool,
     table: Tensor,
 }
@@ -196,7 +196,7 @@ impl Together {
         }
     }
 
-    /// The next operation, and what keeps numbers from growing without end.
+    /// The next operation, with measures that keep numbers from growing without bound.
     fn next<M: WeightMatrix>(
         &self,
         random: &mut Random,
@@ -216,7 +216,7 @@ impl Together {
             6 => vec![RowOperation::GateSigmoid { values: to, gate: from }],
             7 | 8 => vec![RowOperation::Norm { values: to, weight: vector, epsilon: 1e-5 }],
             9 => vec![RowOperation::Add { from, to }, RowOperation::Norm { values: to, weight: vector, epsilon: 1e-5 }],
-            // As between two layers: the sum is kept, and a norm of it is what comes next.
+            // As between two layers: the sum is kept, and its norm comes next.
             _ => vec![
                 RowOperation::Add { from: parts[order[2] as usize], to: from },
                 RowOperation::Copy { from, to },

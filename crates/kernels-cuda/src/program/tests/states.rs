@@ -8,10 +8,10 @@ use hone_kernels::step::{
 
 use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, whole};
 
-/// Only sums of single precision are rounded: 1e-6 was the most.
+/// Only single-precision sums are rounded: the largest error was 1e-6.
 const TOLERANCE: f32 = 1e-5;
 
-/// Two layers, of which the second has a convolution alone.
+/// Two layers, the second of which has only a convolution.
 struct Layers {
     shape: StateShape,
     n_keys: usize,
@@ -35,7 +35,7 @@ impl Layers {
     fn random(random: &mut Random, key_dim: usize, value_dim: usize, is_delta: bool) -> Self {
         let n_keys = random.between(1, 3);
         let n_heads = n_keys * random.between(1, 3);
-        // The values are what the convolution gives.
+        // The values are the output of the convolution.
         let (n_channels, n_taps) = (n_heads * value_dim, random.between(1, 16));
         let shape = StateShape { n_channels, n_taps, n_heads, key_dim, value_dim };
         let other = StateShape { n_taps: random.between(2, 5), n_heads: 0, ..shape };
@@ -104,7 +104,7 @@ impl Recipe for Layers {
     }
 }
 
-/// What one sequence does in a step.
+/// A sequence's part of a step.
 struct Piece {
     tokens: Vec<u32>,
     before: Option<StateAt>,
@@ -113,8 +113,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Goes on from any state there is, or from the beginning, and writes some new ones, the numbers of which begin with
-    /// `first_state`.
+    /// Resumes from any existing state, or from the beginning, and writes some new ones, numbered from `first_state`.
     fn random(random: &mut Random, known: &[StateAt], number: usize, first_state: u32, n_tokens: usize) -> Self {
         let before = if known.is_empty() || random.below(4) == 0 { None } else { Some(random.pick(known)) };
         let position = before.map_or(0, |before| before.position);
@@ -151,7 +150,7 @@ fn check_steps(random: &mut Random, layers: &Layers) {
         let what = format!("step {step} of {shape:?}, {n_keys} keys, {sharing:?}, delta: {is_delta}");
         twins.check(&sequences, TOLERANCE, &what);
         known.extend(pieces.iter().flat_map(|piece| piece.written.iter().copied()));
-        // Nobody goes on from this one.
+        // No sequence resumes from this one.
         if known.len() > 3 {
             let freed = known.swap_remove(random.below(known.len())).state;
             twins.native.free_state(freed);

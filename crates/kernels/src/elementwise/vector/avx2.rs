@@ -93,7 +93,7 @@ impl Vector for __m256 {
         // SAFETY: the caller has the instruction set.
         unsafe {
             let in_range = _mm256_cmp_ps::<_CMP_NLT_UQ>(self, _mm256_set1_ps(SMALLEST_EXPONENT));
-            // If one of two operands is NaN, the second is taken.
+            // If either operand is NaN, the second is returned.
             let x = _mm256_min_ps(_mm256_set1_ps(LARGEST_EXPONENT), _mm256_and_ps(in_range, self));
             let n = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm256_mul_ps(
                 x,

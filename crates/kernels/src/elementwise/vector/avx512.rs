@@ -94,7 +94,7 @@ impl Vector for __m512 {
         // SAFETY: the caller has the instruction set.
         unsafe {
             let in_range = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(self, _mm512_set1_ps(SMALLEST_EXPONENT));
-            // If one of two operands is NaN, the second is taken.
+            // If either operand is NaN, the second is returned.
             let x = _mm512_min_ps(_mm512_set1_ps(LARGEST_EXPONENT), _mm512_maskz_mov_ps(in_range, self));
             let n = _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(_mm512_mul_ps(
                 x,

@@ -1,4 +1,4 @@
-//! 4 floats, with whatever the crate `wide` finds for them at compile time, for every processor.
+//! 4 floats on any processor, with the instructions that the crate `wide` selects at compile time.
 
 use bytemuck::cast;
 use half::f16;
@@ -107,7 +107,7 @@ fn from_halves(halves: [u16; 4]) -> f32x4 {
     cast(scaled | sign | is_special & u32x4::splat(0x7f80_0000))
 }
 
-/// The bits of the nearest half-precision numbers, of two as near the even one.
+/// The bits of the nearest half-precision numbers, ties to even.
 #[inline(always)]
 fn to_halves(values: f32x4) -> [u16; 4] {
     let bits: u32x4 = cast(values);
@@ -125,7 +125,7 @@ fn to_halves(values: f32x4) -> [u16; 4] {
     halves.to_array().map(|half| half as u16)
 }
 
-/// All bits where a number without the highest bit is above a limit.
+/// All ones where a number, whose highest bit is clear, is above a limit.
 #[inline(always)]
 fn is_above(numbers: u32x4, limit: i32) -> u32x4 {
     cast(cast::<_, i32x4>(numbers).simd_gt(i32x4::splat(limit)))
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn rounding_to_halves_is_that_of_the_crate() {
         for half in (0..=u16::MAX).step_by(if cfg!(miri) { 499 } else { 1 }) {
-            // The number itself, what is just beside it, and the middle between it and the next one.
+            // The number itself, its direct neighbours, and the midpoint between it and the next one.
             let bits = f16::from_bits(half).to_f32_const().to_bits();
             let middle = bits + (1 << 12);
             for floats in [[bits, bits + 1, bits.wrapping_sub(1), middle], [middle - 1, middle + 1, !bits, bits / 2]] {

@@ -4,7 +4,7 @@
 struct Processor {
     /// The processors that share its core.
     siblings: String,
-    /// Its speed, where that of the fastest is 1024; kernels that know only one speed do not give it.
+    /// Its speed relative to 1024 for the fastest; kernels that know only one speed do not report it.
     capacity: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ fn count_fast(processors: Vec<Processor>) -> usize {
 mod tests {
     use super::*;
 
-    /// Counts the fast cores among processors of which each is given as its siblings and its capacity.
+    /// Counts the fast cores among processors, each given by its siblings and its capacity.
     fn check(processors: &[(&str, Option<u32>)], expected: usize) {
         let processor = |&(siblings, capacity): &(&str, Option<u32>)| Processor { siblings: siblings.into(), capacity };
         assert_eq!(count_fast(processors.iter().map(processor).collect()), expected, "{processors:?}");

@@ -12,7 +12,7 @@ pub(super) fn fast_cores() -> usize {
     if status == 0 { usize::try_from(cores).unwrap_or(0) } else { 0 }
 }
 
-/// Asks the system to run this thread on its fast cores, as work that somebody waits for. A refusal affects only speed.
+/// Asks the system to run this thread on its fast cores, as user-initiated work. A refusal affects only speed.
 pub fn prefer_performance_cores() {
     // SAFETY: the call affects the scheduling of the calling thread only.
     unsafe { libc::pthread_set_qos_class_self_np(libc::qos_class_t::QOS_CLASS_USER_INITIATED, 0) };

@@ -19,7 +19,7 @@ impl Execution<'_> {
         unsafe { self.router(router).plan() }
     }
 
-    /// Operations that choose experts, or depend on what was chosen.
+    /// Runs operations that choose experts, or depend on the choice.
     pub(super) fn route_row(&self, set: RowSet, row: usize, operation: &RowOperation) {
         let program = self.program;
         match *operation {
@@ -52,7 +52,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Sums in the order of the choices, which depends on nothing but the row.
+    /// Sums in the order of the choices, which depends only on the row.
     fn combine(&self, row: usize, router: RouterId, from: Part, is_weighted: bool, to: Part) {
         let (routes, n_used) = (self.routes(router), self.router(router).n_used);
         let out = self.part_mut(row, to);
@@ -111,7 +111,7 @@ impl Execution<'_> {
         let (active, part) = self.routes(product.router).task(task);
         let groups = part * product.n_groups / active.n_tasks..(part + 1) * product.n_groups / active.n_tasks;
         let ranks = active.first_rank..active.first_rank + active.n_rows;
-        // SAFETY: the phases before this one have packed what is missing.
+        // SAFETY: the phases before this one have packed the missing matrices.
         let matrix = |id: ExpertsId| unsafe { self.program.experts[id.0].matrix(active.expert) };
         match product.shared {
             Some(only) if self.n_rows(only.set) == 1 => {

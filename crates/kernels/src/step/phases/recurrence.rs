@@ -10,7 +10,7 @@ use crate::step::states::StateLayer;
 use crate::step::{ConvolutionOptions, KeySharing, Part, RecurOptions, RowOperation, RowSet, SequenceStates, VectorId};
 
 impl Execution<'_> {
-    /// Operations on the heads of layers that keep a state, or that have gates.
+    /// Runs operations on the heads of layers that keep a state, or that have gates.
     pub(super) fn heads_of_row(&self, row: usize, operation: &RowOperation) {
         let vector = |id: VectorId| self.program.vectors[id.0].as_slice();
         match *operation {
@@ -73,7 +73,7 @@ impl Execution<'_> {
         }
     }
 
-    /// What stood `distance` tokens before a row; `None` before the beginning of the text.
+    /// The input `distance` tokens before a row; `None` before the beginning of the text.
     fn input(
         &self,
         phase: &ConvolutionOptions,

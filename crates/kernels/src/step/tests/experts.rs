@@ -37,7 +37,7 @@ fn program() -> Program {
     program_of(|builder, seed, n_rows, n_columns| builder.experts(experts(seed, n_rows, n_columns)))
 }
 
-/// The same, with at most `n_bytes` of experts in memory.
+/// Like `program`, with at most `n_bytes` of experts in memory.
 fn program_within(n_bytes: usize) -> Program {
     program_of(|builder, seed, n_rows, n_columns| {
         builder.keep_experts(n_bytes);
@@ -149,7 +149,7 @@ fn experts_that_are_packed_on_demand_give_the_same_within_their_budget() {
     let (mut packed, mut pool) = (program(), pool(2));
     let expected: Vec<Vec<f32>> = steps().map(|step| packed.run(&mut pool, [step]).unwrap().to_vec()).collect();
     let matrix_bytes = matrix(10, EXPERT_WIDTH, WIDTH).n_bytes();
-    // From less than one product needs to more than there is.
+    // From less than one product needs to more than all experts take.
     for budget in [0, 4, 9, 100].map(|n_matrices| n_matrices * matrix_bytes) {
         let mut program = program_within(budget);
         for (step, expected) in steps().zip(&expected) {

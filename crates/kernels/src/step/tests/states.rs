@@ -1,4 +1,4 @@
-//! Layers that keep a state: however the tokens are cut into steps, the same bits come of them.
+//! Layers that keep a state: the results are bit-identical however the tokens are cut into steps.
 
 use super::{matrix, numbers, pool};
 use crate::ActivationBits;
@@ -52,7 +52,7 @@ fn program() -> Program {
         to: mixed.all(),
     });
     let selected = builder.rows(RowSet::Selected, VALUES);
-    // Products are not what is tested here; a program has one to give its rows to.
+    // Products are not under test here; the program has one to read its rows.
     let input = builder.quantized(RowSet::Selected, VALUES, ActivationBits::Eight);
     builder.for_each_row(
         RowSet::Selected,

@@ -18,34 +18,35 @@ use crate::error::MemoryError;
 use crate::lock::lock;
 use crate::records::{FORMAT, Head, damaged, to_json};
 
-/// How long a connection may take to be made.
+/// The time limit for connecting.
 const LONGEST_CONNECTING: Duration = Duration::from_secs(3);
 
-/// How long the tables may take to be created or changed, also while another process does it.
+/// The time limit for creating or changing the tables, also while another process does it.
 const LONGEST_PREPARING: Duration = Duration::from_secs(120);
 
-/// The most connections of a memory that read, beside the one that writes; further requests wait for one.
+/// The most reading connections of a memory, in addition to the writing one; further requests wait for one.
 const MOST_CONNECTIONS: u32 = 4;
 
-/// How long a connection stays that nobody uses.
+/// The lifetime of an unused connection.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
 
-/// What every connection is told: a process that was stopped in the middle of a write holds up the others for no longer
-/// than this, in milliseconds. The last one is read by pgvector: how many vectors an approximate search looks at.
+/// The settings of every connection. The timeouts, in milliseconds, limit how long a process that was stopped in the
+/// middle of a write delays others. The last one is pgvector's: the number of vectors that an approximate search
+/// examines.
 const SETTINGS: [(&str, &str); 3] =
     [("idle_in_transaction_session_timeout", "20000"), ("lock_timeout", "4000"), ("hnsw.ef_search", "1000")];
 
-/// What creates and changes the tables, oldest first.
+/// The migrations that create and change the tables, oldest first.
 const MIGRATIONS: [(&str, &str); 1] = [("memory", include_str!("../../../migrations/0001_memory.sql"))];
 
-/// Where it is recorded which of them have run.
+/// The table that records the applied migrations.
 const MIGRATIONS_TABLE: &str = "hone.migrations";
 
 /// Connections to one database as one role.
 pub(super) struct Connections {
-    /// Those that read.
+    /// The reading connections.
     pool: PgPool,
-    /// The one that writes, while nothing is written. It is dropped, and with it what it has begun, unless a write has ended.
+    /// The writing connection, between writes. Unless a write has ended, it is dropped, and its transaction with it.
     writer: Mutex<Option<PgConnection>>,
     options: PgConnectOptions,
     /// Host, port and name of the database, for messages.
@@ -66,13 +67,13 @@ impl Connections {
         let options = options.application_name("hone").options(SETTINGS).disable_statement_logging();
         let name = options.get_database().unwrap_or(options.get_username());
         let database = format!("{}:{}/{name}", options.get_host(), options.get_port());
-        // A connection that has broken is noticed by its next query, which is then repeated on a new one.
+        // The next query of a broken connection notices that, and is then repeated on a new one.
         let pool = PgPoolOptions::new()
             .max_connections(MOST_CONNECTIONS)
             .acquire_timeout(LONGEST_CONNECTING)
             .idle_timeout(LONGEST_IDLE)
             .test_before_acquire(false);
-        // The pool is looked after by the runtime that it is made in.
+        // The runtime in which the pool is created maintains it.
         let _guard = runtime()?.enter();
         let pool = pool.connect_lazy_with(options.clone());
         Ok(Connections { pool, writer: Mutex::default(), options, database })
@@ -81,11 +82,11 @@ impl Connections {
     /// Creates or changes the tables if they are not those of this version, and this role's head.
     ///
     /// # Errors
-    /// When the role may not, or a later version has changed them.
+    /// When the role lacks the permissions, or a later version has changed them.
     pub(super) fn prepare(&self) -> Result<(), MemoryError> {
         let options = self.options.clone();
         let latest = MIGRATIONS.len() as i64;
-        // The pool would try again and again where nobody listens.
+        // The pool would keep trying if the server does not listen.
         let applied = self.run(LONGEST_CONNECTING, async move {
             let mut connection = PgConnection::connect_with(&options).await?;
             last_migration(&mut connection).await
@@ -134,7 +135,7 @@ impl Connections {
         }
     }
 
-    /// Keeps a connection for the next write. It must have begun nothing that has not ended.
+    /// Keeps a connection for the next write. It must have no open transaction.
     pub(super) fn keep_writer(&self, connection: PgConnection) {
         *lock(&self.writer) = Some(connection);
     }
@@ -151,12 +152,12 @@ impl Connections {
         }
     }
 
-    /// How other connections are made.
+    /// The options of other connections.
     pub(super) fn options(&self) -> PgConnectOptions {
         self.options.clone()
     }
 
-    /// Runs queries on the thread for them, and waits until they are done or the time is over.
+    /// Runs queries on their thread, and waits until they are done or the time limit is reached.
     pub(super) fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -164,7 +165,7 @@ impl Connections {
     ) -> Result<T, MemoryError> {
         let (sender, receiver) = mpsc::sync_channel(1);
         runtime()?.spawn(async move {
-            // Nobody is there to receive it only if the waiting thread has panicked.
+            // The receiver is gone only if the waiting thread has panicked.
             let _ = sender.send(tokio::time::timeout(limit, queries).await);
         });
         match receiver.recv() {
@@ -179,7 +180,7 @@ impl Connections {
         }
     }
 
-    /// The error for a query that failed. What the database refuses as invalid will be refused again.
+    /// The error for a failed query. The database will refuse invalid queries again.
     pub(super) fn failed(&self, error: &sqlx::Error) -> MemoryError {
         let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
         if code.starts_with("22") || code.starts_with("23") || matches!(error, sqlx::Error::Decode(_)) {
@@ -192,16 +193,16 @@ impl Connections {
         MemoryError::Database { database: self.database.clone(), reason }
     }
 
-    /// Closes all connections; those that are in use, when they are given back.
+    /// Closes all connections; those in use when they are given back.
     pub(super) fn close(&self) {
         let pool = self.pool.clone();
         spawn(async move { pool.close().await });
     }
 }
 
-/// The number of the last migration that has run; 0 for a database without tables.
+/// The number of the last applied migration; 0 for a database without tables.
 async fn last_migration(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    // The first holds for roles that may use the schema, the second is also true for those that may not.
+    // The first holds for roles that may use the schema, the second also for those that may not.
     let exists = "SELECT to_regnamespace('hone') IS NOT NULL AND has_schema_privilege('hone', 'USAGE') \
                   AND to_regclass('hone.migrations') IS NOT NULL";
     if !sqlx::query_scalar::<_, bool>(exists).fetch_one(&mut *connection).await? {
@@ -211,7 +212,7 @@ async fn last_migration(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar(last).fetch_one(connection).await
 }
 
-/// Runs what has not run yet, one process at a time: sqlx holds an advisory lock meanwhile.
+/// Runs the missing migrations, one process at a time: sqlx holds an advisory lock meanwhile.
 fn migrator() -> Migrator {
     let migration = |(version, (name, sql)): (i64, (&'static str, &'static str))| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
@@ -222,7 +223,7 @@ fn migrator() -> Migrator {
     migrator
 }
 
-/// A name for what is kept for a database and a role: the same address, another name for others.
+/// A folder name for a database and a role: always the same for one address, and different for others.
 pub(crate) fn folder_name(url: &str) -> String {
     let parts = PgConnectOptions::from_str(url).map_or_else(
         |_| url.to_owned(),
@@ -242,7 +243,7 @@ fn runtime() -> Result<&'static Runtime, MemoryError> {
     RUNTIME.as_ref().ok_or_else(|| damaged("the thread for a database", "it cannot be started"))
 }
 
-/// Runs something on that thread for which nobody waits.
+/// Runs a background task on that thread.
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Option<AbortHandle> {
     runtime().ok().map(|runtime| runtime.spawn(task).abort_handle())
 }

@@ -1,4 +1,4 @@
-//! Hearing of events that other processes append.
+//! Notification of events that other processes append.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) fn start(connections: &Arc<Connections>, heard: Heard) -> Option<Abor
     super::connection::spawn(task)
 }
 
-/// Listens until nobody wants to hear any more.
+/// Listens until the listener wants no more events.
 async fn listen(connections: &Connections, heard: &Heard) -> sqlx::Result<()> {
     let pool = PgPoolOptions::new().max_connections(1).connect_with(connections.options()).await?;
     let name = sqlx::AssertSqlSafe(format!("SELECT {CHANNEL}"));
@@ -44,7 +44,7 @@ async fn listen(connections: &Connections, heard: &Heard) -> sqlx::Result<()> {
         if !heard(last.cast_unsigned()) {
             return Ok(());
         }
-        // What is announced is looked up, and so is what was not heard because the connection was lost.
+        // Both announced events and those missed during a lost connection are looked up.
         listener.try_recv().await?;
     }
 }

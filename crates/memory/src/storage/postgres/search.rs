@@ -18,32 +18,32 @@ use crate::records::from_json;
 use crate::request::Vector;
 use crate::words::{self, Collection, WordMatch};
 
-/// From this number of vectors on, they are indexed; fewer are all compared, which misses none.
+/// From this number of vectors on, they are indexed; smaller sets are compared completely, which misses none.
 const INDEXED_FROM: i64 = 5_000;
 
 /// The most dimensions that pgvector indexes.
 const MOST_DIMENSIONS: usize = 2_000;
 
-/// The most vectors that an approximate search is asked for; `hnsw.ef_search` is 1000.
+/// The most results of an approximate search; `hnsw.ef_search` is 1000.
 const MOST_APPROXIMATE: usize = 800;
 
-/// How long a search may take, which compares all vectors at worst.
+/// The time limit of a search, which compares all vectors at worst.
 const LONGEST_COMPARING: Duration = Duration::from_secs(60);
 
-/// Texts that are looked at for each one that is wanted: PostgreSQL knows which words they have, but not how often.
+/// Texts examined per result: PostgreSQL knows their words, but not the number of occurrences.
 const TEXTS_PER_RESULT: usize = 2;
 
-/// How often it is looked whether there is an index by now.
+/// The interval for checking whether an index exists by now.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 
-/// What is known about the index of vectors.
+/// The state of the index of vectors.
 #[derive(Default)]
 pub(super) struct Indexed {
     /// The models whose vectors have an index.
     models: HashSet<(String, usize)>,
-    /// Those for which this process has tried to create one.
+    /// The models for which this process has tried to create one.
     tried: HashSet<(String, usize)>,
-    /// When it was looked last.
+    /// The time of the last check.
     looked: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn nearest(
 ) -> Result<Vec<Neighbour>, MemoryError> {
     if n <= MOST_APPROXIMATE && has_index(storage, indexed, vector)? {
         let found = compare(storage, vector, n, true)?;
-        // Vectors of other roles are in the same index, and may have taken the places of ours.
+        // Vectors of other roles are in the same index, and may have displaced this role's.
         if found.len() == n {
             return Ok(found);
         }
@@ -89,7 +89,7 @@ fn compare(
     rows.iter().map(neighbour).collect()
 }
 
-/// Whether the vectors of a model are indexed. If they should be, they will be soon: nobody waits for it.
+/// Whether the vectors of a model are indexed. If they should be, indexing starts in the background.
 fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vector) -> Result<bool, MemoryError> {
     let (model, dimensions) = (&vector.model, vector.values.len());
     let key = (model.clone(), dimensions);
@@ -121,8 +121,8 @@ fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vecto
     Ok(false)
 }
 
-/// Creates the index on a connection of its own, without holding up writes. A role that does not own the table may not,
-/// and then compares all vectors; so does everybody until the index is there.
+/// Creates the index on a connection of its own, without blocking writes. A role that does not own the table lacks the
+/// permission, and then compares all vectors; so does every role until the index exists.
 fn create_index(storage: &PostgresStorage, model: &str, dimensions: usize) {
     let name = index_name(model, dimensions);
     let created = format!(
@@ -130,7 +130,7 @@ fn create_index(storage: &PostgresStorage, model: &str, dimensions: usize) {
          WHERE model = {} AND cardinality(\"values\") = {dimensions}",
         quoted(model)
     );
-    // It waits for the writes of others, and what was left of an attempt that was interrupted is in its way.
+    // Creation waits for other writes, and the leftovers of an interrupted attempt would block it.
     let statements =
         ["SET lock_timeout = 0".to_owned(), format!("DROP INDEX CONCURRENTLY IF EXISTS hone.{name}"), created];
     let options = storage.connections.options();
@@ -155,13 +155,13 @@ fn index_name(model: &str, dimensions: usize) -> String {
     format!("vectors_of_{}_{dimensions}_{:08x}", letters.to_lowercase(), crc32fast::hash(model.as_bytes()))
 }
 
-/// A text as a constant of SQL. The index has the model's name, which an argument would hide.
+/// A text as an SQL literal. The index has the model's name, which an argument would hide.
 fn quoted(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// The `n` texts that match a question best, with the formula of [`words`]. The database tells how many texts have each
-/// word, and which texts have most of them; those are read and counted here.
+/// The `n` texts that match a question best, with the formula of [`words`]. The database provides the number of texts
+/// with each word and the texts with most of them; those texts are read and scored here.
 pub(super) fn best_by_words(
     storage: &PostgresStorage,
     question: &str,

@@ -1,4 +1,4 @@
-//! The table of each kind of key, and how its keys and values are written there.
+//! The table of each kind of key, and the representation of its keys and values.
 
 use std::ops::Bound;
 
@@ -20,13 +20,13 @@ pub(super) struct Table {
     pub(super) key_type: &'static str,
     /// The column of the value, if it is JSON.
     pub(super) column: &'static str,
-    /// What is selected for [`Table::value`].
+    /// The selected columns for [`Table::value`].
     pub(super) columns: &'static str,
     /// A record's value.
     pub(super) value: fn(&PgRow) -> sqlx::Result<Vec<u8>>,
 }
 
-/// The name under which a value without a number or an id is kept.
+/// The name of a value without a number or an id.
 const ONLY: &str = "critic_override";
 
 const TABLES: [Table; 13] = [
@@ -94,11 +94,11 @@ pub(super) fn of_range(range: &KeyRange) -> Result<&'static Table, MemoryError> 
     }
 }
 
-/// A key as its column has it.
+/// The text of a key in its column.
 pub(super) fn text_of(table: &Table, key: &[u8]) -> Result<String, MemoryError> {
     let rest = &key[1.min(key.len())..];
     match (table.kind, table.key_type) {
-        // The role that asks has one row.
+        // Each role has one row.
         (b'h', _) => Ok("head".to_owned()),
         (b'o', _) => Ok(ONLY.to_owned()),
         (_, "uuid") => Ok(hexadecimal(rest)),
@@ -110,7 +110,7 @@ pub(super) fn text_of(table: &Table, key: &[u8]) -> Result<String, MemoryError> 
     }
 }
 
-/// The key that a column has as this text.
+/// The key for a text in its column.
 pub(super) fn key_of(table: &Table, text: &str) -> Result<Vec<u8>, MemoryError> {
     let rest = match (table.kind, table.key_type) {
         (b'h' | b'o', _) => Vec::new(),

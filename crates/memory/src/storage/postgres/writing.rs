@@ -1,4 +1,4 @@
-//! Writes: transactions that follow each other.
+//! Writes: consecutive transactions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const LONGEST_WORD: usize = 256;
 /// The most bytes of one text's words that are indexed: an entry of PostgreSQL's index has at most 1 MiB.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Bytes per millisecond of a slow line.
+/// The bytes per millisecond of a slow connection.
 const SLOWEST_BYTES_PER_MILLISECOND: u64 = 100;
 
 /// A statement and its arguments.
@@ -32,21 +32,22 @@ type Statement = (String, PgArguments);
 pub(super) struct PostgresWrite<'a> {
     storage: &'a PostgresStorage,
     head: Head,
-    /// `None` once it is committed. Where a query fails or is given up, the connection is dropped, which ends the transaction.
+    /// `None` once it is committed. If a query fails or is abandoned, the connection is dropped, which ends the
+    /// transaction.
     connection: Option<PgConnection>,
 }
 
-/// How long a statement may take that sends so many bytes: also over a slow line.
+/// The time limit of a statement that sends this many bytes, even over a slow connection.
 fn limit_for(n_bytes: u64) -> Duration {
     LONGEST_ANSWER + Duration::from_millis(n_bytes / SLOWEST_BYTES_PER_MILLISECOND)
 }
 
-/// Begins a transaction, once those before it have ended.
+/// Begins a transaction, once the earlier ones have ended.
 pub(super) fn begin(storage: &PostgresStorage) -> Result<PostgresWrite<'_>, MemoryError> {
     let connections = Arc::clone(&storage.connections);
     let (connection, head) = storage.connections.run(LONGEST_ANSWER, async move {
         let mut connection = connections.writer().await?;
-        // Both at once: a round trip less for every write.
+        // One round trip instead of two for every write.
         let statements = "BEGIN; SELECT head::text FROM hone.heads WHERE tenant = current_user FOR UPDATE";
         let head: String = sqlx::raw_sql(statements).fetch_one(&mut connection).await?.try_get(0)?;
         Ok((connection, head))
@@ -55,7 +56,7 @@ pub(super) fn begin(storage: &PostgresStorage) -> Result<PostgresWrite<'_>, Memo
     Ok(PostgresWrite { storage, head, connection: Some(connection) })
 }
 
-/// Appends an event in one statement, unless it is there.
+/// Appends an event in one statement, unless it exists.
 pub(super) fn append_event(storage: &PostgresStorage, id: EnvelopeId, event: &[u8]) -> Result<u64, MemoryError> {
     let sql = format!(
         "WITH counted AS (UPDATE hone.heads \
@@ -119,9 +120,9 @@ impl Drop for PostgresWrite<'_> {
     }
 }
 
-/// The statements of a write, in their order.
+/// The statements of a write, in order.
 struct Work {
-    /// Removes engrams, and returns how many words they had.
+    /// Removes engrams, and returns the number of their words.
     removal: Option<Statement>,
     statements: Vec<Statement>,
     /// Sets the head, and adds to the numbers of texts and words.
@@ -133,7 +134,7 @@ struct Work {
 
 impl Work {
     fn of(batch: Batch, texts: &[(u64, Option<String>)]) -> Result<Work, MemoryError> {
-        // Of several writes to one key, the last one counts.
+        // The last of several writes to one key counts.
         let n_bytes = batch.n_bytes();
         let writes: BTreeMap<Vec<u8>, Option<Vec<u8>>> = batch.into_writes().into_iter().collect();
         let mut work = Work { removal: None, statements: Vec::new(), head: None, n_texts: 0, n_words: 0, n_bytes };
@@ -183,7 +184,7 @@ impl Work {
             _ => self.statements.push(records(table, keys, &values)?),
         }
         if table.kind == b'x' {
-            // Those who listen are told once the transaction is committed.
+            // Listeners are notified once the transaction is committed.
             self.statements.push((format!("SELECT pg_notify({CHANNEL}, '')"), PgArguments::default()));
         }
         Ok(())
@@ -288,13 +289,13 @@ fn changes(numbers: Vec<String>, values: &[Vec<u8>]) -> Result<Statement, Memory
     Ok((sql.to_owned(), arguments))
 }
 
-/// Numbers as an array in PostgreSQL's notation; every one is read back as it was.
+/// Numbers as an array in PostgreSQL's notation; each is read back unchanged.
 pub(super) fn array_of(values: &[f32]) -> String {
     let values: Vec<String> = values.iter().map(f32::to_string).collect();
     format!("{{{}}}", values.join(","))
 }
 
-/// JSON as `jsonb` takes it.
+/// JSON in a form that `jsonb` accepts.
 fn json(bytes: &[u8]) -> Result<String, MemoryError> {
     let shown = shown(bytes)?;
     String::from_utf8(shown.into_owned()).map_err(|error| damaged("a record", &error.to_string()))

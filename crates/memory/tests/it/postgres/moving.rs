@@ -44,7 +44,7 @@ fn a_memory_moves_into_a_database_and_back() {
     assert!(steps.is_sorted_by_key(|step| step.done) && steps.last().is_some_and(|last| last.done == last.total));
     assert_eq!(database.backlog().unwrap().len(), local.backlog().unwrap().len());
     check_whole(&database, n_engrams, local.verify().unwrap().vectors);
-    // What was interrupted or has grown is moved again, and nothing is doubled.
+    // An interrupted or grown memory is moved again, and nothing is duplicated.
     local.remember(engram(900), None).unwrap();
     local.append_event(&event(900)).unwrap();
     let again = local.move_to(&database, |_| ()).unwrap();
@@ -71,7 +71,7 @@ fn a_move_says_what_differs_and_refuses_what_is_not_the_same() {
     assert_eq!((moved.different, moved.added), (vec![id(2)], 0));
     assert_ne!(moved.hashes[0], moved.hashes[1]);
     assert_eq!(database.get(id(2)).unwrap().unwrap().user_feedback, Some(Rating::Bad), "it is left as it is");
-    // Each has had events of its own since.
+    // Each has had its own events since.
     database.append_event(&event(5)).unwrap();
     local.append_event(&event(6)).unwrap();
     local.move_to(&database, |_| ()).unwrap();

@@ -1,4 +1,4 @@
-//! Not a test: how many answers a database remembers with their grades (`scripts/bench.sh scale`).
+//! Not a test: the rate at which a database remembers answers with their grades (`scripts/bench.sh scale`).
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::server::PostgresServer;
 use crate::support::{engram, event, grade, id, vector};
 
-/// Processes that write at once, and the answers of each.
+/// Concurrent writing processes, and the answers of each.
 const PROCESSES: u64 = 8;
 const ANSWERS: u64 = 250;
 /// The dimensions of the usual embedder.
@@ -21,12 +21,13 @@ fn answers() {
     println!("four roles remember {:.1} graded answers a second", answers_per_second(4));
 }
 
-/// The answers of some processes, as roles of one database, which are remembered, told and graded.
+/// Answers per second from several processes, as roles of one database, that are remembered with their events and
+/// graded.
 fn answers_per_second(n_roles: u64) -> f64 {
     let server = PostgresServer::start_durable();
     (0..n_roles).for_each(|role| drop(server.sql(&format!("CREATE ROLE role{role} LOGIN"))));
     let folder = tempfile::tempdir().unwrap();
-    // An administrator makes the tables.
+    // An administrator creates the tables.
     open(&folder, server.own_url());
     let stores: Vec<MemoryStore> = (0..PROCESSES)
         .map(|process| open(&folder, server.url(&format!("role{}", process % n_roles), "postgres")))
@@ -45,7 +46,7 @@ fn open(folder: &TempDir, url: String) -> MemoryStore {
     MemoryStore::open(folder.path(), MemoryOptions { url: Some(url), ..MemoryOptions::default() }).unwrap()
 }
 
-/// Writes all that is written of an answer: itself, the events of the question, the answer and the grade, and the grade.
+/// Writes all records of an answer: itself, the events of the question, the answer and the grade, and the grade.
 fn remember(store: &MemoryStore, number: u64) {
     store.remember(engram(number), Some(vector(number, DIMENSIONS))).unwrap();
     for _ in 0..3 {

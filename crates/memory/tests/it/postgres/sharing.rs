@@ -1,5 +1,5 @@
-//! What concurrent processes, roles and failures do to memory in a database. A store of its own behaves as another
-//! process on another machine does.
+//! The effects of concurrent processes, roles and failures on memory in a database. A separate store behaves like
+//! another process on another machine.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,7 +96,7 @@ fn a_repeated_event_is_there_once_whoever_sends_it() {
 #[test]
 fn a_role_sees_nothing_of_another() {
     let home = Home::new();
-    // Whoever comes first creates the tables, and may do that in this database.
+    // The first process creates the tables, which it may do in this database.
     drop(home.open());
     ["alice", "bob"].into_iter().for_each(|role| add_role(&home, role));
     let (alice, bob) = (as_role(&home, "alice"), as_role(&home, "bob"));
@@ -108,7 +108,7 @@ fn a_role_sees_nothing_of_another() {
     assert_eq!(bob.search(&vector(2, 8), 9, &Filters::default()).unwrap().len(), 1);
     assert_eq!(bob.events(&EventFilter::default(), None).unwrap().len(), 0);
     assert_eq!(bob.remove(&[id(2)]).unwrap(), [Update::Missing]);
-    // Nor with SQL of one's own.
+    // Nor with hand-written SQL.
     let count = home.server.psql("bob", "SELECT count(*) FROM hone.engrams");
     assert_eq!(String::from_utf8(count.stdout).unwrap().trim(), "1");
     for refused in [
@@ -142,14 +142,14 @@ fn without_pgvector_every_process_has_an_index_that_follows_the_others() {
     assert_ne!(nearest(&one, 3), Some(id(3)));
     other.set_vector(id(4), vector(40, 8)).unwrap();
     assert_eq!(nearest(&one, 40), Some(id(4)));
-    // The model of that name makes other vectors from now on.
+    // The model of that name makes different vectors from now on.
     one.set_vector(id(5), vector(5, 4)).unwrap();
     let found = other.search(&vector(5, 4), 9, &Filters::default()).unwrap();
     assert_eq!(found.iter().map(|found| found.query_id).collect::<Vec<_>>(), [id(5)]);
     check_whole(&other, 9, 1);
 }
 
-/// What twenty questions find.
+/// The results of twenty questions.
 fn found_by(store: &MemoryStore) -> Vec<QueryId> {
     let questions = (0..20).map(|number| vector(10_000 + number, 8));
     let found = questions.map(|question| store.search(&question, 10, &Filters::default()).unwrap());
@@ -159,7 +159,7 @@ fn found_by(store: &MemoryStore) -> Vec<QueryId> {
 #[test]
 fn many_vectors_are_indexed_and_found_as_without_an_index() {
     let home = Home::new();
-    // As most have it: the extension is an administrator's work.
+    // The usual setup: an administrator installs the extension.
     home.server.sql("CREATE EXTENSION vector");
     add_role(&home, "alice");
     home.server.sql("GRANT CREATE ON DATABASE postgres TO alice");
@@ -170,7 +170,7 @@ fn many_vectors_are_indexed_and_found_as_without_an_index() {
     let indexes = "SELECT count(*) FROM pg_index JOIN pg_class ON oid = indexrelid \
                    WHERE relname LIKE 'vectors_of_%' AND indisvalid";
     wait_until("the vectors are indexed", || home.server.sql(indexes) == "1");
-    // As the server does by itself after a while: it chooses by what it knows of the table.
+    // The server does this by itself after a while: its planner relies on statistics about the table.
     home.server.sql("ANALYZE hone.vectors");
     let store = as_role(&home, "alice");
     let scans = "SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname LIKE 'vectors_of_%'";
@@ -206,7 +206,7 @@ fn connections_that_are_cut_in_the_middle_of_writes_lose_and_double_nothing() {
             .map(|(store, first)| {
                 scope.spawn(move || {
                     for number in (first * 100..).take(60) {
-                        // Whoever is refused says it again.
+                        // A refused request is repeated.
                         wait_until("it is remembered", || store.remember(engram(number), None).is_ok());
                         let event = event(number);
                         wait_until("it is recorded", || store.append_event(&event).is_ok());
@@ -241,7 +241,7 @@ fn what_an_absent_server_cannot_take_is_kept_and_applied_once() {
     home.server.stop();
     assert_eq!(store.remember(engram(4), None).unwrap(), 0, "it is kept");
     assert_eq!(store.update_score(id(2), &grade(Some(3))).unwrap(), Update::Kept);
-    // Another process begins meanwhile.
+    // Another process starts meanwhile.
     let (late, error) = MemoryStore::keeping(home.folder.path(), options);
     assert!(matches!(error, Some(MemoryError::Database { .. })), "{error:?}");
     assert_eq!(late.annotate_feedback(id(2), Rating::Bad).unwrap(), Update::Kept);

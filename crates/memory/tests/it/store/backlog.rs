@@ -1,4 +1,4 @@
-//! What is due of answers: written with them, claimed by one process at a time, gone with the verdict.
+//! Pending work on answers: written with them, claimed by one process at a time, removed with the verdict.
 
 use std::io::{BufRead, BufReader};
 use std::mem;
@@ -12,7 +12,7 @@ use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Pre
 use super::{Home, check_whole, numbers};
 use crate::support::{engram, grade, id, say, start_child, wait_until};
 
-/// An answer whose grade is due; that of respondent B, which odd numbers have, is also to be compared.
+/// An answer whose grade is due; odd numbers are respondent B's, whose comparison is also due.
 fn due(number: u64) -> Engram {
     let engram = engram(number);
     let due = Due::fresh(engram.respondent_id == RespondentId::B);
@@ -84,7 +84,7 @@ fn what_failed_least_is_claimed_first_and_by_one_holder_alone() {
     assert_eq!(numbers(&other.claim(vec![id(2), id(4), id(6), id(9)]).unwrap()), [2]);
     assert_eq!((next(&one), next(&other)), (None, None));
     assert_eq!(backlog(&store), [(2, true), (4, true), (6, true)]);
-    // What has failed is free again, what is graded is gone.
+    // A failed answer is free again, a graded one is gone.
     store.update_score(id(6), &unscored("timeout")).unwrap();
     store.update_score(id(4), &grade(Some(3))).unwrap();
     assert_eq!(backlog(&store), [(2, true), (6, false)]);
@@ -157,7 +157,7 @@ fn a_null_is_due_again_where_somebody_asks_for_it() {
     check_whole(&store, 3, 0);
 }
 
-/// What stands on A's and B's engrams after these comparisons, and whether one is still due.
+/// Checks A's and B's engrams after these comparisons, and whether one is still due.
 #[track_caller]
 fn check_compared(
     said: &[(Option<RespondentId>, Option<&str>)],
@@ -254,7 +254,7 @@ fn a_claim_lasts_as_long_as_its_process_and_little_longer() {
     let mut child = start_child(home.folder.path(), &name, &variables);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "claimed true" {}
-    // The pause is what is tested: it is twice as long as the lease, which is renewed meanwhile.
+    // The pause is tested: it is twice as long as the lease, which is renewed meanwhile.
     std::thread::sleep(2 * short_lease().lease);
     assert_eq!(backlog(&store), [(2, true)]);
     child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Documents beside engrams.
+//! Documents stored with engrams.
 
 use hone_memory::Update;
 use serde_json::json;

@@ -9,8 +9,7 @@ use hone_protocol::{
 use super::{Home, event};
 use crate::support::{engram, grade, id};
 
-/// A process that was stopped applies a request when it resumes, although the request has been kept and applied
-/// meanwhile.
+/// A process that was stopped applies a request when it resumes, although the request was kept and applied meanwhile.
 #[test]
 fn an_event_that_comes_twice_is_there_once() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Answers without their texts, and a history to measure a report with.
+//! Answers without their texts, and a history for measuring a report.
 
 use std::env;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ fn every_answer_of_an_owner_is_outlined_in_order() {
 }
 
 /// Not a test: writes a history of `HONE_TEST_ENGRAMS` answers (or 100 000) with grades, comparisons and vectors to
-/// `HONE_TEST_FOLDER`, to measure what reads all of it.
+/// `HONE_TEST_FOLDER`, to measure operations that read all of it.
 #[test]
 #[ignore = "writes a large history to HONE_TEST_FOLDER, to measure with"]
 fn writes_a_large_history() {
@@ -45,7 +45,7 @@ fn writes_a_large_history() {
     }
 }
 
-/// An answer of the size that answers have. Two in a row are those of A and B to one question, and compared.
+/// An answer of typical size. Two consecutive ones are A's and B's to one question, and compared.
 fn past(number: u64) -> Engram {
     let has_won = (number / 2).is_multiple_of(3) != number.is_multiple_of(2);
     let partner = if number.is_multiple_of(2) { number + 1 } else { number - 1 };

@@ -1,4 +1,4 @@
-//! Recall: what is found by meaning and by words, what is left out, and in which order the rest comes.
+//! Recall: results by meaning and by words, exclusions, and the order of the rest.
 
 use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Vetting, Whose};
 use hone_protocol::{FinishReason, Grade, Rating, RespondentId, VettingState};
@@ -43,7 +43,7 @@ fn question(text: &str, known: &[&str]) -> RecallQuestion {
     }
 }
 
-/// What is recalled as a chat recalls it: the questions, or the statements of facts.
+/// Checks a recall with the settings of a chat: the questions, or the statements of facts.
 #[track_caller]
 fn check(store: &MemoryStore, question: RecallQuestion, expected: &[&str]) {
     let unhelpful = vec!["I don't know".to_owned()];
@@ -123,7 +123,7 @@ fn names_and_numbers_are_found_by_their_words() {
         .unwrap();
     check(&store, question("AZ-5518", &[]), &["Which grout suits the tile AZ-5518?"]);
     check(&store, question("AZ-9999", &[]), &[]);
-    // Without a vector, too; and the index follows what is written and removed.
+    // Also without a vector; and the index follows writes and removals.
     store.remember(answered(2, "Is KLM-48 a plate?", "It is."), None).unwrap();
     check(&store, question("klm 48", &[]), &["Is KLM-48 a plate?"]);
     store.remove(&[id(1)]).unwrap();
@@ -136,7 +136,7 @@ fn names_and_numbers_are_found_by_their_words() {
 fn both_rankings_count() {
     let home = Home::new();
     let store = home.open();
-    // Equally far from each other as things are that have nothing in common.
+    // Equally far from each other, like unrelated things.
     for (number, text, vector) in
         [(1, "the red bike", [0.7, 0.7, 0.0]), (2, "a car", [0.72, -0.7, 0.0]), (3, "a ship", [0.74, 0.0, 0.7])]
     {
@@ -177,7 +177,7 @@ fn a_fact_does_not_take_the_place_of_the_answer_that_was_given() {
         check(&store, question("a thing", &[]), &[expected]);
         store.remove(&[id(number)]).unwrap();
     }
-    // Where it stands for the fact, it is as new as the fact.
+    // An exchange that stands for a fact is as new as the fact.
     for (number, query, text, cosine) in
         [(3, "I drive a Saab, ok?", "I drive a Saab", 0.9), (4, "I drive a Volvo now, ok?", "I drive a Volvo now", 0.7)]
     {

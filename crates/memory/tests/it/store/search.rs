@@ -1,4 +1,4 @@
-//! Searching by vector, and what happens to vectors when the embedding model changes.
+//! Searching by vector, and the effect on vectors of a change of the embedding model.
 
 use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update, Whose};
 
@@ -76,7 +76,7 @@ fn no_engram_is_lost_because_of_its_vector() {
 }
 
 /// Imports vectors of 5 dimensions for a model whose vectors have 8, lets the model provide one, and checks that all
-/// can finally be found, also after memory is opened again.
+/// can finally be found, also after memory is reopened.
 #[track_caller]
 fn check_healing(is_heard: impl Fn(&MemoryStore)) {
     let home = Home::new();

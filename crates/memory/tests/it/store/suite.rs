@@ -1,4 +1,4 @@
-//! What is written, read, updated, found and moved, whatever memory is kept in.
+//! Writing, reading, updating, searching and moving, for every kind of storage.
 
 mod backlog;
 mod documents;

@@ -1,4 +1,4 @@
-//! Quarantine: what a critic or a person decides about an engram is one write, and the first decision stands.
+//! Quarantine: a critic's or a person's decision about an engram is one write, and the first decision stands.
 
 use hone_memory::{Criticized, Engram, EngramKind, EventFilter, Filters, MemoryStore, Update, Vetting, Whose};
 use hone_protocol::{
@@ -68,7 +68,7 @@ fn the_first_decision_stands_and_is_counted_once() {
     vet(&store, &complete(4), &critique(CritiqueLevel::Block, 20));
     let abstained = Vetting { note: Some("no judge".to_owned()), ..Vetting::default() };
     vet(&store, &complete(6), &abstained);
-    // Repeated, and decided otherwise too late.
+    // A repetition, and a different decision that comes too late.
     vet(&store, &complete(2), &critique(CritiqueLevel::Minor, 10));
     vet(&store, &complete(4), &critique(CritiqueLevel::Pass, 30));
     assert_eq!(vet(&store, &complete(8), &abstained), Update::Missing);
@@ -83,7 +83,7 @@ fn the_first_decision_stands_and_is_counted_once() {
     assert_eq!(subjects(&store), [Subject::CriticPassed, Subject::CriticBlocked, Subject::CriticAbstained]);
     let statistics = store.statistics(Whose::Everyones).unwrap();
     assert_eq!((statistics.reviewed, statistics.blocked), (1, 1));
-    // One that was kept back can be decided about later.
+    // An engram that was kept back can be decided about later.
     vet(&store, &complete(6), &critique(CritiqueLevel::Pass, 40));
     assert_eq!(state(&store, 6), VettingState::Reviewed);
     check_whole(&store, 3, 0);

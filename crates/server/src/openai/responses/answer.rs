@@ -1,4 +1,4 @@
-//! A response, answered: whole, as a stream, or while nobody waits.
+//! Answers a response: whole, as a stream, or in the background.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Answer {
     id: QueryId,
     answering: Answering,
     running: Arc<Running>,
-    /// The items that it answers, if it is to be kept.
+    /// The items that it answers, if the response is to be kept.
     input: Option<Vec<Value>>,
 }
 
@@ -42,15 +42,16 @@ impl Answer {
         Answer { shared: Arc::clone(shared), client, id, answering, running, input }
     }
 
-    /// The response as it stands.
+    /// The response in its current state.
     pub(super) fn object(&self) -> Value {
         self.running.draft().object()
     }
 
-    /// Waits for the first piece of a stream: it tells whether there will be an answer, and with it the status.
+    /// Waits for the first piece of a stream: it shows whether the answer has failed, and so determines the HTTP
+    /// status.
     ///
     /// # Errors
-    /// When there will be none.
+    /// When there is no answer.
     pub(super) async fn first(&mut self) -> Result<(), ApiError> {
         if let Some(piece) = first_piece(&mut self.answering).await? {
             self.running.draft().take(piece);
@@ -61,7 +62,7 @@ impl Answer {
     /// Waits for the end and returns the whole response.
     ///
     /// # Errors
-    /// When it failed; it is not kept then, as its client does not know it.
+    /// When the response failed; it is then not kept, as its client does not know it.
     pub(super) async fn whole(mut self) -> Result<Value, ApiError> {
         self.end().await;
         let failure = self.running.draft().failure();
@@ -72,7 +73,7 @@ impl Answer {
         Ok(self.object())
     }
 
-    /// Waits for the end of a response that its client asks for later.
+    /// Completes a response that its client asks for later.
     pub(super) async fn kept(mut self) {
         self.end().await;
         self.keep().await;
@@ -87,7 +88,7 @@ impl Answer {
 
     async fn next(&mut self) -> Option<Value> {
         loop {
-            // Before its end is told, so that a client can refer to it at once.
+            // Kept before the end is announced, so that a client can refer to it at once.
             if self.has_ended() {
                 self.keep().await;
             }

@@ -1,4 +1,4 @@
-//! A response while it comes into being.
+//! A response in progress.
 
 use std::collections::VecDeque;
 
@@ -16,43 +16,43 @@ pub(super) struct Draft {
     created: u64,
     /// When it was completed.
     completed: Option<u64>,
-    /// What the response repeats of its request.
+    /// The request fields that the response repeats.
     head: Map<String, Value>,
-    /// The most calls of tools in it.
+    /// The maximum number of tool calls.
     most_calls: usize,
     tools: OfferedTools,
-    /// The items that are complete.
+    /// The complete items.
     output: Vec<Value>,
-    /// The item that is being written.
+    /// The item being written.
     open: Option<Open>,
     status: Status,
-    /// Whether memory has the answer, if it is to.
+    /// Whether memory has stored the answer, if it should.
     is_kept: bool,
     usage: Value,
-    /// Pieces of reasoning, each of which is a token or a few.
+    /// The number of reasoning pieces, each of one or a few tokens.
     n_thoughts: usize,
     events: VecDeque<Value>,
     n_events: usize,
 }
 
-/// How far a response is.
+/// The state of a response.
 #[derive(Clone, Debug)]
 enum Status {
     InProgress,
     Completed,
-    /// It reached a limit.
+    /// The response reached a limit.
     Incomplete,
     Cancelled,
     Failed(ApiError),
 }
 
-/// An item that is being written.
+/// An item being written.
 struct Open {
     kind: Kind,
     text: String,
 }
 
-/// The items that are written as they come into being.
+/// The kinds of items that are streamed piece by piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reasoning,
@@ -60,7 +60,8 @@ enum Kind {
 }
 
 impl Draft {
-    /// A response that has just begun. `head` is what it repeats of its request, which offered the `tools`.
+    /// A response that has just begun. `head` holds the request fields that it repeats; the request offered the
+    /// `tools`.
     pub(super) fn new(id: QueryId, head: Map<String, Value>, most_calls: usize, tools: OfferedTools) -> Draft {
         let mut draft = Draft {
             id,
@@ -83,7 +84,7 @@ impl Draft {
         draft
     }
 
-    /// The response as it stands.
+    /// The response in its current state.
     pub(super) fn object(&self) -> Value {
         let mut object = self.head.clone();
         let error = match &self.status {
@@ -111,12 +112,12 @@ impl Draft {
         object
     }
 
-    /// The next event that has not been sent.
+    /// The next unsent event.
     pub(super) fn next_event(&mut self) -> Option<Value> {
         self.events.pop_front()
     }
 
-    /// The event that says that the response is still in progress; `None` if it has ended.
+    /// An event that says that the response is still in progress; `None` if it has ended.
     pub(super) fn sign_of_life(&mut self) -> Option<Value> {
         if self.has_ended() {
             return None;
@@ -125,7 +126,7 @@ impl Draft {
         self.next_event()
     }
 
-    /// Forgets the events that nobody will be sent.
+    /// Discards the events that no client will be sent.
     pub(super) fn forget_events(&mut self) {
         self.events.clear();
     }
@@ -143,7 +144,7 @@ impl Draft {
         }
     }
 
-    /// Adds a piece. A response that has ended stays as it is.
+    /// Adds a piece. A finished response stays as is.
     pub(super) fn take(&mut self, piece: Piece) {
         if self.has_ended() {
             return;
@@ -231,25 +232,25 @@ impl Draft {
         self.complete(told.item(&id, &call_id, &told.input, "completed"));
     }
 
-    /// Tells of the item that is being written.
+    /// Writes an event about an item.
     fn tell_at(&mut self, id: &str, event: &str, mut fields: Value) {
         fields["item_id"] = json!(id);
         fields["output_index"] = json!(self.output.len());
         self.tell(event, fields);
     }
 
-    /// Adds an item that is complete.
+    /// Adds a complete item.
     fn complete(&mut self, item: Value) {
         self.tell("response.output_item.done", json!({"output_index": self.output.len(), "item": item.clone()}));
         self.output.push(item);
     }
 
-    /// The id of the item that is being written.
+    /// The id of the item being written.
     fn item_id(&self, prefix: &str) -> String {
         format!("{prefix}_{}_{}", self.id, self.output.len())
     }
 
-    /// Tells of the text of the item that is being written.
+    /// Writes an event about the text of the item being written.
     fn tell_of_part(&mut self, event: &str, kind: Kind, mut fields: Value) {
         fields["content_index"] = json!(0);
         self.tell_at(&self.item_id(kind.prefix()), event, fields);
@@ -279,7 +280,7 @@ impl Status {
         }
     }
 
-    /// The status of the item with which a response of this status ends.
+    /// The status of the last item in a response with this status.
     fn of_item(&self) -> &'static str {
         match self {
             Status::Completed => "completed",
@@ -310,7 +311,7 @@ impl Kind {
         }
     }
 
-    /// What an event says of its text.
+    /// The fields of an event with this text.
     fn said(self, key: &str, text: &str) -> Value {
         match self {
             Kind::Reasoning => json!({key: text}),

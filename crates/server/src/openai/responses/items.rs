@@ -1,4 +1,4 @@
-//! The items of a conversation as the Responses API writes them.
+//! Conversation items in the Responses API's format.
 
 use hone_protocol::{EnvelopeId, Message};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::tools::{INPUT, full_name};
 use crate::error::ApiError;
 use crate::openai::messages::{ChatMessage, messages};
 
-/// Finds tools that are not told to a model before it asks for them; the client or another server carries it out.
+/// Finds tools that are not shown to the model until it asks for them; the client or another server runs it.
 const TOOL_SEARCH: &str = "tool_search";
 
 /// A question, or items.
@@ -35,7 +35,7 @@ impl Input {
     }
 }
 
-/// The item with the type and the id that it may lack.
+/// The item with a type and an id, which are added if missing.
 fn complete(mut item: Value) -> Result<Value, ApiError> {
     let Some(fields) = item.as_object_mut() else {
         return Err(ApiError::bad_request(format!("an item of input is {item}: it must be an object")).about("input"));
@@ -56,7 +56,7 @@ fn complete(mut item: Value) -> Result<Value, ApiError> {
 /// The turns that items stand for.
 ///
 /// # Errors
-/// When an item is of a type that hone does not know, or not of its form.
+/// When an item's type is unknown, or the item is malformed.
 pub(in crate::openai) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError> {
     let turns: Vec<Option<Value>> = items.iter().map(as_chat_message).collect::<Result<_, _>>()?;
     let read = |turn: Value| serde_json::from_value::<ChatMessage>(turn);
@@ -67,10 +67,10 @@ pub(in crate::openai) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError
     )
 }
 
-/// The message of a chat that says the same as an item; `None` for what only its author can read.
+/// The chat message equivalent to an item; `None` for content that only its author can read.
 ///
-/// The histories of agents hold items of tools that other servers have. They are shown as calls of tools, or as what was
-/// said of them: refusing one would refuse the conversation for good.
+/// Agents' histories hold items of tools that other servers have. They are shown as tool calls, or as notes: refusing
+/// one would block the conversation permanently.
 fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
     let kind = item["type"].as_str().unwrap_or_default();
     let call = |name: &Value, arguments: Value| {
@@ -104,7 +104,7 @@ fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
     }
 }
 
-/// What a tool gave: a text, parts, or something of its own.
+/// The output of a tool: a text, parts, or its own kind of value.
 fn output(output: &Value) -> Value {
     let is_parts = output.as_array().is_some_and(|parts| parts.iter().all(|part| part["type"].is_string()));
     match output {
@@ -114,7 +114,7 @@ fn output(output: &Value) -> Value {
     }
 }
 
-/// What the model thought, or the summary of it.
+/// The model's reasoning, or its summary.
 fn reasoning(item: &Value) -> String {
     let texts = |parts: &Value| -> Vec<String> {
         parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).map(str::to_owned).collect()
@@ -123,7 +123,7 @@ fn reasoning(item: &Value) -> String {
     if whole.is_empty() { texts(&item["summary"]).join("\n\n") } else { whole.join("\n\n") }
 }
 
-/// What is said of a call that another server carried out.
+/// A note about a call that another server ran.
 fn said_of(kind: &str, item: &Value) -> String {
     let told = ["action", "queries", "code"].iter().map(|key| &item[key]).find(|value| !value.is_null());
     match told {

@@ -1,8 +1,7 @@
-//! Responses that have ended, kept for clients that refer to them: a file each, in a folder that only its owner can
-//! read.
+//! Finished responses, kept for clients that refer to them: one file each, in a folder that only its owner can read.
 //!
-//! Each file has the whole conversation before its response, so that it does not depend on others. The oldest ones make
-//! room for new ones.
+//! Each file has the whole conversation before its response, so that it does not depend on others. The oldest files
+//! make room for new ones.
 
 use std::fs;
 use std::io;
@@ -13,17 +12,17 @@ use hone_protocol::{OwnerId, QueryId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The most responses that are kept.
+/// Maximum number of kept responses.
 const MOST_RESPONSES: usize = 1000;
-/// The most bytes of them together.
+/// Maximum size of all kept responses together, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// A response that is kept.
+/// A kept response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// As clients see it.
+    /// The response as clients see it.
     pub(super) response: Value,
-    /// The items that it answers, those of earlier responses included.
+    /// The items that it answers, including those of earlier responses.
     pub(super) input: Vec<Value>,
 }
 
@@ -49,7 +48,7 @@ impl KeptResponses {
         KeptResponses { folder }
     }
 
-    /// Those of an owner; the responses of a key are in a folder of their own.
+    /// The responses of an owner; those of a key are in a separate folder.
     pub(crate) fn of(&self, owner: Option<OwnerId>) -> KeptResponses {
         let folder = match owner {
             Some(owner) => self.folder.join(owner.to_string()),
@@ -58,7 +57,7 @@ impl KeptResponses {
         KeptResponses { folder }
     }
 
-    /// A response that is kept; `None` if it is unknown or damaged.
+    /// A kept response; `None` if it is unknown or damaged.
     pub(super) fn load(&self, id: QueryId) -> Option<Kept> {
         let bytes = fs::read(self.path(id)).ok()?;
         serde_json::from_slice(&bytes)
@@ -103,7 +102,7 @@ impl KeptResponses {
     }
 }
 
-/// The response that a file has.
+/// The id of the response in a file.
 fn id_of(path: &Path) -> Option<QueryId> {
     (path.extension()? == "json").then(|| path.file_stem()?.to_str()?.parse().ok()).flatten()
 }

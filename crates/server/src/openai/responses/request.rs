@@ -1,4 +1,4 @@
-//! A request for a response as OpenAI's API writes it.
+//! A response request in OpenAI's format.
 
 use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SecondAnswer};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::sampling::{Samplers, TokenLimit};
 use crate::tool_choice::ToolChoice;
 
-/// The body of a request. Keys that are not named here are ignored, as clients send many.
+/// The request body. Unknown keys are ignored: clients send many.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OpenAiResponseRequest)]
 pub(super) struct ResponseRequest {
@@ -84,17 +84,17 @@ pub(super) enum Sending {
     Background,
 }
 
-/// The question of a request, and what is done with its response.
+/// The question of a request, and the handling of its response.
 pub(super) struct AskedResponse {
     pub(super) query: Query,
     pub(super) sending: Sending,
     /// Whether the response is kept for later requests.
     pub(super) keeps: bool,
-    /// What the response repeats of its request.
+    /// The request fields that the response repeats.
     pub(super) head: Map<String, Value>,
     /// The items that it answers.
     pub(super) input: Vec<Value>,
-    /// The most calls of tools in it.
+    /// The maximum number of tool calls.
     pub(super) most_calls: usize,
     pub(super) tools: OfferedTools,
 }
@@ -105,11 +105,11 @@ impl ResponseRequest {
         self.previous_response_id.as_deref()
     }
 
-    /// The question, after the items of the conversation `before` it. The server's sampling and default model are used
-    /// where the request says nothing.
+    /// The question, after the items of the conversation `before` it. The server's sampling options and default model
+    /// apply where the request sets none.
     ///
     /// # Errors
-    /// When a value is out of its range, contradicts another, or asks for what hone does not have.
+    /// When a value is out of range, contradicts another, or needs a feature that hone does not have.
     pub(super) fn asked(mut self, parts: &ServerParts, before: Vec<Value>) -> Result<AskedResponse, ApiError> {
         self.refuse_unknown()?;
         let (sending, keeps) = (self.sending()?, self.store.unwrap_or(true));
@@ -198,7 +198,7 @@ impl ResponseRequest {
         format.constraint("text.format")
     }
 
-    /// What the response repeats of the request, with the values that stand in for those that it leaves out.
+    /// The request fields that the response repeats, with the defaults for omitted ones.
     fn head(&self, query: &Query) -> Map<String, Value> {
         let format = self.text.as_ref().and_then(|text| text.format.clone());
         let thinking = &query.options.thinking;
@@ -230,7 +230,7 @@ impl ResponseRequest {
     }
 }
 
-/// The choice among a part of the tools.
+/// The choice among some of the tools.
 fn allowed_tools(choice: &Value) -> ToolChoice {
     let names = choice["tools"].as_array().into_iter().flatten().filter_map(chosen);
     match choice["mode"].as_str() {
@@ -239,7 +239,7 @@ fn allowed_tools(choice: &Value) -> ToolChoice {
     }
 }
 
-/// The name of a tool that is chosen.
+/// The name of a chosen tool.
 fn chosen(tool: &Value) -> Option<String> {
     Some(full_name(tool["namespace"].as_str(), tool["name"].as_str()?))
 }
@@ -256,7 +256,7 @@ fn whole_tool(tool: &Value) -> Value {
     tool
 }
 
-/// The number with as many digits as it needs, instead of those of the nearest 64-bit one.
+/// The number with its own shortest digits, instead of those of the nearest 64-bit number.
 fn number(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }

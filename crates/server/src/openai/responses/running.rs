@@ -1,4 +1,4 @@
-//! Responses that are being answered, for clients that look at them or cancel them meanwhile.
+//! Responses in progress, for clients that view or cancel them meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,21 @@ use tokio::sync::Notify;
 
 use super::draft::Draft;
 
-/// A response that is being answered.
+/// A response in progress.
 pub(super) struct Running {
     draft: Mutex<Draft>,
-    /// Told when the client no longer wants it.
+    /// Notified when the client no longer wants the response.
     pub(super) cancelled: Notify,
 }
 
 impl Running {
-    /// The response as it stands.
+    /// The response in its current state.
     pub(super) fn draft(&self) -> MutexGuard<'_, Draft> {
         lock(&self.draft)
     }
 }
 
-/// A response and whose it is.
+/// A response and its owner.
 pub(super) type OwnedId = (Option<OwnerId>, QueryId);
 
 /// The responses in progress.
@@ -43,12 +43,12 @@ impl RunningResponses {
         lock(&self.0).remove(&id);
     }
 
-    /// A response as it stands.
+    /// A response in its current state.
     pub(super) fn object(&self, id: OwnedId) -> Option<Value> {
         self.get(id).map(|running| running.draft().object())
     }
 
-    /// Cancels a response; returns it as it stands.
+    /// Cancels a response; returns it in its current state.
     pub(super) fn cancel(&self, id: OwnedId) -> Option<Value> {
         let running = self.get(id)?;
         let object = {

@@ -1,7 +1,8 @@
 //! The tools that a request offers: functions, tools that take a text, and namespaces of both.
 //!
-//! A model knows functions with names of one piece. So a tool of a namespace is offered under the namespace's name and its
-//! own, and a tool that takes a text as a function with one argument; calls are told to the client as it named its tools.
+//! A model knows only functions, with names of one part. So a tool of a namespace is offered under the namespace's name
+//! and its own, and a tool that takes a text as a function with one argument; calls are reported under the client's
+//! names.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,7 @@ struct ToolSpec {
     description: Option<String>,
     #[serde(default)]
     parameters: Option<Value>,
-    /// The form of the text that it takes.
+    /// The format of the text that it takes.
     #[serde(default)]
     format: Option<TextFormat>,
 }
@@ -37,7 +38,7 @@ struct TextFormat {
     definition: Option<String>,
 }
 
-/// How a client named a tool.
+/// A tool as the client named it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ClientsTool {
     name: String,
@@ -46,11 +47,11 @@ struct ClientsTool {
     takes_text: bool,
 }
 
-/// The tools of a request, by the names under which the model knows them.
+/// The tools of a request, by the names that the model knows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedTools(HashMap<String, ClientsTool>);
 
-/// A call as items of the API tell it.
+/// A call as the API's items describe it.
 pub(super) struct ToldCall {
     /// The arguments as JSON, or the text that the tool takes.
     pub(super) input: String,
@@ -59,12 +60,13 @@ pub(super) struct ToldCall {
     namespace: Option<String>,
 }
 
-/// Whether the model can be told of a tool. The others are hosted by OpenAI, offered to any server, and unavailable here.
+/// Whether a tool can be shown to the model. Other tools are hosted by OpenAI, offered to any server, and unavailable
+/// here.
 pub(super) fn is_known(tool: &Value) -> bool {
     matches!(tool["type"].as_str(), Some("function" | "custom" | "namespace"))
 }
 
-/// The name under which the model knows a tool.
+/// The name by which the model knows a tool.
 pub(super) fn full_name(namespace: Option<&str>, name: &str) -> String {
     match namespace.filter(|namespace| !namespace.is_empty()) {
         None => name.to_owned(),
@@ -74,10 +76,10 @@ pub(super) fn full_name(namespace: Option<&str>, name: &str) -> String {
 }
 
 impl OfferedTools {
-    /// Reads the tools of a request. Those that are not known are passed over.
+    /// Reads the tools of a request. Unknown tools are skipped.
     ///
     /// # Errors
-    /// When one is not of its form, or has the name of another after its namespace was put before it.
+    /// When a tool is malformed, or two tools have the same full name.
     pub(super) fn read(tools: &[Value]) -> Result<(Vec<Tool>, OfferedTools), ApiError> {
         let (mut read, mut offered) = (Vec::new(), OfferedTools::default());
         check_number(tools.iter().map(|tool| 1 + tool["tools"].as_array().map_or(0, Vec::len)).sum())?;
@@ -96,7 +98,7 @@ impl OfferedTools {
         for tool in namespace["tools"].as_array().into_iter().flatten() {
             self.add(tool, Some(&name), read)?;
         }
-        // What is said of all of them is said once.
+        // The namespace's description is given once, with its first tool.
         if let (Some(first), Some(description)) = (read.get_mut(n_before), description) {
             first.description = format!("{description}\n\n{}", first.description).trim_end().to_owned();
         }
@@ -148,7 +150,7 @@ impl ToolSpec {
 }
 
 impl ToldCall {
-    /// The item of this id, with as much of the input as is told already.
+    /// The item with this id, and with the input so far.
     pub(super) fn item(&self, id: &str, call_id: &str, input: &str, status: &str) -> Value {
         let (kind, key) = match self.takes_text {
             true => ("custom_tool_call", INPUT),
@@ -162,7 +164,7 @@ impl ToldCall {
         item
     }
 
-    /// The fields of the event that tells the whole input.
+    /// The fields of the event with the whole input.
     pub(super) fn whole(&self) -> Value {
         match self.takes_text {
             true => json!({INPUT: self.input}),

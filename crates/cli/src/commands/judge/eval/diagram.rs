@@ -1,4 +1,4 @@
-//! A reliability diagram: how often answers are good, over what their scores say.
+//! A reliability diagram: the share of good answers over their expected score.
 
 use std::fmt::Write as _;
 

@@ -10,7 +10,7 @@ use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
 use serde::{Serialize, Serializer};
 
-/// What a judge said about a set, in the order of the set.
+/// A judge's verdicts on a set, in the order of the set.
 pub(super) struct Verdicts {
     pub(super) grades: Vec<Grade>,
     pub(super) preferences: Vec<Preference>,
@@ -38,7 +38,7 @@ pub(super) struct Evaluation {
     pub(super) unparsed: usize,
     /// Verdicts that are missing for another reason.
     pub(super) failed: usize,
-    /// Why the last missing verdict is missing.
+    /// The reason for the last missing verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
     /// How often each score was given.
@@ -46,7 +46,7 @@ pub(super) struct Evaluation {
     pub(super) distribution: Option<ScoreDistribution>,
     #[serde(serialize_with = "by_key")]
     pub(super) figures: Vec<NamedFigure>,
-    /// How often answers are good whose scores lie in each part of the scale.
+    /// The share of good answers in each part of the scale.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) reliability: Vec<ReliabilityBin>,
     #[serde(skip)]
@@ -78,7 +78,7 @@ impl Evaluation {
     }
 }
 
-/// The figures that the set has something for.
+/// The figures for which the set has data.
 fn figures(set: &DataSet, answers: &[GradedAnswer], pairs: &[ComparedPair]) -> Vec<NamedFigure> {
     let mut figures = Vec::new();
     if !set.answers.is_empty() {
@@ -117,7 +117,7 @@ fn graded(answer: &ScoredAnswer, grade: &Grade) -> Option<GradedAnswer> {
     })
 }
 
-/// The score, or where the likelihood judge's probability lies on its scale.
+/// The score, or the likelihood judge's probability on the scale of scores.
 fn rounded(grade: &Grade) -> Option<u8> {
     grade.score.or_else(|| Some(grade.on_scale()?.round() as u8))
 }
@@ -136,7 +136,7 @@ fn compared(pair: &DecidedPair, said: &Preference) -> Option<ComparedPair> {
     })
 }
 
-/// Without waiting.
+/// The seconds spent judging, without waiting.
 fn own_seconds(judging: &Judging) -> f64 {
     (judging.seconds - judging.queue_seconds).max(0.0)
 }
@@ -149,16 +149,16 @@ fn by_key<S: Serializer>(figures: &[NamedFigure], serializer: S) -> Result<S::Ok
 #[derive(Serialize)]
 pub(super) struct JudgesAgreement {
     pub(super) judges: Vec<String>,
-    /// Of their scores, which have an order.
+    /// Agreement of their scores, which are ordinal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scores: Option<Figure>,
-    /// Of their choices between two answers.
+    /// Agreement of their choices between two answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) choices: Option<Figure>,
 }
 
 impl JudgesAgreement {
-    /// That of every two judges, and of all.
+    /// The agreement of each pair of judges, and of all.
     pub(super) fn of_all(set: &DataSet, evaluations: &[Evaluation]) -> Vec<JudgesAgreement> {
         let everybody: Vec<&Evaluation> = evaluations.iter().collect();
         let mut groups: Vec<Vec<&Evaluation>> = Vec::new();

@@ -7,17 +7,17 @@ use serde::Serialize;
 use super::evaluation::{Evaluation, JudgesAgreement, NamedFigure};
 use crate::invocation::Invocation;
 
-/// What is printed.
+/// The printed report.
 #[derive(Serialize)]
 pub(super) struct JudgeReport<'a> {
-    /// The path of the set's file, or what it is.
+    /// The path or name of the set.
     set: String,
     /// The formats of its lines.
     formats: Vec<&'static str>,
     answers: usize,
     pairs: usize,
     judges: &'a [Evaluation],
-    /// Krippendorff's alpha of every two judges, and of all.
+    /// Krippendorff's alpha of each pair of judges, and of all.
     agreement: Vec<JudgesAgreement>,
 }
 

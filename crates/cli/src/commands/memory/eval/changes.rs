@@ -1,4 +1,4 @@
-//! Which changes of mind are found: pairs of statements of which only the later one holds.
+//! Detected changes of mind: pairs of statements of which only the later one holds.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use super::set::{Evidence, Person, RecallSet};
 pub(super) struct Changes {
     /// Probes whose answer was stated differently before, in statements that were taken as facts.
     changed: usize,
-    /// Those of them whose statements were found to contradict each other.
+    /// The changed probes whose statements were found to contradict each other.
     found: usize,
-    /// Pairs of statements that were found to contradict each other and do not.
+    /// Pairs of statements that were wrongly found to contradict each other.
     wrong: usize,
     /// Pairs of statements that were compared.
     compared: usize,
-    /// Pairs that were missed, and pairs that were wrong.
+    /// The missed pairs, and the wrong ones.
     #[serde(skip)]
     pub(super) details: Vec<String>,
 }

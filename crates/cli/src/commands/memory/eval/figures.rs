@@ -1,4 +1,4 @@
-//! What a measurement says: recall, precision and junk, by split and kind, each with an interval.
+//! The figures of a measurement: recall, precision and junk, by split and kind, each with an interval.
 //!
 //! The intervals are bootstrap percentile intervals of 95 % over the probes, drawn a thousand times from a fixed seed,
 //! so that the same recall gives the same figures.
@@ -12,7 +12,7 @@ use super::run::{Item, Memories, ProbeResult};
 use super::set::{Evidence, RecallSet};
 use crate::arguments::Split;
 
-/// How often the probes are drawn anew for an interval.
+/// How often the probes are resampled for an interval.
 const RESAMPLES: usize = 1_000;
 
 /// The places of the order statistics that bound 95 % of the resamples.
@@ -52,7 +52,7 @@ struct SplitFigures {
 #[derive(Debug, Serialize)]
 struct Figures {
     probes: usize,
-    /// Items that were recalled for all of them.
+    /// Items recalled for all probes.
     recalled: usize,
     /// The share of the probes with an answer whose first item, or one of whose first three items, holds it.
     recall_at_1: Option<Estimate>,
@@ -61,7 +61,7 @@ struct Figures {
     precision: Option<Estimate>,
     /// The share of the items that should never be recalled.
     junk: Option<Estimate>,
-    /// The share of the items that hold what the answer must not be.
+    /// The share of the items that hold a rejected answer.
     misleading: Option<Estimate>,
     /// The share of the probes without an answer for which nothing was recalled.
     silent: Option<Estimate>,

@@ -3,9 +3,9 @@
 //! hone's own is lines of JSON: sessions (`person`, `session`, `turns` of `user`, `assistant` and `outcome`) and probes
 //! (`person`, `probe`, `kind`, `expects`, `rejects`, `sources`); the first half of its persons is for fitting.
 //!
-//! LongMemEval (Wu et al., 2024) is an array of questions, each with the sessions that its answer is to be found in;
-//! turns that hold it say `has_answer`. LoCoMo (Maharana et al., 2024) is an array of conversations of two people,
-//! whose questions name the turns (`dia_id`) that answer them; the first speaker takes the place of the user.
+//! LongMemEval (Wu et al., 2024) is an array of questions, each with the sessions that contain its answer; turns that
+//! hold it say `has_answer`. LoCoMo (Maharana et al., 2024) is an array of conversations of two people, whose questions
+//! name the turns (`dia_id`) that answer them; the first speaker takes the place of the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,7 @@ fn of(persons: &mut BTreeMap<String, Person>, name: String) -> &mut Person {
     persons.entry(name.clone()).or_insert_with(|| Person { name, ..Person::default() })
 }
 
-/// The index of a turn that a probe names by its session and its place in it.
+/// The index of a turn that a probe names by its session and its position there.
 fn place_of(person: &Person, (session, index): (u64, usize)) -> anyhow::Result<usize> {
     let mut of_session = person.turns.iter().enumerate().filter(|(_, turn)| turn.session == session);
     let found = of_session.nth(index).map(|(place, _)| place);
@@ -142,7 +142,7 @@ fn long_mem_eval(item: Map<String, Value>) -> anyhow::Result<Person> {
             }
         }
     }
-    // Where no turn is marked, its session has to do.
+    // If no turn is marked, all turns of the answer's sessions count.
     let evidence = if item.question_id.ends_with("_abs") {
         Evidence::Nothing
     } else if marked.is_empty() {
@@ -154,7 +154,7 @@ fn long_mem_eval(item: Map<String, Value>) -> anyhow::Result<Person> {
     Ok(Person { name: item.question_id, split: None, turns, probes: vec![probe] })
 }
 
-/// A conversation of LoCoMo. What the second speaker says answers what the first has said before.
+/// A conversation of LoCoMo. The second speaker's words answer the first speaker's preceding ones.
 fn locomo(item: Map<String, Value>) -> anyhow::Result<Person> {
     #[derive(Deserialize)]
     struct Item {
@@ -192,7 +192,7 @@ fn locomo_kind(category: u64) -> String {
     }
 }
 
-/// The turns of a conversation, and which of them holds what was said under an id.
+/// The turns of a conversation, and the index of the turn for each id.
 fn locomo_turns(conversation: &Map<String, Value>) -> anyhow::Result<(Vec<Turn>, BTreeMap<String, usize>)> {
     #[derive(Deserialize)]
     struct Said {

@@ -16,13 +16,13 @@ use crate::arguments::Split;
 use crate::invocation::Invocation;
 use crate::terminal::progress::Steps;
 
-/// Phrases of answers that only say that nothing was known.
+/// Phrases of answers that only say that nothing is known.
 const UNKNOWING: [&str; 5] = ["don't know", "don't have", "do not know", "do not have", "can't say"];
 
-/// The characters of an answer that are looked at for them.
+/// The number of leading characters of an answer that are searched for them.
 const FIRST_WORDS: usize = 60;
 
-/// Milliseconds between what was said and what was said next.
+/// Milliseconds between two turns.
 const BETWEEN_TURNS: u64 = 60_000;
 
 /// The memories of a set's persons.
@@ -35,7 +35,7 @@ pub(super) struct Memories {
 /// One person's memory.
 pub(super) struct Memory {
     pub(super) store: MemoryStore,
-    /// The turn that each exchange was.
+    /// The turn of each exchange.
     pub(super) turns: HashMap<QueryId, usize>,
     /// The facts that were taken from each turn.
     facts: BTreeMap<usize, Vec<String>>,
@@ -43,17 +43,17 @@ pub(super) struct Memory {
     _folder: TempDir,
 }
 
-/// What came of a probe.
+/// The result of a probe.
 pub(super) struct ProbeResult<'a> {
     pub(super) split: Option<Split>,
     pub(super) person: &'a str,
     pub(super) probe: &'a Probe,
     pub(super) recalled: Vec<RecalledEngram>,
-    /// What each of them is worth.
+    /// The classification of each of them.
     pub(super) items: Vec<Item>,
 }
 
-/// Something that was recalled.
+/// The classification of a recalled engram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) is_hit: bool,
@@ -114,17 +114,17 @@ impl Memories {
         Ok(asked)
     }
 
-    /// Each person's, in the order of the persons.
+    /// The memory of each person, in the order of the persons.
     pub(super) fn of_persons(&self) -> &[Memory] {
         &self.memories
     }
 
-    /// The facts that were taken from all turns.
+    /// The number of facts that were taken from all turns.
     pub(super) fn n_facts(&self) -> usize {
         self.memories.iter().flat_map(|memory| memory.facts.values()).map(Vec::len).sum()
     }
 
-    /// Of the turns in which a probe's answer was stated, how many there are, and of how many a fact holds it.
+    /// The number of turns that state a probe's answer, and the number of those with a fact that holds it.
     pub(super) fn extraction(&self, set: &RecallSet) -> (usize, usize) {
         let mut stated: BTreeMap<(usize, usize), bool> = BTreeMap::new();
         for (index, (person, memory)) in set.persons.iter().zip(&self.memories).enumerate() {
@@ -144,7 +144,7 @@ impl Memories {
 }
 
 impl Item {
-    /// In a word.
+    /// The classification, in words.
     pub(super) fn verdict(self) -> &'static str {
         match self {
             Item { is_junk: true, .. } => "junk",

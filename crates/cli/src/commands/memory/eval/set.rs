@@ -1,4 +1,4 @@
-//! A set of conversations and of probes that ask for what was said in them.
+//! A set of conversations, and of probes that ask about their statements.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ pub(super) struct RecallSet {
     pub(super) persons: Vec<Person>,
 }
 
-/// Someone with a memory of their own.
+/// A person with a memory of their own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Person {
     pub(super) name: String,
-    /// Which half of the set; `None` where a set is not divided.
+    /// The half of the set; `None` if the set is not divided.
     pub(super) split: Option<Split>,
     /// In the order in which they were said.
     pub(super) turns: Vec<Turn>,
@@ -46,20 +46,20 @@ pub(super) enum AnswerOutcome {
     Bad,
 }
 
-/// A question that something said before answers, or nothing does.
+/// A question that an earlier statement answers, or none does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probe {
     pub(super) text: String,
     pub(super) kind: String,
     pub(super) evidence: Evidence,
-    /// The turns in which it was said, as indices; of a change the last one counts.
+    /// Indices of the turns that state the answer; after a change, the last one counts.
     pub(super) sources: Vec<usize>,
 }
 
-/// What tells that the right thing was recalled.
+/// The sign that the right item was recalled.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Evidence {
-    /// It holds one of `expects`; what holds one of `rejects` alone misleads.
+    /// The item holds one of `expects`; an item that holds only one of `rejects` misleads.
     Texts { expects: Vec<String>, rejects: Vec<String> },
     /// It was said in one of these turns.
     Turns(BTreeSet<usize>),

@@ -1,4 +1,4 @@
-//! The questions of the past that another model may be asked.
+//! Past questions that another model may be asked.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,15 +14,15 @@ use crate::invocation::Invocation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
-    /// The answer was stopped or cut, or says nothing.
+    /// The answer was stopped, cut or blank.
     Cut,
     /// The question is not the first of its conversation.
     Later,
     /// It came over an API, with a conversation that is not kept.
     Api,
-    /// Memory gave something to the answer.
+    /// Memory contributed to the answer.
     Recalled,
-    /// The same model has answered it.
+    /// It was answered by the model under comparison.
     Own,
     /// It was asked again later.
     Repeated,
@@ -45,14 +45,14 @@ impl Reason {
 /// The user's questions and answers of the past.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// What may be asked again, latest first.
+    /// The questions that may be asked again, latest first.
     pub(super) questions: Vec<Engram>,
-    /// How many are left out, and why.
+    /// The number of questions left out, by reason.
     pub(super) left_out: BTreeMap<Reason, usize>,
 }
 
 impl History {
-    /// What the arguments ask for of the user's own questions, for a comparison with `model`.
+    /// The user's own questions that the arguments select, for a comparison with `model`.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -91,19 +91,19 @@ impl History {
     }
 }
 
-/// What is known of questions besides their engrams. Questions are known by the id under which they were received.
+/// Facts about questions beyond their engrams. Questions are identified by the id under which they were received.
 struct Circumstances<'a> {
     model: &'a str,
     /// The first question of each conversation that memory knows.
     first: HashMap<SessionId, QueryId>,
-    /// Those that saved conversations have after others.
+    /// Questions that follow others in saved conversations.
     later: HashSet<QueryId>,
     api: HashSet<QueryId>,
     recalled: HashSet<QueryId>,
 }
 
 impl Circumstances<'_> {
-    /// Those of these engrams, latest first, that the engrams themselves show.
+    /// The circumstances that are evident from these engrams, latest first.
     fn of<'a>(engrams: &[Engram], model: &'a str) -> Circumstances<'a> {
         let mut first = HashMap::new();
         for engram in engrams.iter().rev() {
@@ -125,7 +125,7 @@ impl Circumstances<'_> {
         Ok(())
     }
 
-    /// A conversation that was resumed is another one for memory. A file that cannot be read says nothing.
+    /// Memory sees a resumed conversation as a new one. An unreadable file is ignored.
     fn take_conversations(&mut self, conversations: &ConversationStore) {
         let names = conversations.names().unwrap_or_default();
         for conversation in names.iter().filter_map(|name| conversations.load(name).ok()) {
@@ -163,7 +163,7 @@ mod tests {
         Engram::new(QueryId::from_bits(number), SessionId::from_bits(conversation), &response)
     }
 
-    /// What becomes of four questions, latest first, of which 3 and 4 are in one conversation.
+    /// Checks the choice among four questions, latest first, of which 3 and 4 are in one conversation.
     #[track_caller]
     fn check(
         change: impl FnOnce(&mut Circumstances<'_>),
@@ -189,7 +189,7 @@ mod tests {
         let second = QueryId::from_bits(2);
         check(|it| it.api = HashSet::from([second]), &[], &[3, 1], &[(Reason::Api, 1), later]);
         check(|it| it.recalled = HashSet::from([second]), &[], &[3, 1], &[(Reason::Recalled, 1), later]);
-        // A conversation that was resumed has another id in memory.
+        // A resumed conversation has another id in memory.
         check(|it| it.later = HashSet::from([second]), &[], &[3, 1], &[(Reason::Later, 2)]);
         check(|it| it.model = "past:1b", &[], &[], &[(Reason::Own, 4)]);
     }

@@ -1,4 +1,4 @@
-//! Has a model answer questions of the past, several at once, when nobody else needs the device.
+//! Has a model answer questions of the past, several at once, when the device is otherwise idle.
 
 use std::path::PathBuf;
 
@@ -17,12 +17,12 @@ use sha2::{Digest, Sha256};
 
 use crate::invocation::Invocation;
 
-/// How many answers are written at once: as many sequences as the engine takes.
+/// Number of answers written at once: the engine's number of sequences.
 const IN_FLIGHT: usize = 4;
 /// The seed of answers where none is configured, so that a run that resumes would give the same ones.
 const SEED: u64 = 0;
 
-/// What a model says to a question, or why it says nothing.
+/// A model's answer to a question, or why there is none.
 pub(super) type Answer = Result<String, String>;
 
 /// A model that answers questions of the past, and the answers that it has given.
@@ -31,7 +31,7 @@ pub(super) struct Replay<'a> {
     model: &'a str,
     generator: &'a dyn Generate,
     folder: PathBuf,
-    /// What answers depend on besides the question.
+    /// The inputs to answers besides the question.
     setting: Value,
 }
 
@@ -53,8 +53,8 @@ impl<'a> Replay<'a> {
         Ok(Replay { app, model, generator, folder, setting })
     }
 
-    /// The answers to these questions, in their order; `None` if the user stopped it. `on_progress` is told how many
-    /// there are so far. Each is kept as soon as it is written, and found by the next run.
+    /// The answers to these questions, in their order; `None` if the user stopped it. `on_progress` gets the number of
+    /// answers so far. Each is kept as soon as it is written, and found by the next run.
     ///
     /// # Errors
     /// When the model cannot be run, or an answer cannot be kept.
@@ -153,7 +153,7 @@ fn wait(running: &[Writing], pressed: &Receiver<()>) -> Option<(usize, Result<Ge
         }
         match ready.recv(pressed) {
             Ok(()) => return None,
-            // No Ctrl-C can come any more.
+            // No further Ctrl-C can come.
             Err(RecvError) => select.remove(interrupt),
         }
     }

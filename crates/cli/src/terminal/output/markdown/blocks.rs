@@ -2,7 +2,7 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag};
 
-/// What of Markdown's extensions is read. Formulas are read so that nothing in them is taken for emphasis.
+/// The supported extensions of Markdown. Formulas are parsed so that nothing in them is taken for emphasis.
 pub(super) const EXTENSIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_MATH)
@@ -17,7 +17,7 @@ pub(super) struct Finished {
     pub(super) opens_code: bool,
 }
 
-/// The blocks of `source` that are whole. Only whole lines are looked at: the last one may become anything.
+/// The blocks of `source` that are whole. Only whole lines are considered: the last one may become anything.
 pub(super) fn finished(source: &str) -> Finished {
     let lines = &source[..source.rfind('\n').map_or(0, |end| end + 1)];
     let (mut depth, mut last) = (0_usize, None);
@@ -79,7 +79,7 @@ pub(super) struct Fence {
     length: usize,
     /// Columns that are taken from each line.
     pub(super) indent: usize,
-    /// What the block says that its language is.
+    /// The declared language.
     pub(super) language: String,
 }
 
@@ -105,13 +105,13 @@ impl Fence {
     }
 }
 
-/// The language in what follows a fence.
+/// The language in the text after a fence.
 pub(super) fn language_of(info: &str) -> &str {
     info.trim().split([' ', ',', '{']).next().unwrap_or_default()
 }
 
-/// What of a block in progress is shown: without the marks at its end that may still become anything, and with those closed
-/// that are open, so that bold text is bold from its first word.
+/// The shown form of a block in progress: without ambiguous marks at its end, and with open marks closed, so that bold
+/// text is bold from its first word.
 pub(super) fn in_progress(source: &str) -> String {
     let line_start = source.rfind('\n').map_or(0, |end| end + 1);
     let last_line = &source[line_start..];
@@ -133,7 +133,7 @@ pub(super) fn in_progress(source: &str) -> String {
     shown
 }
 
-/// The mark that closes what is open at the end of a text.
+/// The marks that close bold text and code left open at the end of a text.
 fn closing(text: &str) -> &'static str {
     let (mut in_code, mut in_bold, mut rest) = (false, false, text);
     while let Some(first) = rest.chars().next() {

@@ -1,4 +1,4 @@
-//! What it costs to render Markdown while it streams, beside printing it as it is.
+//! The cost of rendering Markdown while it streams, compared with printing it verbatim.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn answer(line: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// The answers whose blocks differ the most: what is in progress is rendered again with every token.
+/// The answers whose blocks differ the most: the block in progress is rendered again with every token.
 fn answers() -> [(&'static str, String); 5] {
     let sentence = "The **quick** brown fox jumps over the `lazy` dog, and then it runs *away*. ";
     [

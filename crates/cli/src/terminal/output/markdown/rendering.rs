@@ -1,4 +1,4 @@
-//! Whole blocks of Markdown as lines.
+//! Renders whole blocks of Markdown as lines.
 
 use hone_server::{CodeHighlighter, WordKind};
 use nu_ansi_term::{Color, Style};
@@ -8,15 +8,15 @@ use super::blocks::{EXTENSIONS, language_of};
 use super::styled::Styled;
 use super::table::Table;
 
-/// What stands before a line of code.
+/// The indentation of a line of code.
 const CODE_INDENT: &str = "  ";
 
 /// How lines are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// The most columns of a line.
+    /// Maximum number of columns of a line.
     pub(super) width: usize,
-    /// Whether text may have styles. If it may not, the marks of Markdown say what is meant.
+    /// Whether text may have styles. If not, the marks of Markdown are kept instead.
     pub(super) styles: bool,
     /// Whether code is highlighted.
     pub(super) highlights: bool,
@@ -65,12 +65,12 @@ fn joined(first: &Styled, second: &Styled) -> Styled {
     line
 }
 
-/// What a block stands in.
+/// A container of blocks.
 enum Container {
     Quote,
     /// A list; the number of the next item if it is ordered.
     List(Option<u64>),
-    /// An item, with what stands before its first line, until that is written.
+    /// An item, with the mark before its first line, until that is written.
     Item {
         mark: String,
         is_written: bool,
@@ -86,7 +86,7 @@ struct Page<'a> {
     /// The text of the block in progress.
     text: Styled,
     styles: Vec<Style>,
-    /// Where links lead that are open.
+    /// The targets of open links.
     links: Vec<String>,
     table: Option<Table>,
     /// A block of code: its language and its lines.
@@ -260,11 +260,11 @@ impl<'a> Page<'a> {
         self.write(lines);
     }
 
-    /// Writes lines, with what the containers put before them.
+    /// Writes lines, with the prefixes of their containers.
     fn write(&mut self, lines: Vec<Styled>) {
         for line in lines {
             let line = joined(&self.prefix(true), &line);
-            // Containers that leave no room for a text do not make lines wider.
+            // Containers that leave no room for text do not make lines wider.
             match line.width() <= self.look.width {
                 true => self.lines.push(line),
                 false => self.lines.extend(line.cut(self.look.width)),
@@ -272,7 +272,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// What stands before a line; the mark of an item stands before its first one, which this is if it `is_text`.
+    /// The prefix of a line. The mark of an item precedes the first line that `is_text`.
     fn prefix(&mut self, is_text: bool) -> Styled {
         let mut prefix = Styled::default();
         for container in &mut self.containers {
@@ -297,7 +297,7 @@ impl<'a> Page<'a> {
             Container::Item { mark, .. } => mark.chars().count(),
         };
         let taken: usize = self.containers.iter().map(of_container).sum();
-        // However deep the containers are: a line of one column is still a line.
+        // Even in deeply nested containers, a line has at least one column.
         self.look.width.saturating_sub(taken).max(1)
     }
 

@@ -10,14 +10,14 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::terminal::output::visible;
 
-/// What a tab becomes.
+/// The replacement for a tab.
 const TAB: &str = "    ";
 
-/// A text whose parts have styles. It holds nothing that could control a terminal.
+/// A text whose parts have styles. It contains nothing that could control a terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Styled {
     text: String,
-    /// Where each part ends, in bytes, and its style.
+    /// The end of each part, in bytes, and its style.
     parts: Vec<(usize, Style)>,
 }
 
@@ -29,7 +29,7 @@ impl Styled {
         styled
     }
 
-    /// Adds a text, in which what could control a terminal is made visible.
+    /// Adds a text, with characters that could control a terminal made visible.
     pub(super) fn push(&mut self, text: &str, style: Style) {
         self.text.push_str(&visible(text).replace('\t', TAB));
         match self.parts.last_mut() {
@@ -96,7 +96,7 @@ impl Styled {
         slice
     }
 
-    /// As it is written to a terminal; without `styles` as plain text.
+    /// The text for a terminal; without `styles`, plain text.
     pub(super) fn painted(&self, styles: bool) -> String {
         if !styles {
             return self.text.clone();

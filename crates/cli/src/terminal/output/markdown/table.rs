@@ -5,7 +5,7 @@ use pulldown_cmark::Alignment;
 
 use super::styled::Styled;
 
-/// What stands between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
 /// No column is made narrower than this; a table that needs more room is shown as a list of its cells.
@@ -15,7 +15,7 @@ const NARROWEST_COLUMN: usize = 6;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) alignments: Vec<Alignment>,
-    /// Rows of cells, the first of which are titles.
+    /// Rows of cells; the first row holds the titles.
     pub(super) rows: Vec<Vec<Styled>>,
 }
 
@@ -55,7 +55,7 @@ impl Table {
         lines
     }
 
-    /// The lines of a row, of which a cell may take several.
+    /// The lines of a row, whose cells may take several.
     fn row(&self, row: &[Styled], widths: &[usize]) -> Vec<Styled> {
         let cells: Vec<Vec<Styled>> = row.iter().zip(widths).map(|(cell, width)| cell.wrapped(*width)).collect();
         let n_lines = cells.iter().map(Vec::len).max().unwrap_or(0);

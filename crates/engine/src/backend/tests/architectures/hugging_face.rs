@@ -93,7 +93,7 @@ impl HuggingFace {
         format!("model.layers.{layer}.{name}.{kind}")
     }
 
-    /// Undoes what conversion to GGUF did: Gemma's norm weights are stored without the 1, and queries and keys whose
+    /// Undoes the conversion to GGUF: Gemma's norm weights are stored without the 1, and queries and keys whose
     /// neighbours turn are not permuted.
     fn convention(shape: &Shape, gguf_name: &str, weights: Tensor) -> Tensor {
         use Architecture::{Gemma2, Gemma3, Granite, Llama, SmolLm3};

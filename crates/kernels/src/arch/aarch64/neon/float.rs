@@ -15,7 +15,7 @@ const COLUMNS: usize = 4;
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; NEON.
+/// See [`Product`]; NEON.
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     for row in (0..product.n_rows).step_by(ROW_GROUP) {

@@ -1,7 +1,7 @@
 //! The byte matrices of `i8mm`: two rows at a time are multiplied with two tokens.
 //!
-//! `smmla` leaves four sums in a register, those of two rows for either token, and they stay so until a tile is done: in
-//! the place of two tokens' sums there are for every quarter of the group the first two rows of both tokens, then the
+//! `smmla` leaves four sums in a register, two rows for each of two tokens, and this order is kept until a tile is
+//! done: for every quarter of the group, the slots of two tokens' sums hold the first two rows of both tokens, then the
 //! last two.
 
 use std::arch::aarch64::*;
@@ -14,7 +14,7 @@ use crate::matrix::formats::LayoutOf;
 use crate::matrix::layout::Scales;
 use crate::operands::ActivationBlock;
 
-/// Pairs of rows of a register's four.
+/// Pairs among the four rows of a register.
 const PAIRS: usize = QUARTER / 2;
 
 /// Thirty-two columns of four rows as pairs of rows.
@@ -89,7 +89,8 @@ pub(super) struct PairTile<'a> {
 }
 
 impl PairTile<'_> {
-    /// Adds the products with all tokens of the tile, whose first block is `blocks`. The last one may be a pair alone.
+    /// Adds the products with all tokens of the tile, whose first block is `blocks`. An odd last token is paired with
+    /// itself.
     ///
     /// # Safety
     /// As [`product_i8mm`](super::quant::product_i8mm), and the tile has `n_tokens`.
@@ -186,8 +187,8 @@ impl Pair {
         }
     }
 
-    /// The integer products with one pair of four rows: those of the first and of the last 16 columns, or both together,
-    /// twice.
+    /// The integer products with one pair of four rows: for the first and the last 16 columns separately, or for both
+    /// together, twice.
     ///
     /// # Safety
     /// `i8mm`.

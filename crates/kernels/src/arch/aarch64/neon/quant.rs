@@ -19,7 +19,7 @@ use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; NEON with `dotprod`.
+/// See [`Product`]; NEON with `dotprod`.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
@@ -29,7 +29,7 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
 /// Like [`product`], with the byte matrices of `i8mm`.
 ///
 /// # Safety
-/// As [`Product`] says; NEON with `dotprod` and `i8mm`.
+/// See [`Product`]; NEON with `dotprod` and `i8mm`.
 #[target_feature(enable = "neon,dotprod,i8mm")]
 pub(super) unsafe fn product_i8mm<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
@@ -225,7 +225,7 @@ unsafe fn many_tokens<const TENSOR_TYPE: u8, const I8MM: bool>(product: &Product
 /// A bit for every token whose block is refined; the first token's block has index `at`.
 ///
 /// # Safety
-/// As [`Product`] says; NEON.
+/// See [`Product`]; NEON.
 #[inline(always)]
 unsafe fn refined_tokens(product: &Product, at: usize) -> u64 {
     let mut bits = 0;
@@ -238,7 +238,7 @@ unsafe fn refined_tokens(product: &Product, at: usize) -> u64 {
     bits & (u64::MAX >> (TOKEN_TILE - product.n_tokens))
 }
 
-/// The numbers of the bits that are set.
+/// The indices of the set bits.
 struct Bits(u64);
 
 impl Iterator for Bits {

@@ -23,7 +23,7 @@ unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
     // SAFETY: the eight reads stay within the block, and so do the writes of its quants.
     unsafe {
         let parts: [float32x4_t; 8] = std::array::from_fn(|idx| vld1q_f32(elements.as_ptr().add(4 * idx)));
-        // Of a number and NaN, the number is taken.
+        // Given a number and NaN, the maximum is the number.
         let largest = parts.iter().fold(vdupq_n_f32(0.0), |largest, part| vmaxnmq_f32(vabsq_f32(*part), largest));
         let largest = vmaxnmvq_f32(largest);
         let steps_per_unit = portable::steps_per_unit(largest);

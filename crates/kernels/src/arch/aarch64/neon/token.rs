@@ -1,4 +1,4 @@
-//! A token in registers, and what its integer sums are scaled with.
+//! A token in registers, and the factors that scale its integer sums.
 
 use std::arch::aarch64::*;
 
@@ -13,10 +13,10 @@ pub(super) const UNPACKED: usize = 2;
 /// Thirty-two columns of one token in registers.
 pub(super) struct Token {
     pub(super) quants: [int8x16_t; 2],
-    /// Where the integer sums of the first and of the last 16 columns start. If a type has one scale for both, they are
+    /// Initial values of the integer sums of the first and of the last 16 columns. A type with one scale for both has
     /// one sum, which starts at the first of these.
     pub(super) starts: [int32x4_t; 2],
-    /// The scale, the scaled sum; then bits that are no floats.
+    /// The scale and the scaled sum, followed by bits that are not floats.
     pub(super) scale: float32x4_t,
     /// The scaled sums of the first and of the last 16 columns, in the last two places.
     pub(super) half_sums: float32x4_t,
@@ -64,7 +64,7 @@ impl Token {
     }
 }
 
-/// What the integer sums of a register are multiplied with: the scale and the sums of one token, or of two.
+/// Multipliers for the integer sums of a register: the scale and the sums of one token, or of two.
 pub(super) trait Multipliers {
     /// `values` times the scale.
     unsafe fn scaled(&self, values: float32x4_t) -> float32x4_t;
@@ -108,7 +108,7 @@ impl Multipliers for Token {
     }
 }
 
-/// Scales the integer sums of a register and adds them, and what the minimums come to.
+/// Scales and adds the integer sums of a register, and adds the contribution of the minimums.
 #[inline(always)]
 pub(super) unsafe fn add_scaled<const TENSOR_TYPE: u8>(
     sums: float32x4_t,

@@ -7,8 +7,7 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::formats::LayoutOf;
 use crate::matrix::layout::{QuantLayout, Scales};
 
-/// The offset of the quants as they are read for few tokens, as a shift: what a codebook stands for is looked up without
-/// its offset.
+/// The offset of the quants as read for few tokens, as a shift: codebook values are looked up without their offset.
 pub(super) const fn offset_shift(layout: QuantLayout) -> Option<u32> {
     if layout.codebook.is_some() { None } else { layout.offset_shift }
 }
@@ -21,15 +20,15 @@ pub(super) struct QuarterWeights {
     pub(super) factors: Factors,
 }
 
-/// The scales and minimums of four rows: those of the first 16 columns and of the last 16. Both are equal if the type
-/// has one for all 32.
+/// The scales and minimums of four rows, for the first 16 columns and for the last 16. Both are equal if the type has
+/// one for all 32.
 #[derive(Clone, Copy)]
 pub(super) struct Factors {
     pub(super) scales: [float32x4_t; 2],
     pub(super) minimums: [float32x4_t; 2],
 }
 
-/// What a record has once: the scale and the minimum of every row.
+/// The factors that a record has once: the scale and the minimum of every row.
 #[derive(Clone, Copy)]
 pub(super) struct RecordFactors {
     scale: [float32x4_t; QUARTERS],
@@ -58,7 +57,7 @@ impl RecordFactors {
     }
 }
 
-/// The scales of a block of 32 columns: those of the record, and the bytes of the sub-block for all rows.
+/// The scales of a block of 32 columns: the record's, and the bytes of the sub-block for all rows.
 #[derive(Clone, Copy)]
 pub(super) struct BlockFactors<'a> {
     record: &'a RecordFactors,
@@ -67,7 +66,7 @@ pub(super) struct BlockFactors<'a> {
 
 impl<'a> BlockFactors<'a> {
     /// # Safety
-    /// `record` points to a whole record that contains the block, and `factors` are its; NEON.
+    /// `record` points to a whole record that contains the block, and `factors` belong to it; NEON.
     #[inline(always)]
     pub(super) unsafe fn read<const TENSOR_TYPE: u8>(
         factors: &'a RecordFactors,
@@ -130,7 +129,7 @@ impl<'a> BlockFactors<'a> {
     }
 }
 
-/// Four of sixteen bytes, as integers without a sign.
+/// Four of sixteen bytes, as unsigned integers.
 #[inline(always)]
 unsafe fn unsigned(bytes: uint8x16_t, quarter: usize) -> uint32x4_t {
     // SAFETY: no memory is touched.
@@ -140,7 +139,7 @@ unsafe fn unsigned(bytes: uint8x16_t, quarter: usize) -> uint32x4_t {
     }
 }
 
-/// Four of sixteen bytes, as integers with a sign.
+/// Four of sixteen bytes, as signed integers.
 #[inline(always)]
 unsafe fn signed(bytes: uint8x16_t, quarter: usize) -> int32x4_t {
     // SAFETY: no memory is touched.

@@ -14,7 +14,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; AVX2, FMA and F16C.
+/// See [`Product`]; AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     for row in (0..product.n_rows).step_by(ROW_GROUP) {

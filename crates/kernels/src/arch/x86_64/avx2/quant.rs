@@ -20,7 +20,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; AVX2, FMA and F16C.
+/// See [`Product`]; AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
@@ -30,7 +30,7 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
 /// Like [`product`], with the byte products of AVX-VNNI.
 ///
 /// # Safety
-/// As [`Product`] says; AVX2, FMA, F16C and AVX-VNNI.
+/// See [`Product`]; AVX2, FMA, F16C and AVX-VNNI.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn product_vnni<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
@@ -41,13 +41,14 @@ pub(super) unsafe fn product_vnni<const TENSOR_TYPE: u8>(product: &Product) {
 struct Quants<const TENSOR_TYPE: u8, const VNNI: bool>;
 
 impl<const TENSOR_TYPE: u8, const VNNI: bool> Quants<TENSOR_TYPE, VNNI> {
-    /// Whether they are multiplied as signed numbers: those of eight bits, all of which have an offset of 128.
+    /// Whether the quants are multiplied as signed numbers: true for eight-bit quants, all of which have an offset of
+    /// 128.
     const ARE_SIGNED: bool = !VNNI && matches!(LayoutOf::<TENSOR_TYPE>::LAYOUT.offset_shift, Some(7));
 
     /// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
     const NARROW_WORDS: usize = i16::MAX as usize / (2 * 127 * LayoutOf::<TENSOR_TYPE>::LAYOUT.largest_quant());
 
-    /// Tokens that are multiplied with a register of weights before the next one is read: as many as measured fastest, since
+    /// Tokens multiplied with a register of weights before the next one is read: the fastest number measured, since
     /// their sums compete for registers.
     const CHUNK_TOKENS: usize = if Self::NARROW_WORDS < 4 || VNNI { 2 } else { 4 };
 }
@@ -126,7 +127,7 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
 /// A bit for every token whose block is refined; the first token's block has index `at`.
 ///
 /// # Safety
-/// As [`Product`] says; AVX2.
+/// See [`Product`]; AVX2.
 #[inline(always)]
 unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
     // SAFETY: the flags of a whole tile may be read starting at any block.
@@ -339,7 +340,7 @@ unsafe fn merge(quants: __m256i, upper: __m256i, mask: __m256i) -> __m256i {
 /// Adds the products of 32 columns of all tokens to the sums of sixteen rows, `CHUNK` tokens at a time.
 ///
 /// # Safety
-/// `activations` are as many blocks as `sums`; AVX2 and FMA, and AVX-VNNI if `VNNI`.
+/// `activations` points to one block per element of `sums`; AVX2 and FMA, and AVX-VNNI if `VNNI`.
 #[inline(always)]
 unsafe fn accumulate_all<const TENSOR_TYPE: u8, const VNNI: bool, const CHUNK: usize>(
     sums: &mut [[__m256; 2]],
@@ -362,7 +363,7 @@ unsafe fn accumulate_all<const TENSOR_TYPE: u8, const VNNI: bool, const CHUNK: u
 /// Adds the products of 32 columns of some tokens to the sums of sixteen rows.
 ///
 /// # Safety
-/// `activations` are as many blocks; AVX2 and FMA, and AVX-VNNI if `VNNI`.
+/// `activations` points to `N_TOKENS` blocks; AVX2 and FMA, and AVX-VNNI if `VNNI`.
 #[inline(always)]
 unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool, const N_TOKENS: usize>(
     sums: &mut [[__m256; 2]; N_TOKENS],
@@ -416,8 +417,8 @@ unsafe fn add_scaled<const TENSOR_TYPE: u8>(
     }
 }
 
-/// The integer products of some tokens with both halves of the rows: those of the first and of the last 16 columns if
-/// these have scales of their own, otherwise those of all 32.
+/// The integer products of some tokens with both halves of the rows: over the first and the last 16 columns separately
+/// if each half has its own scales, otherwise over all 32.
 ///
 /// # Safety
 /// As [`accumulate`].
@@ -467,7 +468,7 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool, const N_TOKENS: usize>(
     }
 }
 
-/// What the offset of the weights adds to the products of the first and of the last 16 columns, or of all.
+/// The contribution of the weights' offset to the products of the first and of the last 16 columns, or of all.
 #[inline(always)]
 fn offsets<const TENSOR_TYPE: u8, const VNNI: bool>(activation: &ActivationBlock) -> Option<[i32; 2]> {
     let layout = LayoutOf::<TENSOR_TYPE>::LAYOUT;

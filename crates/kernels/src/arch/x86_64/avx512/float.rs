@@ -17,7 +17,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; AVX-512.
+/// See [`Product`]; AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     let mut row = 0;

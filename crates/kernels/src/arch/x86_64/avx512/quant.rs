@@ -18,7 +18,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
-/// As [`Product`] says; AVX-512 with VNNI.
+/// See [`Product`]; AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     let mut row = 0;
@@ -114,7 +114,7 @@ unsafe fn many_tokens<const TENSOR_TYPE: u8, const N_GROUPS: usize>(product: &Pr
 /// A bit for every token whose block is refined; the first token's block has index `at`.
 ///
 /// # Safety
-/// As [`Product`] says; AVX-512.
+/// See [`Product`]; AVX-512.
 #[inline(always)]
 unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
     // SAFETY: the flags of a whole tile may be read starting at any block.
@@ -123,7 +123,7 @@ unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
     unsafe { _mm512_test_epi8_mask(flags, flags) & (u64::MAX >> (64 - n_tokens)) }
 }
 
-/// Reads a block of `N_GROUPS` groups, and prefetches what comes after it.
+/// Reads a block of `N_GROUPS` groups, and prefetches the data after it.
 ///
 /// # Safety
 /// `record` points to a whole record of the first group that contains the block; AVX-512.
@@ -400,7 +400,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     }
 }
 
-/// The initial integer sums: zero, or what compensates for the offset of the quants.
+/// The initial integer sums: zero, or a value that compensates for the offset of the quants.
 ///
 /// # Safety
 /// `activation` is valid for reads; AVX-512.
