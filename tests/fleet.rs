@@ -129,10 +129,26 @@ fn a_worker_that_cannot_work_says_why() {
     let run = home.run(&["worker"]);
     assert!(run.code == 2 && run.stderr.contains("--bus nats://HOST:4222"), "{}", run.stderr);
     server.stop();
-    let run = home.run(&["worker", "--bus", &url]);
-    assert!(run.code == 1 && run.stderr.contains(&format!("the NATS server at {url}")), "{}", run.stderr);
     let run = home.run(&["events", "--dead", "--bus", &url]);
     assert_eq!(run.code, 1, "{}", run.stderr);
+}
+
+#[test]
+fn a_worker_waits_for_a_server_that_is_started_later() {
+    let mut server = NatsServer::start();
+    let home = home();
+    let url = server.url();
+    server.stop();
+    let arguments = ["worker", "--bus", &url, "--slots", "2", "--threads", "1"];
+    let mut worker = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
+    let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let worker = Worker(worker);
+    let waiting = lines.find(|line| !line.contains("HONE_CONFIG")).unwrap();
+    assert!(waiting.contains(&format!("the NATS server at {url} cannot be reached")), "{waiting}");
+    server.resume();
+    let working = lines.next().unwrap();
+    assert!(working.contains("at a time; Ctrl-C ends it"), "{working}");
+    drop(worker);
 }
 
 /// A worker that answers with the built-in model.

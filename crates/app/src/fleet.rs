@@ -4,7 +4,7 @@ mod grading;
 mod overview;
 mod working;
 
-pub use hone_fleet::{DeadWork, Fleet, Job, OfferedModel, Queues, Route, Work, WorkerState};
+pub use hone_fleet::{DeadWork, Fleet, FleetError, Job, OfferedModel, Queues, Route, Work, WorkerState};
 
 pub use self::grading::{FleetJudge, JudgedElsewhere};
 pub use self::overview::FleetOverview;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::kv;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
-use async_nats::{ConnectOptions, Event};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use hone_protocol::with_causes;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -97,8 +97,7 @@ impl Fleet {
         let fleet = Fleet::begin(settings, name)?;
         let reached = async { tokio::time::timeout(PATIENCE, fleet.server.connected()).await };
         if fleet.block_on(reached).is_err() {
-            let reason = fleet.block_on(why_not(settings, name))?;
-            return Err(FleetError::Connection { url: settings.url.clone(), reason });
+            return Err(fleet.block_on(why_not(settings, name)));
         }
         fleet.block_on(fleet.server.prepare())?;
         Ok(fleet)
@@ -183,10 +182,9 @@ async fn connect(
     name: &str,
     connection: Arc<watch::Sender<bool>>,
 ) -> Result<async_nats::Client, FleetError> {
-    // The last error reported.
-    let trouble = Mutex::new(None);
+    let listener = Mutex::new(Listener { connection, was_connected: false, trouble: None });
     let options = options(settings, name).await?.retry_on_initial_connect().event_callback(move |event| {
-        hear(&connection, &trouble, &event);
+        listener.lock().unwrap_or_else(PoisonError::into_inner).hear(&event);
         async {}
     });
     let servers: Vec<&str> = settings.servers().collect();
@@ -195,13 +193,25 @@ async fn connect(
 }
 
 /// The reason why the server is unreachable, found by one more attempt; background attempts do not report causes.
-async fn why_not(settings: &BusSettings, name: &str) -> Result<String, FleetError> {
+async fn why_not(settings: &BusSettings, name: &str) -> FleetError {
     let servers: Vec<&str> = settings.servers().collect();
-    let attempt = options(settings, name).await?.connect(&servers[..]);
-    Ok(match tokio::time::timeout(PATIENCE, attempt).await {
-        Ok(Err(error)) => with_causes(&error),
-        Ok(Ok(_)) | Err(_) => "nobody answers".to_owned(),
-    })
+    let options = match options(settings, name).await {
+        Ok(options) => options,
+        Err(error) => return error,
+    };
+    let url = settings.url.clone();
+    match tokio::time::timeout(PATIENCE, options.connect(&servers[..])).await {
+        Ok(Err(error)) => {
+            let reason = with_causes(&error);
+            match error.kind() {
+                ConnectErrorKind::Dns | ConnectErrorKind::Io | ConnectErrorKind::TimedOut => {
+                    FleetError::Unreachable { url, reason }
+                }
+                _ => FleetError::Connection { url, reason },
+            }
+        }
+        Ok(Ok(_)) | Err(_) => FleetError::Unreachable { url, reason: "no answer".to_owned() },
+    }
 }
 
 /// The options of this process's connection.
@@ -229,20 +239,37 @@ async fn options(settings: &BusSettings, name: &str) -> Result<ConnectOptions, F
 }
 
 /// Records events of the connection. The log says when it is lost and when it is back.
-fn hear(connection: &watch::Sender<bool>, trouble: &Mutex<Option<String>>, event: &Event) {
-    match event {
-        Event::Connected if !connection.send_replace(true) => tracing::info!("the NATS server is connected"),
-        Event::Disconnected | Event::Closed if connection.send_replace(false) => {
-            tracing::warn!("the NATS server is away: what other machines do for this one waits until it is back");
-        }
-        Event::ServerError(_) | Event::ClientError(_) => {
-            let text = event.to_string();
-            let before = trouble.lock().unwrap_or_else(PoisonError::into_inner).replace(text.clone());
-            // Each attempt may repeat the error.
-            if before.as_ref() != Some(&text) {
-                tracing::warn!("the NATS server: {text}");
+struct Listener {
+    connection: Arc<watch::Sender<bool>>,
+    was_connected: bool,
+    /// The last error reported.
+    trouble: Option<String>,
+}
+
+impl Listener {
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::Connected if !self.connection.send_replace(true) => {
+                self.was_connected = true;
+                tracing::info!("the NATS server is connected");
             }
+            Event::Disconnected | Event::Closed if self.connection.send_replace(false) => {
+                tracing::warn!("the NATS server is away: what other machines do for this one waits until it is back");
+            }
+            Event::ServerError(_) | Event::ClientError(_) => self.tell(event.to_string()),
+            other => tracing::info!("the connection to the NATS server: {other}"),
         }
-        other => tracing::info!("the connection to the NATS server: {other}"),
+    }
+
+    /// Logs an error. Each attempt may repeat it, and until the first connection the caller says what it means.
+    fn tell(&mut self, text: String) {
+        if self.trouble.as_ref() == Some(&text) {
+            return;
+        }
+        match self.was_connected {
+            true => tracing::warn!("the NATS server: {text}"),
+            false => tracing::info!("the NATS server: {text}"),
+        }
+        self.trouble = Some(text);
     }
 }

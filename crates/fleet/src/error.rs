@@ -5,7 +5,15 @@ use thiserror::Error;
 /// The reason why a fleet cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FleetError {
-    /// The server is unreachable, or refuses this process.
+    /// No server answers at the address. It may be started later.
+    #[error("the NATS server at {url} cannot be reached: {reason}")]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The server refuses this process.
     #[error("the NATS server at {url} cannot be used: {reason}")]
     Connection {
         /// Its address.

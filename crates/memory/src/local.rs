@@ -225,8 +225,8 @@ impl Local {
             Request::MakeDue { ids } => Reply::Updates(opened.make_due(ids)?),
             Request::Vet { id, vetting, event } => self.decided(opened.vet(*id, vetting, event)?),
             Request::Rule { id, ruling, event } => self.decided(opened.rule(*id, *ruling, event)?),
-            Request::PutDocument { name, listed, content, is_new } => {
-                Reply::Updates(vec![opened.put_document(name, listed, content, *is_new)?])
+            Request::PutDocument { name, listed, content, is_new, replaced } => {
+                Reply::Updates(vec![opened.put_document(name, listed, content, *is_new, *replaced)?])
             }
             Request::Document { name } => Reply::Document(opened.document(name)?),
             Request::Documents { folder } => Reply::Documents(opened.documents(folder)?),

@@ -86,7 +86,7 @@ pub(crate) enum Standing {
 pub enum Update {
     /// The engram was updated.
     Merged,
-    /// There is no such engram.
+    /// There is no such engram, or a document was not written because another one is there.
     Missing,
     /// Memory cannot be reached; the update is applied later, see [`crate::MemoryStore::keeping`].
     Kept,
@@ -252,6 +252,9 @@ pub(crate) enum Request {
         content: Value,
         /// Whether an existing document of this name stays instead.
         is_new: bool,
+        /// The write that this one replaces; another one stays instead. `None` replaces every earlier write.
+        #[serde(default)]
+        replaced: Option<EnvelopeId>,
     },
     Document {
         name: String,
@@ -274,6 +277,15 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// The request as it is kept for later: by then, a document may have been written elsewhere, and the later write
+    /// stays.
+    pub(crate) fn delayed(mut self) -> Request {
+        if let Request::PutDocument { replaced, .. } = &mut self {
+            *replaced = None;
+        }
+        self
+    }
+
     /// Whether the request goes on the due list if memory cannot take it.
     pub(crate) fn can_be_kept(&self) -> bool {
         match self {
@@ -351,7 +363,8 @@ pub(crate) enum Reply {
     Backlog(Vec<BacklogEntry>),
     Critiques(Vec<CritiqueRecord>),
     ExportedEvents(Vec<(u64, Value)>),
-    Document(Option<Value>),
+    /// The content, and the write that it comes from.
+    Document(Option<(EnvelopeId, Value)>),
     Documents(Vec<(String, Timestamp)>),
     CriticOverride(Option<CriticMode>),
     /// Events, and the number up to which all were examined.

@@ -109,6 +109,24 @@ impl<T> Branches<T> {
         removed
     }
 
+    /// Adds the items of another version of this conversation that `is_wanted` and that it does not have, each after the
+    /// item that it follows there, or, if that is missing here, after the nearest one before it. They are not shown.
+    pub fn merge(&mut self, other: Branches<T>, is_same: impl Fn(&T, &T) -> bool, is_wanted: impl Fn(&T) -> bool) {
+        let mut places: Vec<Option<usize>> = Vec::with_capacity(other.nodes.len());
+        for Node { item, after } in other.nodes {
+            let follows = after.and_then(|after| places[after]);
+            let known = self.nodes.iter().position(|node| is_same(&node.item, &item));
+            places.push(match known {
+                Some(place) => Some(place),
+                None if is_wanted(&item) => {
+                    self.nodes.push(Node { item, after: follows });
+                    Some(self.nodes.len() - 1)
+                }
+                None => follows,
+            });
+        }
+    }
+
     /// The position among its branches of the item that is shown at `index`.
     pub fn place(&self, index: usize) -> Option<BranchPlace> {
         let shown = *self.shown.get(index)?;
@@ -269,6 +287,22 @@ mod tests {
         check("a b c <1 d 1/1 <2 -", "a");
         check("a b c <1 d 1/1 <2 - x", "a x(2/2)");
         check("a <0 b c 0/1 - d", "d(2/2)");
+    }
+
+    #[test]
+    fn two_versions_are_merged() {
+        let of = |items: &[&'static str]| items.iter().copied().collect::<Branches<&str>>();
+        let check = |mut mine: Branches<&'static str>, other, unwanted: &str, expected: &str, shown: &str| {
+            mine.merge(other, |a, b| a == b, |item| *item != unwanted);
+            assert_eq!(mine.shown().copied().collect::<Vec<_>>().join(" "), shown);
+            let (items, forks) = mine.into_list();
+            assert_eq!(format!("{} {:?}", items.join(" "), forks.after), expected);
+        };
+        check(of(&["a", "b", "c"]), of(&["a", "b", "d", "e"]), "", "a b c d e {4: 2}", "a b c");
+        check(of(&["a"]), of(&["a", "b"]), "", "a b {}", "a");
+        check(of(&["a"]), of(&["a", "b", "c"]), "b", "a c {}", "a");
+        check(of(&[]), of(&["x"]), "", "x {}", "");
+        check(of(&["a"]), of(&["a"]), "", "a {}", "a");
     }
 
     #[test]

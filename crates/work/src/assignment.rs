@@ -4,8 +4,6 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::phase::TaskPhase;
-
 /// A task for an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -43,12 +41,6 @@ pub struct TaskRequirement {
 pub struct InvalidAssignment(String);
 
 impl Assignment {
-    /// The first phase of the task that is not among the configured ones.
-    pub fn unknown_phase(&self, configured: &[TaskPhase]) -> Option<&str> {
-        let is_unknown = |name: &&String| !configured.iter().any(|phase| phase.name == **name);
-        self.phases.iter().find(is_unknown).map(String::as_str)
-    }
-
     /// Reads a task from TOML.
     ///
     /// # Errors

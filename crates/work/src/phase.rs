@@ -50,6 +50,12 @@ struct PhasesFile {
 }
 
 impl TaskPhase {
+    /// The first phase of a task that is not among the configured ones.
+    pub fn missing<'a>(configured: &[TaskPhase], assignment: &'a Assignment) -> Option<&'a str> {
+        let is_missing = |name: &&String| !configured.iter().any(|phase| phase.name == **name);
+        assignment.phases.iter().find(is_missing).map(String::as_str)
+    }
+
     /// The phases in `table`, or the compiled-in ones if it is empty.
     ///
     /// # Errors

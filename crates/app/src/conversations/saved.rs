@@ -1,5 +1,6 @@
 //! A saved conversation with its branches: its title, and its formats for other programs.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use hone_protocol::{Branches, Timestamp};
@@ -65,7 +66,7 @@ impl SavedConversation {
     pub fn into_file(self) -> Conversation {
         let SavedConversation { model, system, exchanges } = self;
         let (exchanges, forks) = exchanges.into_list();
-        Conversation { format: FORMAT, model, system, exchanges, forks }
+        Conversation { format: FORMAT, model, system, exchanges, forks, taken_back: BTreeSet::new() }
     }
 
     /// The title in a list: the first question, unless the user named the conversation.

@@ -3,6 +3,8 @@
 //! A question is opened by [`Session::ask`] or [`Session::ask_again`] and closed by [`Session::finish`] or
 //! [`Session::withdraw`]. Only complete exchanges are kept, so a conversation always alternates. Nothing here does I/O.
 
+use std::collections::BTreeSet;
+
 use hone_protocol::{AnswerOptions, Branches, FinishReason, Forks, Message, Query, QueryId, Role, SessionId, Timings};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,27 @@ pub struct Conversation {
     /// The order of the exchanges, where it is not linear.
     #[serde(default, skip_serializing_if = "Forks::is_empty")]
     pub forks: Forks,
+    /// Exchanges that were taken back, and do not come back from the saved version.
+    #[serde(skip)]
+    pub taken_back: BTreeSet<QueryId>,
+}
+
+impl Conversation {
+    /// The conversation with the exchanges that another process has added to its saved version.
+    pub(super) fn with_others(self, saved: Conversation) -> Conversation {
+        let is_here = |exchange: &SavedExchange| self.exchanges.iter().any(|mine| mine.query_id == exchange.query_id);
+        let is_new = |exchange: &SavedExchange| {
+            exchange.query_id.is_some_and(|id| !self.taken_back.contains(&id)) && !is_here(exchange)
+        };
+        if !saved.exchanges.iter().any(is_new) {
+            return self;
+        }
+        let mine = Branches::from_list(self.exchanges.clone(), &self.forks);
+        let (Ok(mut mine), Ok(saved)) = (mine, Branches::from_list(saved.exchanges, &saved.forks)) else { return self };
+        mine.merge(saved, |mine, saved| mine.query_id.is_some() && mine.query_id == saved.query_id, is_new);
+        let (exchanges, forks) = mine.into_list();
+        Conversation { exchanges, forks, ..self }
+    }
 }
 
 /// A chat.
@@ -63,6 +86,7 @@ pub struct Session {
     open: Option<OpenQuestion>,
     name: Option<String>,
     left_out: usize,
+    taken_back: BTreeSet<QueryId>,
 }
 
 #[derive(Debug)]
@@ -81,7 +105,8 @@ struct OpenQuestion {
 impl Session {
     /// An empty conversation.
     pub fn new(config: Config) -> Session {
-        Session { id: SessionId::fresh(), config, exchanges: Branches::default(), open: None, name: None, left_out: 0 }
+        let (exchanges, taken_back) = (Branches::default(), BTreeSet::new());
+        Session { id: SessionId::fresh(), config, exchanges, open: None, name: None, left_out: 0, taken_back }
     }
 
     /// The conversation's id on the bus and in memory.
@@ -141,7 +166,7 @@ impl Session {
     pub fn conversation(&self) -> Conversation {
         let (exchanges, forks) = self.exchanges.clone().into_list();
         let (model, system) = (self.model().to_string(), self.config.chat.system.clone());
-        Conversation { format: FORMAT, model, system, exchanges, forks }
+        Conversation { format: FORMAT, model, system, exchanges, forks, taken_back: self.taken_back.clone() }
     }
 
     /// Changes a setting.
@@ -162,11 +187,15 @@ impl Session {
         self.open = None;
         self.name = None;
         self.left_out = 0;
+        self.taken_back.clear();
     }
 
     /// Removes and returns the last exchange, if there is one.
     pub fn undo(&mut self) -> Option<SavedExchange> {
+        let ids = |exchanges: &Branches<SavedExchange>| exchanges.all().filter_map(|it| it.query_id).collect();
+        let before: BTreeSet<QueryId> = ids(&self.exchanges);
         let undone = self.exchanges.remove_last();
+        self.taken_back.extend(before.difference(&ids(&self.exchanges)));
         self.left_out = 0;
         undone
     }

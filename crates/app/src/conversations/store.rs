@@ -1,14 +1,16 @@
 //! The store of conversations: a folder with one JSON file each, replaced by renaming a complete new file over the old
 //! one, or the database in which memory is kept.
 
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use hone_files::{create_private_folder, make_private, replace, write_new};
+use hone_files::{create_private_folder, make_private, open_private, replace, write_new};
 use hone_memory::{Documents, MemoryStore, Update};
 use hone_protocol::{OwnerId, QueryId, Timestamp};
+use serde_json::Value;
 use time::Date;
 
 use super::attached::split;
@@ -72,13 +74,13 @@ impl ConversationStore {
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Writes a conversation.
+    /// Writes a conversation. Exchanges that another process has added to its saved version stay, as branches.
     ///
     /// # Errors
     /// When the name is not valid for a file, or it cannot be written; the previous version is then kept.
     pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         check_name(name)?;
-        self.write(name, conversation)?;
+        self.merge(name, conversation)?;
         self.forget_single();
         Ok(())
     }
@@ -231,6 +233,32 @@ impl ConversationStore {
         }
     }
 
+    /// Writes a conversation with the exchanges that another process has added to its saved version.
+    fn merge(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
+        match &self.place {
+            Place::Folder(folder) => {
+                let _writing = lock(folder);
+                // One that cannot be read is replaced.
+                let saved = self.read(name).ok().flatten();
+                let merged = saved.map(|saved| conversation.clone().with_others(saved));
+                self.write(name, merged.as_ref().unwrap_or(conversation))
+            }
+            Place::Database(documents) => {
+                let content = serde_json::to_value(conversation)?;
+                let merged = |saved: Option<Value>| {
+                    let saved = saved.and_then(|saved| serde_json::from_value(saved).ok());
+                    let merged = saved.map(|saved| conversation.clone().with_others(saved));
+                    merged.and_then(|merged| serde_json::to_value(merged).ok()).unwrap_or_else(|| content.clone())
+                };
+                let saved = documents.edit(name, merged);
+                match saved.with_context(|| format!("cannot save the conversation {name:?}"))? {
+                    Update::Missing => bail!("cannot save the conversation {name:?}: others write it all the time"),
+                    Update::Merged | Update::Kept => Ok(()),
+                }
+            }
+        }
+    }
+
     fn write(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         let folder = match &self.place {
             Place::Folder(folder) => folder,
@@ -289,6 +317,14 @@ fn check_name(name: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Keeps other processes from writing conversations in a folder, where the file system can.
+fn lock(folder: &Path) -> Option<File> {
+    prepare(folder).ok()?;
+    let file = open_private(&folder.join(".lock"), OpenOptions::new().write(true).create(true)).ok()?;
+    file.lock().ok()?;
+    Some(file)
 }
 
 /// Creates the folder, for its owner alone.
@@ -418,7 +454,10 @@ fn name_from(day: Date, question: &str) -> String {
 mod tests {
     use time::Month;
 
+    use hone_protocol::Timings;
+
     use super::super::session::tests::session;
+    use super::super::session::{SavedExchange, Session};
     use super::*;
 
     fn store() -> (tempfile::TempDir, ConversationStore) {
@@ -460,9 +499,57 @@ mod tests {
         let conversation = session(2).conversation();
         store.save("tides", &conversation).unwrap();
         assert_eq!(store.load("tides").unwrap(), conversation);
-        store.save("tides", &session(3).conversation()).unwrap();
-        assert_eq!(store.load("tides").unwrap().exchanges.len(), 3);
-        assert_eq!(std::fs::read_dir(folder_of(&store)).unwrap().count(), 1, "no scraps are left beside it");
+        assert_eq!(
+            std::fs::read_dir(folder_of(&store)).unwrap().count(),
+            2,
+            "no scraps are left beside it and the lock"
+        );
+    }
+
+    /// A chat that resumes the saved conversation.
+    fn resumed(store: &ConversationStore) -> Session {
+        let mut session = session(0);
+        session.resume("tides".to_owned(), store.load("tides").unwrap()).unwrap();
+        session
+    }
+
+    fn ask(session: &mut Session, question: &str) {
+        session.ask(question.to_owned());
+        session.finish(QueryId::fresh(), String::new(), None, Timings::default());
+    }
+
+    #[test]
+    fn two_chats_in_one_conversation_lose_nothing() {
+        let (_folder, store) = store();
+        store.save("tides", &session(2).conversation()).unwrap();
+        let (mut one, mut other) = (resumed(&store), resumed(&store));
+        ask(&mut one, "mine");
+        store.save("tides", &one.conversation()).unwrap();
+        other.undo();
+        ask(&mut other, "yours");
+        store.save("tides", &other.conversation()).unwrap();
+        // Saved again by one of them, nothing is doubled, and what the other took back is still there for this one.
+        ask(&mut one, "more");
+        store.save("tides", &one.conversation()).unwrap();
+        let questions = |exchanges: &[&SavedExchange]| -> Vec<String> {
+            exchanges.iter().map(|exchange| exchange.question.clone()).collect()
+        };
+        let last = resumed(&store);
+        assert_eq!(questions(&last.exchanges()), ["q1", "q2", "mine", "more"]);
+        let all = store.load("tides").unwrap().exchanges;
+        assert_eq!(questions(&all.iter().collect::<Vec<_>>()), ["q1", "q2", "mine", "more", "yours"]);
+    }
+
+    #[test]
+    fn what_was_taken_back_does_not_come_back() {
+        let (_folder, store) = store();
+        store.save("tides", &session(2).conversation()).unwrap();
+        let mut chat = resumed(&store);
+        chat.undo();
+        store.save("tides", &chat.conversation()).unwrap();
+        ask(&mut chat, "again");
+        store.save("tides", &chat.conversation()).unwrap();
+        assert_eq!(store.load("tides").unwrap().exchanges.len(), 2);
     }
 
     #[test]

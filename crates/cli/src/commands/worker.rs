@@ -7,12 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use hone_app::fleet::{
-    EMBED, Fleet, FleetJudge, FleetWork, GENERATE, GRADE, Job, JudgedElsewhere, Route, Work, WorkEnd, WorkerModels,
-    WorkerState, machine_name,
+    EMBED, Fleet, FleetError, FleetJudge, FleetWork, GENERATE, GRADE, Job, JudgedElsewhere, Route, Work, WorkEnd,
+    WorkerModels, WorkerState, machine_name,
 };
 use hone_protocol::{Judging, JudgingMethod, Timestamp};
 use hone_server::serve_worker_metrics;
@@ -26,12 +27,15 @@ use crate::invocation::Invocation;
 /// The exit code of a process that a second Ctrl-C ends.
 const INTERRUPTED: i32 = 130;
 
+/// The time between two attempts to reach the server.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
+
 /// Works until SIGTERM or Ctrl-C, and then gives back unfinished work.
 ///
 /// # Errors
 /// When the bus cannot be used, the judge may not grade, or a model cannot be found or downloaded.
 pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Result<Outcome> {
-    let fleet = app.reached_fleet()?;
+    let fleet = reach(app)?;
     let roles: Vec<&str> = arguments.roles.iter().copied().map(WorkerRole::as_str).collect();
     let generator = app.generator_here()?;
     let judge = roles.contains(&GRADE).then(|| FleetJudge::new(app, Arc::clone(&generator))).transpose()?;
@@ -82,6 +86,25 @@ fn serve_metrics(app: &Invocation, worker: &Worker, state: &WorkerState, address
         .with_context(|| format!("figures cannot be served at {address}"))?;
     app.output.note(&format!("figures for Prometheus are at http://{address}/metrics"));
     Ok(())
+}
+
+/// The fleet, once its server can be reached.
+fn reach(app: &Invocation) -> anyhow::Result<Fleet> {
+    let mut is_told = false;
+    loop {
+        let error = match app.reached_fleet() {
+            Ok(fleet) => return Ok(fleet),
+            Err(error) => error,
+        };
+        if !matches!(error.downcast_ref(), Some(FleetError::Unreachable { .. })) {
+            return Err(error);
+        }
+        if !is_told {
+            app.output.note(&format!("{error:#}; the worker begins once it can, and Ctrl-C ends it"));
+            is_told = true;
+        }
+        thread::sleep(BETWEEN_ATTEMPTS);
+    }
 }
 
 fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> WorkerState {

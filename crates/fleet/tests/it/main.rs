@@ -216,7 +216,7 @@ fn nothing_is_lost_while_the_server_is_away() {
     let url = server.url();
     server.stop();
     let unreachable = Fleet::connect(&settings(url.clone()), "test");
-    assert!(matches!(unreachable, Err(FleetError::Connection { .. })));
+    assert!(matches!(unreachable, Err(FleetError::Unreachable { .. })));
     let fleet = Fleet::begin(&settings(url), "test").unwrap();
     let requests = Requests::begin(&fleet, route());
     ask(&requests, 1..=3);

@@ -1,7 +1,7 @@
 //! Documents: records of other parts of hone, such as conversations, that are kept with engrams in a shared database. A
 //! name is a path, `FOLDER/NAME`.
 
-use hone_protocol::Timestamp;
+use hone_protocol::{EnvelopeId, Timestamp};
 use serde_json::Value;
 
 use super::opened::Opened;
@@ -10,33 +10,45 @@ use crate::records::{damaged, document_key, from_json, listed_key, to_json};
 use crate::request::{Listed, Update};
 
 impl Opened {
-    /// Adds or replaces a document. A new one is [`Update::Missing`] if its name is taken, unless by the same write.
+    /// Adds or replaces a document. The result is [`Update::Missing`] if it is to be new and the name is taken, or if
+    /// another write than `replaced` is there; a repeated write is [`Update::Merged`].
     pub(super) fn put_document(
         &self,
         name: &str,
         listed: &Listed,
         content: &Value,
         is_new: bool,
+        replaced: Option<EnvelopeId>,
     ) -> Result<Update, MemoryError> {
         self.write(|draft| {
-            if let Some(there) = draft.storage.get(&listed_key(name))? {
-                let there: Listed = from_json("a document", &there)?;
-                if there.write == listed.write {
-                    return Ok(Update::Merged);
-                } else if is_new || there.at > listed.at {
-                    // A delayed write must not replace a later one.
-                    return Ok(if is_new { Update::Missing } else { Update::Merged });
+            let there = draft.storage.get(&listed_key(name))?;
+            let there: Option<Listed> = there.map(|there| from_json("a document", &there)).transpose()?;
+            let mut listed = listed.clone();
+            match &there {
+                Some(there) if there.write == listed.write => return Ok(Update::Merged),
+                Some(_) if is_new => return Ok(Update::Missing),
+                _ if replaced.is_some() && replaced != there.as_ref().map(|there| there.write) => {
+                    return Ok(Update::Missing);
                 }
+                // The machines' clocks may differ.
+                Some(there) if replaced.is_some() => listed.at = listed.at.max(Timestamp(there.at.0 + 1)),
+                // A delayed write must not replace a later one.
+                Some(there) if there.at > listed.at => return Ok(Update::Merged),
+                _ => {}
             }
             draft.batch.insert(document_key(name), to_json("a document", content)?);
-            draft.batch.insert(listed_key(name), to_json("a document", listed)?);
+            draft.batch.insert(listed_key(name), to_json("a document", &listed)?);
             Ok(Update::Merged)
         })
     }
 
-    pub(super) fn document(&self, name: &str) -> Result<Option<Value>, MemoryError> {
-        let bytes = self.storage.get(&document_key(name))?;
-        bytes.map(|bytes| from_json(&format!("the document {name}"), &bytes)).transpose()
+    /// The content, and the write that it comes from.
+    pub(super) fn document(&self, name: &str) -> Result<Option<(EnvelopeId, Value)>, MemoryError> {
+        let what = format!("the document {name}");
+        // Written together, and read one after the other: a write in between makes the next one start over.
+        let Some(listed) = self.storage.get(&listed_key(name))? else { return Ok(None) };
+        let Some(bytes) = self.storage.get(&document_key(name))? else { return Ok(None) };
+        Ok(Some((from_json::<Listed>(&what, &listed)?.write, from_json(&what, &bytes)?)))
     }
 
     /// The names in a folder, without the folder, and the time of each write.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hone_protocol::{EnvelopeId, Timestamp};
 use serde_json::Value;
@@ -13,6 +14,12 @@ use crate::request::{Listed, Reply, Request, Update};
 
 /// Documents that are held in memory while a database is unreachable.
 const MOST_RECENT: usize = 64;
+
+/// How often a document is edited that others write at the same time.
+const MOST_EDITS: u32 = 10;
+
+/// The pause after the first edit that another write came before; doubled after each further one.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// A folder of documents in a memory: JSON under names without `/`.
 ///
@@ -43,7 +50,29 @@ impl Documents {
     /// # Errors
     /// When it cannot be written.
     pub fn save(&self, name: &str, content: Value) -> Result<Update, MemoryError> {
-        self.put(name, content, false)
+        self.put(name, content, false, None)
+    }
+
+    /// Replaces a document with an edited version of it, or adds it; `edit` is given the stored version, which no other
+    /// process changes meanwhile, and may be called again. While memory is unreachable, it is given the version that is
+    /// known here. The result is `Missing` if others do not stop writing the document.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn edit(&self, name: &str, edit: impl Fn(Option<Value>) -> Value) -> Result<Update, MemoryError> {
+        for attempt in 0..MOST_EDITS {
+            let update = match self.read(name) {
+                Ok(Some((write, content))) => self.put(name, edit(Some(content)), false, Some(write))?,
+                Ok(None) => self.put(name, edit(None), true, None)?,
+                Err(error) if error.may_pass() => return self.save(name, edit(self.known(name))),
+                Err(error) => return Err(error),
+            };
+            if update != Update::Missing {
+                return Ok(update);
+            }
+            std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << attempt));
+        }
+        Ok(Update::Missing)
     }
 
     /// Adds a document; the result is `Missing` if the name is taken.
@@ -51,12 +80,19 @@ impl Documents {
     /// # Errors
     /// When it cannot be written.
     pub fn save_new(&self, name: &str, content: Value) -> Result<Update, MemoryError> {
-        self.put(name, content, true)
+        self.put(name, content, true, None)
     }
 
-    fn put(&self, name: &str, content: Value, is_new: bool) -> Result<Update, MemoryError> {
+    fn put(
+        &self,
+        name: &str,
+        content: Value,
+        is_new: bool,
+        replaced: Option<EnvelopeId>,
+    ) -> Result<Update, MemoryError> {
         let listed = Listed { at: Timestamp::now(), write: EnvelopeId::fresh() };
-        let request = Request::PutDocument { name: self.path(name), listed, content: content.clone(), is_new };
+        let request =
+            Request::PutDocument { name: self.path(name), listed, content: content.clone(), is_new, replaced };
         let update = self.store.update_or_keep(request)?;
         if update != Update::Missing {
             self.note(name, Some(content));
@@ -79,18 +115,25 @@ impl Documents {
     /// # Errors
     /// When it cannot be read.
     pub fn load(&self, name: &str) -> Result<Option<Value>, MemoryError> {
-        match self.store.ask(Request::Document { name: self.path(name) }) {
-            Ok(Reply::Document(content)) => {
+        match self.read(name) {
+            Ok(stored) => {
+                let content = stored.map(|(_, content)| content);
                 self.note(name, content.clone());
                 Ok(content)
             }
-            Ok(other) => Err(unexpected(&other)),
-            Err(error) => {
-                let recent = lock(&self.recent);
-                let known = recent.iter().find(|(path, _)| *path == self.path(name));
-                known.map(|(_, content)| Some(content.clone())).ok_or(error)
-            }
+            Err(error) => self.known(name).map(Some).ok_or(error),
         }
+    }
+
+    /// The stored content, and the write that it comes from.
+    fn read(&self, name: &str) -> Result<Option<(EnvelopeId, Value)>, MemoryError> {
+        expect!(self.store.ask(Request::Document { name: self.path(name) }), Reply::Document(stored) => stored)
+    }
+
+    /// The content that was read or written here last, if it is still held.
+    fn known(&self, name: &str) -> Option<Value> {
+        let (path, recent) = (self.path(name), lock(&self.recent));
+        recent.iter().find(|(known, _)| *known == path).map(|(_, content)| content.clone())
     }
 
     /// The names in order, with the time of each document's last write. Subfolders are left out.

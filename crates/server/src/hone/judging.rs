@@ -28,7 +28,7 @@ use crate::{Shared, take_place};
 #[serde(deny_unknown_fields)]
 #[schema(as = HoneGradeRequest)]
 pub(crate) struct GradeRequest {
-    /// What was asked.
+    /// The question.
     query: String,
     /// The answer to grade.
     answer: String,

@@ -8,6 +8,7 @@ use hone_server::openapi_document;
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, settings};
+use crate::staged::{EMBEDDER, RERANKER};
 
 /// The usual response time of a health check under the worst load, and the longest that it may take in an unoptimized
 /// build on a busy machine. Unbounded work took minutes.
@@ -45,8 +46,8 @@ fn worst() -> Vec<(&'static str, Value)> {
         chat("response_format", schema),
         chat("messages", messages.into()),
         ("/v1/chat/completions", ask(&"x".repeat(LARGE))),
-        ("/v1/embeddings", json!({"model": "embedder", "input": vec!["x"; LARGE / 8]})),
-        ("/hone/v1/grade", json!({"question": "x".repeat(LARGE / 2), "answer": "y".repeat(LARGE / 2)})),
+        ("/v1/embeddings", json!({"model": EMBEDDER, "input": vec!["x"; LARGE / 8]})),
+        ("/hone/v1/grade", json!({"query": "x".repeat(LARGE / 2), "answer": "y".repeat(LARGE / 2)})),
         (
             "/v1/messages",
             json!({"model": "scripted", "max_tokens": 9, "messages": vec![json!({"role": "user", "content": ""}); LARGE / 40]}),
@@ -61,22 +62,25 @@ fn worst() -> Vec<(&'static str, Value)> {
         ),
         ("/v1/responses", json!({"model": "scripted", "input": "x", "tools": tools(10_000)})),
         ("/v1/completions", json!({"model": "scripted", "prompt": vec!["x"; LARGE / 8], "echo": true, "logprobs": 5})),
-        ("/v1/rerank", json!({"model": "reranker", "query": "x", "documents": vec!["y"; LARGE / 8]})),
+        ("/v1/rerank", json!({"model": RERANKER, "query": "x", "documents": vec!["y"; LARGE / 8]})),
         ("/v1/decisions", json!({"model": "scripted", "input": "x".repeat(LARGE), "questions": questions(20)})),
-        ("/v1/systemone", json!({"model": "scripted", "state": vec![1; LARGE / 4], "questions": {"a": {"noul": "x"}}})),
+        (
+            "/v1/systemone",
+            json!({"model": "scripted", "state": vec![1; LARGE / 4], "questions": {"a": {"type": "noul", "instructions": "x"}}}),
+        ),
         ("/tokenize", json!({"content": "a ".repeat(LARGE / 2)})),
         ("/detokenize", json!({"tokens": vec![1; LARGE / 4]})),
         ("/apply-template", json!({"messages": vec![json!({"role": "user", "content": "x"}); LARGE / 40]})),
-        ("/hone/v1/compare", json!({"question": "x", "a": "y".repeat(LARGE / 2), "b": "z".repeat(LARGE / 2)})),
+        ("/hone/v1/compare", json!({"query": "x", "a": "y".repeat(LARGE / 2), "b": "z".repeat(LARGE / 2)})),
         ("/hone/v1/chat", json!({"question": "x ".repeat(LARGE / 2)})),
         ("/api/generate", json!({"model": "scripted", "prompt": "x".repeat(LARGE)})),
-        ("/api/embed", json!({"model": "embedder", "input": vec!["x"; LARGE / 8]})),
+        ("/api/embed", json!({"model": EMBEDDER, "input": vec!["x"; LARGE / 8]})),
     ]
 }
 
 fn questions(n: usize) -> Value {
-    let options: Vec<String> = (0..255).map(|option| format!("option {option}")).collect();
-    vec![json!({"type": "choice", "question": "which?", "options": options}); n].into()
+    let choices: Vec<Value> = (0..255).map(|option| json!({"value": format!("option {option}")})).collect();
+    vec![json!({"type": "choice", "instructions": "which?", "choices": choices}); n].into()
 }
 
 /// Large bodies for every other path that takes one: an object of many keys, and one of a long text.
@@ -105,13 +109,16 @@ fn the_worst_bodies_hold_nobody_up() {
             times
         });
         let known = worst();
-        let rest = large_for_the_rest(&known);
-        let all = known.into_iter().map(|(path, body)| (path.to_owned(), body)).chain(rest);
+        let rest = large_for_the_rest(&known).into_iter().map(|(path, body)| (path, body, false));
+        let all = known.into_iter().map(|(path, body)| (path.to_owned(), body, true)).chain(rest);
         let senders: Vec<_> = all
-            .map(|(path, body)| {
+            .map(|(path, body, is_known)| {
                 scope.spawn(move || {
-                    // Any answer will do, but there must be one.
-                    stage.post(&path, &body);
+                    // Any answer will do but one that the body has the wrong form.
+                    let (_, answer) = stage.post(&path, &body);
+                    let answer = answer.to_string();
+                    let is_understood = !["unknown field", "missing field"].iter().any(|error| answer.contains(error));
+                    assert!(is_understood || !is_known, "{path}: {answer}");
                 })
             })
             .collect();

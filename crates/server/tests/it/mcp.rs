@@ -62,7 +62,7 @@ fn a_client_learns_which_tools_there_are() {
         Schema::new(tool["inputSchema"].clone());
     }
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["query", "answer"]), "{}", tools[0]);
-    assert_eq!(tools[0]["inputSchema"]["properties"]["query"]["description"], "What was asked.", "{}", tools[0]);
+    assert_eq!(tools[0]["inputSchema"]["properties"]["query"]["description"], "The question.", "{}", tools[0]);
 }
 
 #[test]

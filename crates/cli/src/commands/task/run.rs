@@ -13,7 +13,7 @@ use hone_app::judging::reviewers;
 use hone_app::routing::routed_for;
 use hone_bus::Bus;
 use hone_protocol::{Envelope, GenerateRequest, Prompt};
-use hone_work::{TaskProgress, TaskRecord, TaskRunner, TaskState};
+use hone_work::{TaskPhase, TaskProgress, TaskRecord, TaskRunner, TaskState};
 
 use super::list::{self, call_line};
 use crate::arguments::TaskRunArguments;
@@ -33,7 +33,7 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         (Some(id), _) => store.find(id)?,
         (None, Some(path)) => {
             let assignment = read_assignment(path)?;
-            if let Some(unknown) = assignment.unknown_phase(&phases) {
+            if let Some(unknown) = TaskPhase::missing(&phases, &assignment) {
                 return Err(usage(format!("the task has the phase {unknown:?}, which {PHASES}.toml does not define")));
             }
             store.create(assignment, settings.workspace.clone())?

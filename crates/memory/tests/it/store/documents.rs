@@ -33,3 +33,23 @@ fn documents_are_saved_listed_renamed_and_removed() {
     assert_eq!(mine.remove("c").unwrap(), Update::Merged);
     assert_eq!((mine.remove("c").unwrap(), names()), (Update::Missing, vec!["tides, 100% ?".to_owned()]));
 }
+
+#[test]
+fn a_document_that_several_edit_at_once_has_every_edit() {
+    const EDITS: u64 = 25;
+    let home = Home::new();
+    let store = home.open();
+    let add = |by: u64| {
+        let documents = store.documents("counts");
+        for _ in 0..EDITS {
+            let updated =
+                documents.edit("n", |stored| json!(stored.and_then(|stored| stored.as_u64()).unwrap_or_default() + by));
+            assert_eq!(updated.unwrap(), Update::Merged);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| add(1));
+        scope.spawn(|| add(100));
+    });
+    assert_eq!(store.documents("counts").load("n").unwrap(), Some(json!(101 * EDITS)));
+}
