@@ -128,7 +128,8 @@ def postgres_server(tools, scratch):
     command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", programs / "postgres", "-D", folder / "data"]
     command += ["-k", folder, "-c", f"listen_addresses={host.address}"]
     server = Program(host, command, cwd=folder, stderr=subprocess.DEVNULL)
-    wait_until(10, lambda: subprocess.run([programs / "createdb", "-h", folder, "-U", "hone", "hone"], capture_output=True).returncode == 0)
+    create = [programs / "createdb", "-h", folder, "-U", "hone", "hone"]
+    assert wait_until(30, lambda: subprocess.run(create, capture_output=True).returncode == 0), "there is no database"
     return server
 
 

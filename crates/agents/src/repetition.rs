@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use hone_memory::words::{is_common, words};
 use hone_protocol::RecalledEngram;
 
-/// The share of a sentence's words above which it counts as repeated.
+/// The share of a sentence's words from which on it counts as repeated.
 const SAID_AGAIN: f64 = 0.8;
 
 /// The share of the words of question and answer that both must have to be about the same topic.

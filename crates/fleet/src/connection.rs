@@ -1,13 +1,15 @@
 //! The connection to the NATS server, and the streams and bucket that must exist there.
 
+use std::error::Error;
 use std::future::Future;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::kv;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
-use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event};
 use hone_protocol::with_causes;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -16,6 +18,8 @@ use crate::error::FleetError;
 use crate::settings::BusSettings;
 
 pub(crate) const WORK: &str = "HONE_WORK";
+/// The subjects of all work: `hone.work.ROLE` or `hone.work.ROLE.MODEL`, and the urgency.
+pub(crate) const ALL_WORK: &str = "hone.work.>";
 pub(crate) const RESULTS: &str = "HONE_RESULTS";
 pub(crate) const DEAD: &str = "HONE_DEAD";
 pub(crate) const WORKERS: &str = "HONE_WORKERS";
@@ -153,7 +157,7 @@ impl Server {
         };
         let streams = [
             // Work that does not fit is refused, and stays due at its origin.
-            (WORK, stream(WORK, "hone.work.>", RetentionPolicy::WorkQueue, DiscardPolicy::New)),
+            (WORK, stream(WORK, ALL_WORK, RetentionPolicy::WorkQueue, DiscardPolicy::New)),
             (RESULTS, stream(RESULTS, "hone.results.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
             (DEAD, stream(DEAD, "hone.dead.>", RetentionPolicy::Limits, DiscardPolicy::Old)),
         ];
@@ -203,14 +207,35 @@ async fn why_not(settings: &BusSettings, name: &str) -> FleetError {
     match tokio::time::timeout(PATIENCE, options.connect(&servers[..])).await {
         Ok(Err(error)) => {
             let reason = with_causes(&error);
-            match error.kind() {
-                ConnectErrorKind::Dns | ConnectErrorKind::Io | ConnectErrorKind::TimedOut => {
-                    FleetError::Unreachable { url, reason }
-                }
-                _ => FleetError::Connection { url, reason },
+            match is_away(&error) {
+                true => FleetError::Unreachable { url, reason },
+                false => FleetError::Connection { url, reason },
             }
         }
         Ok(Ok(_)) | Err(_) => FleetError::Unreachable { url, reason: "no answer".to_owned() },
+    }
+}
+
+/// Whether no server answers; one that is not trusted, or speaks something else, does.
+fn is_away(error: &ConnectError) -> bool {
+    let io = || error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    match error.kind() {
+        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut => true,
+        ConnectErrorKind::Io => io().is_some_and(|kind| {
+            matches!(
+                kind,
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::NetworkDown
+                    | ErrorKind::TimedOut
+                    | ErrorKind::BrokenPipe
+                    | ErrorKind::UnexpectedEof
+            )
+        }),
+        _ => false,
     }
 }
 
@@ -250,7 +275,7 @@ impl Listener {
     fn hear(&mut self, event: &Event) {
         match event {
             Event::Connected if !self.connection.send_replace(true) => {
-                self.was_connected = true;
+                (self.was_connected, self.trouble) = (true, None);
                 tracing::info!("the NATS server is connected");
             }
             Event::Disconnected | Event::Closed if self.connection.send_replace(false) => {

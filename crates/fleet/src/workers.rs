@@ -1,5 +1,6 @@
 //! The state of the workers, and the amount of work.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::State;
@@ -7,7 +8,7 @@ use futures_util::StreamExt;
 use hone_protocol::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::connection::{DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
+use crate::connection::{ALL_WORK, DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
 use crate::error::FleetError;
 
 /// The state of a worker, as it reports itself.
@@ -38,6 +39,8 @@ pub struct WorkerState {
     pub failed: u64,
     /// The number of jobs finished in the last minute.
     pub per_minute: f64,
+    /// The same number for each kind of work.
+    pub per_minute_by_role: BTreeMap<String, f64>,
     /// The number of tokens generated for callers.
     pub tokens: u64,
     /// The number of those tokens generated in the last minute.
@@ -75,10 +78,12 @@ pub struct OfferedModel {
 }
 
 /// The amount of work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Queues {
     /// Jobs that wait or are in progress.
     pub open: u64,
+    /// The number of them for each kind of work.
+    pub open_by_role: BTreeMap<String, u64>,
     /// Their size in bytes.
     pub bytes: u64,
     /// Jobs that were given up.
@@ -142,8 +147,22 @@ impl Fleet {
     pub fn queues(&self) -> Result<Queues, FleetError> {
         self.block_on(async {
             let (work, dead) = (self.state(WORK).await?, self.state(DEAD).await?);
-            Ok(Queues { open: work.messages, bytes: work.bytes, dead: dead.messages })
+            let open_by_role = self.open_by_role().await?;
+            Ok(Queues { open: work.messages, open_by_role, bytes: work.bytes, dead: dead.messages })
         })
+    }
+
+    async fn open_by_role(&self) -> Result<BTreeMap<String, u64>, FleetError> {
+        let failed = |error: &dyn std::error::Error| unusable(WORK, error);
+        let stream = self.server.jetstream.get_stream(WORK).await.map_err(|error| failed(&error))?;
+        let mut subjects = stream.info_with_subjects(ALL_WORK).await.map_err(|error| failed(&error))?;
+        let mut open: BTreeMap<String, u64> = BTreeMap::new();
+        while let Some(subject) = subjects.next().await {
+            let (subject, n_jobs) = subject.map_err(|error| failed(&error))?;
+            let role = subject.split('.').nth(2).unwrap_or_default();
+            *open.entry(role.to_owned()).or_default() += n_jobs as u64;
+        }
+        Ok(open)
     }
 
     async fn state(&self, name: &'static str) -> Result<State, FleetError> {

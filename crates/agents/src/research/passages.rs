@@ -15,7 +15,7 @@ pub(super) struct PassageSize {
 
 /// Passages this short are not divided further, even if the embedder does not read all of one.
 const SHORT: usize = 40;
-/// The share of the longest passage, in percent, above which a blank line ends one.
+/// The share of the longest passage, in percent, from which on a blank line ends one.
 const FULL_ENOUGH: usize = 60;
 
 /// The passages of a document, in order. No passage crosses a page boundary.

@@ -128,7 +128,7 @@ impl Conversations {
         }
     }
 
-    /// Replaces a conversation.
+    /// Saves a conversation. Exchanges that another process has added to its saved version stay, as branches.
     ///
     /// # Errors
     /// When it cannot be written; the previous version is then kept.

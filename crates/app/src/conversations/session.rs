@@ -71,7 +71,10 @@ impl Conversation {
         }
         let mine = Branches::from_list(self.exchanges.clone(), &self.forks);
         let (Ok(mut mine), Ok(saved)) = (mine, Branches::from_list(saved.exchanges, &saved.forks)) else { return self };
-        mine.merge(saved, |mine, saved| mine.query_id.is_some() && mine.query_id == saved.query_id, is_new);
+        let is_same = |mine: &SavedExchange, saved: &SavedExchange| {
+            mine.query_id == saved.query_id && (mine.query_id.is_some() || mine == saved)
+        };
+        mine.merge(saved, is_same, is_new);
         let (exchanges, forks) = mine.into_list();
         Conversation { exchanges, forks, ..self }
     }

@@ -238,9 +238,7 @@ impl ConversationStore {
         match &self.place {
             Place::Folder(folder) => {
                 let _writing = lock(folder);
-                // One that cannot be read is replaced.
-                let saved = self.read(name).ok().flatten();
-                let merged = saved.map(|saved| conversation.clone().with_others(saved));
+                let merged = self.read(name)?.map(|saved| conversation.clone().with_others(saved));
                 self.write(name, merged.as_ref().unwrap_or(conversation))
             }
             Place::Database(documents) => {
@@ -538,6 +536,26 @@ mod tests {
         assert_eq!(questions(&last.exchanges()), ["q1", "q2", "mine", "more"]);
         let all = store.load("tides").unwrap().exchanges;
         assert_eq!(questions(&all.iter().collect::<Vec<_>>()), ["q1", "q2", "mine", "more", "yours"]);
+    }
+
+    #[test]
+    fn chats_that_save_at_the_same_moment_lose_nothing() {
+        const QUESTIONS: usize = 20;
+        let (_folder, store) = store();
+        store.save("tides", &session(1).conversation()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let mut chat = resumed(&store);
+                let store = &store;
+                scope.spawn(move || {
+                    for _ in 0..QUESTIONS {
+                        ask(&mut chat, "again");
+                        store.save("tides", &chat.conversation()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(store.load("tides").unwrap().exchanges.len(), 1 + 2 * QUESTIONS);
     }
 
     #[test]

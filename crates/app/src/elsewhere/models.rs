@@ -34,7 +34,10 @@ impl FleetModels {
     pub(crate) fn wait(&self) {
         self.was_waited_for.call_once(|| {
             if !self.roster.wait(PATIENCE) {
-                tracing::warn!("the NATS server at {} does not answer yet: grades come once it does", self.url);
+                tracing::warn!(
+                    "the NATS server at {} does not answer yet: what other machines do for this one waits for it",
+                    self.url
+                );
             }
         });
     }

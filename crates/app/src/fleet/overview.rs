@@ -16,7 +16,8 @@ pub struct FleetOverview {
     pub workers: Vec<Arc<WorkerState>>,
     /// The pending work.
     pub queues: Queues,
-    /// The seconds until the open work is done, at the rate of the last minute; null if nothing was done.
+    /// The seconds until the open work of every kind is done, at the rates of the last minute; null if nothing was done
+    /// of a kind of which some is open.
     pub seconds_to_drain: Option<f64>,
 }
 
@@ -27,8 +28,13 @@ impl FleetOverview {
     /// When the server does not report its queues.
     fn new(fleet: &Fleet, workers: Vec<Arc<WorkerState>>) -> Result<FleetOverview, FleetError> {
         let queues = fleet.queues()?;
-        let per_minute: f64 = workers.iter().map(|worker| worker.per_minute).sum();
-        let seconds_to_drain = (per_minute > 0.0).then(|| queues.open as f64 * 60.0 / per_minute);
+        let rate_of = |role: &str| -> f64 { workers.iter().filter_map(|it| it.per_minute_by_role.get(role)).sum() };
+        let seconds = |(role, open): (&String, &u64)| {
+            let per_minute = rate_of(role);
+            (per_minute > 0.0).then(|| *open as f64 * 60.0 / per_minute)
+        };
+        let seconds_to_drain =
+            queues.open_by_role.iter().map(seconds).try_fold(0.0, |longest: f64, it| Some(longest.max(it?)));
         Ok(FleetOverview { is_connected: true, workers, queues, seconds_to_drain })
     }
 

@@ -83,8 +83,9 @@ fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProc
     }
     let drained =
         seconds_to_drain.filter(|_| queues.open > 0).map(|seconds| format!(", done in {}", in_words(seconds)));
+    let by_role = queues.open_by_role.iter().map(|(role, open)| format!("; {role}: {open}")).collect::<String>();
     app.output.note(&format!(
-        "open: {} ({}){}; given up: {}",
+        "open: {} ({}{by_role}){}; given up: {}",
         queues.open,
         bytes(queues.bytes),
         drained.unwrap_or_default(),

@@ -35,18 +35,18 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the bus cannot be used, the judge may not grade, or a model cannot be found or downloaded.
 pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Result<Outcome> {
-    let fleet = reach(app)?;
+    let Some(Reached { fleet, signals }) = reach(app)? else { return Ok(Outcome::Done) };
     let roles: Vec<&str> = arguments.roles.iter().copied().map(WorkerRole::as_str).collect();
     let generator = app.generator_here()?;
     let judge = roles.contains(&GRADE).then(|| FleetJudge::new(app, Arc::clone(&generator))).transpose()?;
     let models = WorkerModels::new(app, generator, &roles)?;
     let slots = arguments.slots.get();
     let worker = Worker { judge, models, is_stopping: AtomicBool::new(false), tally: Arc::default() };
-    let state = first_state(app, &worker, &roles, slots);
+    let state = first_state(app, &worker, &roles, slots)?;
     if let Some(address) = arguments.metrics {
         serve_metrics(app, &worker, &state, address)?;
     }
-    let signals = signals()?;
+    let signals = signals.map_or_else(listen, Ok)?;
     let answers = worker.judge.as_ref().map(|_| Work::begin(&fleet, Route::of_role(GRADE), slots)).transpose()?;
     let FleetWork { questions, texts } = worker.models.begin(&fleet, slots)?;
     let does = worker.in_words();
@@ -55,9 +55,10 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
         let mut buttons = Vec::new();
         worker.spawn(scope, slots, answers.as_ref(), &mut buttons, |job, pressed| worker.grade(job, pressed));
         worker.spawn(scope, slots, questions.as_ref(), &mut buttons, |job, pressed| {
-            worker.count(worker.models.answer(job, pressed))
+            worker.count(GENERATE, worker.models.answer(job, pressed))
         });
-        worker.spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.count(worker.models.embed(job)));
+        worker
+            .spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.count(EMBED, worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
         // No new work may arrive before the last pieces are given back.
@@ -88,45 +89,55 @@ fn serve_metrics(app: &Invocation, worker: &Worker, state: &WorkerState, address
     Ok(())
 }
 
-/// The fleet, once its server can be reached.
-fn reach(app: &Invocation) -> anyhow::Result<Fleet> {
-    let mut is_told = false;
+/// A fleet whose server has been reached.
+struct Reached {
+    fleet: Fleet,
+    /// The signals, if the server had to be waited for.
+    signals: Option<Receiver<()>>,
+}
+
+/// The fleet, once its server can be reached; `None` if a signal comes first.
+fn reach(app: &Invocation) -> anyhow::Result<Option<Reached>> {
+    let mut signals = None;
     loop {
         let error = match app.reached_fleet() {
-            Ok(fleet) => return Ok(fleet),
+            Ok(fleet) => return Ok(Some(Reached { fleet, signals })),
             Err(error) => error,
         };
         if !matches!(error.downcast_ref(), Some(FleetError::Unreachable { .. })) {
             return Err(error);
         }
-        if !is_told {
+        if signals.is_none() {
             app.output.note(&format!("{error:#}; the worker begins once it can, and Ctrl-C ends it"));
-            is_told = true;
+            // Without a handler, the first process of a container hears no signal.
+            signals = Some(listen()?);
         }
-        thread::sleep(BETWEEN_ATTEMPTS);
+        let signal = signals.as_ref().map(|signals| signals.recv_timeout(BETWEEN_ATTEMPTS));
+        if signal != Some(Err(RecvTimeoutError::Timeout)) {
+            return Ok(None);
+        }
     }
 }
 
-fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> WorkerState {
+fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> anyhow::Result<WorkerState> {
     let (machine, process) = (machine_name(), std::process::id());
-    let device = app.config.entries().get("engine.device").and_then(|entry| entry.value.as_str());
-    WorkerState {
+    Ok(WorkerState {
         // Containers may have the same names and numbers.
         name: format!("{machine}-{process}-{:04x}", Timestamp::now().0 & 0xffff),
         machine,
         process,
         roles: roles.iter().copied().map(str::to_owned).collect(),
         models: worker.models.offered().to_vec(),
-        device: device.unwrap_or_default().to_owned(),
+        device: app.engine_options()?.model.device.open()?,
         slots: slots * roles.len(),
         since: Timestamp::now(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..WorkerState::default()
-    }
+    })
 }
 
 /// Sends a message for the first signal; the second ends the process.
-fn signals() -> anyhow::Result<Receiver<()>> {
+fn listen() -> anyhow::Result<Receiver<()>> {
     let (told, signals) = bounded(1);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot listen for signals")?;
@@ -207,7 +218,7 @@ impl Worker {
         match answered {
             Ok(Some(JudgedElsewhere { message, judging })) => {
                 self.tally.note_judge(judge_of(&judging));
-                self.tally.note_finished(0);
+                self.tally.note_finished(GRADE, 0);
                 job.finish(&message);
             }
             // The job is given back.
@@ -221,9 +232,9 @@ impl Worker {
     }
 
     /// Counts a piece of work.
-    fn count(&self, end: WorkEnd) {
+    fn count(&self, role: &'static str, end: WorkEnd) {
         match end {
-            WorkEnd::Done(n_tokens) => self.tally.note_finished(n_tokens),
+            WorkEnd::Done(n_tokens) => self.tally.note_finished(role, n_tokens),
             WorkEnd::Left => {}
             WorkEnd::Failed => self.tally.note_failed(),
         }

@@ -97,7 +97,8 @@ impl Opened {
             let what = "what it was compared with";
             let is_final = is_final_comparison(draft.fields(b)?.as_ref(), comparison);
             let said = |fields: Map<String, Value>| if is_final { fields } else { Map::new() };
-            let updated_a = draft.merge(a, said(of_a), what)?;
+            let of_a = said(of_a);
+            let updated_a = if of_a.is_empty() { Update::Merged } else { draft.merge(a, of_a, what)? };
             let updated_b = draft.merge_judged(
                 b,
                 what,

@@ -7,7 +7,7 @@ use crate::request::{Reply, Request};
 
 /// Both sides must have the same version, because requests and answers are serialized types of this crate and not a
 /// stable protocol.
-pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/6");
+pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/7");
 
 /// A message from a client.
 #[derive(Debug, Serialize, Deserialize)]

@@ -74,7 +74,9 @@ impl TaskRunner {
     /// When one of the task's phases is not configured, another process works on the task, a file cannot be used, a model
     /// fails, or the run is stopped.
     pub fn run(&self, mut record: TaskRecord, heard: &mut ProgressSink<'_>) -> Result<TaskRecord, TaskError> {
-        if let Some(phase) = TaskPhase::missing(&self.phases, &record.assignment) {
+        if record.state == TaskState::Working
+            && let Some(phase) = TaskPhase::missing(&self.phases, &record.assignment)
+        {
             return Err(TaskError::UnknownPhase { task: record.id, phase: phase.to_owned() });
         }
         let _lock = self.store.lock(record.id)?;

@@ -32,9 +32,13 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
     let record = match (&arguments.resume, &arguments.task) {
         (Some(id), _) => store.find(id)?,
         (None, Some(path)) => {
-            let assignment = read_assignment(path)?;
+            let mut assignment = read_assignment(path)?;
             if let Some(unknown) = TaskPhase::missing(&phases, &assignment) {
                 return Err(usage(format!("the task has the phase {unknown:?}, which {PHASES}.toml does not define")));
+            }
+            if assignment.phases.is_empty() {
+                // Those of today: the task does not change with the configuration.
+                assignment.phases = phases.iter().map(|phase| phase.name.clone()).collect();
             }
             store.create(assignment, settings.workspace.clone())?
         }

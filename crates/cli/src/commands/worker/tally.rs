@@ -1,6 +1,6 @@
 //! The work that a worker has done.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ pub(super) struct Tally {
     finished: AtomicU64,
     failed: AtomicU64,
     tokens: AtomicU64,
-    latest: Mutex<Latest>,
+    /// The jobs of the last minute.
+    latest: Mutex<VecDeque<Finished>>,
     /// The judge that gave the last grade; the likelihood judge may stand in for the configured one.
     judge: Mutex<Option<String>>,
 }
 
-/// The work of the last minute.
-#[derive(Default)]
-struct Latest {
-    /// When each piece was finished, and how many tokens it had.
-    pieces: VecDeque<(Instant, u64)>,
+/// A finished job.
+struct Finished {
+    role: &'static str,
+    at: Instant,
     n_tokens: u64,
 }
 
@@ -48,12 +48,10 @@ impl Tally {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note_finished(&self, n_tokens: u64) {
+    pub(super) fn note_finished(&self, role: &'static str, n_tokens: u64) {
         self.finished.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(n_tokens, Ordering::Relaxed);
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.pieces.push_back((Instant::now(), n_tokens));
-        latest.n_tokens += n_tokens;
+        self.last_minute().push_back(Finished { role, at: Instant::now(), n_tokens });
     }
 
     pub(super) fn note_failed(&self) {
@@ -71,24 +69,27 @@ impl Tally {
 
     /// The state of a worker now.
     pub(super) fn state(&self, first: &WorkerState) -> WorkerState {
-        let (n_pieces, n_tokens) = self.last_minute();
+        let latest = self.last_minute();
+        let mut by_role: BTreeMap<String, f64> = BTreeMap::new();
+        for job in latest.iter() {
+            *by_role.entry(job.role.to_owned()).or_default() += 1.0;
+        }
         WorkerState {
             busy: self.busy.load(Ordering::Relaxed),
             finished: self.finished(),
             failed: self.failed(),
-            per_minute: n_pieces as f64,
+            per_minute: latest.len() as f64,
+            per_minute_by_role: by_role,
             tokens: self.tokens.load(Ordering::Relaxed),
-            tokens_per_minute: n_tokens as f64,
+            tokens_per_minute: latest.iter().map(|job| job.n_tokens).sum::<u64>() as f64,
             ..first.clone()
         }
     }
 
-    /// The pieces of the last minute, and their tokens.
-    fn last_minute(&self) -> (usize, u64) {
+    /// The jobs of the last minute.
+    fn last_minute(&self) -> MutexGuard<'_, VecDeque<Finished>> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((_, n_tokens)) = latest.pieces.pop_front_if(|(finished, _)| finished.elapsed() > MINUTE) {
-            latest.n_tokens -= n_tokens;
-        }
-        (latest.pieces.len(), latest.n_tokens)
+        while latest.pop_front_if(|job| job.at.elapsed() > MINUTE).is_some() {}
+        latest
     }
 }
