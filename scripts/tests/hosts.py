@@ -36,8 +36,12 @@ N_WORKERS = 8
 N_SERVERS = 2
 NETWORK = "10.77.0"
 NOBODY = 65534
-# Seconds: of a worker's lease, of a cut, between two cuts, between two ends of a server, and that a server is away.
-LEASE, CUT, BETWEEN_CUTS, BETWEEN_ENDS, AWAY = 2, 10, 15, 45, 3
+# In seconds.
+LEASE = 2  # of a worker
+CUT = 10  # the length of a cut
+BETWEEN_CUTS = 15
+BETWEEN_ENDS = 45  # between two kills of a server
+AWAY = 3  # until a killed server is started again
 # A fleet that has not graded everything this long after the last answer has lost something.
 PATIENCE = 600
 CLIENT_THREADS = 8
@@ -150,7 +154,6 @@ class Fleet:
     scratch: pathlib.Path
     nats: Program
     postgres: Program
-    worker: str
     workers: list
     served: list
 
@@ -159,8 +162,8 @@ class Fleet:
         return f"nats://{self.nats.host.address}"
 
     @property
-    def ways(self):
-        """The pairs of hosts between which something is sent."""
+    def links(self):
+        """The pairs of hosts that are connected."""
         to_nats = [(program.host, self.nats.host) for program in self.workers + self.served]
         return to_nats + [(served.host, self.postgres.host) for served in self.served]
 
@@ -184,7 +187,7 @@ class Fleet:
     def start_worker(self, host):
         settings = {"BUS": self.bus, "LEASE": LEASE, "SECONDS": self.arguments.service}
         environment = {**os.environ, **{f"HONE_HOSTS_{name}": str(value) for name, value in settings.items()}}
-        command = [self.worker, "--ignored", "--exact", "hosts::scripted_worker"]
+        command = [self.arguments.worker, "--ignored", "--exact", "hosts::scripted_worker"]
         return Program(host, command, env=environment, stderr=subprocess.DEVNULL)
 
     def serve(self, number):
@@ -266,7 +269,7 @@ class Ordeal:
         self.memory = collections.defaultdict(list)
         self.ends = 0
 
-    def go_on(self, clients):
+    def run(self, clients):
         now = time.monotonic()
         due = {self.kill_worker: now + 1, self.cut: now + BETWEEN_CUTS, self.end_server: now + BETWEEN_ENDS, self.weigh: now}
         every = {self.kill_worker: 1, self.cut: BETWEEN_CUTS, self.end_server: BETWEEN_ENDS, self.weigh: 5}
@@ -286,7 +289,7 @@ class Ordeal:
         self.counts["workers killed"] += 1
 
     def cut(self):
-        one, other = self.chance.choice(self.fleet.ways)
+        one, other = self.chance.choice(self.fleet.links)
         one.cut(other)
         self.cuts.append((time.monotonic() + CUT, one, other))
         self.counts["networks cut"] += 1
@@ -329,7 +332,7 @@ def prepare(arguments, scratch):
     run("ip", "link", "add", "hosts", "type", "bridge")
     run("ip", "link", "set", "hosts", "up")
     nats, postgres = nats_server(tools, scratch), postgres_server(tools, scratch)
-    fleet = Fleet(arguments, scratch, nats, postgres, arguments.worker, [], [])
+    fleet = Fleet(arguments, scratch, nats, postgres, [], [])
     fleet.served = [fleet.serve(number) for number in range(N_SERVERS)]
     fleet.workers = [fleet.start_worker(Host(f"worker{number}")) for number in range(N_WORKERS)]
     return fleet
@@ -341,24 +344,18 @@ def answered(clients):
     return sum(outcome["answered"] for outcome in outcomes), failures
 
 
-def drain(fleet, n_expected, seconds=PATIENCE):
-    """Waits until this many answers have a grade, and returns how many have one."""
-    until = time.monotonic() + seconds
-    while (n_graded := fleet.n_graded()) < n_expected and time.monotonic() < until:
-        time.sleep(2)
-    return n_graded
-
-
 def ordeal(fleet):
-    """Asks while everything is killed and cut; prints what came of it, and returns what is wrong."""
+    """Asks while everything is killed and cut; prints the results, and returns the problems."""
     arguments = fleet.arguments
     clients = fleet.ask(1, arguments.answers, arguments.seconds)
     going = Ordeal(fleet, random.Random(arguments.seed))
-    going.go_on(clients)
+    going.run(clients)
+    begun = time.monotonic()
+    # A server that was killed last may not be back yet.
     time.sleep(AWAY + 1)
     n_answered, failures = answered(clients)
-    begun = time.monotonic()
-    n_graded = drain(fleet, n_answered)
+    wait_until(PATIENCE, lambda: fleet.n_graded() >= n_answered)
+    n_graded = fleet.n_graded()
     counts = ", ".join(f"{count} {what}" for what, count in going.counts.items())
     print(f"{n_answered} answers in {arguments.seconds} s; {counts}")
     print(f"the last grade came {time.monotonic() - begun:.0f} s after the last answer")
@@ -413,7 +410,7 @@ def main():
     parser.add_argument("--answers", type=int, default=10_000, help="how many questions are asked")
     parser.add_argument("--seconds", type=float, default=1200, help="the time over which they are asked")
     parser.add_argument("--service", type=float, default=0.5, help="the seconds that a worker takes for an answer")
-    parser.add_argument("--seed", type=int, default=1, help="where chance begins")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the random choices")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not (sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip")):

@@ -71,14 +71,14 @@ impl NatsServer {
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
-    /// Ends it in order: unlike after a kill, everything that it has acknowledged is there when it starts again.
+    /// Shuts it down: all acknowledged data is there when it starts again, unlike after [`NatsServer::stop`].
     #[allow(dead_code)]
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         self.signal("INT");
         self.process.take().unwrap().wait().unwrap();
     }
 
-    /// Kills it. It writes a moment after it acknowledges, so the latest data may be lost.
+    /// Kills it. Data that it acknowledged just before may be lost.
     pub(crate) fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();

@@ -19,8 +19,8 @@ use hone_protocol::{
     WorkResult, with_causes,
 };
 
-use crate::judge::FAILED;
 use crate::judge::pairs::{AnswerPair, Graded, SharedPairs};
+use crate::judge::{FAILED, answer_in, unscored};
 use crate::topic::{Topic, Withdrawal};
 
 /// The agent's name on the bus, which is the name of the judge agent that it replaces.
@@ -172,26 +172,23 @@ impl FleetAgent {
         if let Some(withdrawal) = Withdrawal::of(message) {
             return self.withdraw(withdrawal);
         }
-        let (Some(topic), Payload::ResponseGeneration(response)) = (Topic::of(message), &message.payload) else {
-            return;
-        };
-        let Response { query, answer, model, .. } = response.clone();
-        let graded = Graded { topic, query, answer, model, grade: None };
+        let Some((topic, response)) = answer_in(message) else { return };
+        let graded = unscored(topic, response);
         if let Some(reason) = response.why_not_judged() {
             return graded.tell(&self.parts.bus, NAME, Grade::unscored(reason));
         }
-        self.ask_for_somebody(Judged::One(Box::new(graded)));
+        self.ask_for_caller(Judged::One(Box::new(graded)));
     }
 
     /// Requests a verdict for a waiting caller.
-    fn ask_for_somebody(&self, judged: Judged) {
+    fn ask_for_caller(&self, judged: Judged) {
         let until = Instant::now() + self.parts.graders.patience();
         let asked = match self.parts.graders.can_be_reached() {
             true => self.ask(judged.clone(), Some(until)),
             false => Err(LATE),
         };
         if let Err(reason) = asked {
-            self.leave_waiting(&judged, reason);
+            self.give_up_awaited(&judged, reason);
         }
     }
 
@@ -204,7 +201,7 @@ impl FleetAgent {
     }
 
     /// Reports why there is no verdict.
-    fn leave(&self, judged: &Judged, reason: &str) {
+    fn tell_missing(&self, judged: &Judged, reason: &str) {
         match judged {
             Judged::One(graded) => graded.tell(&self.parts.bus, NAME, Grade::unscored(reason)),
             Judged::Pair(pair) => pair.tell_uncompared(&self.parts.bus, NAME, reason),
@@ -212,17 +209,17 @@ impl FleetAgent {
     }
 
     /// Gives up a verdict for which a caller waits. An ungraded answer is still one of a pair.
-    fn leave_waiting(&self, judged: &Judged, reason: &str) {
-        self.leave(judged, reason);
+    fn give_up_awaited(&self, judged: &Judged, reason: &str) {
+        self.tell_missing(judged, reason);
         if let Judged::One(graded) = judged {
             self.pair((**graded).clone());
         }
     }
 
     /// Gives up a verdict for which no caller waits. An ungraded answer is still compared, if that is due.
-    fn leave_due(&self, judged: &Judged, reason: &str) {
-        self.leave(judged, reason);
-        // The claim on a late answer is released, and it is taken up later.
+    fn give_up_due(&self, judged: &Judged, reason: &str) {
+        self.tell_missing(judged, reason);
+        // If the workers are late, the claim on the answer is released, and it is taken up later.
         if let Judged::One(graded) = judged
             && reason != LATE
         {
@@ -230,10 +227,10 @@ impl FleetAgent {
         }
     }
 
-    fn leave_asked(&self, judged: &Judged, reason: &str, has_waited: bool) {
-        match has_waited {
-            true => self.leave_waiting(judged, reason),
-            false => self.leave_due(judged, reason),
+    fn give_up(&self, judged: &Judged, reason: &str, is_awaited: bool) {
+        match is_awaited {
+            true => self.give_up_awaited(judged, reason),
+            false => self.give_up_due(judged, reason),
         }
     }
 
@@ -242,7 +239,7 @@ impl FleetAgent {
         // If no caller waits, the answer is due in memory, and a verdict counts.
         let is_unwanted = |asked: &Asked| asked.waits_until.is_some() && withdrawal.concerns(asked.judged.topic());
         for asked in self.take_out(is_unwanted) {
-            self.leave(&asked.judged, withdrawal.reason());
+            self.tell_missing(&asked.judged, withdrawal.reason());
         }
     }
 
@@ -278,20 +275,22 @@ impl FleetAgent {
             (Judged::Pair(pair), Payload::PairwiseResult(comparison)) => {
                 pair.tell(&self.parts.bus, NAME, comparison.preference);
             }
-            (judged, _) => self.leave_asked(&judged, "a worker gave something else", asked.waits_until.is_some()),
+            (judged, _) => {
+                self.give_up(&judged, "the worker returned something other than a verdict", asked.waits_until.is_some())
+            }
         }
     }
 
     /// Records that work was given up. A result still counts, since a person may have the work done anyway.
     fn take_failure(&mut self, request: EnvelopeId, reason: &str) {
         let failed = self.parts.asked.lock().get_mut(&request).map(|asked| {
-            let has_waited = asked.waits_until.take().is_some();
-            (asked.judged.clone(), has_waited)
+            let is_awaited = asked.waits_until.take().is_some();
+            (asked.judged.clone(), is_awaited)
         });
-        if let Some((judged, has_waited)) = failed {
+        if let Some((judged, is_awaited)) = failed {
             self.not_before = Instant::now() + self.pause;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-            self.leave_asked(&judged, reason, has_waited);
+            self.give_up(&judged, reason, is_awaited);
         }
     }
 
@@ -321,11 +320,11 @@ impl FleetAgent {
             })
             .collect()
         };
-        late.iter().for_each(|judged| self.leave_waiting(judged, LATE));
-        // Claims on lost ones are released, and they are requested again.
+        late.iter().for_each(|judged| self.give_up_awaited(judged, LATE));
+        // The claims on lost verdicts are released, so that they are requested again.
         for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
             if self.is_due(&lost.judged) {
-                self.leave(&lost.judged, LATE);
+                self.tell_missing(&lost.judged, LATE);
             }
         }
         self.refill();
@@ -365,7 +364,7 @@ impl FleetAgent {
     /// Requests a verdict for which no caller waits.
     fn ask_later(&self, judged: Judged) {
         if let Err(reason) = self.ask(judged.clone(), None) {
-            self.leave_due(&judged, reason);
+            self.give_up_due(&judged, reason);
         }
     }
 
@@ -413,7 +412,7 @@ impl FleetAgent {
         };
         for pair in complete {
             match pair.a.grade.is_some() && pair.b.grade.is_some() {
-                true => self.ask_for_somebody(Judged::Pair(Box::new(pair))),
+                true => self.ask_for_caller(Judged::Pair(Box::new(pair))),
                 false => pair.tell_uncompared(&self.parts.bus, NAME, LATE),
             }
         }
@@ -453,19 +452,16 @@ impl Agent for FleetAgent {
 
     fn stopped(&mut self, _: &mut Inbox) {
         for asked in self.take_out(|asked| asked.waits_until.is_some()) {
-            self.leave(&asked.judged, STOPPED);
+            self.tell_missing(&asked.judged, STOPPED);
         }
     }
 
     fn recover(&mut self, message: &Envelope) {
-        if let (Some(topic), Payload::ResponseGeneration(response)) = (Topic::of(message), &message.payload) {
-            let Response { query, answer, model, .. } = response.clone();
-            let reason = response.why_not_judged().unwrap_or(FAILED);
-            let judged = Judged::One(Box::new(Graded { topic, query, answer, model, grade: None }));
-            match response.why_not_judged() {
-                Some(_) => self.leave(&judged, reason),
-                None => self.leave_waiting(&judged, reason),
-            }
+        let Some((topic, response)) = answer_in(message) else { return };
+        let graded = unscored(topic, response);
+        match response.why_not_judged() {
+            Some(reason) => graded.tell(&self.parts.bus, NAME, Grade::unscored(reason)),
+            None => self.give_up_awaited(&Judged::One(Box::new(graded)), FAILED),
         }
     }
 }

@@ -252,12 +252,12 @@ enum Pairing {
     Leave,
 }
 
-fn unscored(topic: Topic, response: &Response) -> Graded {
+pub(crate) fn unscored(topic: Topic, response: &Response) -> Graded {
     let Response { query, answer, model, .. } = response.clone();
     Graded { topic, query, answer, model, grade: None }
 }
 
-fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {
+pub(crate) fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {
     match &message.payload {
         Payload::ResponseGeneration(response) => Some((Topic::of(message)?, response)),
         _ => None,

@@ -101,7 +101,7 @@ impl Fleet {
         let fleet = Fleet::begin(settings, name)?;
         let reached = async { tokio::time::timeout(PATIENCE, fleet.server.connected()).await };
         if fleet.block_on(reached).is_err() {
-            return Err(fleet.block_on(why_not(settings, name)));
+            return Err(fleet.block_on(connection_error(settings, name)));
         }
         fleet.block_on(fleet.server.prepare())?;
         Ok(fleet)
@@ -177,7 +177,7 @@ impl Server {
     }
 }
 
-pub(crate) fn unusable(name: &'static str, error: &dyn std::error::Error) -> FleetError {
+pub(crate) fn unusable(name: &'static str, error: &dyn Error) -> FleetError {
     FleetError::JetStream { name, reason: error.to_string() }
 }
 
@@ -196,8 +196,8 @@ async fn connect(
     options.connect(&servers[..]).await.map_err(|error| failed(error.to_string()))
 }
 
-/// The reason why the server is unreachable, found by one more attempt; background attempts do not report causes.
-async fn why_not(settings: &BusSettings, name: &str) -> FleetError {
+/// The error of one more attempt to connect, since the background attempts do not report causes.
+async fn connection_error(settings: &BusSettings, name: &str) -> FleetError {
     let servers: Vec<&str> = settings.servers().collect();
     let options = match options(settings, name).await {
         Ok(options) => options,
@@ -216,7 +216,7 @@ async fn why_not(settings: &BusSettings, name: &str) -> FleetError {
     }
 }
 
-/// Whether no server answers; one that is not trusted, or speaks something else, does.
+/// Whether no server has answered. A server that is not trusted, or speaks another protocol, has.
 fn is_away(error: &ConnectError) -> bool {
     let io = || error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
     match error.kind() {
@@ -251,7 +251,7 @@ async fn options(settings: &BusSettings, name: &str) -> Result<ConnectOptions, F
         })
         .require_tls(settings.needs_tls());
     if !settings.credentials.as_os_str().is_empty() {
-        let unreadable = |error: std::io::Error| FleetError::Credentials {
+        let unreadable = |error: io::Error| FleetError::Credentials {
             path: settings.credentials.display().to_string(),
             reason: error.to_string(),
         };
@@ -286,7 +286,8 @@ impl Listener {
         }
     }
 
-    /// Logs an error. Each attempt may repeat it, and until the first connection the caller says what it means.
+    /// Logs an error, unless it repeats the last one. Before the first connection it is not a warning, since the caller
+    /// reports it.
     fn tell(&mut self, text: String) {
         if self.trouble.as_ref() == Some(&text) {
             return;

@@ -79,13 +79,13 @@ impl Fleet {
                 let role = role_of(&message);
                 let Some(asker) = Asker::of(&message).filter(|_| is_role(role)) else { continue };
                 let subject = format!("hone.work.{role}.{}", Urgency::Later.as_str());
-                let (number, since) = {
+                let (number, published) = {
                     let info = message.info().map_err(|error| failed(&*error))?;
                     (info.stream_sequence, info.published.unix_timestamp_nanos())
                 };
                 let mut publish = PublishMessage::build()
-                    // A stream that is made anew begins with the same numbers.
-                    .message_id(format!("dead-{number}-{since}"))
+                    // A recreated stream uses the same numbers again.
+                    .message_id(format!("dead-{number}-{published}"))
                     .payload(message.payload.clone())
                     .header(ASKER, asker.to_string().as_str());
                 if let Some(request) = message.headers.as_ref().and_then(|headers| headers.get(REQUEST)) {

@@ -13,7 +13,7 @@ pub enum FleetError {
         /// The reason.
         reason: String,
     },
-    /// The server refuses this process.
+    /// A server answers, but cannot be used: it refuses this process, is not trusted, or is not a NATS server.
     #[error("the NATS server at {url} cannot be used: {reason}")]
     Connection {
         /// Its address.

@@ -23,7 +23,7 @@ use crate::route::{Route, Urgency};
 
 /// How long the server is asked for urgent work before it is asked for other work as well.
 const LOOK: Duration = Duration::from_millis(500);
-/// The number of requests for work that may wait at the server, of all workers for a kind of work.
+/// The most requests for work that may wait at the server, from all workers of one kind together.
 const MOST_WAITING: i64 = 65_536;
 /// The number of attempts to send a result to a server that is connected and does not take it.
 const MOST_DELIVERIES: usize = 10;
@@ -185,7 +185,7 @@ impl Consumers {
                 ack_wait: Duration::from_secs_f64(server.settings.lease),
                 // Work that was tried too often is taken once more, and put with the dead.
                 max_deliver: -1,
-                // The server's defaults would limit all workers together to 1000 jobs, and to 512 that wait for one.
+                // By default, the server limits all workers together to 1000 jobs in progress and 512 waiting requests.
                 max_ack_pending: -1,
                 max_waiting: MOST_WAITING,
                 ..pull::Config::default()

@@ -86,7 +86,8 @@ pub(crate) enum Standing {
 pub enum Update {
     /// The engram was updated.
     Merged,
-    /// There is no such engram, or a document was not written because another one is there.
+    /// The engram or document does not exist, or a document was not written because its name is taken or another process
+    /// has written it.
     Missing,
     /// Memory cannot be reached; the update is applied later, see [`crate::MemoryStore::keeping`].
     Kept,
@@ -252,7 +253,8 @@ pub(crate) enum Request {
         content: Value,
         /// Whether an existing document of this name stays instead.
         is_new: bool,
-        /// The write that this one replaces; another one stays instead. `None` replaces every earlier write.
+        /// The write that this one must replace; if the document comes from another one, it stays. `None` replaces any
+        /// earlier write.
         #[serde(default)]
         replaced: Option<EnvelopeId>,
     },

@@ -109,8 +109,8 @@ impl<T> Branches<T> {
         removed
     }
 
-    /// Adds the items of another version of this conversation that `is_wanted` and that it does not have, each after the
-    /// item that it follows there, or, if that is missing here, after the nearest one before it. They are not shown.
+    /// Adds the items of another version of this conversation that are missing here and satisfy `is_wanted`. Each follows
+    /// the item that it follows there, or the nearest earlier one that exists here. They are not shown.
     pub fn merge(&mut self, other: Branches<T>, is_same: impl Fn(&T, &T) -> bool, is_wanted: impl Fn(&T) -> bool) {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(other.nodes.len());
         for Node { item, after } in other.nodes {

@@ -147,6 +147,13 @@ pub struct Juror<V> {
     pub verdict: V,
 }
 
+impl Preference {
+    /// No preference, for this reason.
+    pub fn failed(reason: impl Into<String>) -> Preference {
+        Preference { judging: Judging::failed(reason), ..Preference::default() }
+    }
+}
+
 impl Grade {
     /// The score as the judge wrote it, if that differs from the score from 1 to 5.
     pub fn raw_score_of_its_own(&self) -> Option<&str> {

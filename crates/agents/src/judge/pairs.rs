@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hone_bus::Bus;
 use hone_judging::CompareTask;
 use hone_memory::Engram;
-use hone_protocol::{ComparedAnswer, Comparison, Grade, GradedAnswer, Judging, Payload, Preference, RespondentId};
+use hone_protocol::{ComparedAnswer, Comparison, Grade, GradedAnswer, Payload, Preference, RespondentId};
 
 use crate::topic::{Topic, Withdrawal};
 
@@ -48,7 +48,7 @@ impl Graded {
 
     /// Publishes why an answer of respondent B is not compared with that of A, if A's is not at hand.
     pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
-        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
+        let preference = Preference::failed(reason);
         let topic = Topic { query_id: self.topic.correlation_id, respondent_id: RespondentId::A, ..self.topic };
         let a = ComparedAnswer { query_id: topic.query_id, model: "", grade: None };
         topic.publish(bus, sender, Payload::PairwiseResult(Comparison::new(a, self.compared(), preference)));
@@ -85,7 +85,7 @@ impl AnswerPair {
 
     /// Publishes why there is no preference.
     pub(crate) fn tell_uncompared(&self, bus: &Bus, sender: &str, reason: &str) {
-        self.tell(bus, sender, Preference { judging: Judging::failed(reason), ..Preference::default() });
+        self.tell(bus, sender, Preference::failed(reason));
     }
 }
 

@@ -66,7 +66,7 @@ impl SavedConversation {
     pub fn into_file(self) -> Conversation {
         let SavedConversation { model, system, exchanges } = self;
         let (exchanges, forks) = exchanges.into_list();
-        Conversation { format: FORMAT, model, system, exchanges, forks, taken_back: BTreeSet::new() }
+        Conversation { format: FORMAT, model, system, exchanges, forks, undone_ids: BTreeSet::new() }
     }
 
     /// The title in a list: the first question, unless the user named the conversation.

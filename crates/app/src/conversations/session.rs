@@ -54,9 +54,9 @@ pub struct Conversation {
     /// The order of the exchanges, where it is not linear.
     #[serde(default, skip_serializing_if = "Forks::is_empty")]
     pub forks: Forks,
-    /// Exchanges that were taken back, and do not come back from the saved version.
+    /// The ids of undone exchanges, which are not restored from the saved version.
     #[serde(skip)]
-    pub taken_back: BTreeSet<QueryId>,
+    pub undone_ids: BTreeSet<QueryId>,
 }
 
 impl Conversation {
@@ -64,7 +64,7 @@ impl Conversation {
     pub(super) fn with_others(self, saved: Conversation) -> Conversation {
         let is_here = |exchange: &SavedExchange| self.exchanges.iter().any(|mine| mine.query_id == exchange.query_id);
         let is_new = |exchange: &SavedExchange| {
-            exchange.query_id.is_some_and(|id| !self.taken_back.contains(&id)) && !is_here(exchange)
+            exchange.query_id.is_some_and(|id| !self.undone_ids.contains(&id)) && !is_here(exchange)
         };
         if !saved.exchanges.iter().any(is_new) {
             return self;
@@ -89,7 +89,7 @@ pub struct Session {
     open: Option<OpenQuestion>,
     name: Option<String>,
     left_out: usize,
-    taken_back: BTreeSet<QueryId>,
+    undone_ids: BTreeSet<QueryId>,
 }
 
 #[derive(Debug)]
@@ -108,8 +108,8 @@ struct OpenQuestion {
 impl Session {
     /// An empty conversation.
     pub fn new(config: Config) -> Session {
-        let (exchanges, taken_back) = (Branches::default(), BTreeSet::new());
-        Session { id: SessionId::fresh(), config, exchanges, open: None, name: None, left_out: 0, taken_back }
+        let (exchanges, undone_ids) = (Branches::default(), BTreeSet::new());
+        Session { id: SessionId::fresh(), config, exchanges, open: None, name: None, left_out: 0, undone_ids }
     }
 
     /// The conversation's id on the bus and in memory.
@@ -169,7 +169,7 @@ impl Session {
     pub fn conversation(&self) -> Conversation {
         let (exchanges, forks) = self.exchanges.clone().into_list();
         let (model, system) = (self.model().to_string(), self.config.chat.system.clone());
-        Conversation { format: FORMAT, model, system, exchanges, forks, taken_back: self.taken_back.clone() }
+        Conversation { format: FORMAT, model, system, exchanges, forks, undone_ids: self.undone_ids.clone() }
     }
 
     /// Changes a setting.
@@ -190,7 +190,7 @@ impl Session {
         self.open = None;
         self.name = None;
         self.left_out = 0;
-        self.taken_back.clear();
+        self.undone_ids.clear();
     }
 
     /// Removes and returns the last exchange, if there is one.
@@ -198,7 +198,7 @@ impl Session {
         let ids = |exchanges: &Branches<SavedExchange>| exchanges.all().filter_map(|it| it.query_id).collect();
         let before: BTreeSet<QueryId> = ids(&self.exchanges);
         let undone = self.exchanges.remove_last();
-        self.taken_back.extend(before.difference(&ids(&self.exchanges)));
+        self.undone_ids.extend(before.difference(&ids(&self.exchanges)));
         self.left_out = 0;
         undone
     }

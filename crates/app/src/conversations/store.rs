@@ -250,7 +250,9 @@ impl ConversationStore {
                 };
                 let saved = documents.edit(name, merged);
                 match saved.with_context(|| format!("cannot save the conversation {name:?}"))? {
-                    Update::Missing => bail!("cannot save the conversation {name:?}: others write it all the time"),
+                    Update::Missing => {
+                        bail!("cannot save the conversation {name:?}: other processes keep writing it, try again")
+                    }
                     Update::Merged | Update::Kept => Ok(()),
                 }
             }
@@ -317,7 +319,7 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps other processes from writing conversations in a folder, where the file system can.
+/// Locks a folder against other processes that write conversations; `None` where the file system has no locks.
 fn lock(folder: &Path) -> Option<File> {
     prepare(folder).ok()?;
     let file = open_private(&folder.join(".lock"), OpenOptions::new().write(true).create(true)).ok()?;
@@ -500,7 +502,7 @@ mod tests {
         assert_eq!(
             std::fs::read_dir(folder_of(&store)).unwrap().count(),
             2,
-            "no scraps are left beside it and the lock"
+            "only the conversation and the lock are left"
         );
     }
 
@@ -526,7 +528,7 @@ mod tests {
         other.undo();
         ask(&mut other, "yours");
         store.save("tides", &other.conversation()).unwrap();
-        // Saved again by one of them, nothing is doubled, and what the other took back is still there for this one.
+        // When one chat saves again, nothing is duplicated, and the exchange that the other chat undid is still there.
         ask(&mut one, "more");
         store.save("tides", &one.conversation()).unwrap();
         let questions = |exchanges: &[&SavedExchange]| -> Vec<String> {

@@ -16,8 +16,8 @@ pub struct FleetOverview {
     pub workers: Vec<Arc<WorkerState>>,
     /// The pending work.
     pub queues: Queues,
-    /// The seconds until the open work of every kind is done, at the rates of the last minute; null if nothing was done
-    /// of a kind of which some is open.
+    /// The seconds until the open work of every kind is done, at the rates of the last minute; null if some kind has
+    /// open work and none was finished in that minute.
     pub seconds_to_drain: Option<f64>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn run(app: &Invocation, arguments: &WorkerArguments) -> anyhow::Resu
             .spawn(scope, slots, texts.as_ref(), &mut buttons, |job, _| worker.count(EMBED, worker.models.embed(job)));
         worker.report(&fleet, &state, &signals);
         worker.is_stopping.store(true, Ordering::SeqCst);
-        // No new work may arrive before the last pieces are given back.
+        // No new work may arrive before the last jobs are given back.
         answers.iter().for_each(Work::stop);
         questions.iter().for_each(Work::stop);
         texts.iter().for_each(Work::stop);
@@ -107,13 +107,15 @@ fn reach(app: &Invocation) -> anyhow::Result<Option<Reached>> {
         if !matches!(error.downcast_ref(), Some(FleetError::Unreachable { .. })) {
             return Err(error);
         }
-        if signals.is_none() {
-            app.output.note(&format!("{error:#}; the worker begins once it can, and Ctrl-C ends it"));
-            // Without a handler, the first process of a container hears no signal.
-            signals = Some(listen()?);
-        }
-        let signal = signals.as_ref().map(|signals| signals.recv_timeout(BETWEEN_ATTEMPTS));
-        if signal != Some(Err(RecvTimeoutError::Timeout)) {
+        let signals = match &mut signals {
+            Some(signals) => signals,
+            none => {
+                app.output.note(&format!("{error:#}; the worker waits for it, and Ctrl-C ends it"));
+                // Without a handler, the first process of a container ignores signals.
+                none.insert(listen()?)
+            }
+        };
+        if signals.recv_timeout(BETWEEN_ATTEMPTS) != Err(RecvTimeoutError::Timeout) {
             return Ok(None);
         }
     }
@@ -187,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// Does one piece of work after the other, until the button is pressed.
+    /// Does one job after the other, until the button is pressed.
     fn run<T>(&self, jobs: &Receiver<Job<T>>, pressed: &Receiver<()>, do_one: impl Fn(Job<T>, &Receiver<()>)) {
         while !self.is_stopping.load(Ordering::SeqCst) {
             let job = select! {
@@ -231,7 +233,7 @@ impl Worker {
         }
     }
 
-    /// Counts a piece of work.
+    /// Counts a job.
     fn count(&self, role: &'static str, end: WorkEnd) {
         match end {
             WorkEnd::Done(n_tokens) => self.tally.note_finished(role, n_tokens),

@@ -153,7 +153,7 @@ fn a_call_outlives_its_server() {
     let held = next(pair.work.jobs());
     let waiting = pair.ask(2);
     wait_until(|| pair.asking.queues().unwrap().open == 2);
-    server.end();
+    server.shut_down();
     server.resume();
     held.end();
     let job = next(pair.work.jobs());

@@ -10,8 +10,8 @@ use crate::records::{damaged, document_key, from_json, listed_key, to_json};
 use crate::request::{Listed, Update};
 
 impl Opened {
-    /// Adds or replaces a document. The result is [`Update::Missing`] if it is to be new and the name is taken, or if
-    /// another write than `replaced` is there; a repeated write is [`Update::Merged`].
+    /// Adds or replaces a document. The result is [`Update::Missing`] if `is_new` and the name is taken, or if the stored
+    /// document does not come from the write `replaced`. Repeating a write gives [`Update::Merged`].
     pub(super) fn put_document(
         &self,
         name: &str,
@@ -45,7 +45,7 @@ impl Opened {
     /// The content, and the write that it comes from.
     pub(super) fn document(&self, name: &str) -> Result<Option<(EnvelopeId, Value)>, MemoryError> {
         let what = format!("the document {name}");
-        // Written together, and read one after the other: a write in between makes the next one start over.
+        // The write is read first: if another one comes in between, the caller's edit names the old write and is refused.
         let Some(listed) = self.storage.get(&listed_key(name))? else { return Ok(None) };
         let Some(bytes) = self.storage.get(&document_key(name))? else { return Ok(None) };
         Ok(Some((from_json::<Listed>(&what, &listed)?.write, from_json(&what, &bytes)?)))

@@ -98,7 +98,10 @@ impl Opened {
             let is_final = is_final_comparison(draft.fields(b)?.as_ref(), comparison);
             let said = |fields: Map<String, Value>| if is_final { fields } else { Map::new() };
             let of_a = said(of_a);
-            let updated_a = if of_a.is_empty() { Update::Merged } else { draft.merge(a, of_a, what)? };
+            let updated_a = match of_a.is_empty() {
+                true => draft.fields(a)?.map_or(Update::Missing, |_| Update::Merged),
+                false => draft.merge(a, of_a, what)?,
+            };
             let updated_b = draft.merge_judged(
                 b,
                 what,

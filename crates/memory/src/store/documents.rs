@@ -15,10 +15,10 @@ use crate::request::{Listed, Reply, Request, Update};
 /// Documents that are held in memory while a database is unreachable.
 const MOST_RECENT: usize = 64;
 
-/// How often a document is edited that others write at the same time.
+/// The most attempts to edit a document that other processes write at the same time.
 const MOST_EDITS: u32 = 10;
 
-/// The pause after the first edit that another write came before; doubled after each further one.
+/// The pause after the first attempt that another write preceded; doubled after each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// A folder of documents in a memory: JSON under names without `/`.
@@ -53,14 +53,18 @@ impl Documents {
         self.put(name, content, false, None)
     }
 
-    /// Replaces a document with an edited version of it, or adds it; `edit` is given the stored version, which no other
-    /// process changes meanwhile, and may be called again. While memory is unreachable, it is given the version that is
-    /// known here. The result is `Missing` if others do not stop writing the document.
+    /// Adds a document, or replaces it with an edited version. `edit` is given the stored version; if another process
+    /// writes the document in the meantime, it is called again with that one. While memory is unreachable, it is given
+    /// the last version read or written here. The result is `Missing` if other processes write the document during
+    /// every attempt.
     ///
     /// # Errors
     /// When it cannot be read or written.
     pub fn edit(&self, name: &str, edit: impl Fn(Option<Value>) -> Value) -> Result<Update, MemoryError> {
         for attempt in 0..MOST_EDITS {
+            if let Some(failed) = attempt.checked_sub(1) {
+                std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << failed));
+            }
             let update = match self.read(name) {
                 Ok(Some((write, content))) => self.put(name, edit(Some(content)), false, Some(write))?,
                 Ok(None) => self.put(name, edit(None), true, None)?,
@@ -70,7 +74,6 @@ impl Documents {
             if update != Update::Missing {
                 return Ok(update);
             }
-            std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << attempt));
         }
         Ok(Update::Missing)
     }

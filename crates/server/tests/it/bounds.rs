@@ -1,4 +1,4 @@
-//! One request costs neither the server nor other clients their answers.
+//! No single request stops the server, or keeps other clients from their answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ fn the_worst_bodies_hold_nobody_up() {
         let senders: Vec<_> = all
             .map(|(path, body, is_known)| {
                 scope.spawn(move || {
-                    // Any answer will do but one that the body has the wrong form.
+                    // Any answer is fine, except that the body has the wrong form.
                     let (_, answer) = stage.post(&path, &body);
                     let answer = answer.to_string();
                     let is_understood =

@@ -92,12 +92,12 @@ impl Overview<'_> {
         first.extend(named_in(&self.about, listed));
         let n_named = first.len();
         let mut n_bytes = 0;
-        let is_searched = |file: &&ListedFile| {
-            let is_short = file.bytes <= MOST_OF_A_FILE;
-            n_bytes += if is_short { file.bytes } else { 0 };
-            is_short && n_bytes <= MOST_SEARCHED
-        };
-        let others = listed.iter().filter(is_searched).map(|file| file.path.as_str());
+        let short = listed.iter().filter(|file| file.bytes <= MOST_OF_A_FILE);
+        let searched = short.take_while(|file| {
+            n_bytes += file.bytes;
+            n_bytes <= MOST_SEARCHED
+        });
+        let others = searched.map(|file| file.path.as_str());
         let mut seen = BTreeSet::new();
         let in_order = first.into_iter().chain(others).enumerate().filter(|(_, path)| seen.insert(*path));
         in_order

@@ -43,7 +43,7 @@ impl Tally {
         self.busy.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that a piece is no longer worked on.
+    /// Notes that a job is no longer in progress.
     pub(super) fn end(&self) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }
