@@ -3,13 +3,15 @@
 
 pub mod attached;
 mod kept;
+mod names;
 mod remembered;
 mod saved;
 mod session;
 mod store;
 
 pub use kept::{Conversations, Named, OwnedConversations};
+pub use names::fresh_name;
 pub use remembered::remembered_of;
 pub use saved::{ConversationEntry, ConversationError, FoundConversation, SavedConversation};
 pub use session::{Conversation, FORMAT, SavedExchange, Session};
-pub use store::{ConversationStore, fresh_name};
+pub use store::ConversationStore;

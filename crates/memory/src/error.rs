@@ -97,6 +97,12 @@ pub enum MemoryError {
         /// The reason.
         reason: String,
     },
+    /// Other processes kept writing a document that was to be edited. Nothing was written.
+    #[error("other processes keep writing {document}: try again")]
+    Busy {
+        /// The document's path.
+        document: String,
+    },
     /// Pieces of answers are not kept in the event log.
     #[error("a chunk of an answer is not kept in the event log")]
     Chunk,
@@ -140,6 +146,7 @@ impl MemoryError {
             | MemoryError::Database { .. }
             | MemoryError::Corrupted { .. }
             | MemoryError::LaterFormat { .. }
+            | MemoryError::Busy { .. }
             | MemoryError::Held { .. } => true,
             MemoryError::Damaged { .. }
             | MemoryError::Conflict { .. }

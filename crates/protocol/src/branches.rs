@@ -89,6 +89,20 @@ impl<T> Branches<T> {
         self.shown.truncate(n);
     }
 
+    /// Shows the path to the last item that satisfies `is_wanted`; returns whether there is one.
+    pub fn show_to(&mut self, is_wanted: impl Fn(&T) -> bool) -> bool {
+        let Some(found) = self.nodes.iter().rposition(|node| is_wanted(&node.item)) else { return false };
+        self.shown = self.path_to(found);
+        true
+    }
+
+    /// The places of an item and of those before it, in the order of the conversation.
+    fn path_to(&self, place: usize) -> Vec<usize> {
+        let mut path: Vec<usize> = std::iter::successors(Some(place), |&place| self.nodes[place].after).collect();
+        path.reverse();
+        path
+    }
+
     /// Removes the last item that is shown, and every branch that begins after it.
     pub fn remove_last(&mut self) -> Option<T> {
         let last = self.shown.pop()?;
@@ -185,12 +199,7 @@ impl<T> Branches<T> {
         if shown > count {
             return Err(wrong(shown));
         }
-        let mut next = shown.checked_sub(1);
-        while let Some(place) = next {
-            branches.shown.push(place);
-            next = branches.nodes[place].after;
-        }
-        branches.shown.reverse();
+        branches.shown = shown.checked_sub(1).map(|last| branches.path_to(last)).unwrap_or_default();
         Ok(branches)
     }
 
@@ -223,8 +232,8 @@ mod tests {
     /// Checks the shown items after these steps, with the place of each item that has branches, and that the branches
     /// survive the conversion to a list and back.
     ///
-    /// A word is added; `<n` shows only the first n, `n/m` switches at place n to branch m, and `-` removes the last
-    /// one.
+    /// A word is added; `<n` shows only the first n, `>word` shows the path to this item, `n/m` switches at place n to
+    /// branch m, and `-` removes the last one.
     #[track_caller]
     fn check(steps: &str, expected: &str) -> Forks {
         let mut branches = Branches::default();
@@ -232,6 +241,7 @@ mod tests {
             match (step.strip_prefix('<'), step.split_once('/')) {
                 (Some(n), _) => branches.show_first(n.parse().unwrap()),
                 (_, Some((n, m))) => assert!(branches.switch(n.parse().unwrap(), m.parse().unwrap()), "{step}"),
+                _ if step.starts_with('>') => assert!(branches.show_to(|item| *item == &step[1..]), "{step}"),
                 _ if step == "-" => assert!(branches.remove_last().is_some()),
                 _ => branches.push(step),
             }
@@ -272,6 +282,9 @@ mod tests {
         check("a b c <1 d 1/1 1/2", "a d(2/2)");
         check("a b c <2 d <0 e 0/1", "a(1/2) b d(2/2)");
         check("a b c <1 d 1/1 f", "a b(1/2) c f");
+        check("a b c <1 d >c", "a b(1/2) c");
+        check("a b c <1 d >b e", "a b(1/2) e(2/2)");
+        check("a <0 b >a", "a(1/2)");
         let mut branches: Branches<&str> = ["a", "b"].into_iter().collect();
         for (index, number) in [(0, 0), (0, 2), (2, 1), (9, 9)] {
             assert!(!branches.switch(index, number));

@@ -456,6 +456,8 @@ class Running {
 
   asked() {
     const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second, ...settings.wanted() };
+    const after = this.before[this.keep - 1]?.query_id;
+    if (after) body.after = after;
     if (this.model) body.model = this.model;
     return request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
   }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hone_protocol::{Branches, OwnerId, Timestamp};
 use time::OffsetDateTime;
 
+use super::names::fresh_name;
 use super::saved::{ConversationEntry, ConversationError, FoundConversation, SavedConversation};
 use super::session::SavedExchange;
-use super::store::{ConversationStore, fresh_name};
+use super::store::ConversationStore;
 
 /// The saved conversations of one owner.
 pub struct Conversations {
@@ -105,41 +106,33 @@ impl Conversations {
         let day = OffsetDateTime::now_utc().date();
         let (model, system) = (model.to_owned(), self.system.clone());
         let conversation = SavedConversation { model, system, exchanges: Branches::default() };
-        loop {
-            let name = fresh_name(day, question, |name| self.contains(name));
-            if self.save_new(&name, conversation.clone())? {
-                return Ok(name);
-            }
-        }
-    }
-
-    /// Saves a new conversation, unless the name is taken; returns whether it was saved.
-    fn save_new(&self, name: &str, conversation: SavedConversation) -> Result<bool, ConversationError> {
         match &self.place {
-            KeptIn::Saved(store) => store.save_new(name, &conversation.into_file()).map_err(storage),
+            KeptIn::Saved(store) => store.begin(day, question, &conversation.into_file()).map_err(storage),
             KeptIn::Memory(conversations) => {
                 let mut conversations = lock(conversations);
-                let is_new = !conversations.contains_key(name);
-                if is_new {
-                    conversations.insert(name.to_owned(), (Timestamp::now(), conversation));
-                }
-                Ok(is_new)
+                let name = fresh_name(day, question, |name| Ok(conversations.contains_key(name)));
+                conversations.insert(name.clone(), (Timestamp::now(), conversation));
+                Ok(name)
             }
         }
     }
 
-    /// Saves a conversation. Exchanges that another process has added to its saved version stay, as branches.
+    /// Writes a saved conversation. Exchanges that another process has added to its saved version stay, as branches.
     ///
     /// # Errors
-    /// When it cannot be written; the previous version is then kept.
+    /// When another process has removed or renamed it, or it cannot be written; the previous version is then kept.
     pub fn save(&self, name: &str, conversation: SavedConversation) -> Result<(), ConversationError> {
-        match &self.place {
-            KeptIn::Saved(store) => store.save(name, &conversation.into_file()).map_err(storage),
-            KeptIn::Memory(conversations) => {
-                lock(conversations).insert(name.to_owned(), (Timestamp::now(), conversation));
-                Ok(())
-            }
-        }
+        let is_written = match &self.place {
+            KeptIn::Saved(store) => store.save(name, &conversation.into_file()).map_err(storage)?,
+            KeptIn::Memory(conversations) => match lock(conversations).get_mut(name) {
+                Some(saved) => {
+                    *saved = (Timestamp::now(), conversation);
+                    true
+                }
+                None => false,
+            },
+        };
+        is_written.then_some(()).ok_or_else(|| missing(name))
     }
 
     /// Gives a conversation another name.

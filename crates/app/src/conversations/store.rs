@@ -9,18 +9,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use hone_files::{create_private_folder, make_private, open_private, replace, write_new};
 use hone_memory::{Documents, MemoryStore, Update};
-use hone_protocol::{OwnerId, QueryId, Timestamp};
+use hone_protocol::{OwnerId, Timestamp};
 use serde_json::Value;
 use time::Date;
 
-use super::attached::split;
+use super::names::{as_file_name, check_name, fresh_name, of_file_name};
 use super::session::{Conversation, FORMAT};
-
-/// The longest name of a conversation, in characters; file systems support at least this many.
-const LONGEST_NAME: usize = 60;
-
-/// The longest file name without its extension, in bytes: most file systems allow 255 with it.
-const LONGEST_FILE_NAME: usize = 240;
 
 /// The name of the last single question. It is not a conversation, so that scripts do not fill the list.
 const SINGLE: &str = ".single";
@@ -74,22 +68,37 @@ impl ConversationStore {
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Writes a conversation. Exchanges that another process has added to its saved version stay, as branches.
+    /// Writes a saved conversation; returns whether it was written. One that another process has removed or renamed is
+    /// not. Exchanges that another process has added to the saved version stay, as branches.
     ///
     /// # Errors
-    /// When the name is not valid for a file, or it cannot be written; the previous version is then kept.
-    pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
+    /// When the saved version cannot be read, or the new one cannot be written; the saved one is then kept.
+    pub fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<bool> {
         check_name(name)?;
-        self.merge(name, conversation)?;
+        let is_written = match &self.place {
+            Place::Folder(folder) => {
+                let _writing = lock(folder);
+                let saved = self.read(name)?;
+                let merged = saved.map(|saved| conversation.clone().with_others(saved));
+                merged.map(|merged| self.write(name, &merged)).transpose()?.is_some()
+            }
+            Place::Database(documents) => {
+                let merged = |saved: Value| {
+                    let saved = checked(serde_json::from_value(saved), || in_database(name))?;
+                    anyhow::Ok(serde_json::to_value(conversation.clone().with_others(saved))?)
+                };
+                documents.edit(name, merged).with_context(|| format!("cannot save the conversation {name:?}"))?
+            }
+        };
         self.forget_single();
-        Ok(())
+        Ok(is_written)
     }
 
     /// Writes a new conversation, unless the name is taken; returns whether it was written. Several processes may begin
     /// one at the same time.
     ///
     /// # Errors
-    /// See [`ConversationStore::save`].
+    /// When the name is not valid for a file, or it cannot be written.
     pub fn save_new(&self, name: &str, conversation: &Conversation) -> anyhow::Result<bool> {
         check_name(name)?;
         let is_written = match &self.place {
@@ -97,6 +106,7 @@ impl ConversationStore {
                 let path = path_of(folder, name);
                 let failure = || format!("cannot save the conversation as {}", path.display());
                 prepare(folder).with_context(failure)?;
+                let _writing = lock(folder);
                 let written = write_new(&path, "conversation", |file| write_to(file, conversation));
                 written.with_context(failure)?
             }
@@ -182,6 +192,10 @@ impl ConversationStore {
         match &self.place {
             Place::Folder(folder) => {
                 let (old, new) = (path_of(folder, name), path_of(folder, new_name));
+                let _writing = lock(folder);
+                if new.exists() {
+                    bail!("a conversation {new_name:?} is saved already: choose another name");
+                }
                 std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
             }
             Place::Database(documents) => match documents.rename(name, new_name)? {
@@ -203,6 +217,7 @@ impl ConversationStore {
         match &self.place {
             Place::Folder(folder) => {
                 let path = path_of(folder, name);
+                let _writing = lock(folder);
                 std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
             }
             Place::Database(documents) => documents.remove(name).map(drop).map_err(Into::into),
@@ -233,32 +248,6 @@ impl ConversationStore {
         }
     }
 
-    /// Writes a conversation with the exchanges that another process has added to its saved version.
-    fn merge(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
-        match &self.place {
-            Place::Folder(folder) => {
-                let _writing = lock(folder);
-                let merged = self.read(name)?.map(|saved| conversation.clone().with_others(saved));
-                self.write(name, merged.as_ref().unwrap_or(conversation))
-            }
-            Place::Database(documents) => {
-                let content = serde_json::to_value(conversation)?;
-                let merged = |saved: Option<Value>| {
-                    let saved = saved.and_then(|saved| serde_json::from_value(saved).ok());
-                    let merged = saved.map(|saved| conversation.clone().with_others(saved));
-                    merged.and_then(|merged| serde_json::to_value(merged).ok()).unwrap_or_else(|| content.clone())
-                };
-                let saved = documents.edit(name, merged);
-                match saved.with_context(|| format!("cannot save the conversation {name:?}"))? {
-                    Update::Missing => {
-                        bail!("cannot save the conversation {name:?}: other processes keep writing it, try again")
-                    }
-                    Update::Merged | Update::Kept => Ok(()),
-                }
-            }
-        }
-    }
-
     fn write(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         let folder = match &self.place {
             Place::Folder(folder) => folder,
@@ -275,48 +264,48 @@ impl ConversationStore {
 
     /// Reads a conversation; `None` if it does not exist.
     fn read(&self, name: &str) -> anyhow::Result<Option<Conversation>> {
-        let (place, text) = match &self.place {
+        match &self.place {
             Place::Folder(folder) => {
                 let path = path_of(folder, name);
                 let text = match std::fs::read_to_string(&path) {
                     Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                     text => text.with_context(|| format!("cannot read {}", path.display()))?,
                 };
-                (path.display().to_string(), serde_json::from_str(&text))
+                checked(serde_json::from_str(&text), || path.display().to_string()).map(Some)
             }
             Place::Database(documents) => {
                 let content = documents.load(name).with_context(|| format!("cannot read the conversation {name:?}"))?;
-                let Some(content) = content else { return Ok(None) };
-                (format!("the conversation {name:?} in the database"), serde_json::from_value(content))
+                content.map(|content| checked(serde_json::from_value(content), || in_database(name))).transpose()
             }
-        };
-        let conversation: Conversation =
-            text.with_context(|| format!("{place} is not a conversation that this version can read"))?;
-        if conversation.format != FORMAT {
-            let found = conversation.format;
-            bail!("{place} has format {found}, and this version reads format {FORMAT}");
         }
-        Ok(Some(conversation))
     }
 
-    /// An unused name made of the day and the first words.
-    pub fn fresh_name(&self, day: Date, question: &str) -> String {
-        fresh_name(day, question, |name| self.contains(name))
+    /// Saves a new conversation under an unused name made of the day and the first words; returns the name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(&self, day: Date, question: &str, conversation: &Conversation) -> anyhow::Result<String> {
+        loop {
+            let name = fresh_name(day, question, |name| self.contains(name));
+            if self.save_new(&name, conversation)? {
+                return Ok(name);
+            }
+        }
     }
 }
 
-/// Checks that a name is valid for a file on every system, since conversations move between systems.
-fn check_name(name: &str) -> anyhow::Result<()> {
-    let is_allowed = |character: char| !(character.is_control() || "/\\".contains(character));
-    let too_long = name.chars().count() > LONGEST_NAME + 10 || as_file_name(name).len() > LONGEST_FILE_NAME;
-    let is_bad = name.trim().is_empty() || name.starts_with('.') || too_long || is_device(name);
-    if is_bad || !name.chars().all(is_allowed) {
-        bail!(
-            "{name:?} is not a valid name for a conversation: use at most {LONGEST_NAME} letters, digits, spaces and signs, \
-             but neither / nor \\, and no '.' at the beginning"
-        );
+/// A conversation read from `place`, if its format is the one that this version reads.
+fn checked(read: serde_json::Result<Conversation>, place: impl Fn() -> String) -> anyhow::Result<Conversation> {
+    let conversation = read.with_context(|| format!("{} is not a conversation that this version can read", place()))?;
+    if conversation.format != FORMAT {
+        let found = conversation.format;
+        bail!("{} has format {found}, and this version reads format {FORMAT}", place());
     }
-    Ok(())
+    Ok(conversation)
+}
+
+fn in_database(name: &str) -> String {
+    format!("the conversation {name:?} in the database")
 }
 
 /// Locks a folder against other processes that write conversations; `None` where the file system has no locks.
@@ -363,53 +352,6 @@ fn time_of(written: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(written.0)
 }
 
-/// Characters that some systems forbid in file names, and the escape character.
-const ESCAPED: &str = "<>:\"|?*%";
-
-/// Encodes a name as a file name: characters that some systems forbid become `%` and two hexadecimal digits.
-fn as_file_name(name: &str) -> String {
-    let mut file = String::with_capacity(name.len());
-    for character in name.chars() {
-        match ESCAPED.contains(character) {
-            true => file.push_str(&format!("%{:02X}", u32::from(character))),
-            false => file.push(character),
-        }
-    }
-    file
-}
-
-/// Decodes the name of a file.
-fn of_file_name(file: &str) -> String {
-    let mut name = String::with_capacity(file.len());
-    let mut rest = file;
-    while let Some((before, after)) = rest.split_once('%') {
-        name.push_str(before);
-        let escaped = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
-        match escaped.filter(|character| ESCAPED.contains(*character)) {
-            Some(character) => {
-                name.push(character);
-                rest = &after[2..];
-            }
-            None => {
-                name.push('%');
-                rest = after;
-            }
-        }
-    }
-    name + rest
-}
-
-/// Whether Windows takes a file of this name for a device, whatever its extension; a folder of conversations may move
-/// there.
-fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
-    let numbered = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
-    matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$")
-        || numbered.is_some_and(|rest| {
-            matches!(rest, "¹" | "²" | "³") || rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit()
-        })
-}
-
 /// The name of a file in the store; `None` if it is not a conversation.
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
@@ -418,43 +360,9 @@ fn name_of(path: &Path) -> Option<String> {
     (!name.starts_with('.') && as_file_name(&conversation) == name).then_some(conversation)
 }
 
-/// An unused name made of the day and the first words. If it cannot be checked now, a part of it is random, so that no
-/// conversation is replaced later.
-pub fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> anyhow::Result<bool>) -> String {
-    let base = name_from(day, question);
-    let random = || {
-        let id = QueryId::fresh().to_string();
-        format!("{base}-{}", id.get(id.len() - 8..).unwrap_or_default())
-    };
-    let numbered = (2..).map(|number| format!("{base}-{number}"));
-    for name in std::iter::once(base.clone()).chain(numbered) {
-        match is_taken(&name) {
-            Ok(true) => {}
-            Ok(false) => return name,
-            Err(_) => break,
-        }
-    }
-    random()
-}
-
-fn name_from(day: Date, question: &str) -> String {
-    let (_, question) = split(question);
-    let words = question.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
-    let mut name = format!("{:04}-{:02}-{:02}", day.year(), u8::from(day.month()), day.day());
-    for word in words.take(5) {
-        if name.chars().count() + 1 + word.chars().count() > LONGEST_NAME {
-            break;
-        }
-        name = format!("{name}-{}", word.to_lowercase());
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
-    use time::Month;
-
-    use hone_protocol::Timings;
+    use hone_protocol::{QueryId, Timings};
 
     use super::super::session::tests::session;
     use super::super::session::{SavedExchange, Session};
@@ -473,23 +381,10 @@ mod tests {
         }
     }
 
+    /// Saves a new conversation.
     #[track_caller]
-    fn check_fresh_name(question: &str, expected: &str) {
-        let (_folder, store) = store();
-        let day = Date::from_calendar_date(2026, Month::March, 7).unwrap();
-        let name = store.fresh_name(day, question);
-        assert_eq!(name, expected);
-        store.save(&name, &session(1).conversation()).unwrap();
-        assert_eq!(store.fresh_name(day, question), format!("{expected}-2"));
-    }
-
-    #[test]
-    fn a_conversation_is_named_after_its_day_and_first_words() {
-        check_fresh_name("Why is the sky blue, and the sea?", "2026-03-07-why-is-the-sky-blue");
-        check_fresh_name("../../etc/passwd", "2026-03-07-etc-passwd");
-        check_fresh_name("Où est-il ?", "2026-03-07-où-est-il");
-        check_fresh_name("???", "2026-03-07");
-        check_fresh_name(&"a".repeat(500), "2026-03-07");
+    fn begin(store: &ConversationStore, name: &str, conversation: &Conversation) {
+        assert!(store.save_new(name, conversation).unwrap(), "{name} is taken");
     }
 
     #[test]
@@ -497,7 +392,7 @@ mod tests {
         let (_folder, store) = store();
         assert_eq!(store.names().unwrap(), Vec::<String>::new());
         let conversation = session(2).conversation();
-        store.save("tides", &conversation).unwrap();
+        begin(&store, "tides", &conversation);
         assert_eq!(store.load("tides").unwrap(), conversation);
         assert_eq!(
             std::fs::read_dir(folder_of(&store)).unwrap().count(),
@@ -518,19 +413,40 @@ mod tests {
         session.finish(QueryId::fresh(), String::new(), None, Timings::default());
     }
 
+    #[track_caller]
+    fn save(store: &ConversationStore, chat: &Session) {
+        assert!(store.save("tides", &chat.conversation()).unwrap(), "it is gone");
+    }
+
+    #[test]
+    fn a_conversation_that_another_process_deletes_or_renames_does_not_come_back() {
+        let (_folder, store) = store();
+        begin(&store, "tides", &session(1).conversation());
+        let mut chat = resumed(&store);
+        ask(&mut chat, "mine");
+        store.rename("tides", "sea").unwrap();
+        assert!(!store.save("tides", &chat.conversation()).unwrap());
+        assert_eq!((store.names().unwrap(), store.load("sea").unwrap().exchanges.len()), (vec!["sea".to_owned()], 1));
+        begin(&store, "tides", &chat.conversation());
+        assert!(store.rename("sea", "tides").unwrap_err().to_string().contains("saved already"));
+        store.remove("tides").unwrap();
+        assert!(!store.save("tides", &chat.conversation()).unwrap());
+        assert_eq!(store.names().unwrap(), ["sea"]);
+    }
+
     #[test]
     fn two_chats_in_one_conversation_lose_nothing() {
         let (_folder, store) = store();
-        store.save("tides", &session(2).conversation()).unwrap();
+        begin(&store, "tides", &session(2).conversation());
         let (mut one, mut other) = (resumed(&store), resumed(&store));
         ask(&mut one, "mine");
-        store.save("tides", &one.conversation()).unwrap();
+        save(&store, &one);
         other.undo();
         ask(&mut other, "yours");
-        store.save("tides", &other.conversation()).unwrap();
+        save(&store, &other);
         // When one chat saves again, nothing is duplicated, and the exchange that the other chat undid is still there.
         ask(&mut one, "more");
-        store.save("tides", &one.conversation()).unwrap();
+        save(&store, &one);
         let questions = |exchanges: &[&SavedExchange]| -> Vec<String> {
             exchanges.iter().map(|exchange| exchange.question.clone()).collect()
         };
@@ -544,7 +460,7 @@ mod tests {
     fn chats_that_save_at_the_same_moment_lose_nothing() {
         const QUESTIONS: usize = 20;
         let (_folder, store) = store();
-        store.save("tides", &session(1).conversation()).unwrap();
+        begin(&store, "tides", &session(1).conversation());
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 let mut chat = resumed(&store);
@@ -552,7 +468,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..QUESTIONS {
                         ask(&mut chat, "again");
-                        store.save("tides", &chat.conversation()).unwrap();
+                        save(store, &chat);
                     }
                 });
             }
@@ -563,12 +479,12 @@ mod tests {
     #[test]
     fn what_was_taken_back_does_not_come_back() {
         let (_folder, store) = store();
-        store.save("tides", &session(2).conversation()).unwrap();
+        begin(&store, "tides", &session(2).conversation());
         let mut chat = resumed(&store);
         chat.undo();
-        store.save("tides", &chat.conversation()).unwrap();
+        save(&store, &chat);
         ask(&mut chat, "again");
-        store.save("tides", &chat.conversation()).unwrap();
+        save(&store, &chat);
         assert_eq!(store.load("tides").unwrap().exchanges.len(), 2);
     }
 
@@ -576,7 +492,7 @@ mod tests {
     fn the_conversation_written_last_comes_first() {
         let (_folder, store) = store();
         for (name, seconds) in [("old", 1_000), ("new", 3_000), ("middle", 2_000)] {
-            store.save(name, &session(0).conversation()).unwrap();
+            begin(&store, name, &session(0).conversation());
             let file = std::fs::File::options().append(true).open(path_of(folder_of(&store), name)).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
         }
@@ -589,7 +505,7 @@ mod tests {
         let (_folder, store) = store();
         let names = ["Why? (2nd try)", "a: 100% <b> | \"c\" *", "50%25", "What's new & old, today!", "Größe 東京"];
         for name in names {
-            store.save(name, &session(1).conversation()).unwrap();
+            begin(&store, name, &session(1).conversation());
             assert_eq!(store.load(name).unwrap().exchanges.len(), 1, "{name}");
         }
         let mut seen = store.names().unwrap();
@@ -611,7 +527,7 @@ mod tests {
             assert_eq!(store.single().unwrap().unwrap().1.exchanges.len(), n_exchanges);
         }
         assert_eq!(store.names().unwrap(), Vec::<String>::new());
-        store.save("tides", &session(1).conversation()).unwrap();
+        begin(&store, "tides", &session(1).conversation());
         assert!(store.single().unwrap().is_none(), "a later conversation is what is continued");
         store.keep_single(&session(1).conversation()).unwrap();
         store.remove("tides").unwrap();
@@ -638,7 +554,7 @@ mod tests {
             "com1",
             "LPT9 ",
         ] {
-            assert!(store.save(name, &session(0).conversation()).is_err(), "{name:?}");
+            assert!(store.save_new(name, &session(0).conversation()).is_err(), "{name:?}");
             assert!(store.load(name).is_err(), "{name:?}");
         }
     }
@@ -646,13 +562,16 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_understood_is_named() {
         let (_folder, store) = store();
-        store.save("a", &session(1).conversation()).unwrap();
+        begin(&store, "a", &session(1).conversation());
         let path = path_of(folder_of(&store), "a");
         let whole = std::fs::read_to_string(&path).unwrap();
         for broken in [&whole[..whole.len() / 2], "", &whole.replace("\"format\": 1", "\"format\": 99")] {
             std::fs::write(&path, broken).unwrap();
-            let error = format!("{:#}", store.load("a").unwrap_err());
-            assert!(error.contains("a.json"), "{error}");
+            for error in [store.load("a").map(drop), store.save("a", &session(1).conversation()).map(drop)] {
+                let error = format!("{:#}", error.unwrap_err());
+                assert!(error.contains("a.json"), "{error}");
+            }
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), broken, "a version that cannot be read is kept");
         }
         assert_eq!(store.load("b").unwrap_err().to_string(), "no conversation \"b\" is saved");
     }

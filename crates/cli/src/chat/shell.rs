@@ -319,14 +319,13 @@ impl Shell<'_> {
     }
 
     fn save_as(&mut self, name: Option<String>, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        if let Some(name) = name.filter(|name| Some(name.as_str()) != self.session.name()) {
-            if self.store.contains(&name)? {
+        let other = name.filter(|name| Some(name.as_str()) != self.session.name());
+        if other.is_some() || !self.save()? {
+            let name = other.or_else(|| self.session.name().map(str::to_owned)).unwrap_or_default();
+            if !self.store.save_new(&name, &self.session.conversation())? {
                 anyhow::bail!("a conversation {name:?} is saved already: choose another name");
             }
-            self.store.save(&name, &self.session.conversation())?;
             self.session.rename(name);
-        } else {
-            self.save()?;
         }
         screen.note(&format!("saved as {}", self.session.name().unwrap_or_default()));
         Ok(())
@@ -335,16 +334,28 @@ impl Shell<'_> {
     fn save_automatically(&mut self) -> anyhow::Result<()> {
         let wanted = self.session.config().chat.save && !self.session.exchanges().is_empty();
         let is_saved = |name: &str| self.store.contains(name).unwrap_or(true);
-        if wanted || self.session.name().is_some_and(is_saved) { self.save() } else { Ok(()) }
+        if (wanted || self.session.name().is_some_and(is_saved)) && !self.save()? {
+            let name = self.session.name().unwrap_or_default();
+            anyhow::bail!("the conversation {name:?} was deleted or renamed meanwhile: /save saves it again");
+        }
+        Ok(())
     }
 
-    fn save(&mut self) -> anyhow::Result<()> {
-        if self.session.name().is_none() {
-            let exchanges = self.session.exchanges();
-            let question = exchanges.first().map_or("", |it| it.question.as_str());
-            self.session.rename(self.store.fresh_name(OffsetDateTime::now_utc().date(), question));
+    /// Saves the conversation; returns whether it was saved. One that another process has removed or renamed is not.
+    fn save(&mut self) -> anyhow::Result<bool> {
+        match self.session.name() {
+            Some(name) => self.store.save(name, &self.session.conversation()),
+            None => self.begin().map(|()| true),
         }
-        self.store.save(self.session.name().unwrap_or_default(), &self.session.conversation())
+    }
+
+    /// Saves the conversation under a new name.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        let exchanges = self.session.exchanges();
+        let question = exchanges.first().map_or("", |it| it.question.as_str());
+        let today = OffsetDateTime::now_utc().date();
+        self.session.rename(self.store.begin(today, question, &self.session.conversation())?);
+        Ok(())
     }
 
     fn list(&self, screen: &mut dyn Screen) -> anyhow::Result<()> {

@@ -357,7 +357,12 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
 /// Saves a continued conversation, or keeps a single question for `--continue` if saving and remembering are on.
 fn keep(session: &Session, store: &ConversationStore) -> anyhow::Result<()> {
     match session.name() {
-        Some(name) => store.save(name, &session.conversation()),
+        Some(name) => match store.save(name, &session.conversation())? {
+            true => Ok(()),
+            false => {
+                anyhow::bail!("the answer is not saved: the conversation {name:?} was deleted or renamed meanwhile")
+            }
+        },
         None if session.config().chat.save && session.config().memory.remember => {
             if let Err(error) = store.keep_single(&session.conversation()) {
                 // The answer is there; only --continue would miss it.

@@ -53,29 +53,31 @@ impl Documents {
         self.put(name, content, false, None)
     }
 
-    /// Adds a document, or replaces it with an edited version. `edit` is given the stored version; if another process
-    /// writes the document in the meantime, it is called again with that one. While memory is unreachable, it is given
-    /// the last version read or written here. The result is `Missing` if other processes write the document during
-    /// every attempt.
+    /// Replaces a document with an edited version; returns whether it exists. `edit` is given the stored version; if
+    /// another process writes the document in the meantime, it is called again with that one. While memory is
+    /// unreachable, it is given the last version read or written here.
     ///
     /// # Errors
-    /// When it cannot be read or written.
-    pub fn edit(&self, name: &str, edit: impl Fn(Option<Value>) -> Value) -> Result<Update, MemoryError> {
+    /// When it cannot be read or written, when other processes write it during every attempt, or with an error of
+    /// `edit`.
+    pub fn edit<E: From<MemoryError>>(&self, name: &str, edit: impl Fn(Value) -> Result<Value, E>) -> Result<bool, E> {
         for attempt in 0..MOST_EDITS {
             if let Some(failed) = attempt.checked_sub(1) {
                 std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << failed));
             }
-            let update = match self.read(name) {
-                Ok(Some((write, content))) => self.put(name, edit(Some(content)), false, Some(write))?,
-                Ok(None) => self.put(name, edit(None), true, None)?,
-                Err(error) if error.may_pass() => return self.save(name, edit(self.known(name))),
-                Err(error) => return Err(error),
+            let (content, replaced) = match self.read(name) {
+                Ok(Some((write, content))) => (content, Some(write)),
+                Ok(None) => return Ok(false),
+                Err(error) => match self.known(name) {
+                    Some(content) if error.may_pass() => (content, None),
+                    _ => return Err(error.into()),
+                },
             };
-            if update != Update::Missing {
-                return Ok(update);
+            if self.put(name, edit(content)?, false, replaced)? != Update::Missing {
+                return Ok(true);
             }
         }
-        Ok(Update::Missing)
+        Err(MemoryError::Busy { document: self.path(name) }.into())
     }
 
     /// Adds a document; the result is `Missing` if the name is taken.

@@ -52,6 +52,11 @@ struct ChatRequest {
     /// answered.
     #[serde(default)]
     keep: Option<usize>,
+    /// The id of the exchange before the question. It tells its branch if another process has answered in another one
+    /// in the meantime.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    after: Option<QueryId>,
     /// The model; the conversation's if omitted.
     #[serde(default)]
     model: Option<String>,
@@ -220,6 +225,10 @@ impl Talk {
         let (turn, session) = shared.sessions.begin(&(client.owner(), name.clone())).ok_or_else(busy)?;
         // Loaded again: the previous answer may have ended in between.
         let mut conversation = load(&conversations, name).await?;
+        if let Some(after) = request.after {
+            // One that is not saved changes nothing: the question follows what is shown.
+            conversation.exchanges.show_to(|exchange| exchange.query_id == Some(after));
+        }
         conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
         conversation.model.clone_from(&model);
         if let Some(system) = request.system {

@@ -1,5 +1,6 @@
 //! Branches of a conversation of the page.
 
+use hone_protocol::QueryId;
 use serde_json::{Value, json};
 
 use crate::hone::chat;
@@ -44,6 +45,24 @@ fn an_edited_question_keeps_the_earlier_branch_and_the_model_sees_the_one_that_i
         assert_eq!(switch(index, number).0, 404, "{index} {number}");
     }
     assert_eq!(stage.post("/hone/v1/conversations/none/branch", &json!({"index": 0, "number": 1})).0, 404);
+}
+
+#[test]
+fn a_question_follows_the_exchange_that_it_names() {
+    let stage = Stage::start(settings(), echo);
+    let name = name_of("one");
+    let ask = |question: &str, more: Value| {
+        let mut body = json!({"question": question, "conversation": name});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        chat(&stage, &body).last().unwrap()["exchange"]["query_id"].clone()
+    };
+    chat(&stage, &json!({"question": "one"}));
+    let two = ask("two", json!({"keep": 1}));
+    ask("deux", json!({"keep": 1}));
+    ask("three", json!({"after": two, "keep": 2}));
+    assert_eq!(shown(&stage.get(&format!("/hone/v1/conversations/{name}")).1), "one two(1/2) three");
+    ask("four", json!({"after": QueryId::fresh()}));
+    assert_eq!(shown(&stage.get(&format!("/hone/v1/conversations/{name}")).1), "one two(1/2) three four");
 }
 
 #[test]

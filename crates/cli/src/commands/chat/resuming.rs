@@ -43,7 +43,8 @@ pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow:
     let (name, conversation) = match (single, latest) {
         (Some((_, conversation)), _) => {
             let question = conversation.exchanges.first().map(|exchange| exchange.question.as_str());
-            let name = store.fresh_name(OffsetDateTime::now_utc().date(), question.unwrap_or_default());
+            let today = OffsetDateTime::now_utc().date();
+            let name = store.begin(today, question.unwrap_or_default(), &conversation)?;
             (name, conversation)
         }
         (None, Some((_, name))) => {

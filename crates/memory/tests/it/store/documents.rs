@@ -1,7 +1,7 @@
 //! Documents stored with engrams.
 
-use hone_memory::Update;
-use serde_json::json;
+use hone_memory::{MemoryError, Update};
+use serde_json::{Value, json};
 
 use super::Home;
 
@@ -41,12 +41,13 @@ fn a_document_that_several_edit_at_once_has_every_edit() {
     let store = home.open();
     let add = |by: u64| {
         let documents = store.documents("counts");
+        let added = |stored: Value| Ok::<_, MemoryError>(json!(stored.as_u64().unwrap() + by));
         for _ in 0..EDITS {
-            let updated =
-                documents.edit("n", |stored| json!(stored.and_then(|stored| stored.as_u64()).unwrap_or_default() + by));
-            assert_eq!(updated.unwrap(), Update::Merged);
+            assert_eq!(documents.edit("n", added), Ok(true));
         }
     };
+    assert_eq!(store.documents("counts").edit("n", Ok::<_, MemoryError>), Ok(false), "there is no such document");
+    store.documents("counts").save("n", json!(0)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| add(1));
         scope.spawn(|| add(100));
