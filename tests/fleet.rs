@@ -51,6 +51,13 @@ impl Worker {
         std::thread::spawn(move || lines.for_each(drop));
         Worker(child)
     }
+
+    /// Tells it to stop, and returns its exit code.
+    fn told_to_stop(mut self) -> Option<i32> {
+        let told = Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+        assert!(told.success());
+        self.0.wait().unwrap().code()
+    }
 }
 
 impl Drop for Worker {
@@ -192,6 +199,14 @@ fn a_server_without_a_model_serves_those_of_workers() {
     let other = home();
     let _worker = answering(&other, &server);
     let served = bare_server(&server);
+    wait_until("the server says that it uses the fleet", || {
+        let users = &fleet(&other, &server)["users"];
+        users
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|user| user["command"] == "serve" && user["process"] == served.process.id())
+    });
     let listed = body_of(&served.request("GET", "/v1/models", &json!(null)));
     assert_eq!(listed["data"][0]["id"], MODEL, "{listed}");
     let shown = body_of(&served.post("/api/show", &json!({"model": MODEL})));
@@ -224,12 +239,15 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
     let mut lines =
         BufReader::new(served.connect("POST", "/v1/chat/completions", &long(300))).lines().map(Result::unwrap);
     let mut text: Vec<String> = lines.by_ref().filter(|line| line.contains("content")).take(10).collect();
+    let answers = |worker: &Worker| {
+        wait_until("the other worker answers", || {
+            let workers = fleet(&served.home, &server)["workers"].clone();
+            workers.as_array().unwrap().iter().any(|it| it["process"] == worker.0.id() && it["busy"] == 1)
+        });
+    };
     drop(worker);
     let another = answering(&other, &server);
-    wait_until("the other worker answers", || {
-        let workers = fleet(&served.home, &server)["workers"].clone();
-        workers.as_array().unwrap().iter().any(|worker| worker["process"] == another.0.id() && worker["busy"] == 1)
-    });
+    answers(&another);
     text.extend(lines.filter(|line| line.contains("content")));
     let deltas = |lines: &mut dyn Iterator<Item = &str>| -> String {
         let delta = |line: &str| {
@@ -239,10 +257,14 @@ fn an_answer_outlives_its_worker_and_a_worker_does_not_work_for_nobody() {
         lines.filter_map(delta).collect()
     };
     assert_eq!(deltas(&mut text.iter().map(String::as_str)), deltas(&mut whole.lines()));
-    // A client that disconnects ends the work of its worker.
+    // A worker that is told to stop gives its work back.
     let mut lines =
         BufReader::new(served.connect("POST", "/v1/chat/completions", &long(4000))).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("content")));
+    assert_eq!(another.told_to_stop(), Some(0));
+    let last = answering(&other, &server);
+    answers(&last);
+    // A client that disconnects ends the work of its worker.
     drop(lines);
     wait_until("the worker is free", || {
         let fleet = fleet(&served.home, &server);
@@ -312,6 +334,32 @@ fn every_figure_on_the_dashboard_is_one_that_a_server_or_a_worker_gives() {
         }
     }
     assert!(n_names > 10, "{n_names}");
+}
+
+#[test]
+fn an_answer_that_no_worker_could_grade_is_graded_when_that_is_asked_for_again() {
+    let server = NatsServer::start();
+    let url = server.url();
+    let (broken, sound) = (home().variable("HONE_BUS_ATTEMPTS", "1"), home());
+    let broken_worker = Worker::start(&broken, &server);
+    std::fs::remove_dir_all(broken.path("data/models")).unwrap();
+    let home = home();
+    let (process, address) = serve_graded(&home, &["--bus", &url, "--model", MODEL]);
+    let served = Served { process, address, home };
+    let body = json!({"messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 20});
+    assert!(served.post("/v1/chat/completions", &body).contains("Paris"));
+    let dead = || served.home.run(&["events", "--dead", "--json", "--bus", &url]).stdout;
+    wait_until("the grade is given up", || !dead().trim().is_empty());
+    let given_up: Value = serde_json::from_str(dead().trim()).unwrap();
+    assert!(given_up.to_string().contains("smollm2:135m"), "{given_up:#}");
+    drop(broken_worker);
+    let _sound = Worker::start(&sound, &server);
+    let retried = served.home.run(&["events", "--retry", "--bus", &url]);
+    assert!(retried.code == 0 && retried.stderr.contains('1'), "{}", retried.stderr);
+    wait_until("the answer is graded", || {
+        served.home.json(&["memory", "list", "--json"])[0]["judging_method"] == "likelihood"
+    });
+    assert_eq!(dead().trim(), "");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One memory for several machines: homes of their own, and a PostgreSQL server between them.
 
 use std::sync::Barrier;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -8,6 +9,7 @@ use crate::fleet::{MODEL, Worker, home};
 use crate::support::nats::NatsServer;
 use crate::support::postgres::PostgresServer;
 use crate::support::served::{Served, body_of, serve_graded, status_of};
+use crate::support::small_disk::SmallDisk;
 use crate::support::{Home, embedder, wait_until};
 
 /// A machine with the built-in model and the embedder.
@@ -135,6 +137,53 @@ fn a_chat_goes_on_while_the_database_is_away_and_nothing_of_it_is_lost() {
     assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
 }
 
+/// Waits until so many answers are remembered, and checks that a conversation is the same on another machine.
+#[track_caller]
+fn check_remembered(database: &PostgresServer, n_answers: usize, name: &str, questions: &[impl AsRef<str>]) {
+    let other = served(&database.own_url());
+    wait_until("what was kept is written", || {
+        let answers = other.home.json(&["memory", "list", "--json", "--store", &database.own_url()]);
+        answers.as_array().unwrap().len() == n_answers
+    });
+    assert_eq!(questions_of(&other, name), questions.iter().map(AsRef::as_ref).collect::<Vec<&str>>());
+}
+
+#[test]
+fn a_full_disk_of_the_database_keeps_nobody_from_an_answer_and_loses_nothing() {
+    let Some(disk) = SmallDisk::mount("96m") else { return };
+    let database = PostgresServer::start_in(disk.path("postgres"));
+    let server = served(&database.own_url());
+    let first = ask(&server, "Is snow white?", None);
+    disk.fill_up();
+    let n_written = || database.sql("SELECT count(*) FROM hone.engrams").parse::<usize>().unwrap();
+    let mut questions = vec!["Is snow white?".to_owned()];
+    // The server has some room of its own.
+    while n_written() == questions.len() {
+        let numbers: String = (0..300).map(|number| format!(" {}", number * questions.len())).collect();
+        questions.push(format!("Which of these is even:{numbers}?"));
+        ask(&server, questions.last().unwrap(), Some(&first));
+        assert!(questions.len() < 20, "the disk is not full");
+    }
+    ask(&server, "Is ice cold?", None);
+    disk.make_room();
+    check_remembered(&database, questions.len() + 1, &first, &questions);
+}
+
+#[test]
+fn a_database_that_hangs_keeps_nobody_from_an_answer_and_loses_nothing() {
+    let database = PostgresServer::start();
+    let server = served(&database.own_url());
+    let first = ask(&server, "Is snow white?", None);
+    let hanging = Instant::now();
+    database.signal("STOP");
+    ask(&server, "And coal?", Some(&first));
+    ask(&server, "Is ice cold?", None);
+    ask(&server, "And chalk?", Some(&first));
+    println!("it hung for {} s", hanging.elapsed().as_secs());
+    database.signal("CONT");
+    check_remembered(&database, 4, &first, &["Is snow white?", "And coal?", "And chalk?"]);
+}
+
 /// The questions of a conversation, as a server shows it.
 fn questions_of(server: &Served, name: &str) -> Vec<String> {
     let shown = server.request("GET", &format!("/hone/v1/conversations/{name}"), &json!({}));
@@ -178,6 +227,8 @@ fn a_database_recalls_what_a_folder_recalls() {
     // The first process to connect creates the tables.
     assert_eq!(home.run(&["memory", "stats", "--store", &server.own_url()]).code, 0);
     server.sql("CREATE ROLE person0 LOGIN");
+    // So that the index of the vectors is used, as it is in a large table.
+    server.sql("ALTER ROLE person0 SET enable_seqscan = off");
     let in_database = home.json(&["memory", "eval", set, "--json", "--in", &server.url("person{}", "postgres")]);
     assert_eq!(in_database, in_folder);
     assert_eq!(server.sql("SELECT DISTINCT tenant FROM hone.engrams"), "person0");

@@ -21,7 +21,9 @@ const NOBODY: u32 = 65534;
 
 /// A server that is reached through a socket in its folder. It is stopped when dropped.
 pub(crate) struct PostgresServer {
-    folder: TempDir,
+    folder: PathBuf,
+    /// The folder, if it is the server's own.
+    _own: Option<TempDir>,
     programs: PathBuf,
     /// Whether it waits for the disk, as production servers do.
     is_durable: bool,
@@ -31,23 +33,31 @@ pub(crate) struct PostgresServer {
 impl PostgresServer {
     /// Starts an empty server.
     pub(crate) fn start() -> PostgresServer {
-        PostgresServer::start_as(false)
+        let own = TempDir::new().unwrap();
+        PostgresServer::start_as(own.path().to_owned(), Some(own), false)
     }
 
     /// Starts an empty server that waits for the disk, as production servers do.
     #[allow(dead_code)]
     pub(crate) fn start_durable() -> PostgresServer {
-        PostgresServer::start_as(true)
+        let own = TempDir::new().unwrap();
+        PostgresServer::start_as(own.path().to_owned(), Some(own), true)
     }
 
-    fn start_as(is_durable: bool) -> PostgresServer {
-        let folder = TempDir::new().unwrap();
+    /// Starts an empty server in a new folder.
+    #[allow(dead_code)]
+    pub(crate) fn start_in(folder: PathBuf) -> PostgresServer {
+        fs::create_dir(&folder).unwrap();
+        PostgresServer::start_as(folder, None, false)
+    }
+
+    fn start_as(folder: PathBuf, own: Option<TempDir>, is_durable: bool) -> PostgresServer {
         let programs = programs();
         if is_root() {
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let mut server = PostgresServer { folder, programs, is_durable, process: None };
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let mut server = PostgresServer { folder, _own: own, programs, is_durable, process: None };
         server.make_data();
         server.resume();
         server
@@ -55,7 +65,7 @@ impl PostgresServer {
 
     /// Creates its data folder: a copy of one created by the first test, which is faster than creating another.
     fn make_data(&self) {
-        let user = fs::metadata(self.folder.path()).unwrap().uid();
+        let user = fs::metadata(&self.folder).unwrap().uid();
         let template = env::temp_dir().join(format!("hone-test-postgres-{VERSION}-data-of-{user}"));
         if !template.exists() {
             let mut command = self.command("initdb");
@@ -73,13 +83,13 @@ impl PostgresServer {
 
     /// The address of a database for a role.
     pub(crate) fn url(&self, role: &str, database: &str) -> String {
-        format!("postgres://{role}@localhost/{database}?host={}", self.folder.path().display())
+        format!("postgres://{role}@localhost/{database}?host={}", self.folder.display())
     }
 
     /// The socket at which it listens.
     #[allow(dead_code)]
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.path().join(".s.PGSQL.5432")
+        self.folder.join(".s.PGSQL.5432")
     }
 
     /// The address of the default database, for the superuser.
@@ -95,7 +105,7 @@ impl PostgresServer {
         for setting in ["listen_addresses=", durability, "shared_buffers=16MB", "max_connections=50"] {
             command.args(["-c", setting]);
         }
-        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        command.arg("-D").arg(self.data()).arg("-k").arg(&self.folder);
         self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         let until = Instant::now() + PATIENCE;
         while !self.is_ready() {
@@ -117,7 +127,7 @@ impl PostgresServer {
     pub(crate) fn psql(&self, role: &str, sql: &str) -> Output {
         let mut command = self.command("psql");
         command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-U", role, "-c", sql, "-h"]);
-        command.arg(self.folder.path()).output().unwrap()
+        command.arg(&self.folder).output().unwrap()
     }
 
     /// Sends a signal to it and all its processes.
@@ -143,7 +153,7 @@ impl PostgresServer {
     }
 
     fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.folder.join("data")
     }
 
     /// Reads the state from the eighth line of the server's file.
@@ -154,7 +164,7 @@ impl PostgresServer {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join("bin").join(program));
-        command.current_dir(self.folder.path());
+        command.current_dir(&self.folder);
         as_nobody_if_root(&mut command);
         command
     }

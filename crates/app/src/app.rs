@@ -35,8 +35,9 @@ use crate::stack::{ServedMemory, Stack, recaller};
 use crate::usage;
 use crate::workers::templates;
 
-/// The number of full-length contexts that fit in the KV cache; memory is allocated only on first use.
-const PARALLEL_SEQUENCES: usize = 4;
+/// The number of full-length contexts that fit in the KV cache, and so of requests that are best computed at a time.
+/// Memory is allocated only on first use.
+pub const PARALLEL_SEQUENCES: usize = 4;
 
 /// Options for starting the agents.
 pub struct StackOptions {

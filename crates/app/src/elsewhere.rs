@@ -4,11 +4,13 @@ mod embedding;
 mod generating;
 mod graders;
 mod models;
+mod process;
 
 pub(crate) use self::embedding::embedder_of;
 pub(crate) use self::generating::RoutedGenerator;
 pub(crate) use self::graders::FleetGraders;
 pub(crate) use self::models::{FleetModels, KnownFleet};
+pub use self::process::own_state;
 
 /// The work of a grader.
 pub const GRADE: &str = "grade";

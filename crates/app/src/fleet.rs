@@ -10,7 +10,7 @@ pub use self::grading::{FleetJudge, JudgedElsewhere};
 pub use self::overview::FleetOverview;
 pub use self::working::{FleetWork, WorkEnd, WorkerModels};
 use crate::app::App;
-pub use crate::elsewhere::{EMBED, GENERATE, GRADE};
+pub use crate::elsewhere::{EMBED, GENERATE, GRADE, own_state};
 pub use crate::running::embed_request::EmbedRequest;
 
 impl App {
@@ -25,11 +25,4 @@ impl App {
         }
         Ok(Fleet::connect(settings, "hone")?)
     }
-}
-
-/// The machine's name, from which its workers' names are made: letters, digits, `-` and `_`.
-pub fn machine_name() -> String {
-    let name = sysinfo::System::host_name().unwrap_or_default();
-    let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(32).collect();
-    if plain.is_empty() { "machine".to_owned() } else { plain }
 }

@@ -37,7 +37,7 @@ pub mod tools;
 mod usage;
 pub mod workers;
 
-pub use app::{App, FindCritic, StackOptions};
+pub use app::{App, FindCritic, PARALLEL_SEQUENCES, StackOptions};
 pub use embedder::SharedEmbedder;
 pub use interrupt::{Interrupt, Listening, Presser};
 pub use progress::{Activity, LoadListener, Progress, Silent, TransferListener};

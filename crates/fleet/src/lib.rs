@@ -40,4 +40,4 @@ pub use roster::Roster;
 pub use route::{Route, Urgency};
 pub use settings::BusSettings;
 pub use work::{Job, Work};
-pub use workers::{OfferedModel, Queues, WorkerState};
+pub use workers::{OfferedModel, Queues, Reported, WorkerState};

@@ -24,23 +24,23 @@ pub struct Roster {
     fleet: Fleet,
 }
 
-/// All known workers.
+/// All known processes.
 #[derive(Clone, Default)]
 struct Known {
     /// Whether the server has listed the present workers.
     is_complete: bool,
-    /// Each worker, with the time of its last report.
-    workers: Vec<(Instant, Arc<WorkerState>)>,
+    /// Each process, with the time of its last report.
+    processes: Vec<(Instant, Arc<WorkerState>)>,
 }
 
 impl Known {
-    fn hear(&mut self, worker: WorkerState) {
-        self.forget(&worker.name);
-        self.workers.push((Instant::now(), Arc::new(worker)));
+    fn hear(&mut self, process: WorkerState) {
+        self.forget(&process.name);
+        self.processes.push((Instant::now(), Arc::new(process)));
     }
 
     fn forget(&mut self, name: &str) {
-        self.workers.retain(|(_, known)| known.name != name);
+        self.processes.retain(|(_, known)| known.name != name);
     }
 }
 
@@ -58,12 +58,19 @@ impl Roster {
         self.wait_until(patience, |roster| roster.known.borrow().is_complete)
     }
 
+    /// The present workers, and the processes that ask them, in alphabetical order.
+    pub fn processes(&self) -> Vec<Arc<WorkerState>> {
+        let known = self.known.borrow();
+        let alive = known.processes.iter().filter(|(heard, _)| heard.elapsed() < WORKER_LIFETIME);
+        let mut processes: Vec<Arc<WorkerState>> = alive.map(|(_, process)| Arc::clone(process)).collect();
+        processes.sort_by(|one, other| one.name.cmp(&other.name));
+        processes
+    }
+
     /// The present workers, in alphabetical order.
     pub fn workers(&self) -> Vec<Arc<WorkerState>> {
-        let known = self.known.borrow();
-        let alive = known.workers.iter().filter(|(heard, _)| heard.elapsed() < WORKER_LIFETIME);
-        let mut workers: Vec<Arc<WorkerState>> = alive.map(|(_, worker)| Arc::clone(worker)).collect();
-        workers.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut workers = self.processes();
+        workers.retain(|process| process.is_worker());
         workers
     }
 
@@ -120,7 +127,7 @@ async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetE
     let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
     // Known workers may be silent only because the connection was lost, and a new server knows no workers yet.
     let mut there = told.borrow().clone();
-    there.workers.iter_mut().for_each(|(heard, _)| *heard = Instant::now());
+    there.processes.iter_mut().for_each(|(heard, _)| *heard = Instant::now());
     there.is_complete = true;
     while let Some(name) = names.next().await {
         let name = name.map_err(|error| failed(&error))?;
@@ -142,7 +149,7 @@ async fn read(server: &Server, told: &watch::Sender<Known>) -> Result<(), FleetE
                 });
             }
             Ok(None) => return Ok(()),
-            Err(_) => told.send_modify(|known| known.workers.retain(|(heard, _)| heard.elapsed() < WORKER_LIFETIME)),
+            Err(_) => told.send_modify(|known| known.processes.retain(|(heard, _)| heard.elapsed() < WORKER_LIFETIME)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the workers, and the amount of work.
+//! The state of the workers and of the processes that ask them, and the amount of work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,11 +7,13 @@ use async_nats::jetstream::stream::State;
 use futures_util::StreamExt;
 use hone_protocol::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
-use crate::connection::{ALL_WORK, DEAD, Fleet, WORK, WORKER_LIFETIME, WORKERS, unusable};
+use crate::connection::{ALL_WORK, DEAD, Fleet, Server, WORK, WORKER_LIFETIME, WORKERS, unusable};
 use crate::error::FleetError;
 
-/// The state of a worker, as it reports itself.
+/// The state of a process on the bus, as it reports itself: a worker, or without roles one that asks workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
@@ -21,6 +23,8 @@ pub struct WorkerState {
     pub machine: String,
     /// Its process ID on that machine.
     pub process: u32,
+    /// The command that it was started with, such as `worker` or `chat`.
+    pub command: String,
     /// The kinds of work that it does.
     pub roles: Vec<String>,
     /// The models that it uses, as text.
@@ -49,6 +53,22 @@ pub struct WorkerState {
     pub since: Timestamp,
     /// hone's version.
     pub version: String,
+}
+
+impl WorkerState {
+    /// Whether it does work; otherwise it asks for it.
+    pub fn is_worker(&self) -> bool {
+        !self.roles.is_empty()
+    }
+}
+
+/// A process that is reported until this is dropped, and a few seconds longer.
+pub struct Reported(AbortHandle);
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A model that a worker offers, and its description; texts are empty where unknown.
@@ -90,21 +110,40 @@ pub struct Queues {
     pub dead: u64,
 }
 
+impl Server {
+    async fn tell(&self, state: &WorkerState) -> Result<(), FleetError> {
+        let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
+        let content = serde_json::to_vec(state).unwrap_or_default();
+        let bucket = self.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
+        bucket.put(&state.name, content.into()).await.map(drop).map_err(|error| failed(&error))
+    }
+}
+
 impl Fleet {
     /// The interval at which a worker should call [`Fleet::tell`]: short enough that one message may be lost.
     pub const BEAT: Duration = Duration::from_secs(WORKER_LIFETIME.as_secs() / 3);
 
-    /// Reports the state of a worker. The report is valid for a few seconds.
+    /// Reports the state of a process. The report is valid for a few seconds.
     ///
     /// # Errors
     /// When the server cannot be used.
     pub fn tell(&self, state: &WorkerState) -> Result<(), FleetError> {
-        let content = serde_json::to_vec(state).unwrap_or_default();
-        self.block_on(async {
-            let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
-            let bucket = self.server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
-            bucket.put(&state.name, content.into()).await.map(drop).map_err(|error| failed(&error))
-        })
+        self.block_on(self.server.tell(state))
+    }
+
+    /// Reports the state of a process repeatedly, in the background.
+    pub fn keep_telling(&self, state: WorkerState) -> Reported {
+        let server = self.server.clone();
+        let task = self.handle().spawn(async move {
+            loop {
+                server.connected().await;
+                if let Err(error) = server.tell(&state).await {
+                    tracing::debug!("the others do not hear of this process: {error}");
+                }
+                sleep(Fleet::BEAT).await;
+            }
+        });
+        Reported(task.abort_handle())
     }
 
     /// Reports the end of a worker.
@@ -119,25 +158,25 @@ impl Fleet {
         })
     }
 
-    /// The present workers, by name.
+    /// The present processes, by name.
     ///
     /// # Errors
     /// When the server cannot be used.
-    pub fn workers(&self) -> Result<Vec<WorkerState>, FleetError> {
-        let mut workers = self.block_on(async {
+    pub fn processes(&self) -> Result<Vec<WorkerState>, FleetError> {
+        let mut processes = self.block_on(async {
             let failed = |error: &dyn std::error::Error| unusable(WORKERS, error);
             let bucket = self.server.jetstream.get_key_value(WORKERS).await.map_err(|error| failed(&error))?;
             let mut names = bucket.keys().await.map_err(|error| failed(&error))?;
-            let mut workers = Vec::new();
+            let mut found = Vec::new();
             while let Some(name) = names.next().await {
                 let name = name.map_err(|error| failed(&error))?;
                 let content = bucket.get(name).await.map_err(|error| failed(&error))?;
-                workers.extend(content.and_then(|content| serde_json::from_slice::<WorkerState>(&content).ok()));
+                found.extend(content.and_then(|content| serde_json::from_slice::<WorkerState>(&content).ok()));
             }
-            Ok(workers)
+            Ok(found)
         })?;
-        workers.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(workers)
+        processes.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(processes)
     }
 
     /// The amount of work.

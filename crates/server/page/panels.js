@@ -245,7 +245,7 @@ async function models() {
 }
 
 /** The workers on the bus, and how much they have to do. */
-function workersOf({ is_connected: isConnected, workers, queues, seconds_to_drain: drain }) {
+function workersOf({ is_connected: isConnected, workers, users, queues, seconds_to_drain: drain }) {
   const heading = element("h3", { text: "Workers" });
   if (!isConnected) return [heading, element("p", { class: "quiet", text: "The bus cannot be reached." })];
   if (workers.length === 0) return [heading, element("p", { class: "quiet", text: "No worker is on the bus." })];
@@ -259,7 +259,9 @@ function workersOf({ is_connected: isConnected, workers, queues, seconds_to_drai
     ),
   );
   const time = drain === null || queues.open === 0 ? [] : [["Done in about", `${Math.ceil(drain)} s`]];
-  const left = list([["Left to do", queues.open], ...time, ["Given up", queues.dead]]);
+  const by = users.map(({ machine, command }) => `hone ${command} on ${machine}`).join(", ");
+  const used = by ? [["Used by", by]] : [];
+  const left = list([["Left to do", queues.open], ...time, ["Given up", queues.dead], ...used]);
   return [heading, element("ul", { class: "models workers" }, ...rows), left];
 }
 

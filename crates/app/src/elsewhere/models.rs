@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
-use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Roster, Unsent, Urgency, WorkerState};
+use hone_fleet::{BusSettings, Call, Fleet, OfferedModel, Reported, Roster, Unsent, Urgency, WorkerState};
 use hone_models::Store;
+
+use super::process::own_state;
 
 /// How long to wait, once, for the server's list of workers.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,6 +21,7 @@ pub(crate) struct FleetModels {
     store: Arc<Store>,
     url: String,
     was_waited_for: Once,
+    _reported: Reported,
 }
 
 impl FleetModels {
@@ -27,7 +30,8 @@ impl FleetModels {
         let fleet = Fleet::begin(settings, "hone")?;
         let roster = Arc::new(Roster::begin(&fleet));
         let (url, was_waited_for) = (settings.url.clone(), Once::new());
-        Ok(FleetModels { fleet, roster, store: Arc::clone(store), url, was_waited_for })
+        let reported = fleet.keep_telling(own_state());
+        Ok(FleetModels { fleet, roster, store: Arc::clone(store), url, was_waited_for, _reported: reported })
     }
 
     /// Waits until the workers are known, on the first call. Not to be called from an async runtime.
@@ -76,9 +80,9 @@ impl FleetModels {
         self.fleet.is_connected()
     }
 
-    /// The available workers.
-    pub(crate) fn workers(&self) -> Vec<Arc<WorkerState>> {
-        self.roster.workers()
+    /// The present workers, and the processes that ask them.
+    pub(crate) fn processes(&self) -> Vec<Arc<WorkerState>> {
+        self.roster.processes()
     }
 
     /// Whether a worker has the model of this name for this role.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use clap::{Args, ValueEnum};
+use hone_app::PARALLEL_SEQUENCES;
 use hone_app::config::Override;
 use hone_app::fleet::{EMBED, GENERATE, GRADE};
 
@@ -45,6 +46,9 @@ impl WorkerRole {
     }
 }
 
+/// The number of sequences that the engine computes at a time.
+const ENGINE_SLOTS: NonZeroUsize = NonZeroUsize::new(PARALLEL_SEQUENCES).expect("it is not 0");
+
 /// Flags of `hone worker`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
@@ -54,7 +58,7 @@ pub(crate) struct WorkerArguments {
     #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "grade")]
     pub(crate) roles: Vec<WorkerRole>,
     /// Pieces of work of each kind to do at a time
-    #[arg(long, value_name = "N", default_value = "4")]
+    #[arg(long, value_name = "N", default_value_t = ENGINE_SLOTS)]
     pub(crate) slots: NonZeroUsize,
     /// Address at which Prometheus reads what this worker has done (/metrics), such as 127.0.0.1:9465
     #[arg(long, value_name = "ADDRESS")]

@@ -6,6 +6,7 @@ use std::thread;
 
 use anyhow::Context;
 use hone_agents::Criticize;
+use hone_app::PARALLEL_SEQUENCES;
 use hone_app::judging::lines::is_pipe;
 use hone_app::judging::{Critic, lines};
 use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult, Lane};
@@ -20,9 +21,6 @@ use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::{self, Steps};
 use crate::terminal::{Line, Output};
-
-/// Number of texts criticized at once: the engine's number of sequences.
-const IN_FLIGHT: usize = 4;
 
 /// Criticizes.
 ///
@@ -86,7 +84,7 @@ fn run_batch(app: &Invocation, arguments: &CritiqueArguments, path: &Path) -> an
     let critics: BTreeMap<Option<String>, Critic> = authors.into_iter().map(critic).collect();
     let steps = Steps::new(app.output, "texts");
     let mut results = Vec::new();
-    for chunk in items.chunks(IN_FLIGHT) {
+    for chunk in items.chunks(PARALLEL_SEQUENCES) {
         steps.show(results.len(), items.len(), "");
         let criticize = |(_, item): &(Map<String, Value>, Item)| {
             critics[&author(item)].criticize(item.kind.unwrap_or(arguments.kind), &item.content, &item.context)

@@ -7,6 +7,7 @@ use hone_app::fleet::{FleetOverview, WorkerState};
 use hone_app::running::{RunningProcess, processes};
 use hone_engine::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 use hone_memory::MemoryStore;
+use hone_protocol::Timestamp;
 use serde::Serialize;
 
 use crate::arguments::PsArguments;
@@ -68,16 +69,17 @@ struct JsonFleet<'a> {
     fleet: FleetOverview,
 }
 
-/// Prints the processes of this machine, the workers of the bus, and the amount of pending work.
+/// Prints the processes of this machine, the workers of the bus and those who use them, and the amount of pending work.
 fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProcess]) -> anyhow::Result<()> {
     let fleet = app.reached_overview()?;
     if arguments.json.json {
         return app.output.print_json(&JsonFleet { processes: running, fleet });
     }
-    let FleetOverview { workers, queues, seconds_to_drain, .. } = fleet;
+    let FleetOverview { workers, users, queues, seconds_to_drain, .. } = fleet;
     running.iter().try_for_each(|process| print(app, process))?;
     let header = ["WORKER", "WHAT IT DOES", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE", "TOKENS"];
     print_table(app, &header, workers.iter().map(|worker| worker_row(worker)))?;
+    print_table(app, &["USED BY", "AS", "MACHINE", "FOR"], users.iter().map(|user| user_row(user)))?;
     if workers.is_empty() {
         app.output.note("no worker is on the bus: `hone worker --bus URL` starts one");
     }
@@ -111,6 +113,12 @@ fn worker_row(worker: &WorkerState) -> Vec<String> {
         format!("{per_minute:.0}"),
         format!("{tokens_per_minute:.0}"),
     ]
+}
+
+fn user_row(user: &WorkerState) -> Vec<String> {
+    let WorkerState { name, command, machine, since, .. } = user;
+    let seconds = Timestamp::now().0.saturating_sub(since.0) as f64 / 1000.0;
+    vec![name.clone(), format!("hone {command}"), machine.clone(), in_words(seconds)]
 }
 
 /// A process in the output of `--json`.

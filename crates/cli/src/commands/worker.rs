@@ -13,9 +13,9 @@ use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use hone_app::fleet::{
     EMBED, Fleet, FleetError, FleetJudge, FleetWork, GENERATE, GRADE, Job, JudgedElsewhere, Route, Work, WorkEnd,
-    WorkerModels, WorkerState, machine_name,
+    WorkerModels, WorkerState, own_state,
 };
-use hone_protocol::{Judging, JudgingMethod, Timestamp};
+use hone_protocol::{Judging, JudgingMethod};
 use hone_server::serve_worker_metrics;
 
 use self::tally::Tally;
@@ -122,19 +122,12 @@ fn reach(app: &Invocation) -> anyhow::Result<Option<Reached>> {
 }
 
 fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) -> anyhow::Result<WorkerState> {
-    let (machine, process) = (machine_name(), std::process::id());
     Ok(WorkerState {
-        // Containers may have the same names and numbers.
-        name: format!("{machine}-{process}-{:04x}", Timestamp::now().0 & 0xffff),
-        machine,
-        process,
         roles: roles.iter().copied().map(str::to_owned).collect(),
         models: worker.models.offered().to_vec(),
         device: app.engine_options()?.model.device.open()?,
         slots: slots * roles.len(),
-        since: Timestamp::now(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..WorkerState::default()
+        ..own_state()
     })
 }
 

@@ -103,7 +103,7 @@ fn no_account_sees_the_work_of_another() {
     requests.ask(&message(4), Urgency::Now).unwrap();
     next(work.jobs()).fail("no judge");
     assert!(work_of_other.jobs().is_empty() && requests_of_other.results().is_empty());
-    assert_eq!((asking.workers().unwrap().len(), other.workers().unwrap().len()), (1, 0));
+    assert_eq!((asking.processes().unwrap().len(), other.processes().unwrap().len()), (1, 0));
     assert_eq!((asking.queues().unwrap().open, other.queues().unwrap().open), (1, 0));
     // Credentials from another operator are refused, and so is a connection without any.
     let stranger = Operator::new();

@@ -27,7 +27,8 @@ impl Pair {
         let roster = Arc::new(Roster::begin(&asking));
         assert!(roster.wait(PATIENCE) && !roster.has(ROLE, MODEL));
         let offered = OfferedModel { role: ROLE.to_owned(), name: MODEL.to_owned(), ..OfferedModel::default() };
-        working.tell(&WorkerState { name: "one".to_owned(), models: vec![offered], ..WorkerState::default() }).unwrap();
+        let (name, roles, models) = ("one".to_owned(), vec![ROLE.to_owned()], vec![offered]);
+        working.tell(&WorkerState { name, roles, models, ..WorkerState::default() }).unwrap();
         wait_until(|| roster.has(ROLE, MODEL));
         Pair { asking, roster, working, work }
     }

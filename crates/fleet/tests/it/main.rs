@@ -281,12 +281,12 @@ fn a_refused_login_is_told() {
 fn workers_are_seen_while_they_are_there() {
     let server = NatsServer::start();
     let fleet = connect(&server);
-    assert_eq!(fleet.workers().unwrap(), []);
+    assert_eq!(fleet.processes().unwrap(), []);
     let state = WorkerState { name: "one-1".to_owned(), busy: 2, ..WorkerState::default() };
     fleet.tell(&state).unwrap();
-    assert_eq!(fleet.workers().unwrap(), [state]);
+    assert_eq!(fleet.processes().unwrap(), [state]);
     fleet.tell_end("one-1").unwrap();
-    assert_eq!(fleet.workers().unwrap(), []);
+    assert_eq!(fleet.processes().unwrap(), []);
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_agents::AnswerText;
+use hone_app::PARALLEL_SEQUENCES;
 use hone_app::judge::identity::identity;
 use hone_app::{Interrupt, kept};
 use hone_memory::Engram;
@@ -17,8 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::invocation::Invocation;
 
-/// Number of answers written at once: the engine's number of sequences.
-const IN_FLIGHT: usize = 4;
 /// The seed of answers where none is configured, so that a run that resumes would give the same ones.
 const SEED: u64 = 0;
 
@@ -72,7 +71,7 @@ impl<'a> Replay<'a> {
         let mut running: Vec<Writing> = Vec::new();
         loop {
             on_progress(answers.iter().flatten().count());
-            let room = IN_FLIGHT - running.len();
+            let room = PARALLEL_SEQUENCES - running.len();
             running.extend(waiting.by_ref().take(room).map(|index| self.start(index, &requests[index])));
             if running.is_empty() {
                 return Ok(answers.into_iter().collect());
