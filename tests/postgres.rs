@@ -227,8 +227,6 @@ fn a_database_recalls_what_a_folder_recalls() {
     // The first process to connect creates the tables.
     assert_eq!(home.run(&["memory", "stats", "--store", &server.own_url()]).code, 0);
     server.sql("CREATE ROLE person0 LOGIN");
-    // So that the index of the vectors is used, as it is in a large table.
-    server.sql("ALTER ROLE person0 SET enable_seqscan = off");
     let in_database = home.json(&["memory", "eval", set, "--json", "--in", &server.url("person{}", "postgres")]);
     assert_eq!(in_database, in_folder);
     assert_eq!(server.sql("SELECT DISTINCT tenant FROM hone.engrams"), "person0");

@@ -354,7 +354,7 @@ impl Command {
 /// Flags of `hone ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
-    /// Show the workers of the bus, too, and how much work there is
+    /// Also show the workers on the bus, who uses them, and how much work is open
     #[arg(short, long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -390,13 +390,13 @@ pub(crate) struct GradeArguments {
     /// An answer that deserves a 5
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["input", "due"])]
     pub(crate) reference: Option<String>,
-    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
+    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
     /// Have the judge write its reasons, where it gives scores without any (judge.feedback)
     #[arg(long, conflicts_with_all = ["input", "due"])]
     pub(crate) why: bool,
-    /// Exit with 3 if the score, or the mean of the scores, is below this, and with 1 if there is no score
+    /// Exit with 3 if the score (or the mean score) is below this, and with 1 if there is no score
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
     /// Grade the remembered answers that are due: those that a chat, a judge or a kill left without a grade

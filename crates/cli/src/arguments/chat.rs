@@ -123,7 +123,7 @@ pub(crate) struct ChatQualityFlags {
     /// The model that grades; repeat it for a jury
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Vec<String>,
-    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
+    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
     /// How the model gets remembered answers: auto, tool or off; off also remembers nothing
@@ -132,7 +132,7 @@ pub(crate) struct ChatQualityFlags {
     /// Let a second respondent answer as well, for comparison with the first; its answers are not shown
     #[arg(long)]
     pub(crate) respondent_b: bool,
-    /// The second respondent's model; defaults to that of the first
+    /// The second respondent's model; defaults to the first respondent's
     #[arg(long, value_name = "MODEL", requires = "respondent_b")]
     pub(crate) model_b: Option<String>,
     /// The second respondent's temperature

@@ -34,29 +34,29 @@ pub(crate) struct CriticArguments {
 /// Subcommands of `hone critic`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CriticCommand {
-    /// Show how much its word counts at each gate, what it may still be asked in this hour, and what waits for it
+    /// Show the critic's mode at each gate, how many reviews are left in this hour, and how many texts wait for one
     Status(CriticJsonArguments),
-    /// Ask no critic at any gate: what is written stays unreviewed. Running processes see it at once
+    /// Ask no critic at any gate; texts stay unreviewed. Running processes follow at once
     Bypass,
-    /// Keep what the critic says and block nothing, at every gate
+    /// Record the critic's verdicts at every gate, and block nothing
     Soft,
-    /// Keep out of long-term memory what the critic blocks or could not be asked about, at every gate
+    /// Keep texts that the critic blocks, or could not review, out of long-term memory
     Hard,
-    /// Take the modes of the configuration again
+    /// Return to the modes in the configuration
     Configured,
-    /// List what the critic has blocked, or would have in soft mode, the newest first
+    /// List the texts that the critic has blocked, or would have blocked in soft mode, newest first
     Blocks(CriticBlocksArguments),
-    /// Say whether a block was right; what was wrongly blocked counts as long-term memory from then on
+    /// Say whether a block was right; a wrongly blocked text becomes long-term memory
     Review(CriticReviewArguments),
     /// Have the critic review remembered answers, and notes that were left without a verdict
     #[command(after_help = GATE_HELP)]
     Vet(CriticVetArguments),
-    /// Examine the critic with texts that have planted flaws, and sound ones: only if it passes may it block
+    /// Examine the critic with sound texts and texts with planted flaws: it may block only if it passes
     #[command(after_help = EXAM_HELP)]
     Exam(CriticExamArguments),
-    /// Show figures about what the critic has said
+    /// Show statistics of the critic's verdicts
     Stats(CriticStatsArguments),
-    /// Check whether the critic does what it should: few blocks, right ones, better grades, nothing bad let through
+    /// Check whether the critic does its job: few and correct blocks, better grades, and nothing bad let through
     #[command(after_help = CHECK_HELP)]
     Check(CriticJsonArguments),
 }

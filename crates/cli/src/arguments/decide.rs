@@ -26,7 +26,7 @@ pub(crate) struct DecideArguments {
     /// The text; without it, or with -, stdin is read
     #[arg(value_name = "FILE", conflicts_with_all = ["exam", "input"])]
     pub(crate) file: Option<PathBuf>,
-    /// Ask a question whose answer is yes or no; may be repeated, as the next two
+    /// Ask a yes-or-no question; may be repeated, like the next two flags
     #[arg(short, long, value_name = "NAME=TEXT")]
     pub(crate) question: Vec<String>,
     /// Ask which of several options is right
@@ -44,7 +44,7 @@ pub(crate) struct DecideArguments {
     /// Show the options of a choice in at most this many orders, and average the answers
     #[arg(long, value_name = "N", default_value_t = DecisionRequest::ORDERS, conflicts_with = "exam")]
     pub(crate) orders: usize,
-    /// Examine the model with questions whose answers are known, instead of asking any
+    /// Examine the model with questions whose answers are known
     #[arg(long, conflicts_with_all = ["question", "choice", "score", "questions", "input"])]
     pub(crate) exam: bool,
     #[command(flatten)]

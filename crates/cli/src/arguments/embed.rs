@@ -15,7 +15,7 @@ pub(crate) struct EmbedArguments {
     /// Each line of stdin is a JSON string, or an object with the key text, whose other keys --json copies
     #[arg(long)]
     pub(crate) json_lines: bool,
-    /// Embed questions that texts are searched with, which some models tell from the texts
+    /// Embed search queries, which some models treat differently from texts
     #[arg(long)]
     pub(crate) query: bool,
     /// Name of an embedding model, or the path of its folder

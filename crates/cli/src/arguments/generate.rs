@@ -18,7 +18,7 @@ pub(crate) struct GenerateArguments {
     /// Add no token in front of the text
     #[arg(long, requires = "raw")]
     pub(crate) no_bos: bool,
-    /// Print each token with its log-probability and those of the K likeliest, instead of the text
+    /// Print each token and the K likeliest ones with their log-probabilities, instead of the text
     #[arg(long, value_name = "K")]
     pub(crate) logprobs: Option<usize>,
     /// Generate nothing: print how likely each text is after its prefix. Each line of --input, or of stdin, has the keys text

@@ -54,7 +54,7 @@ pub(crate) struct JudgeExamArguments {
 /// How a judge grades.
 #[derive(Debug, Args)]
 pub(crate) struct GradingFlags {
-    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration; a line of a data
+    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`; a line of a data
     /// set may have its own
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,

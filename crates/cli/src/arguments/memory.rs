@@ -31,15 +31,15 @@ pub(crate) enum MemoryCommand {
     Export(MemoryExportArguments),
     /// Import answers from a `hone memory export`
     Import(MemoryImportArguments),
-    /// Move everything that is remembered, and conversations, into a database or back
+    /// Move all memories and conversations into a database or back
     Move(MemoryMoveArguments),
     /// Forget answers
     Rm(MemoryRmArguments),
     /// Show statistics
     Stats(MemoryStatsArguments),
-    /// Measure how much of what was said is recalled, and how much that should not be
+    /// Measure how much is recalled that should be, and how much that should not
     Eval(MemoryEvalArguments),
-    /// Rebuild a damaged memory from everything that can still be read; the old files are kept
+    /// Rebuild a damaged memory from everything readable; the old files are kept
     Repair(MemoryRepairArguments),
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct MemoryMoveArguments {
     /// Where it is now: a database as postgres://USER@HOST/NAME, or `local` for the data folder
     #[arg(long, value_name = "PLACE", default_value = "local")]
     pub(crate) from: String,
-    /// Where it is to be; what is remembered there already stays
+    /// Destination; memories already there stay
     #[arg(long, value_name = "PLACE")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -205,7 +205,7 @@ pub(crate) struct FilterFlags {
     /// Only answers without a score
     #[arg(long)]
     pub(crate) unscored: bool,
-    /// Also facts that you stated, besides answers
+    /// Include facts that you stated
     #[arg(long)]
     pub(crate) facts: bool,
     /// Only this kind: episodic (answers), fact, intention, research or consolidation; or all of them
@@ -265,7 +265,7 @@ fn kinds(name: &str) -> Result<Kinds, String> {
 /// Flags of `hone events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArguments {
-    /// Show the work of the bus that was given up, in place of events
+    /// Show work that was given up on the bus, instead of events
     #[arg(long, conflicts_with_all = ["follow", "subjects", "session", "last"])]
     pub(crate) dead: bool,
     /// Ask for that work again

@@ -36,7 +36,7 @@ pub(crate) struct PullArguments {
 /// Flags of `hone import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// The model's name there; without it, all models are listed
+    /// The model's name there; without it, hone lists all models
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Look only at what this program has fetched

@@ -39,14 +39,14 @@ pub(crate) struct ReportArguments {
     pub(crate) comparison: ComparisonFlags,
 }
 
-/// A model beside what was said in the past.
+/// The comparison of a model with past answers.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison with the past")]
 pub(crate) struct ComparisonFlags {
     /// Have MODEL answer past questions, and say whether its answers are better than those of the past
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["trend", "feedback", "csv", "html"])]
     pub(crate) compare: Option<String>,
-    /// How many questions are taken; 50, or all if there are fewer
+    /// Number of questions to take: 50, or all if there are fewer
     #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) sample: Option<u32>,
     /// Which questions are taken: the same seed takes the same ones

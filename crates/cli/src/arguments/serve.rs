@@ -22,7 +22,7 @@ pub(crate) struct ServeArguments {
     /// Let a second respondent answer the questions of the page as well, for comparison with the first
     #[arg(long)]
     pub(crate) respondent_b: bool,
-    /// The second respondent's model; defaults to that of the first
+    /// The second respondent's model; defaults to the first respondent's
     #[arg(long, value_name = "MODEL")]
     pub(crate) model_b: Option<String>,
     /// The second respondent's temperature; the default is 0.5
@@ -59,7 +59,7 @@ impl ServeArguments {
 /// Flags of `hone mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
+    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
     #[command(flatten)]

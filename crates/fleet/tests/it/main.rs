@@ -95,11 +95,12 @@ fn work_is_done_once_and_every_process_hears_of_its_own() {
     let work = workers.each_ref().map(|fleet| Work::begin(fleet, route(), 2).unwrap());
     std::thread::scope(|scope| {
         for work in &work {
-            scope.spawn(|| work.jobs().iter().take(2).for_each(finish));
+            scope.spawn(|| work.jobs().iter().for_each(finish));
         }
         assert_eq!(results(&one, 3), [101, 102, 103]);
         let result = next(other.results());
         assert_eq!((result.request, number_of(&result.outcome.unwrap())), (last.id, 104));
+        work.iter().for_each(Work::stop);
     });
     assert!(other.results().is_empty());
     work.into_iter().for_each(Work::end);

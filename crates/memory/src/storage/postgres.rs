@@ -55,8 +55,8 @@ pub(crate) struct PostgresStorage {
     connections: Arc<Connections>,
     /// Whether a connection failed; then all are replaced.
     is_broken: AtomicBool,
-    /// The state of pgvector's indexes; `None` without the extension.
-    vectors: Option<Mutex<search::Indexed>>,
+    /// `None` without the extension.
+    pgvector: Option<search::Pgvector>,
     listening: Mutex<Option<AbortHandle>>,
 }
 
@@ -68,9 +68,9 @@ impl PostgresStorage {
     pub(crate) fn connect(url: &str) -> Result<PostgresStorage, MemoryError> {
         let connections = Arc::new(Connections::open(url)?);
         connections.prepare()?;
-        let vectors = connections.has_pgvector()?.then(Mutex::default);
+        let pgvector = connections.schema_of_pgvector()?.map(search::Pgvector::new);
         let (is_broken, listening) = (AtomicBool::new(false), Mutex::default());
-        Ok(PostgresStorage { connections, is_broken, vectors, listening })
+        Ok(PostgresStorage { connections, is_broken, pgvector, listening })
     }
 
     /// The rows of a query with these arguments.
@@ -256,7 +256,7 @@ impl Database for PostgresStorage {
     }
 
     fn nearest(&self, vector: &Vector, n: usize) -> Result<Option<Vec<Neighbour>>, MemoryError> {
-        self.vectors.as_ref().map(|indexed| search::nearest(self, indexed, vector, n)).transpose()
+        self.pgvector.as_ref().map(|pgvector| search::nearest(self, pgvector, vector, n)).transpose()
     }
 
     fn best_by_words(&self, question: &str, n: usize) -> Result<Vec<WordMatch>, MemoryError> {

@@ -113,16 +113,23 @@ impl Connections {
         })
     }
 
-    /// Whether the database can compare vectors; the extension is installed if this role may do so.
-    pub(super) fn has_pgvector(&self) -> Result<bool, MemoryError> {
+    /// The schema of pgvector, as an SQL identifier; `None` if this role cannot use the extension, and may not install
+    /// it either.
+    pub(super) fn schema_of_pgvector(&self) -> Result<Option<String>, MemoryError> {
         let pool = self.pool.clone();
         self.run(LONGEST_CONNECTING, async move {
-            let installed = "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')";
-            if sqlx::query_scalar::<_, bool>(installed).fetch_one(&pool).await? {
-                return Ok(true);
+            let installed = "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace \
+                             WHERE extname = 'vector' AND has_schema_privilege(extnamespace, 'USAGE')";
+            let schema = || sqlx::query_scalar::<_, String>(installed).fetch_optional(&pool);
+            if let Some(schema) = schema().await? {
+                return Ok(Some(schema));
             }
-            let created = sqlx::query("CREATE EXTENSION IF NOT EXISTS vector").execute(&pool).await;
-            created.inspect_err(|error| tracing::debug!(%error, "without pgvector")).map(|_| true).or(Ok(false))
+            // Every role may use this schema.
+            let created = sqlx::query("CREATE EXTENSION IF NOT EXISTS vector SCHEMA hone").execute(&pool).await;
+            if let Err(error) = created {
+                tracing::debug!(%error, "without pgvector");
+            }
+            schema().await
         })
     }
 

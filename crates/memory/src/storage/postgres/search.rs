@@ -36,9 +36,22 @@ const TEXTS_PER_RESULT: usize = 2;
 /// The interval for checking whether an index exists by now.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 
+/// The extension that compares vectors.
+pub(super) struct Pgvector {
+    /// Its schema, as an SQL identifier, which need not be in the search path.
+    schema: String,
+    indexed: Mutex<Indexed>,
+}
+
+impl Pgvector {
+    pub(super) fn new(schema: String) -> Pgvector {
+        Pgvector { schema, indexed: Mutex::default() }
+    }
+}
+
 /// The state of the index of vectors.
 #[derive(Default)]
-pub(super) struct Indexed {
+struct Indexed {
     /// The models whose vectors have an index.
     models: HashSet<(String, usize)>,
     /// The models for which this process has tried to create one.
@@ -50,32 +63,35 @@ pub(super) struct Indexed {
 /// The `n` nearest vectors of a model, nearest first.
 pub(super) fn nearest(
     storage: &PostgresStorage,
-    indexed: &Mutex<Indexed>,
+    pgvector: &Pgvector,
     vector: &Vector,
     n: usize,
 ) -> Result<Vec<Neighbour>, MemoryError> {
-    if n <= MOST_APPROXIMATE && has_index(storage, indexed, vector)? {
-        let found = compare(storage, vector, n, true)?;
+    let schema = &pgvector.schema;
+    if n <= MOST_APPROXIMATE && has_index(storage, pgvector, vector)? {
+        let found = compare(storage, schema, vector, n, true)?;
         // Vectors of other roles are in the same index, and may have displaced this role's.
         if found.len() == n {
             return Ok(found);
         }
     }
-    compare(storage, vector, n, false)
+    compare(storage, schema, vector, n, false)
 }
 
 fn compare(
     storage: &PostgresStorage,
+    schema: &str,
     vector: &Vector,
     n: usize,
     by_index: bool,
 ) -> Result<Vec<Neighbour>, MemoryError> {
     let (model, dimensions) = (quoted(&vector.model), vector.values.len());
     // The index is over this expression; any other one is computed for every vector.
-    let values = if by_index { format!("\"values\"::vector({dimensions})") } else { "\"values\"::vector".to_owned() };
+    let fixed = if by_index { format!("({dimensions})") } else { String::new() };
     let sql = format!(
         "SELECT sequence, (-distance)::float4 AS similarity FROM \
-         (SELECT sequence, ({values}) <#> $1::text::real[]::vector({dimensions}) AS distance FROM hone.vectors \
+         (SELECT sequence, (\"values\"::{schema}.vector{fixed}) OPERATOR({schema}.<#>) \
+         $1::text::real[]::{schema}.vector({dimensions}) AS distance FROM hone.vectors \
          WHERE tenant = current_user AND model = {model} AND cardinality(\"values\") = {dimensions} \
          ORDER BY distance LIMIT {n}) AS nearest ORDER BY distance"
     );
@@ -90,7 +106,8 @@ fn compare(
 }
 
 /// Whether the vectors of a model are indexed. If they should be, indexing starts in the background.
-fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vector) -> Result<bool, MemoryError> {
+fn has_index(storage: &PostgresStorage, pgvector: &Pgvector, vector: &Vector) -> Result<bool, MemoryError> {
+    let Pgvector { schema, indexed } = pgvector;
     let (model, dimensions) = (&vector.model, vector.values.len());
     let key = (model.clone(), dimensions);
     {
@@ -116,17 +133,18 @@ fn has_index(storage: &PostgresStorage, indexed: &Mutex<Indexed>, vector: &Vecto
         return Ok(true);
     }
     if storage.column::<i64>(row, "n")? >= INDEXED_FROM && lock(indexed).tried.insert(key) {
-        create_index(storage, model, dimensions);
+        create_index(storage, schema, model, dimensions);
     }
     Ok(false)
 }
 
 /// Creates the index on a connection of its own, without blocking writes. A role that does not own the table lacks the
 /// permission, and then compares all vectors; so does every role until the index exists.
-fn create_index(storage: &PostgresStorage, model: &str, dimensions: usize) {
+fn create_index(storage: &PostgresStorage, schema: &str, model: &str, dimensions: usize) {
     let name = index_name(model, dimensions);
     let created = format!(
-        "CREATE INDEX CONCURRENTLY {name} ON hone.vectors USING hnsw ((\"values\"::vector({dimensions})) vector_ip_ops) \
+        "CREATE INDEX CONCURRENTLY {name} ON hone.vectors USING hnsw \
+         ((\"values\"::{schema}.vector({dimensions})) {schema}.vector_ip_ops) \
          WHERE model = {} AND cardinality(\"values\") = {dimensions}",
         quoted(model)
     );

@@ -149,6 +149,25 @@ fn without_pgvector_every_process_has_an_index_that_follows_the_others() {
     check_whole(&other, 9, 1);
 }
 
+#[test]
+fn every_role_can_search_wherever_pgvector_is_installed() {
+    let home = Home::new();
+    add_role(&home, "alice");
+    home.server.sql("CREATE ROLE hone SUPERUSER LOGIN");
+    // A new extension is put into the schema of the role's name, if there is one.
+    drop(as_role(&home, "hone"));
+    assert_eq!(home.server.sql("SELECT count(*) FROM pg_extension WHERE extname = 'vector'"), "1");
+    let check_search = |number: u64| {
+        let store = as_role(&home, "alice");
+        store.remember(engram(number), Some(vector(number, 8))).unwrap();
+        let found = store.search(&vector(number, 8), 1, &Filters::default()).unwrap();
+        assert_eq!(found.first().map(|found| found.query_id), Some(id(number)));
+    };
+    check_search(2);
+    home.server.sql("CREATE SCHEMA closed; ALTER EXTENSION vector SET SCHEMA closed");
+    check_search(4);
+}
+
 /// The results of twenty questions.
 fn found_by(store: &MemoryStore) -> Vec<QueryId> {
     let questions = (0..20).map(|number| vector(10_000 + number, 8));
@@ -159,8 +178,9 @@ fn found_by(store: &MemoryStore) -> Vec<QueryId> {
 #[test]
 fn many_vectors_are_indexed_and_found_as_without_an_index() {
     let home = Home::new();
-    // The usual setup: an administrator installs the extension.
-    home.server.sql("CREATE EXTENSION vector");
+    // An administrator has installed the extension, in a schema that is not searched for names.
+    home.server.sql("CREATE SCHEMA \"of admins\"; GRANT USAGE ON SCHEMA \"of admins\" TO PUBLIC");
+    home.server.sql("CREATE EXTENSION vector SCHEMA \"of admins\"");
     add_role(&home, "alice");
     home.server.sql("GRANT CREATE ON DATABASE postgres TO alice");
     let store = as_role(&home, "alice");
