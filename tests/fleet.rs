@@ -355,7 +355,7 @@ fn an_answer_that_no_worker_could_grade_is_graded_when_that_is_asked_for_again()
     drop(broken_worker);
     let _sound = Worker::start(&sound, &server);
     let retried = served.home.run(&["events", "--retry", "--bus", &url]);
-    assert!(retried.code == 0 && retried.stderr.contains('1'), "{}", retried.stderr);
+    assert!(retried.code == 0 && retried.stderr.contains("asked for again: 1"), "{}", retried.stderr);
     wait_until("the answer is graded", || {
         served.home.json(&["memory", "list", "--json"])[0]["judging_method"] == "likelihood"
     });

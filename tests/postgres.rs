@@ -165,6 +165,8 @@ fn a_full_disk_of_the_database_keeps_nobody_from_an_answer_and_loses_nothing() {
         assert!(questions.len() < 20, "the disk is not full");
     }
     ask(&server, "Is ice cold?", None);
+    questions.push("And chalk?".to_owned());
+    ask(&server, "And chalk?", Some(&first));
     disk.make_room();
     check_remembered(&database, questions.len() + 1, &first, &questions);
 }

@@ -25,4 +25,16 @@ impl App {
         }
         Ok(Fleet::connect(settings, "hone")?)
     }
+
+    /// Lists this process among those that use the fleet, if the configuration names one. `command` is the command that
+    /// it was started with; everyone who uses the fleet sees it.
+    ///
+    /// # Errors
+    /// When the fleet cannot be used.
+    pub fn report_to_fleet(&self, command: &str) -> anyhow::Result<()> {
+        if let Some(models) = self.fleet_models()? {
+            models.report(command);
+        }
+        Ok(())
+    }
 }

@@ -81,7 +81,7 @@ pub(crate) use worker::{BusFlag, WorkerArguments, WorkerRole};
 /// The format of the file that `hone grade --input` reads.
 const GRADE_KEYS: &str = "\
 Each line of --input is an object with the string keys query and answer, and optionally reference.
-Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
+Other keys are copied to the output, except the verdict's own keys, which are not allowed: score,
 raw_score, feedback, expected_score, entropy, probability, likely, rubric, suspicious, spread,
 disputed, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
@@ -89,7 +89,7 @@ failure, setting.";
 /// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\
 Each line of --input is an object with the string keys query, a and b. Other keys are copied to the
-output, except these keys of the verdict, which are not allowed: winner, log_odds, consistent,
+output, except the verdict's own keys, which are not allowed: winner, log_odds, consistent,
 reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
 
@@ -123,7 +123,7 @@ pub(crate) struct Arguments {
     /// Log more to stderr; repeat to log everything. HONE_LOG sets a filter such as `hone_engine=debug`
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// PostgreSQL database that memory and conversations are kept in: postgres://USER@HOST/NAME
+    /// PostgreSQL database for memory and conversations: postgres://USER@HOST/NAME
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The subcommand.
@@ -164,9 +164,9 @@ pub(crate) enum Command {
     Generate(GenerateArguments),
     /// Compute text embeddings
     Embed(EmbedArguments),
-    /// Order texts by how well they fit a query
+    /// Rank texts by their relevance to a query
     Rerank(RerankArguments),
-    /// Answer questions about a text with probabilities
+    /// Answer questions about a text, with probabilities
     Decide(DecideArguments),
     /// Convert text to token ids, or back
     Tokenize(TokenizeArguments),
@@ -174,10 +174,10 @@ pub(crate) enum Command {
     Perplexity(PerplexityArguments),
     /// Measure the speed of prompts and answers
     Bench(BenchArguments),
-    /// Grade answers from 1 to 5: one, a file of them, or those due
+    /// Grade answers from 1 to 5: one, a file, or all that are due
     #[command(after_help = GRADE_KEYS)]
     Grade(GradeArguments),
-    /// Choose the better of two answers, or of a file of pairs
+    /// Choose the better of two answers, or of each pair in a file
     #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
     /// Find faults in a text, and say whether to remember it
@@ -203,7 +203,7 @@ pub(crate) enum Command {
     /// Download a model
     #[command(after_help = pull::REFERENCES)]
     Pull(PullArguments),
-    /// Use the models of Ollama, LM Studio and llama.cpp
+    /// Use models from Ollama, LM Studio and llama.cpp
     Import(ImportArguments),
     /// List installed models
     List(ListArguments),
@@ -213,7 +213,7 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Show running hone processes, their models and queues
     Ps(PsArguments),
-    /// Work for other machines over NATS: grade, answer, embed
+    /// Do work for other machines over NATS: grade, answer, embed
     Worker(WorkerArguments),
     /// Build an executable with models inside
     Bundle(BundleArguments),
@@ -225,7 +225,7 @@ pub(crate) enum Command {
     Conversations(ConversationsArguments),
     /// Search and manage remembered answers and facts
     Memory(MemoryArguments),
-    /// Compare models by their tasks and their grades
+    /// Compare models by their tasks and grades
     #[command(after_help = report::COMPARISON)]
     Report(ReportArguments),
     /// Have models work on tasks, and evaluate the work
@@ -354,12 +354,12 @@ impl Command {
 /// Flags of `hone ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
-    /// Also show the workers on the bus, who uses them, and how much work is open
+    /// Also show the workers on the bus, who uses them, and how much work is pending
     #[arg(short, long)]
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) bus: BusFlag,
-    /// Show them again every two seconds, until Ctrl-C
+    /// Refresh every two seconds, until Ctrl-C
     #[arg(short, long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -387,26 +387,26 @@ pub(crate) struct GradeArguments {
         conflicts_with_all = ["input", "due"]
     )]
     pub(crate) answer: Option<String>,
-    /// An answer that deserves a 5
+    /// Reference answer that deserves a 5
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["input", "due"])]
     pub(crate) reference: Option<String>,
-    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
+    /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// Have the judge write its reasons, where it gives scores without any (judge.feedback)
+    /// Have the judge write its reasons if it gives a score without any (judge.feedback)
     #[arg(long, conflicts_with_all = ["input", "due"])]
     pub(crate) why: bool,
-    /// Exit with 3 if the score (or the mean score) is below this, and with 1 if there is no score
+    /// Exit with 3 if the score or mean score is below SCORE, and with 1 if there is no score
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
-    /// Grade the remembered answers that are due: those that a chat, a judge or a kill left without a grade
+    /// Grade the remembered answers that are due: left ungraded when a chat ended, a judge failed or hone was killed
     #[arg(long, conflicts_with = "input")]
     pub(crate) due: bool,
-    /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    /// Only answers since TIME: 2026-01-31, 2026-01-31T18:30 (UTC), or an age such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", requires = "due", conflicts_with_all = ["query", "input"], value_parser = memory::moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Also grade answers that were to stay without a score: because grading was off, the judge wrote no verdict, or the likelihood
-    /// judge stood in
+    /// Also grade answers that would otherwise stay without a score: grading was off, the judge wrote no verdict, or
+    /// the likelihood judge stood in
     #[arg(long, requires = "due", conflicts_with_all = ["query", "input"])]
     pub(crate) regrade_null: bool,
     #[command(flatten)]
@@ -431,7 +431,7 @@ pub(crate) struct CompareArguments {
         conflicts_with = "input"
     )]
     pub(crate) query: Option<String>,
-    /// One answer
+    /// First answer
     #[arg(
         long,
         value_name = "TEXT",
@@ -440,7 +440,7 @@ pub(crate) struct CompareArguments {
         conflicts_with = "input"
     )]
     pub(crate) a: Option<String>,
-    /// The other answer
+    /// Second answer
     #[arg(
         long,
         value_name = "TEXT",
@@ -462,7 +462,7 @@ pub(crate) struct CompareArguments {
 /// Flags of `hone verdict`.
 #[derive(Debug, Args)]
 pub(crate) struct VerdictArguments {
-    /// The kind of verdict: a score, or a winner
+    /// Kind of verdict: a score or a winner
     #[arg(long, value_enum)]
     pub(crate) mode: VerdictMode,
     /// Has no effect: the output is always JSON.
@@ -488,7 +488,7 @@ pub(crate) struct SynthArguments {
     /// Type of the weights, such as q4_k_m, mxfp4_moe, q8_0, f16 or f32
     #[arg(long, default_value = "q4_k_m")]
     pub(crate) quant: String,
-    /// Where to write the GGUF file
+    /// GGUF file to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Take the tokenizer from this model
@@ -497,7 +497,7 @@ pub(crate) struct SynthArguments {
     /// Random seed; the same seed gives the same weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Length of the context, in tokens, if not that of the shape
+    /// Context length in tokens; defaults to the shape's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context: Option<u32>,
     #[command(flatten)]
@@ -507,7 +507,7 @@ pub(crate) struct SynthArguments {
 /// Flags of `hone list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Also list models of the catalog that are not installed; says which fit this machine, and about how fast they are
+    /// Also list catalog models that are not installed, whether they fit this machine, and roughly how fast they run
     #[arg(short, long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -533,7 +533,7 @@ pub(crate) struct RmArguments {
     /// Remove the KV caches of saved conversations, which then take longer to resume
     #[arg(long)]
     pub(crate) kv: bool,
-    /// Do not ask, even if a running hone uses the model
+    /// Do not ask for confirmation, even if a running hone uses the model
     #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -543,10 +543,10 @@ pub(crate) struct RmArguments {
 /// Flags of `hone bundle`.
 #[derive(Debug, Args)]
 pub(crate) struct BundleArguments {
-    /// A model to include; may be repeated
+    /// Model to include; may be repeated
     #[arg(short, long = "model", value_name = "MODEL", required = true)]
     pub(crate) models: Vec<String>,
-    /// Where to write the executable
+    /// Executable to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
@@ -583,19 +583,18 @@ pub(crate) struct StoryRunArguments {
 /// Flags of `hone doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Also read every byte of the installed and bundled models to verify it against its hash, and measure what a grade
-    /// costs
+    /// Also verify every byte of the installed and bundled models against their hashes, and measure the cost of a grade
     #[arg(long)]
     pub(crate) deep: bool,
-    /// Check instead that concurrent answers do not leak into each other: requests with secrets, answered alone and then
-    /// together, must get the same answers to the bit. Uses the engine of a running server, if there is one
+    /// Check instead that concurrent answers do not leak into each other: requests with secrets must get bit-identical
+    /// answers alone and together. Uses the engine of a running server, if there is one
     #[arg(long, conflicts_with = "deep")]
     pub(crate) isolation: bool,
-    /// Check a running server over HTTP instead: that the holder of one of its keys learns nothing of what is asked with
-    /// another, from answers, memory, events, figures or time. Its answers to the check are forgotten afterwards
+    /// Check a running server over HTTP instead: the holder of one key must learn nothing about requests made with
+    /// another key from answers, memory, events, figures or timing. The server then forgets the answers to the check
     #[arg(long, value_name = "ADDRESS", requires_all = ["isolation", "keys"])]
     pub(crate) server: Option<String>,
-    /// A file with two or more keys of that server, a line each (- for stdin)
+    /// File with two or more of the server's keys, one per line (- for stdin)
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(crate) keys: Option<PathBuf>,
     #[command(flatten)]
@@ -607,7 +606,7 @@ pub(crate) struct DoctorArguments {
 /// Flags of `hone completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
-    /// The shell
+    /// Shell to print completions for
     pub(crate) shell: Shell,
 }
 

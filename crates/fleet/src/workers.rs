@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::connection::{ALL_WORK, DEAD, Fleet, Server, WORK, WORKER_LIFETIME, WORKERS, unusable};
 use crate::error::FleetError;
+use crate::requests::PAUSE;
 
 /// The state of a process on the bus, as it reports itself: a worker, or without roles one that asks workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -137,10 +138,11 @@ impl Fleet {
         let task = self.handle().spawn(async move {
             loop {
                 server.connected().await;
-                if let Err(error) = server.tell(&state).await {
+                let told = server.tell(&state).await;
+                if let Err(error) = &told {
                     tracing::debug!("the others do not hear of this process: {error}");
                 }
-                sleep(Fleet::BEAT).await;
+                sleep(if told.is_ok() { Fleet::BEAT } else { PAUSE }).await;
             }
         });
         Reported(task.abort_handle())

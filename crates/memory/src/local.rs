@@ -92,7 +92,7 @@ impl Local {
         }
         match self.take_in_due() {
             // The request may be about an answer that is itself on the due list.
-            Err(error) if request.can_be_kept() => return Err(error),
+            Err(error) if request.can_be_kept() || self.is_due(request) => return Err(error),
             _ => {}
         }
         self.answer_now(request, is_repeated)

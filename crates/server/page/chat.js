@@ -570,7 +570,7 @@ class Running {
     this.thoughts.append(text);
   }
 
-  end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered }) {
+  end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered, is_saved: isSaved }) {
     this.hasEnded = true;
     settings.saved();
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
@@ -580,6 +580,11 @@ class Running {
       complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);
     }
     if (!isRemembered) complain("This answer could not be remembered, and it is not graded: the server's log says why.");
+    if (!isSaved) {
+      complain("This answer is not saved: its conversation was deleted or renamed elsewhere. The next question begins a new one.");
+      state.name = null;
+      hooks.moved(null);
+    }
     announce(exchange.finish_reason === null ? "Stopped" : "Answered");
   }
 

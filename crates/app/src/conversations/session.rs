@@ -123,6 +123,14 @@ impl Session {
     /// # Errors
     /// When the conversation's settings or branches are not valid.
     pub fn resume(&mut self, name: String, conversation: Conversation) -> anyhow::Result<()> {
+        self.go_on(Some(name), conversation)
+    }
+
+    /// Continues a conversation, which has no name if it is not saved; see [`Session::resume`].
+    ///
+    /// # Errors
+    /// When the conversation's settings or branches are not valid.
+    pub fn go_on(&mut self, name: Option<String>, conversation: Conversation) -> anyhow::Result<()> {
         let exchanges = Branches::from_list(conversation.exchanges, &conversation.forks)?;
         for (key, value) in [("engine.model", conversation.model), ("chat.system", conversation.system)] {
             if !matches!(self.config.source_of(key), Some(Source::Flag(_) | Source::Preset(_))) {
@@ -131,7 +139,7 @@ impl Session {
         }
         self.clear();
         self.exchanges = exchanges;
-        self.name = Some(name);
+        self.name = name;
         Ok(())
     }
 

@@ -69,7 +69,7 @@ impl ConversationStore {
     }
 
     /// Writes a saved conversation; returns whether it was written. One that another process has removed or renamed is
-    /// not. Exchanges that another process has added to the saved version stay, as branches.
+    /// not, unless the database cannot be reached. Exchanges that another process has added to the saved version stay, as branches.
     ///
     /// # Errors
     /// When the saved version cannot be read, or the new one cannot be written; the saved one is then kept.

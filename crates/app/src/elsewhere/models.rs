@@ -1,6 +1,6 @@
 //! The models that workers have.
 
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -21,7 +21,7 @@ pub(crate) struct FleetModels {
     store: Arc<Store>,
     url: String,
     was_waited_for: Once,
-    _reported: Reported,
+    reported: OnceLock<Reported>,
 }
 
 impl FleetModels {
@@ -30,8 +30,13 @@ impl FleetModels {
         let fleet = Fleet::begin(settings, "hone")?;
         let roster = Arc::new(Roster::begin(&fleet));
         let (url, was_waited_for) = (settings.url.clone(), Once::new());
-        let reported = fleet.keep_telling(own_state());
-        Ok(FleetModels { fleet, roster, store: Arc::clone(store), url, was_waited_for, _reported: reported })
+        let store = Arc::clone(store);
+        Ok(FleetModels { fleet, roster, store, url, was_waited_for, reported: OnceLock::new() })
+    }
+
+    /// Lists this process, which was started with this command, among those that use the fleet.
+    pub(crate) fn report(&self, command: &str) {
+        self.reported.get_or_init(|| self.fleet.keep_telling(own_state(command)));
     }
 
     /// Waits until the workers are known, on the first call. Not to be called from an async runtime.

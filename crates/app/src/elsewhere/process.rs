@@ -3,15 +3,15 @@
 use hone_fleet::WorkerState;
 use hone_protocol::Timestamp;
 
-/// This process, as it reports itself on the bus.
-pub fn own_state() -> WorkerState {
+/// This process, which was started with this command, as it reports itself on the bus.
+pub fn own_state(command: &str) -> WorkerState {
     let (machine, process, since) = (machine_name(), std::process::id(), Timestamp::now());
     WorkerState {
         // Containers may have the same names and numbers.
         name: format!("{machine}-{process}-{:04x}", since.0 & 0xffff),
         machine,
         process,
-        command: std::env::args().nth(1).unwrap_or_default(),
+        command: command.to_owned(),
         since,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..WorkerState::default()

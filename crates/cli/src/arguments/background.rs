@@ -21,7 +21,7 @@ pub(crate) struct DownArguments {
 /// Flags of `hone logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArguments {
-    /// Number of lines; 0 prints all
+    /// Number of lines to print; 0 prints all
     #[arg(short, value_name = "N", default_value_t = 50)]
     pub(crate) n: usize,
     /// Keep printing new lines, until Ctrl-C

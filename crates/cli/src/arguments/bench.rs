@@ -25,13 +25,13 @@ pub(crate) struct BenchArguments {
     /// Tokens in each sequence's context when a test begins
     #[arg(short = 'd', long, value_name = "D", default_value_t = 0)]
     pub(crate) depth: usize,
-    /// Number of concurrent sequences; the figures are totals over all of them
+    /// Number of concurrent sequences; the figures are totals for all sequences
     #[arg(short = 'b', long, value_name = "B", default_value_t = 1)]
     pub(crate) batch: usize,
-    /// Run the tests that FILE declares, and write a dated CSV
+    /// Run the tests declared in FILE, and write a dated CSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt_tokens", "generation_tokens", "repetitions", "depth", "batch", "json"])]
     pub(crate) sweep: Option<PathBuf>,
-    /// Folder for the CSV of a sweep; defaults to the current one
+    /// Folder for the sweep's CSV; defaults to the current folder
     #[arg(short, long, value_name = "FOLDER", requires = "sweep")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -56,19 +56,19 @@ impl BenchArguments {
 /// Subcommands of `hone bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure how a judge that grades continuously slows down a chat
+    /// Measure how much a continuously grading judge slows down a chat
     Contention(ContentionArguments),
-    /// Measure the speedup from prompts with a common prefix
+    /// Measure the speedup from shared prompt prefixes
     Sharing(SharingArguments),
 }
 
 /// Flags of `hone bench contention`.
 #[derive(Debug, Args)]
 pub(crate) struct ContentionArguments {
-    /// Name of the model that answers, or the path of a GGUF file; same as --model
+    /// Name of the answering model, or the path of a GGUF file; same as --model
     #[arg(long, value_name = "MODEL", conflicts_with = "model")]
     pub(crate) generator: Option<String>,
-    /// Name of the model that grades, or the path of a GGUF file
+    /// Name of the judge's model, or the path of a GGUF file
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: String,
     /// Number of questions to ask, both alone and while the judge grades
@@ -88,13 +88,13 @@ pub(crate) struct ContentionArguments {
 /// Flags of `hone bench sharing`.
 #[derive(Debug, Args)]
 pub(crate) struct SharingArguments {
-    /// Name of the model that answers, or the path of a GGUF file; same as --model
+    /// Name of the answering model, or the path of a GGUF file; same as --model
     #[arg(long, value_name = "MODEL", conflicts_with = "model")]
     pub(crate) generator: Option<String>,
-    /// Name of the model that grades, or the path of a GGUF file; defaults to the generator
+    /// Name of the judge's model, or the path of a GGUF file; defaults to the generator
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Option<String>,
-    /// Number of answers to the prompt of a task, of which the best would be taken
+    /// Number of candidate answers to generate for a task's prompt
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) candidates: usize,
     /// Number of runs of each measurement

@@ -10,32 +10,33 @@ use super::{BusFlag, ContextFlag, EngineFlags, JsonFlag, SamplingFlags, Speculat
 /// Flags of `hone chat`.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArguments {
-    /// Answer this question and exit; text on stdin goes with it. Without it, the text on stdin is the question
+    /// Answer this question, along with any text on stdin, and exit; without QUESTION, the text on stdin is the
+    /// question
     #[arg(value_name = "QUESTION")]
     question: Vec<String>,
-    /// Let a text file, the files that a pattern matches, or stdin (-) go with the question; can be repeated
+    /// Attach a text file, the files that match a pattern, or stdin (-) to the question; may be repeated
     #[arg(short, long = "file", value_name = "FILE")]
     pub(crate) files: Vec<String>,
-    /// Chat with the settings of a preset, which flags override
+    /// Use the settings of a preset; flags override them
     #[arg(short, long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
     /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Continue a saved conversation: the one with this name, or this text in its name or first question; without a name, one chooses
-    /// from a list, and outside a terminal it is the latest
+    /// Continue a saved conversation, given its name or part of its name or first question; without NAME, choose from a
+    /// list, or continue the latest outside a terminal
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
-    /// Continue what was asked last: the latest conversation, or the latest single question
+    /// Continue the latest conversation or single question, whichever is more recent
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     pub(crate) goes_on: bool,
-    /// Leave no trace: remember nothing, save no conversation, and keep nothing that is typed in the history
+    /// Leave no trace: remember nothing, save no conversation, and keep no input history
     #[arg(long, conflicts_with_all = ["resume", "goes_on"])]
     pub(crate) incognito: bool,
-    /// Begin with the guide for a first start, which is shown once
+    /// Start with the first-run guide, which is shown once
     #[arg(long, hide = true)]
     pub(crate) guide: bool,
-    /// Show answers as the model writes them, and all of its reasoning: render no Markdown
+    /// Show answers and all reasoning exactly as the model writes them, without rendering Markdown
     #[arg(long)]
     pub(crate) plain: bool,
     #[command(flatten)]
@@ -99,10 +100,10 @@ impl RunArguments {
 /// Tools that the model of a chat may call.
 #[derive(Debug, Args)]
 pub(crate) struct ToolFlags {
-    /// Let the model call tools of the MCP servers that FILE names, as {"mcpServers": {...}}; each call is asked about
+    /// Let the model call tools of the MCP servers in FILE ({"mcpServers": {...}}), asking you before each call
     #[arg(long, value_name = "FILE")]
     pub(crate) mcp: Option<PathBuf>,
-    /// Carry out every call without asking
+    /// Run every tool call without asking
     #[arg(long, requires = "mcp")]
     pub(crate) allow_tools: bool,
 }
@@ -117,19 +118,19 @@ pub(crate) struct ChatQualityFlags {
     /// Do not grade answers
     #[arg(long)]
     pub(crate) no_grade: bool,
-    /// Before leaving, wait until every answer of the chat is graded
+    /// Before exiting, wait until every answer in the chat is graded
     #[arg(long, conflicts_with = "no_grade")]
     pub(crate) wait_grades: bool,
-    /// The model that grades; repeat it for a jury
+    /// Name of the judge's model, or the path of a GGUF file; repeat for a jury
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Vec<String>,
-    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
+    /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// How the model gets remembered answers: auto, tool or off; off also remembers nothing
+    /// How the model gets remembered answers: auto, tool or off; off also disables remembering
     #[arg(long, value_name = "MODE")]
     pub(crate) memory: Option<String>,
-    /// Let a second respondent answer as well, for comparison with the first; its answers are not shown
+    /// Have a second respondent answer as well, for comparison with the first; its answers are not shown
     #[arg(long)]
     pub(crate) respondent_b: bool,
     /// The second respondent's model; defaults to the first respondent's

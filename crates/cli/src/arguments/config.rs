@@ -12,7 +12,7 @@ pub(crate) struct ConfigArguments {
     /// The subcommand; without one, the effective configuration is shown.
     #[command(subcommand)]
     pub(crate) command: Option<ConfigCommand>,
-    /// Print the agents' states and transitions as Mermaid diagrams instead
+    /// Print Mermaid diagrams of the agents' states and transitions instead
     #[arg(long)]
     pub(crate) agents: bool,
     #[command(flatten)]
@@ -32,14 +32,14 @@ pub(crate) struct ConfigArguments {
 pub(crate) enum ConfigCommand {
     #[command(flatten)]
     Change(ConfigChange),
-    /// List the keys with a text in their name, their value or their description
+    /// List the keys whose name, value or description contains a text
     Grep(ConfigGrepArguments),
 }
 
 /// Subcommands of `hone config` that change the user's files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigChange {
-    /// Set a key in your configuration file, and keep its comments
+    /// Set a key in your configuration file, keeping the file's comments
     Set(ConfigSetArguments),
     /// Remove a key from your configuration file, so that its default applies
     Unset(ConfigUnsetArguments),
@@ -51,7 +51,7 @@ pub(crate) struct ConfigSetArguments {
     /// The key, such as engine.threads
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
-    /// Its value; a list is written as in TOML: '["a", "b"]'
+    /// Value of the key; lists use TOML syntax: '["a", "b"]'
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     pub(crate) value: String,
 }
@@ -67,7 +67,7 @@ pub(crate) struct ConfigUnsetArguments {
 /// Flags of `hone config grep`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigGrepArguments {
-    /// The text; case is ignored
+    /// Text to look for, ignoring case
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
     #[command(flatten)]

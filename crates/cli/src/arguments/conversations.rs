@@ -20,13 +20,13 @@ pub(crate) enum ConversationsCommand {
     List(ConversationsListArguments),
     /// Show a conversation with the grades of its answers
     Show(ConversationsShowArguments),
-    /// Find conversations by a text in their names, questions and answers
+    /// Find conversations by text in their names, questions and answers
     Search(ConversationsSearchArguments),
-    /// Give a conversation another name
+    /// Rename a conversation
     Rename(ConversationsRenameArguments),
     /// Delete conversations
     Delete(ConversationsDeleteArguments),
-    /// Write a conversation as Markdown, or as JSON
+    /// Export a conversation as Markdown or JSON
     Export(ConversationsExportArguments),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ConversationsListArguments {
 /// Flags of `hone conversations show`.
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsShowArguments {
-    /// The conversation's name, or a part of it or of its first question that no other has
+    /// The conversation's name, or a unique part of its name or first question
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct ConversationsShowArguments {
 /// Flags of `hone conversations search`.
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsSearchArguments {
-    /// The text to look for, ignoring case
+    /// Text to look for, ignoring case
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
     #[command(flatten)]
@@ -63,10 +63,10 @@ pub(crate) struct ConversationsSearchArguments {
 /// Flags of `hone conversations rename`.
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsRenameArguments {
-    /// The conversation's name, or a part of it or of its first question that no other has
+    /// The conversation's name, or a unique part of its name or first question
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Its new name
+    /// The conversation's new name
     #[arg(value_name = "NEW_NAME")]
     pub(crate) new_name: String,
     #[command(flatten)]
@@ -76,10 +76,10 @@ pub(crate) struct ConversationsRenameArguments {
 /// Flags of `hone conversations delete`.
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsDeleteArguments {
-    /// The conversations' whole names
+    /// The conversations' full names
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
-    /// Also forget what is remembered of them: answers, what was stated, and notes that were made of both
+    /// Also forget their answers, the facts stated in them, and notes made from either
     #[arg(long)]
     pub(crate) forget: bool,
     #[command(flatten)]
@@ -89,13 +89,13 @@ pub(crate) struct ConversationsDeleteArguments {
 /// Flags of `hone conversations export`.
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsExportArguments {
-    /// The conversation's name, or a part of it or of its first question that no other has
+    /// The conversation's name, or a unique part of its name or first question
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// File to write, which must not exist yet; one that ends in .json is JSON. - or nothing for stdout
+    /// New file to write, as JSON if its name ends in .json; - or nothing for stdout
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Write JSON, whatever the file is called
+    /// Write JSON, whatever the file's name
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -9,20 +9,21 @@ use hone_protocol::ContentType;
 use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
 
 /// Help footer of `hone critic check`.
-const CHECK_HELP: &str = "The exit code is 3 if one of them is not met. A demand that too few figures speak about is neither met nor missed.";
+const CHECK_HELP: &str = "\
+The exit code is 3 if a criterion is not met. A criterion with too few figures counts as neither met nor missed.";
 
 /// Help footer of the commands that pass a gate.
 pub(super) const GATE_HELP: &str = "\
-In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked; neither is long-term
-memory then. The gates of a critic that has not passed its examination are soft (`hone critic exam`). `hone critic` shows and
-changes the modes.";
+In hard mode the exit code is 3 if the critic blocks a text, and 1 if the critic could not be asked; in both cases the
+text stays out of long-term memory. Gates are soft for a critic that has not passed its examination
+(`hone critic exam`). `hone critic` shows and changes the modes.";
 
 /// Help footer of `hone critic exam`.
 const EXAM_HELP: &str = "\
-For each type of text the critic reads 40 sound texts and 40 with a planted flaw. It passes if at least 80 % of its blocks are
-right (critique.least_precision) and, with 95 % confidence, more than half, and if it blocks at least half of what it should.
-The exit code is 3 if it does not pass. An examination that was stopped continues where it was; a chat takes it by itself
-while nobody waits.";
+For each type of text, the critic reads 40 sound texts and 40 with a planted flaw. It passes if at least 80 % of its
+blocks are right (critique.least_precision) and, with 95 % confidence, more than half are, and if it blocks at least
+half of the texts that it should block. The exit code is 3 if it does not pass. An interrupted examination resumes
+where it stopped; a chat also runs the examination on its own while nobody is waiting.";
 
 /// Flags of `hone critic`.
 #[derive(Debug, Args)]
@@ -34,24 +35,24 @@ pub(crate) struct CriticArguments {
 /// Subcommands of `hone critic`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CriticCommand {
-    /// Show the critic's mode at each gate, how many reviews are left in this hour, and how many texts wait for one
+    /// Show the critic's mode, examination and limits at each gate, and the number of unreviewed texts
     Status(CriticJsonArguments),
-    /// Ask no critic at any gate; texts stay unreviewed. Running processes follow at once
+    /// Skip the critic at every gate, leaving texts unreviewed; running processes follow at once
     Bypass,
-    /// Record the critic's verdicts at every gate, and block nothing
+    /// Record the critic's verdicts at every gate, but block nothing
     Soft,
-    /// Keep texts that the critic blocks, or could not review, out of long-term memory
+    /// Keep texts that the critic blocks or cannot review out of long-term memory
     Hard,
-    /// Return to the modes in the configuration
+    /// Return to the configured modes
     Configured,
-    /// List the texts that the critic has blocked, or would have blocked in soft mode, newest first
+    /// List the texts that the critic blocked, or let through only because of soft mode, newest first
     Blocks(CriticBlocksArguments),
-    /// Say whether a block was right; a wrongly blocked text becomes long-term memory
+    /// Record whether a block was right; a wrongly blocked text enters long-term memory
     Review(CriticReviewArguments),
-    /// Have the critic review remembered answers, and notes that were left without a verdict
+    /// Have the critic review remembered answers, and notes that have no verdict yet
     #[command(after_help = GATE_HELP)]
     Vet(CriticVetArguments),
-    /// Examine the critic with sound texts and texts with planted flaws: it may block only if it passes
+    /// Examine the critic on sound texts and texts with planted flaws; it may block only if it passes
     #[command(after_help = EXAM_HELP)]
     Exam(CriticExamArguments),
     /// Show statistics of the critic's verdicts
@@ -71,7 +72,7 @@ pub(crate) struct CriticJsonArguments {
 /// Flags of `hone critic blocks`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticBlocksArguments {
-    /// Only those that no person has reviewed
+    /// Only blocks that nobody has reviewed
     #[arg(long)]
     pub(crate) open: bool,
     #[command(flatten)]
@@ -81,13 +82,13 @@ pub(crate) struct CriticBlocksArguments {
 /// Flags of `hone critic review`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticReviewArguments {
-    /// The blocked text: the first digits of its id
+    /// The blocked text's id, or its first digits
     #[arg(value_name = "ID")]
     pub(crate) id: String,
-    /// It was right to block it
+    /// The block was right
     #[arg(long, required_unless_present = "wrong", conflicts_with = "wrong")]
     pub(crate) right: bool,
-    /// It was wrong to block it
+    /// The block was wrong
     #[arg(long)]
     pub(crate) wrong: bool,
 }
@@ -95,7 +96,7 @@ pub(crate) struct CriticReviewArguments {
 /// Flags of `hone critic stats`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticStatsArguments {
-    /// Also write them to this file, as JSON
+    /// Also write the statistics to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -105,7 +106,7 @@ pub(crate) struct CriticStatsArguments {
 /// Flags of `hone critic exam`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticExamArguments {
-    /// Only for texts of this type: general, intention, research or consolidation
+    /// Examine only on texts of this type: general, intention, research or consolidation
     #[arg(long = "type", value_name = "TYPE", value_parser = str::parse::<ContentType>)]
     pub(crate) kind: Option<ContentType>,
     #[command(flatten)]
@@ -117,7 +118,7 @@ pub(crate) struct CriticExamArguments {
 /// Flags of `hone critic vet`.
 #[derive(Debug, Args)]
 pub(crate) struct CriticVetArguments {
-    /// How many to review at most, the newest first; 0 for all
+    /// Maximum number of texts to review, newest first; 0 reviews all
     #[arg(short, value_name = "COUNT", default_value_t = 0)]
     pub(crate) n: usize,
     #[command(flatten)]
@@ -155,7 +156,7 @@ pub(crate) struct ConsolidateArguments {
 /// When work in the background is done.
 #[derive(Debug, Args)]
 pub(crate) struct IdleFlag {
-    /// Work only while nobody asks anything, and wait for the end of a limit
+    /// Work only while nobody is asking anything, and wait whenever a limit is reached
     #[arg(long)]
     pub(crate) when_idle: bool,
 }

@@ -9,10 +9,10 @@ use super::shared;
 /// Flags of `hone embed`.
 #[derive(Debug, Args)]
 pub(crate) struct EmbedArguments {
-    /// Texts; without any, each line of stdin is one
+    /// Texts to embed; without any, each line of stdin is a text
     #[arg(value_name = "TEXT", conflicts_with = "json_lines")]
     pub(crate) texts: Vec<String>,
-    /// Each line of stdin is a JSON string, or an object with the key text, whose other keys --json copies
+    /// Read each line of stdin as a JSON string, or as an object with the key text, whose other keys --json copies
     #[arg(long)]
     pub(crate) json_lines: bool,
     /// Embed search queries, which some models treat differently from texts
@@ -21,7 +21,7 @@ pub(crate) struct EmbedArguments {
     /// Name of an embedding model, or the path of its folder
     #[arg(short, long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Print an object for each text, on a line of its own, instead of the numbers alone
+    /// Print one JSON object per line for each text, instead of only the numbers
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

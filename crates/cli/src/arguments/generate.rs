@@ -12,17 +12,18 @@ pub(crate) struct GenerateArguments {
     /// Continue the text as it is, without the model's chat template
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Read the names of control tokens in the text as those tokens
+    /// Interpret the names of control tokens in the text as control tokens
     #[arg(long, requires = "raw")]
     pub(crate) parse_special: bool,
-    /// Add no token in front of the text
+    /// Do not add a token at the start of the text
     #[arg(long, requires = "raw")]
     pub(crate) no_bos: bool,
-    /// Print each token and the K likeliest ones with their log-probabilities, instead of the text
+    /// Instead of the text, print each token and the K likeliest tokens, with their log-probabilities
     #[arg(long, value_name = "K")]
     pub(crate) logprobs: Option<usize>,
-    /// Generate nothing: print how likely each text is after its prefix. Each line of --input, or of stdin, has the keys text
-    /// and prefix; it gets logprob (of all tokens of the text, natural), tokens, and is_greedy (whether each was the likeliest)
+    /// Generate nothing, and print how likely each text is after its prefix. Each line of --input or stdin has the keys
+    /// text and prefix; the output adds logprob (natural, summed over the text's tokens), tokens, and is_greedy
+    /// (whether each token was the likeliest)
     #[arg(long, conflicts_with_all = ["raw", "logprobs", "constraint"])]
     pub(crate) score: bool,
     /// Constrain the answer to the JSON schema in FILE
@@ -61,10 +62,10 @@ pub(crate) struct TokenizeArguments {
     /// Convert token ids on stdin to text
     #[arg(long, conflicts_with_all = ["parse_special", "no_bos"])]
     pub(crate) decode: bool,
-    /// Read the names of control tokens in the text as those tokens
+    /// Interpret the names of control tokens in the text as control tokens
     #[arg(long)]
     pub(crate) parse_special: bool,
-    /// Add no token in front of the text
+    /// Do not add a token at the start of the text
     #[arg(long)]
     pub(crate) no_bos: bool,
     #[command(flatten)]
@@ -76,7 +77,7 @@ pub(crate) struct TokenizeArguments {
 /// Flags of `hone perplexity`.
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArguments {
-    /// The text file to measure
+    /// Text file to measure
     #[arg(long, value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Tokens per chunk; the second half of each chunk is scored

@@ -17,16 +17,16 @@ pub(crate) struct JudgeArguments {
 /// Subcommands of `hone judge`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JudgeCommand {
-    /// List judges with the marks of their examinations
+    /// List judges with their examination marks
     List(JudgeListArguments),
-    /// Examine a judge with questions whose answers are known to be good or bad
+    /// Examine a judge on answers that are known to be good or bad
     Exam(JudgeExamArguments),
-    /// Measure how well judges agree with a data set that people have judged
+    /// Measure how well judges agree with the human judgments in a data set
     #[command(after_help = EVAL_HELP)]
     Eval(JudgeEvalArguments),
-    /// Learn from ratings how often a person agrees with each score of a judge
+    /// Learn from human ratings how often a person agrees with each of a judge's scores
     Calibrate(JudgeCalibrateArguments),
-    /// Compute the features of answers that the likelihood judge is fitted to
+    /// Compute the answer features that the likelihood judge is fitted to
     Features(JudgeFeaturesArguments),
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct JudgeExamArguments {
 /// How a judge grades.
 #[derive(Debug, Args)]
 pub(crate) struct GradingFlags {
-    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`; a line of a data
-    /// set may have its own
+    /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder; a line of a data set may have its
+    /// own
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// The profile that says how the judge is asked; defaults to the one of its model
+    /// Profile that defines how the judge is prompted; defaults to its model's profile
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
 }
@@ -72,15 +72,16 @@ impl GradingFlags {
 
 /// Help footer of `hone judge eval`.
 const EVAL_HELP: &str = "\
-FILE has a JSON object per line, or is a JSON array of objects, with the keys
-  question, answer, score          an answer and its reference score; also reference, an answer that deserves a 5
+FILE contains one JSON object per line, or a JSON array of objects, with the keys
+  question, answer, score          an answer and its reference score; optionally reference, an answer that deserves a 5
   question, a, b, winner           two answers and the better one: A, B or tie
-or those of prometheus-eval's Feedback-Bench and Preference-Bench, RewardBench, JudgeBench, MT-bench's human judgments or LLMBar.";
+or with the keys of prometheus-eval's Feedback-Bench and Preference-Bench, RewardBench, JudgeBench, MT-bench's human
+judgments or LLMBar.";
 
 /// Flags of `hone judge eval`.
 #[derive(Debug, Args)]
 pub(crate) struct JudgeEvalArguments {
-    /// The data set; defaults to the questions of the examination
+    /// Data set; defaults to the examination's questions
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Name of a judge's model, the path of a GGUF file, or `likelihood`; may be repeated; defaults to the configured
@@ -92,7 +93,7 @@ pub(crate) struct JudgeEvalArguments {
     /// Print the figures as CSV
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
-    /// Also draw a reliability diagram into this file, as SVG: how often answers are good that get such a score
+    /// Also write a reliability diagram to FILE, as SVG: how often answers with a given score are good
     #[arg(long, value_name = "FILE")]
     pub(crate) diagram: Option<PathBuf>,
     #[command(flatten)]
@@ -121,7 +122,7 @@ pub(crate) struct JudgeCalibrateArguments {
 /// Flags of `hone judge features`.
 #[derive(Debug, Args)]
 pub(crate) struct JudgeFeaturesArguments {
-    /// A file with a JSON object per line that has the keys query and answer; each is printed with its features
+    /// File with one JSON object per line, with the keys query and answer; each is printed with its features
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]

@@ -10,27 +10,27 @@ use super::shared::{ModelFlag, add};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   hone launch                       list the agents
-  hone launch claude -m qwen3:4b    start Claude Code; a server is started if none runs
+  hone launch claude -m qwen3:4b    start Claude Code, and a server if none is running
   hone launch codex exec 'Explain src/main.rs'
-  hone launch claude -- --print 'Explain src/main.rs'    what follows -- is the agent's
+  hone launch claude -- --print 'Explain src/main.rs'    pass everything after -- to the agent
 
-A server that demands a key is given the one in HONE_API_KEY. `hone down` ends a server that was started.";
+If the server requires a key, set it in HONE_API_KEY. `hone down` stops a server started this way.";
 
 /// Flags of `hone launch`.
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArguments {
-    /// The agent: claude, codex, opencode, qwen, aider, gptme or continue; without it, they are listed
+    /// Agent to start: claude, codex, opencode, qwen, aider, gptme or continue; without it, list the agents
     #[arg(value_name = "AGENT")]
     pub(crate) agent: Option<String>,
-    /// Print the command with its environment, and start nothing
+    /// Print the command and its environment without starting anything
     #[arg(long)]
     pub(crate) print: bool,
-    /// Where the server listens, or is to listen; the default is 127.0.0.1:11435
+    /// Address of the running server, or of the one to start; defaults to 127.0.0.1:11435
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelFlag,
-    /// Arguments of the agent
+    /// Arguments for the agent
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<OsString>,
 }

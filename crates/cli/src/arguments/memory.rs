@@ -37,9 +37,9 @@ pub(crate) enum MemoryCommand {
     Rm(MemoryRmArguments),
     /// Show statistics
     Stats(MemoryStatsArguments),
-    /// Measure how much is recalled that should be, and how much that should not
+    /// Measure how often recall finds the right items, and how often wrong ones
     Eval(MemoryEvalArguments),
-    /// Rebuild a damaged memory from everything readable; the old files are kept
+    /// Rebuild a damaged memory from everything readable, keeping the old files
     Repair(MemoryRepairArguments),
 }
 
@@ -106,10 +106,10 @@ pub(crate) struct MemoryImportArguments {
 /// Flags of `hone memory move`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryMoveArguments {
-    /// Where it is now: a database as postgres://USER@HOST/NAME, or `local` for the data folder
+    /// Source: a database as postgres://USER@HOST/NAME, or `local` for the data folder
     #[arg(long, value_name = "PLACE", default_value = "local")]
     pub(crate) from: String,
-    /// Destination; memories already there stay
+    /// Destination, in the same form; memories already there are kept
     #[arg(long, value_name = "PLACE")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -129,7 +129,7 @@ pub(crate) struct MemoryRmArguments {
 /// Flags of `hone memory stats`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryStatsArguments {
-    /// Also read everything and check its consistency
+    /// Also read all of memory and check its consistency
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
@@ -139,21 +139,21 @@ pub(crate) struct MemoryStatsArguments {
 /// Flags of `hone memory eval`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryEvalArguments {
-    /// Conversations and probes, in hone's own format (as tests/data/recall.jsonl), LongMemEval's or LoCoMo's; by
-    /// default the set that hone's settings were fitted on
+    /// Conversations and probes in the format of hone (see tests/data/recall.jsonl), LongMemEval or LoCoMo; defaults to
+    /// the set that hone's settings were fitted on
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Only one half of a set in hone's own format
     #[arg(long, value_name = "SPLIT")]
     pub(crate) split: Option<Split>,
-    /// Measure once for each line of FILE: a JSON object of settings, such as {"threshold": 0.4}, that replace the
-    /// configured ones
+    /// Measure once for each line of FILE: a JSON object of settings that override the configuration, such as
+    /// {"threshold": 0.4}
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
-    /// Also print every probe with what was recalled for it
+    /// Also print every probe with the items recalled for it
     #[arg(long)]
     pub(crate) details: bool,
-    /// Databases to measure in, in which {} is a person's number; by default temporary folders
+    /// Databases to measure in, with {} for a person's number; defaults to temporary folders
     #[arg(long = "in", value_name = "URL", hide = true)]
     pub(crate) databases: Option<String>,
     #[command(flatten)]
@@ -184,22 +184,22 @@ pub(crate) struct FilterFlags {
     /// Only answers in this conversation
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<SessionId>,
-    /// Only answers of this respondent: A, B or another name
+    /// Only answers by this respondent: A, B or another name
     #[arg(long, value_name = "NAME", value_parser = respondent)]
     pub(crate) respondent: Option<RespondentId>,
-    /// Only answers of this model
+    /// Only answers by this model
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Only answers with at least this score, 1 to 5
     #[arg(long, value_name = "SCORE", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) min_score: Option<u8>,
-    /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    /// Only answers since TIME: 2026-01-31, 2026-01-31T18:30 (UTC), or an age such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
     /// Only answers before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
-    /// Only answers that have a score
+    /// Only answers with a score
     #[arg(long, conflicts_with = "unscored")]
     pub(crate) scored: bool,
     /// Only answers without a score
@@ -208,7 +208,7 @@ pub(crate) struct FilterFlags {
     /// Include facts that you stated
     #[arg(long)]
     pub(crate) facts: bool,
-    /// Only this kind: episodic (answers), fact, intention, research or consolidation; or all of them
+    /// Only this kind: episodic (answers), fact, intention, research or consolidation; or all
     #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with = "facts")]
     pub(crate) kind: Option<Kinds>,
     /// Only exchanges that contain this text, ignoring case
@@ -265,15 +265,15 @@ fn kinds(name: &str) -> Result<Kinds, String> {
 /// Flags of `hone events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArguments {
-    /// Show work that was given up on the bus, instead of events
+    /// Show abandoned work on the bus instead of events
     #[arg(long, conflicts_with_all = ["follow", "subjects", "session", "last"])]
     pub(crate) dead: bool,
-    /// Ask for that work again
+    /// Ask for abandoned work on the bus again
     #[arg(long, conflicts_with_all = ["dead", "follow", "subjects", "session", "last"])]
     pub(crate) retry: bool,
     #[command(flatten)]
     pub(crate) bus: super::BusFlag,
-    /// Keep printing new events, including those of other processes
+    /// Keep printing new events, including events of other processes
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only events with this subject, such as critique.result; may be repeated

@@ -42,10 +42,10 @@ pub(crate) struct PresetCreateArguments {
     /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// A message before the conversation; may be repeated
+    /// Message before the conversation; may be repeated
     #[arg(long = "message", value_name = "ROLE: TEXT")]
     pub(crate) messages: Vec<String>,
-    /// Replace a preset of this name
+    /// Replace an existing preset of this name
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

@@ -8,10 +8,10 @@ use super::{ContextFlag, EngineFlags, JudgeFlag};
 /// Flags of `hone serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// The address and port to listen on; the default is 127.0.0.1:11435
+    /// Address and port to listen on; defaults to 127.0.0.1:11435
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
-    /// Listen on this port, too, where clients of Ollama look for it: 11434
+    /// Also listen on this port; Ollama clients expect 11434
     #[arg(long, value_name = "PORT")]
     pub(crate) compat_port: Option<u16>,
     /// Do not grade answers
@@ -19,19 +19,19 @@ pub(crate) struct ServeArguments {
     pub(crate) no_grade: bool,
     #[command(flatten)]
     pub(crate) bus: super::BusFlag,
-    /// Let a second respondent answer the questions of the page as well, for comparison with the first
+    /// Have a second respondent answer questions from the page as well, for comparison with the first
     #[arg(long)]
     pub(crate) respondent_b: bool,
     /// The second respondent's model; defaults to the first respondent's
     #[arg(long, value_name = "MODEL")]
     pub(crate) model_b: Option<String>,
-    /// The second respondent's temperature; the default is 0.5
+    /// The second respondent's temperature; defaults to 0.5
     #[arg(long, value_name = "T")]
     pub(crate) temperature_b: Option<f64>,
     /// Open the page in the browser
     #[arg(long)]
     pub(crate) open: bool,
-    /// Make a key that lets requests in, print it with its hash, and exit
+    /// Create an API key, print it with its hash, and exit
     #[arg(long)]
     pub(crate) new_key: bool,
     #[command(flatten)]
@@ -59,7 +59,7 @@ impl ServeArguments {
 /// Flags of `hone mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// The rubric to grade by: a built-in one, or one in the configuration's folder `rubrics`
+    /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
     #[command(flatten)]

@@ -32,7 +32,7 @@ pub(crate) struct EngineFlags {
     /// Backend to run on: auto, candle or native
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
-    /// Precision of activations: 8 or 16; 16 is nearly exact, and slower
+    /// Precision of activations in bits: 8 or 16; 16 is nearly exact but slower
     #[arg(long, value_name = "N")]
     pub(crate) activation_bits: Option<u32>,
     /// Number of compute threads; 0 uses one per performance core
@@ -65,7 +65,7 @@ impl EngineFlags {
 /// `--judge`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct JudgeFlag {
-    /// Name of the judge's model, or the path of a GGUF file; repeat it for a jury
+    /// Name of the judge's model, or the path of a GGUF file; repeat for a jury
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Vec<String>,
 }
@@ -82,7 +82,8 @@ pub(crate) struct LineFlags {
     /// Read the texts from FILE, or from stdin (-): one JSON object per line
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Write each input object with its answer to FILE, where a stopped run is resumed; without it, or with -, print them
+    /// Write each input object with its answer to FILE, and resume a stopped run there; without it, or with -, print
+    /// them
     #[arg(long, value_name = "FILE", requires = "input")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -100,7 +101,7 @@ pub(crate) struct BatchFlags {
     /// Read the texts from FILE, or from stdin (-): one JSON object per line, with the keys described below
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Write each input object with its verdict to FILE, where objects with a verdict are not judged again; without it, or
+    /// Write each input object with its verdict to FILE, skipping objects that already have one there; without it, or
     /// with -, print them
     #[arg(long, value_name = "FILE", requires = "input")]
     pub(crate) output: Option<PathBuf>,
@@ -138,7 +139,7 @@ impl ContextFlag {
 /// `--speculation` and `--draft`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SpeculationFlag {
-    /// Speculative decoding: auto or off; the answers are the same
+    /// Speculative decoding: auto or off; does not change the answers
     #[arg(long, value_name = "MODE")]
     pub(crate) speculation: Option<String>,
     /// Draft model for speculative decoding: a smaller model with the same vocabulary
@@ -177,7 +178,7 @@ pub(crate) struct SamplingFlags {
     /// Keep only tokens at least P times as likely as the likeliest
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f64>,
-    /// Make tokens that have occurred less likely; 1 disables the penalty
+    /// Make tokens that have already occurred less likely; 1 disables the penalty
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f64>,
     /// Subtract X from a token's logit for each time it has occurred
@@ -189,43 +190,43 @@ pub(crate) struct SamplingFlags {
     /// Number of recent tokens that the penalties consider
     #[arg(long, value_name = "N")]
     pub(crate) penalty_window: Option<u32>,
-    /// DRY: the penalty of the shortest repetition that is not allowed, such as 0.8; 0 allows all
+    /// DRY: penalty for the shortest repetition that is not allowed, such as 0.8; 0 allows all
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) dry_multiplier: Option<f64>,
-    /// DRY: how many times as large the penalty is for each further repeated token
+    /// DRY: factor by which the penalty grows with each further repeated token
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) dry_base: Option<f64>,
-    /// DRY: repetitions of fewer tokens are allowed
+    /// DRY: allow repetitions of fewer than N tokens
     #[arg(long, value_name = "N")]
     pub(crate) dry_allowed_length: Option<u32>,
-    /// DRY: number of recent tokens that are looked at; 0 looks at all
+    /// DRY: number of recent tokens to examine; 0 examines all
     #[arg(long, value_name = "N")]
     pub(crate) dry_window: Option<u32>,
-    /// XTC: how often only the least likely of the likely tokens stays, 0 to 1
+    /// XTC: probability of keeping only the least likely of the likely tokens, 0 to 1
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) xtc_probability: Option<f64>,
-    /// XTC: tokens of at least this probability are likely
+    /// XTC: probability from which a token counts as likely
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) xtc_threshold: Option<f64>,
     /// Keep only tokens whose logits are at most N standard deviations below the largest; 0 keeps all
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_n_sigma: Option<f64>,
-    /// Let the temperature be up to X lower where the model is sure, and up to X higher where it is not
+    /// Lower the temperature by up to X where the model is sure, and raise it by up to X where it is not
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) dynatemp_range: Option<f64>,
-    /// The power of the entropy that it depends on
+    /// Exponent of the entropy that --dynatemp-range depends on
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) dynatemp_exponent: Option<f64>,
-    /// Mirostat 2: the surprise that is aimed at, in bits, such as 5; 0 does without
+    /// Mirostat 2: target surprise in bits, such as 5; 0 disables it
     #[arg(long, value_name = "BITS", allow_negative_numbers = true)]
     pub(crate) mirostat_tau: Option<f64>,
-    /// Mirostat 2: how quickly its bound follows
+    /// Mirostat 2: how quickly the bound on surprise adapts
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) mirostat_eta: Option<f64>,
-    /// End an answer that says the same over and over for N tokens; 0 never does
+    /// End an answer once it has repeated itself for N tokens; 0 disables the limit
     #[arg(long, value_name = "N")]
     pub(crate) repetition_limit: Option<u32>,
-    /// Random seed; the same seed gives the same text, -1 draws a fresh seed
+    /// Random seed; the same seed gives the same text, and -1 draws a new seed
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<i64>,
     /// Maximum number of tokens in an answer; 0 for no limit
@@ -234,7 +235,7 @@ pub(crate) struct SamplingFlags {
     /// Stop generating before this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// Reasoning before the answer, if the model knows it: auto, off, on, low, medium or high
+    /// Reasoning before the answer, if the model supports it: auto, off, on, low, medium or high
     #[arg(long, value_name = "MODE")]
     pub(crate) thinking: Option<String>,
     /// End the reasoning after N tokens; 0 for no limit

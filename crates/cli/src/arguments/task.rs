@@ -9,9 +9,9 @@ use super::{EngineFlags, JsonFlag, SamplingFlags};
 
 /// The format of a task file.
 const TASK_KEYS: &str = "\
-A task is a TOML file: goal, and optionally type (a name for tasks of its kind), files (that must
-exist), paths (files and folders that the work may change), phases, and tables [[requirements]]
-with text, file (that shows it) and contains (a text in that file).";
+A task is a TOML file with the key goal and, optionally, type (a name for tasks of this kind), files
+(which must exist), paths (files and folders that the work may change), phases, and [[requirements]]
+tables with text, file (which shows that it is met) and contains (a text in that file).";
 
 /// Flags of `hone task`.
 #[derive(Debug, Args)]
@@ -28,13 +28,13 @@ pub(crate) enum TaskCommand {
     Run(Box<TaskRunArguments>),
     /// List tasks
     List(TaskListArguments),
-    /// List the tasks that await your decision, with what is needed to decide
+    /// List the tasks that await your decision, with the information needed to decide
     Inbox(TaskListArguments),
-    /// Show a task: its attempts, what was found about them, and what they changed
+    /// Show a task with its attempts, their findings and their changes
     Show(TaskShowArguments),
-    /// Decide about a task that waits for a person
+    /// Decide a task that is waiting for a person
     Resolve(TaskResolveArguments),
-    /// Evaluate a workspace as it is: run the tools that apply to it, contained, and say whether the gate accepts it
+    /// Evaluate a workspace as it is: run the applicable tools, contained, and report whether the gate accepts it
     #[command(after_help = TASK_KEYS)]
     Check(TaskCheckArguments),
 }
@@ -42,10 +42,10 @@ pub(crate) enum TaskCommand {
 /// Flags of `hone task run`.
 #[derive(Debug, Args)]
 pub(crate) struct TaskRunArguments {
-    /// The task
+    /// Task file
     #[arg(value_name = "FILE", required_unless_present = "resume")]
     pub(crate) task: Option<PathBuf>,
-    /// Resume a task that was interrupted, by its id or the beginning or end of it
+    /// Resume an interrupted task, given its id or the beginning or end of the id
     #[arg(long, value_name = "ID", conflicts_with_all = ["task", "workspace"])]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct TaskListArguments {
 /// Flags of `hone task show`.
 #[derive(Debug, Args)]
 pub(crate) struct TaskShowArguments {
-    /// The task's id, or the beginning or end of it
+    /// The task's id, or its beginning or end
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
@@ -78,12 +78,12 @@ pub(crate) struct TaskShowArguments {
 /// Flags of `hone task resolve`.
 #[derive(Debug, Args)]
 pub(crate) struct TaskResolveArguments {
-    /// The task's id, or the beginning or end of it
+    /// The task's id, or its beginning or end
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) decision: ResolveFlags,
-    /// Why; with --retry, the agent is told
+    /// Reason for the decision; with --retry, the agent is told
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(crate) struct ResolveFlags {
     /// Leave the workspace as it is
     #[arg(long)]
     pub(crate) reject: bool,
-    /// Let the agents try again: `hone task run --resume` continues
+    /// Let the agents try again, with `hone task run --resume`
     #[arg(long)]
     pub(crate) retry: bool,
 }
@@ -108,13 +108,13 @@ pub(crate) struct ResolveFlags {
 /// Flags of `hone task check`.
 #[derive(Debug, Args)]
 pub(crate) struct TaskCheckArguments {
-    /// The task that the work must meet; without it, only tools evaluate
+    /// Task to evaluate the work against; without it, only tools evaluate
     #[arg(value_name = "FILE")]
     pub(crate) task: Option<PathBuf>,
-    /// The phase whose evaluators run
+    /// Phase whose evaluators run
     #[arg(long, value_name = "NAME", default_value = "coding")]
     pub(crate) phase: String,
-    /// Ask no model: only tools and rules evaluate
+    /// Evaluate with tools and rules only, without asking a model
     #[arg(long)]
     pub(crate) deterministic: bool,
     #[command(flatten)]
@@ -126,10 +126,10 @@ pub(crate) struct TaskCheckArguments {
 /// Where tools run, and how.
 #[derive(Debug, Args)]
 pub(crate) struct WorkspaceFlags {
-    /// The folder with the work
+    /// Folder with the work
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) workspace: PathBuf,
-    /// Run nothing where this system cannot contain it: files, network and processes
+    /// Run nothing unless this system can contain it: files, network and processes
     #[arg(long)]
     pub(crate) require_containment: bool,
 }

@@ -13,7 +13,7 @@ use super::shared::{EngineFlags, JudgeFlag, add};
 /// `--bus`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct BusFlag {
-    /// NATS server with JetStream through which other machines work: nats://HOST:4222
+    /// NATS server with JetStream that connects hone to other machines: nats://HOST:4222
     #[arg(long, value_name = "URL")]
     pub(crate) bus: Option<String>,
 }
@@ -57,10 +57,10 @@ pub(crate) struct WorkerArguments {
     /// Kinds of work to do
     #[arg(long, value_name = "ROLES", value_delimiter = ',', default_value = "grade")]
     pub(crate) roles: Vec<WorkerRole>,
-    /// Pieces of work of each kind to do at a time
+    /// Number of concurrent jobs of each kind
     #[arg(long, value_name = "N", default_value_t = ENGINE_SLOTS)]
     pub(crate) slots: NonZeroUsize,
-    /// Address at which Prometheus reads what this worker has done (/metrics), such as 127.0.0.1:9465
+    /// Address to serve this worker's Prometheus metrics on (/metrics), such as 127.0.0.1:9465
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -180,7 +180,9 @@ impl Shell<'_> {
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         self.welcome()?;
         let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, self.tools, screen)?;
-        self.save_automatically()?;
+        if let Err(error) = self.save_automatically() {
+            screen.error(&format!("{error:#}"));
+        }
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
 
@@ -322,7 +324,8 @@ impl Shell<'_> {
         let other = name.filter(|name| Some(name.as_str()) != self.session.name());
         if other.is_some() || !self.save()? {
             let name = other.or_else(|| self.session.name().map(str::to_owned)).unwrap_or_default();
-            if !self.store.save_new(&name, &self.session.conversation())? {
+            // A database that cannot be reached keeps a new conversation for later, whether or not the name is taken.
+            if self.store.contains(&name)? || !self.store.save_new(&name, &self.session.conversation())? {
                 anyhow::bail!("a conversation {name:?} is saved already: choose another name");
             }
             self.session.rename(name);

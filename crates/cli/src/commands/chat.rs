@@ -55,6 +55,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<Outcome> {
     let app = &app.with_model_of_fleet()?;
+    app.report_to_fleet("chat")?;
     let is_guided = arguments.guide && !app.is_elsewhere(&app.config.engine.model);
     let wanted = if is_guided { start::guide(app)? } else { Wanted::default() };
     let mut remembered = Remembered::default();
@@ -334,7 +335,7 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     lines.release();
     let answered = session.exchanges().into_iter().nth(exchanges_before);
     let Some(answered) = answered else { return Ok(outcome_of(ending)) };
-    keep(session, shell.store)?;
+    let kept = keep(session, shell.store);
     if !attached.is_empty() {
         tell_prompt_tokens(session, &mut screen);
     }
@@ -351,6 +352,7 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     } else {
         show_verdicts(app, &exchange)?;
     }
+    kept?;
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
 }
 

@@ -127,7 +127,7 @@ fn first_state(app: &Invocation, worker: &Worker, roles: &[&str], slots: usize) 
         models: worker.models.offered().to_vec(),
         device: app.engine_options()?.model.device.open()?,
         slots: slots * roles.len(),
-        ..own_state()
+        ..own_state("worker")
     })
 }
 

@@ -81,6 +81,15 @@ fn finish(job: Job) {
     job.finish(&result);
 }
 
+/// Ends the threads that wait for jobs, also after a failed assertion.
+struct StopWhenDropped<'a>(&'a [Work]);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Work::stop);
+    }
+}
+
 #[test]
 fn work_is_done_once_and_every_process_hears_of_its_own() {
     let server = NatsServer::start();
@@ -94,13 +103,13 @@ fn work_is_done_once_and_every_process_hears_of_its_own() {
     let workers = [connect(&server), connect(&server)];
     let work = workers.each_ref().map(|fleet| Work::begin(fleet, route(), 2).unwrap());
     std::thread::scope(|scope| {
+        let _stop = StopWhenDropped(&work);
         for work in &work {
             scope.spawn(|| work.jobs().iter().for_each(finish));
         }
         assert_eq!(results(&one, 3), [101, 102, 103]);
         let result = next(other.results());
         assert_eq!((result.request, number_of(&result.outcome.unwrap())), (last.id, 104));
-        work.iter().for_each(Work::stop);
     });
     assert!(other.results().is_empty());
     work.into_iter().for_each(Work::end);

@@ -7,6 +7,7 @@ use super::Local;
 use crate::due::{self, DueList};
 use crate::error::MemoryError;
 use crate::lock::lock;
+use crate::request::Request;
 use crate::storage::of_io;
 
 impl Local {
@@ -35,6 +36,14 @@ impl Local {
     /// The number of requests that are due.
     pub(super) fn n_due(&self) -> u64 {
         lock(&self.due).files().map_or(0, |files| files.len() as u64)
+    }
+
+    /// Whether the request reads a document that is itself on the due list.
+    pub(super) fn is_due(&self, request: &Request) -> bool {
+        let Request::Document { name } = request else { return false };
+        let writes_it = |kept: &Request| matches!(kept, Request::PutDocument { name: written, .. } if written == name);
+        let files = lock(&self.due).files().unwrap_or_default();
+        files.iter().any(|file| matches!(due::read(file), Ok(Ok(kept)) if writes_it(&kept)))
     }
 
     fn take_in(&self, due: &DueList, file: &Path) -> Result<(), MemoryError> {

@@ -55,7 +55,8 @@ impl Documents {
 
     /// Replaces a document with an edited version; returns whether it exists. `edit` is given the stored version; if
     /// another process writes the document in the meantime, it is called again with that one. While memory is
-    /// unreachable, it is given the last version read or written here.
+    /// unreachable, it is given the last version read or written here, and the document is written later, even if it has
+    /// been removed by then.
     ///
     /// # Errors
     /// When it cannot be read or written, when other processes write it during every attempt, or with an error of

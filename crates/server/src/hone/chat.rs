@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response as HttpResponse;
 use hone_agents::{Asker, Exchange, ExchangeChange};
-use hone_app::conversations::{Conversations, SavedConversation, SavedExchange};
+use hone_app::conversations::{ConversationError, Conversations, SavedConversation, SavedExchange};
 use hone_protocol::{
     AnswerOptions, Chunk, Envelope, GenerateError, Message, Query, QueryId, RespondentId, Response, Role,
     SamplingOptions, SecondAnswer, SessionId, ThinkingOptions,
@@ -370,11 +370,20 @@ impl Talk {
             "is_compared": self.second != SecondAnswer::Unwanted,
             "left_out": left_out,
             "is_remembered": is_kept,
+            "is_saved": self.save_conversation().await?,
         });
+        Ok(event)
+    }
+
+    /// Saves the conversation; returns whether it was saved. One that another process has removed or renamed is not.
+    async fn save_conversation(&self) -> Result<bool, ApiError> {
         let (conversations, name) = (Arc::clone(&self.conversations), self.turn.name().to_owned());
         let conversation = self.conversation.clone();
-        blocking(move || conversations.save(&name, conversation)).await?;
-        Ok(event)
+        blocking(move || match conversations.save(&name, conversation) {
+            Err(ConversationError::Missing(_)) => Ok(false),
+            saved => saved.map(|()| true),
+        })
+        .await
     }
 
     /// Removes a new conversation if its question was not answered.

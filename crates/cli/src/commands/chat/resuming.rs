@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
-use hone_app::conversations::{ConversationStore, Conversations, FoundConversation, Named, Session};
+use hone_app::conversations::{Conversation, ConversationStore, Conversations, FoundConversation, Named, Session};
 use hone_app::describe::{moment, on_one_line};
 use time::OffsetDateTime;
 
@@ -41,12 +41,7 @@ pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow:
     let latest = store.entries()?.into_iter().next();
     let single = store.single()?.filter(|(asked, _)| latest.as_ref().is_none_or(|(written, _)| written < asked));
     let (name, conversation) = match (single, latest) {
-        (Some((_, conversation)), _) => {
-            let question = conversation.exchanges.first().map(|exchange| exchange.question.as_str());
-            let today = OffsetDateTime::now_utc().date();
-            let name = store.begin(today, question.unwrap_or_default(), &conversation)?;
-            (name, conversation)
-        }
+        (Some((_, conversation)), _) => return go_on_from(session, store, conversation),
         (None, Some((_, name))) => {
             let conversation = store.load(&name)?;
             (name, conversation)
@@ -54,6 +49,15 @@ pub(super) fn go_on(session: &mut Session, store: &ConversationStore) -> anyhow:
         (None, None) => bail!("there is nothing to continue"),
     };
     session.resume(name, conversation)
+}
+
+/// Continues a single question, which becomes a conversation; a saved one if saving is on.
+fn go_on_from(session: &mut Session, store: &ConversationStore, conversation: Conversation) -> anyhow::Result<()> {
+    let question = conversation.exchanges.first().map_or("", |exchange| &exchange.question);
+    let today = OffsetDateTime::now_utc().date();
+    let is_saved = session.config().chat.save;
+    let name = if is_saved { Some(store.begin(today, question, &conversation)?) } else { None };
+    session.go_on(name, conversation)
 }
 
 fn name(app: &Invocation, kept: &Conversations, text: &str, can_choose: bool) -> anyhow::Result<String> {
