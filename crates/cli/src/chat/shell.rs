@@ -648,6 +648,22 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_that_is_gone_comes_back_only_if_the_user_saves_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ConversationStore::new(folder.path().to_path_buf());
+        let elsewhere = store.clone();
+        let generator = Scripted::new(move |_| {
+            // Another process deletes it during the second answer.
+            elsewhere.names().unwrap().iter().for_each(|name| elsewhere.remove(name).unwrap());
+            Script::saying(&["yes"])
+        });
+        let seen = type_lines(&Arc::new(generator), &store, &["one", "two", "/save"]);
+        let gone = "error: the conversation \"DAY-one\" was deleted or renamed meanwhile: /save saves it again";
+        assert_eq!(seen, ["yes|end", "yes|end", gone, "note: saved as DAY-one"]);
+        assert_eq!(store.load(&store.names().unwrap()[0]).unwrap().exchanges.len(), 2);
+    }
+
+    #[test]
     fn a_conversation_is_shown_with_what_it_cost() {
         let generator = saying(&["yes", "."]);
         check(
