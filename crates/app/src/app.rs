@@ -11,7 +11,7 @@ use hone_engine::{
     EngineOptions, FileUse, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, Reranker, check_file,
 };
 use hone_judging::{FenceKey, Jury, Marks, Rubric};
-use hone_memory::{MemoryOptions, MemoryStore, Ranking};
+use hone_memory::{MemoryOptions, MemoryStore};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_work::{TaskPhase, TaskStore};
@@ -25,6 +25,7 @@ use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::memory_options::memory_options;
 use crate::presets::Presets;
 use crate::progress::Progress;
 use crate::room::largest_file;
@@ -440,19 +441,7 @@ impl App {
 
     /// Memory's options according to the configuration.
     pub fn memory_options(&self) -> MemoryOptions {
-        let memory = &self.config.memory;
-        MemoryOptions {
-            embedding_model: memory.embedder.clone(),
-            ranking: Ranking {
-                person_weight: memory.person_weight,
-                comparison_weight: memory.comparison_weight,
-                score_weight: memory.score_weight,
-                self_score_weight: memory.self_score_weight,
-            },
-            backups: memory.backups,
-            url: memory.database(),
-            ..MemoryOptions::default()
-        }
+        memory_options(&self.config.memory)
     }
 
     /// The embedding model: a running server's, this process's own, or a worker's.

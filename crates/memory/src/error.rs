@@ -103,6 +103,12 @@ pub enum MemoryError {
         /// The document's path.
         document: String,
     },
+    /// A document could not be written in time, and another process has written one of this name since.
+    #[error("another process has written {document} since, and the two versions cannot be merged")]
+    Unmerged {
+        /// The document's path.
+        document: String,
+    },
     /// Pieces of answers are not kept in the event log.
     #[error("a chunk of an answer is not kept in the event log")]
     Chunk,
@@ -152,6 +158,7 @@ impl MemoryError {
             | MemoryError::Conflict { .. }
             | MemoryError::Vector { .. }
             | MemoryError::Id { .. }
+            | MemoryError::Unmerged { .. }
             | MemoryError::Chunk
             | MemoryError::Import { .. }
             | MemoryError::NotKept { .. } => false,

@@ -63,7 +63,7 @@ pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters, Whose, WithinScope};
 pub use holder::Holder;
-pub use options::{Matching, MemoryOptions, Ranking};
+pub use options::{Matching, MemoryOptions, MergeDocuments, Ranking};
 pub use outline::{ComparedOutline, GradeOutline, Outline};
 pub use question_type::QuestionType;
 pub use repair::{Repaired, repair};

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use hone_protocol::Rating;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::engram::Engram;
 
+/// Merges a version of a document that could not be written in time, the first, with the one that another process has
+/// written since, the second; `None` if one of them cannot be read.
+pub type MergeDocuments = fn(Value, Value) -> Option<Value>;
+
 /// The options of memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct MemoryOptions {
     /// The address of a PostgreSQL database for memory, as `postgres://USER@HOST/NAME`; `None` for memory in its
     /// folder.
@@ -28,6 +33,8 @@ pub struct MemoryOptions {
     pub backups: usize,
     /// How long a claim on a due answer lasts without renewal. A live process renews its claims.
     pub lease: Duration,
+    /// Merges two versions of a document.
+    pub merge_documents: MergeDocuments,
 }
 
 impl Default for MemoryOptions {
@@ -40,6 +47,7 @@ impl Default for MemoryOptions {
             reserved_bytes: 16 << 20,
             backups: 7,
             lease: Duration::from_secs(30),
+            merge_documents: |_, _| None,
         }
     }
 }

@@ -253,8 +253,8 @@ pub(crate) enum Request {
         content: Value,
         /// Whether an existing document of this name stays instead.
         is_new: bool,
-        /// The write that this one must replace; if the document comes from another one, it stays. `None` replaces any
-        /// earlier write.
+        /// The write that this one must replace. If the document comes from another one, it stays; if the request was
+        /// kept for later, both are merged. `None` replaces any earlier write.
         #[serde(default)]
         replaced: Option<EnvelopeId>,
     },
@@ -279,15 +279,6 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// The request as it is kept for later: by then, a document may have been written elsewhere, and the later write
-    /// stays.
-    pub(crate) fn delayed(mut self) -> Request {
-        if let Request::PutDocument { replaced, .. } = &mut self {
-            *replaced = None;
-        }
-        self
-    }
-
     /// Whether the request goes on the due list if memory cannot take it.
     pub(crate) fn can_be_kept(&self) -> bool {
         match self {

@@ -211,7 +211,7 @@ impl Shared {
                 return answered;
             }
         };
-        match self.due.keep(&request.clone().delayed()) {
+        match self.due.keep(request) {
             Ok(()) => {
                 // Logged as a warning once per interruption.
                 match self.keeps.swap(true, Ordering::AcqRel) {

@@ -69,7 +69,8 @@ impl ConversationStore {
     }
 
     /// Writes a saved conversation; returns whether it was written. One that another process has removed or renamed is
-    /// not, unless the database cannot be reached. Exchanges that another process has added to the saved version stay, as branches.
+    /// not, unless the database cannot be reached. Exchanges that another process has added to the saved version stay,
+    /// as branches.
     ///
     /// # Errors
     /// When the saved version cannot be read, or the new one cannot be written; the saved one is then kept.
@@ -294,6 +295,13 @@ impl ConversationStore {
     }
 }
 
+/// Merges a version of a conversation that could not be written in time with the one that another process has written
+/// since; `None` if one of them cannot be read.
+pub fn merge(kept: Value, stored: Value) -> Option<Value> {
+    let read = |version| checked(serde_json::from_value(version), String::new).ok();
+    serde_json::to_value(read(kept)?.with_others(read(stored)?)).ok()
+}
+
 /// A conversation read from `place`, if its format is the one that this version reads.
 fn checked(read: serde_json::Result<Conversation>, place: impl Fn() -> String) -> anyhow::Result<Conversation> {
     let conversation = read.with_context(|| format!("{} is not a conversation that this version can read", place()))?;
@@ -454,6 +462,20 @@ mod tests {
         assert_eq!(questions(&last.exchanges()), ["q1", "q2", "mine", "more"]);
         let all = store.load("tides").unwrap().exchanges;
         assert_eq!(questions(&all.iter().collect::<Vec<_>>()), ["q1", "q2", "mine", "more", "yours"]);
+    }
+
+    #[test]
+    fn two_versions_that_could_not_be_written_in_time_become_one() {
+        let (_folder, store) = store();
+        begin(&store, "tides", &session(2).conversation());
+        let (mut one, mut other) = (resumed(&store), resumed(&store));
+        ask(&mut one, "mine");
+        ask(&mut other, "yours");
+        let value = |chat: &Session| serde_json::to_value(chat.conversation()).unwrap();
+        let merged: Conversation = serde_json::from_value(merge(value(&one), value(&other)).unwrap()).unwrap();
+        let questions: Vec<String> = merged.exchanges.into_iter().map(|exchange| exchange.question).collect();
+        assert_eq!(questions, ["q1", "q2", "mine", "yours"]);
+        assert_eq!(merge(value(&one), serde_json::json!({ "format": 99 })), None);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use std::io;
 use std::path::Path;
 
+use hone_protocol::EnvelopeId;
+use serde_json::Value;
+
 use super::Local;
 use crate::due::{self, DueList};
 use crate::error::MemoryError;
 use crate::lock::lock;
-use crate::request::Request;
+use crate::request::{Listed, Reply, Request, Update};
 use crate::storage::of_io;
 
 impl Local {
@@ -52,13 +55,45 @@ impl Local {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             kept => kept.map_err(of_io)?,
         };
-        let refusal = match kept.map(|request| self.answer_now(&request, true)) {
-            Ok(Ok(_)) => return due.remove(file).map_err(of_io),
+        let refusal = match kept.map(|request| self.answer_kept(&request)) {
+            Ok(Ok(())) => return due.remove(file).map_err(of_io),
             Ok(Err(error)) if error.may_pass() => return Err(error),
             Ok(Err(error)) => error.to_string(),
             Err(reason) => reason,
         };
         tracing::error!(file = %file.display(), refusal, "a request on the due list is invalid and was set aside");
         due.set_aside(file).map_err(of_io)
+    }
+
+    fn answer_kept(&self, request: &Request) -> Result<(), MemoryError> {
+        let reply = self.answer_now(request, true)?;
+        match (request, reply) {
+            (Request::PutDocument { name, listed, content, .. }, Reply::Updates(updates))
+                if updates == [Update::Missing] =>
+            {
+                self.merge_document(name, listed, content)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a document that another process has written or removed since.
+    fn merge_document(&self, name: &str, kept: &Listed, content: &Value) -> Result<(), MemoryError> {
+        loop {
+            let stored = self.with_opened(|opened| opened.document(name))?;
+            let replaced = stored.as_ref().map(|(write, _)| *write);
+            let merged = match stored {
+                Some((_, stored)) => (self.options.merge_documents)(content.clone(), stored),
+                None => Some(content.clone()),
+            };
+            let merged = merged.ok_or_else(|| MemoryError::Unmerged { document: name.to_owned() })?;
+            // A later request of this process names the write that is merged here: it must be merged, too.
+            let write = if replaced.is_some() { EnvelopeId::fresh() } else { kept.write };
+            let (listed, is_new) = (Listed { at: kept.at, write }, replaced.is_none());
+            let update = self.with_opened(|opened| opened.put_document(name, &listed, &merged, is_new, replaced))?;
+            if update != Update::Missing {
+                return Ok(());
+            }
+        }
     }
 }

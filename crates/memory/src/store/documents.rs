@@ -28,9 +28,18 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 pub struct Documents {
     store: MemoryStore,
     folder: String,
-    /// Documents by path, the latest at the end.
-    recent: Arc<Mutex<VecDeque<(String, Value)>>>,
+    /// Documents, the latest at the end.
+    recent: Arc<Mutex<VecDeque<Recent>>>,
 }
+
+/// A document that was read or written here.
+struct Recent {
+    path: String,
+    stored: Stored,
+}
+
+/// A document's content, and the write that it comes from.
+type Stored = (EnvelopeId, Value);
 
 impl MemoryStore {
     /// The documents in a folder, which may be empty. A folder's name may contain `/`.
@@ -45,7 +54,8 @@ impl Documents {
         Documents { folder: self.path(name), ..self.clone() }
     }
 
-    /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) requests writes it later if necessary.
+    /// Adds or replaces a document. A store that [keeps](MemoryStore::keeping) requests writes it later if necessary,
+    /// unless it has been replaced by then.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -56,7 +66,8 @@ impl Documents {
     /// Replaces a document with an edited version; returns whether it exists. `edit` is given the stored version; if
     /// another process writes the document in the meantime, it is called again with that one. While memory is
     /// unreachable, it is given the last version read or written here, and the document is written later, even if it has
-    /// been removed by then.
+    /// been removed by then; with a version that another process has written by then, it is
+    /// [merged](crate::MemoryOptions::merge_documents).
     ///
     /// # Errors
     /// When it cannot be read or written, when other processes write it during every attempt, or with an error of
@@ -66,15 +77,15 @@ impl Documents {
             if let Some(failed) = attempt.checked_sub(1) {
                 std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << failed));
             }
-            let (content, replaced) = match self.read(name) {
-                Ok(Some((write, content))) => (content, Some(write)),
+            let (replaced, content) = match self.read(name) {
+                Ok(Some(stored)) => stored,
                 Ok(None) => return Ok(false),
                 Err(error) => match self.known(name) {
-                    Some(content) if error.may_pass() => (content, None),
+                    Some(known) if error.may_pass() => known,
                     _ => return Err(error.into()),
                 },
             };
-            if self.put(name, edit(content)?, false, replaced)? != Update::Missing {
+            if self.put(name, edit(content)?, false, Some(replaced))? != Update::Missing {
                 return Ok(true);
             }
         }
@@ -96,21 +107,21 @@ impl Documents {
         is_new: bool,
         replaced: Option<EnvelopeId>,
     ) -> Result<Update, MemoryError> {
-        let listed = Listed { at: Timestamp::now(), write: EnvelopeId::fresh() };
-        let request =
-            Request::PutDocument { name: self.path(name), listed, content: content.clone(), is_new, replaced };
+        let (name, write) = (self.path(name), EnvelopeId::fresh());
+        let listed = Listed { at: Timestamp::now(), write };
+        let request = Request::PutDocument { name: name.clone(), listed, content: content.clone(), is_new, replaced };
         let update = self.store.update_or_keep(request)?;
         if update != Update::Missing {
-            self.note(name, Some(content));
+            self.note(name, Some((write, content)));
         }
         Ok(update)
     }
 
     /// Holds a recently read or written document; `None` forgets it.
-    fn note(&self, name: &str, content: Option<Value>) {
-        let (path, mut recent) = (self.path(name), lock(&self.recent));
-        recent.retain(|(known, _)| *known != path);
-        recent.extend(content.map(|content| (path, content)));
+    fn note(&self, path: String, stored: Option<Stored>) {
+        let mut recent = lock(&self.recent);
+        recent.retain(|known| known.path != path);
+        recent.extend(stored.map(|stored| Recent { path, stored }));
         if recent.len() > MOST_RECENT {
             recent.pop_front();
         }
@@ -123,23 +134,21 @@ impl Documents {
     pub fn load(&self, name: &str) -> Result<Option<Value>, MemoryError> {
         match self.read(name) {
             Ok(stored) => {
-                let content = stored.map(|(_, content)| content);
-                self.note(name, content.clone());
-                Ok(content)
+                self.note(self.path(name), stored.clone());
+                Ok(stored.map(|(_, content)| content))
             }
-            Err(error) => self.known(name).map(Some).ok_or(error),
+            Err(error) => self.known(name).map(|(_, content)| Some(content)).ok_or(error),
         }
     }
 
-    /// The stored content, and the write that it comes from.
-    fn read(&self, name: &str) -> Result<Option<(EnvelopeId, Value)>, MemoryError> {
+    fn read(&self, name: &str) -> Result<Option<Stored>, MemoryError> {
         expect!(self.store.ask(Request::Document { name: self.path(name) }), Reply::Document(stored) => stored)
     }
 
-    /// The content that was read or written here last, if it is still held.
-    fn known(&self, name: &str) -> Option<Value> {
+    /// What was read or written here last, if it is still held.
+    fn known(&self, name: &str) -> Option<Stored> {
         let (path, recent) = (self.path(name), lock(&self.recent));
-        recent.iter().find(|(known, _)| *known == path).map(|(_, content)| content.clone())
+        recent.iter().find(|known| known.path == path).map(|known| known.stored.clone())
     }
 
     /// The names in order, with the time of each document's last write. Subfolders are left out.
@@ -170,7 +179,7 @@ impl Documents {
     /// # Errors
     /// When it cannot be written.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<Update, MemoryError> {
-        self.note(name, None);
+        self.note(self.path(name), None);
         self.store.update(Request::RenameDocument { name: self.path(name), new_name: self.path(new_name) })
     }
 
@@ -179,7 +188,7 @@ impl Documents {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<Update, MemoryError> {
-        self.note(name, None);
+        self.note(self.path(name), None);
         self.store.update(Request::RemoveDocument { name: self.path(name) })
     }
 

@@ -1,5 +1,6 @@
 //! The suite of memory in a PostgreSQL database, and the tests for databases only.
 
+mod late_documents;
 mod moving;
 mod rate;
 mod sharing;

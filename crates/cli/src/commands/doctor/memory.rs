@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hone_app::config::MemoryConfig;
+use hone_app::memory_options;
 use hone_memory::{MemoryOptions, MemoryStore, Whose};
 use hone_models::data_folder;
 use serde::Serialize;
@@ -26,13 +27,14 @@ impl Memory {
     pub(super) fn look(config: &MemoryConfig) -> Memory {
         let memory = Memory { embedder: config.embedder.clone(), ..Memory::default() };
         match data_folder().map(|folder| folder.join("memory")) {
-            Ok(folder) if folder.is_dir() || config.database().is_some() => memory.count(&folder, config.database()),
+            Ok(folder) if folder.is_dir() || config.database().is_some() => {
+                memory.count(&folder, memory_options(config))
+            }
             _ => memory,
         }
     }
 
-    fn count(self, folder: &Path, url: Option<String>) -> Memory {
-        let options = MemoryOptions { embedding_model: self.embedder.clone(), url, ..MemoryOptions::default() };
+    fn count(self, folder: &Path, options: MemoryOptions) -> Memory {
         match MemoryStore::open(folder, options).and_then(|store| store.statistics(Whose::Everyones)) {
             Ok(statistics) => Memory {
                 answers: statistics.all.engrams,
