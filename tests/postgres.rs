@@ -198,20 +198,25 @@ fn questions_of(server: &Served, name: &str) -> Vec<String> {
 #[test]
 fn conversations_of_a_server_go_on_while_the_database_is_away() {
     let mut database = PostgresServer::start();
-    let server = served(&database.own_url());
+    let (server, other) = (served(&database.own_url()), served(&database.own_url()));
     let first = ask(&server, "Is snow white?", None);
+    assert_eq!(questions_of(&other, &first).len(), 1);
     database.stop();
     ask(&server, "And coal?", Some(&first));
+    ask(&other, "And chalk?", Some(&first));
     // The server cannot tell now whether the name is taken, and it is.
     let second = ask(&server, "Is snow white?", None);
     ask(&server, "And ice?", Some(&second));
     assert_ne!(first, second);
     database.resume();
-    let other = served(&database.own_url());
     wait_until("what was kept is written", || {
-        server.home.json(&["memory", "list", "--json", "--store", &database.own_url()]).as_array().unwrap().len() == 4
+        let count = |server: &Served| server.home.json(&["memory", "list", "--json", "--store", &database.own_url()]);
+        [&server, &other].map(count).iter().all(|list| list.as_array().unwrap().len() == 5)
     });
-    assert_eq!(questions_of(&other, &first), ["Is snow white?", "And coal?"]);
+    // One machine has written its branch over the other's, and both are there.
+    let shown = server.request("GET", &format!("/hone/v1/conversations/{first}"), &json!({}));
+    let last = &body_of(&shown)["exchanges"][1];
+    assert_eq!((last["branch"]["count"].as_u64(), questions_of(&other, &first).len()), (Some(2), 2), "{shown}");
     assert_eq!(questions_of(&other, &second), ["Is snow white?", "And ice?"]);
 }
 

@@ -5,9 +5,18 @@ install_programs() {
     local who=$1 program packages=()
     shift
     for program in "$@"; do
-        command -v "$program" >/dev/null || packages+=("${program/%node/nodejs}")
+        command -v "$program" >/dev/null || packages+=("$(package_of "$program")")
     done
     [ ${#packages[@]} -eq 0 ] || install_debian_packages "$who" "${packages[@]}"
+}
+
+# package_of PROGRAM: the package in which Debian has it.
+package_of() {
+    case $1 in
+    ip) echo iproute2 ;;
+    node) echo nodejs ;;
+    *) echo "$1" ;;
+    esac
 }
 
 # install_debian_packages WHO PACKAGE...
