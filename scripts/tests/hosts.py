@@ -375,9 +375,11 @@ def ordeal(fleet):
         if last > MOST_GROWTH * first + WARM_UP:
             problems.append(f"the memory of {name} grows")
     queries = collections.Counter(engram["query"] for engram in fleet.engrams())
-    graded = collections.Counter(event["query_id"] for event in fleet.gradings())
+    gradings = fleet.gradings()
+    graded = collections.Counter(event["query_id"] for event in gradings)
     problems += [f"remembered {count} times: {query}" for query, count in queries.items() if count > 1]
-    problems += [f"graded {count} times: {query_id}" for query_id, count in graded.items() if count > 1]
+    twice = {query_id for query_id, count in graded.items() if count > 1}
+    problems += [f"graded more than once: {json.dumps(event)}" for event in gradings if event["query_id"] in twice]
     if len(queries) != n_answered:
         problems.append(f"{n_answered} were answered, and {len(queries)} are remembered")
     if n_graded != n_answered or len(graded) != n_answered:

@@ -3,7 +3,8 @@
 //!
 //! Memory's due list is authoritative: an answer stays due until it has a grade, whichever worker was asked. A result
 //! is accepted once, and only if this process requested it; if no caller waits any more, the answer must still be due
-//! in memory. Due answers from earlier are claimed in memory, so that no other process of this home requests them, too.
+//! in memory, and the result is kept until memory can be reached. Due answers from earlier are claimed in memory, so that
+//! no other process requests them, too.
 //! Two answers to one question are compared after both have been graded.
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, after, never, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, Holder, MemoryStore};
-use hone_protocol::prospect::{ALONE, LATE, STOPPED};
+use hone_protocol::prospect::{ALONE, LATE, NO_WORKER, STOPPED};
 use hone_protocol::{
     AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Payload, QueryId, RespondentId, Response, Subject,
     WorkResult, with_causes,
@@ -92,6 +93,8 @@ struct Asked {
     at: Instant,
     /// When the caller stops waiting; `None` if no caller waits.
     waits_until: Option<Instant>,
+    /// The verdict, while memory cannot be asked whether it is still due.
+    verdict: Option<Payload>,
 }
 
 /// An answer to grade, or two to compare.
@@ -185,7 +188,7 @@ impl FleetAgent {
         let until = Instant::now() + self.parts.graders.patience();
         let asked = match self.parts.graders.can_be_reached() {
             true => self.ask(judged.clone(), Some(until)),
-            false => Err(LATE),
+            false => Err(NO_WORKER),
         };
         if let Err(reason) = asked {
             self.give_up_awaited(&judged, reason);
@@ -196,7 +199,7 @@ impl FleetAgent {
     fn ask(&self, judged: Judged, waits_until: Option<Instant>) -> Result<(), &'static str> {
         let message = judged.message();
         self.parts.graders.ask(&message, waits_until.is_some())?;
-        self.parts.asked.lock().insert(message.id, Asked { judged, at: Instant::now(), waits_until });
+        self.parts.asked.lock().insert(message.id, Asked { judged, at: Instant::now(), waits_until, verdict: None });
         Ok(())
     }
 
@@ -219,9 +222,9 @@ impl FleetAgent {
     /// Gives up a verdict for which no caller waits. An ungraded answer is still compared, if that is due.
     fn give_up_due(&self, judged: &Judged, reason: &str) {
         self.tell_missing(judged, reason);
-        // If the workers are late, the claim on the answer is released, and it is taken up later.
+        // If no worker can be asked, the claim on the answer is released, and it is taken up later.
         if let Judged::One(graded) = judged
-            && reason != LATE
+            && reason != NO_WORKER
         {
             self.go_on_with((**graded).clone());
         }
@@ -252,14 +255,43 @@ impl FleetAgent {
         match result.outcome {
             Ok(message) => {
                 let asked = self.parts.asked.lock().remove(&result.request);
-                if let Some(asked) = asked.filter(|asked| asked.waits_until.is_some() || self.is_due(&asked.judged)) {
-                    self.pause = SHORTEST_PAUSE;
-                    self.take_verdict(asked, message.payload);
+                if let Some(asked) = asked {
+                    self.take_if_due(result.request, asked, message.payload);
                 }
             }
             Err(reason) => self.take_failure(result.request, &reason),
         }
         self.refill();
+    }
+
+    /// Takes a verdict if a caller waits for it, or it is still due. While memory cannot be reached, another process may
+    /// have taken one; then this one is kept. Returns whether memory could be reached.
+    fn take_if_due(&mut self, request: EnvelopeId, asked: Asked, verdict: Payload) -> bool {
+        let is_due = if asked.waits_until.is_some() { Some(true) } else { self.is_due(&asked.judged) };
+        match is_due {
+            Some(true) => {
+                self.pause = SHORTEST_PAUSE;
+                self.take_verdict(asked, verdict);
+            }
+            Some(false) => {}
+            None => drop(self.parts.asked.lock().insert(request, Asked { verdict: Some(verdict), ..asked })),
+        }
+        is_due.is_some()
+    }
+
+    /// Takes verdicts that came while memory could not be reached.
+    fn take_kept(&mut self) {
+        let kept = |asked: &Asked| asked.verdict.is_some();
+        let requests: Vec<EnvelopeId> =
+            self.parts.asked.lock().iter().filter(|(_, asked)| kept(asked)).map(|(request, _)| *request).collect();
+        for request in requests {
+            let asked = self.parts.asked.lock().remove(&request);
+            let Some(mut asked) = asked else { continue };
+            let Some(verdict) = asked.verdict.take() else { continue };
+            if !self.take_if_due(request, asked, verdict) {
+                return;
+            }
+        }
     }
 
     fn take_verdict(&self, asked: Asked, verdict: Payload) {
@@ -294,15 +326,14 @@ impl FleetAgent {
         }
     }
 
-    /// Whether a verdict is still due. While memory cannot be reached, the answer is yes: memory keeps the verdict for
-    /// later, and the worker would not send it again.
-    fn is_due(&self, judged: &Judged) -> bool {
-        let Some((store, _)) = &self.parts.due else { return false };
+    /// Whether a verdict is still due; `None` if memory cannot be reached.
+    fn is_due(&self, judged: &Judged) -> Option<bool> {
+        let Some((store, _)) = &self.parts.due else { return Some(false) };
         match store.get(judged.due_with()) {
-            Ok(engram) => engram.and_then(|engram| engram.due).is_some_and(|due| judged.is_due(&due)),
+            Ok(engram) => Some(engram.and_then(|engram| engram.due).is_some_and(|due| judged.is_due(&due))),
             Err(error) => {
-                tracing::info!("a verdict is taken while memory cannot be reached: {}", with_causes(&error));
-                true
+                tracing::info!("a verdict is kept until memory can be reached: {}", with_causes(&error));
+                None
             }
         }
     }
@@ -311,6 +342,7 @@ impl FleetAgent {
     fn look(&mut self) {
         let now = Instant::now();
         self.next_look = now + LOOK;
+        self.take_kept();
         let late: Vec<Judged> = {
             let mut asked = self.parts.asked.lock();
             let late = asked.values_mut().filter(|asked| asked.waits_until.is_some_and(|until| until < now));
@@ -323,8 +355,8 @@ impl FleetAgent {
         late.iter().for_each(|judged| self.give_up_awaited(judged, LATE));
         // The claims on lost verdicts are released, so that they are requested again.
         for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
-            if self.is_due(&lost.judged) {
-                self.tell_missing(&lost.judged, LATE);
+            if self.is_due(&lost.judged) != Some(false) {
+                self.tell_missing(&lost.judged, NO_WORKER);
             }
         }
         self.refill();
@@ -379,7 +411,7 @@ impl FleetAgent {
             Err(error) if graded.topic.respondent_id == RespondentId::B => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 // The claim on it is released.
-                graded.tell_uncompared(&self.parts.bus, NAME, LATE);
+                graded.tell_uncompared(&self.parts.bus, NAME, NO_WORKER);
             }
             Err(_) => {}
         }
@@ -397,7 +429,7 @@ impl FleetAgent {
             Err(error) => {
                 tracing::info!("two answers stay uncompared: {}", with_causes(&error));
                 // The claim on it is released.
-                Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, LATE);
+                Graded::of_engram(b).tell_uncompared(&self.parts.bus, NAME, NO_WORKER);
             }
         }
     }
@@ -413,7 +445,7 @@ impl FleetAgent {
         for pair in complete {
             match pair.a.grade.is_some() && pair.b.grade.is_some() {
                 true => self.ask_for_caller(Judged::Pair(Box::new(pair))),
-                false => pair.tell_uncompared(&self.parts.bus, NAME, LATE),
+                false => pair.tell_uncompared(&self.parts.bus, NAME, NO_WORKER),
             }
         }
     }

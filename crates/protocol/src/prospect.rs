@@ -30,8 +30,11 @@ pub const SESSION_CLOSED: &str = "the session was closed";
 /// The process was left before the judge had its turn.
 pub const STOPPED: &str = "the judge was stopped";
 
-/// Workers on other machines cannot be reached, or did not judge the answer in time.
+/// A worker on another machine was asked, and has not judged the answer in time. Its verdict is still expected.
 pub const LATE: &str = "no worker has judged it yet";
+
+/// No worker on another machine can be asked, or none has answered for a long time.
+pub const NO_WORKER: &str = "no worker can judge it now";
 
 /// Questions and answers of this length are not sent to workers on other machines.
 pub const TOO_LONG: &str = "question and answer are too long to be sent to a worker";
@@ -57,7 +60,7 @@ impl Prospect {
     pub fn of(failure: &str) -> Prospect {
         match failure {
             CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE | TOO_LONG => Prospect::Final,
-            SESSION_CLOSED | STOPPED | TOO_MANY | LATE => Prospect::Unjudged,
+            SESSION_CLOSED | STOPPED | TOO_MANY | LATE | NO_WORKER => Prospect::Unjudged,
             other if other.ends_with(NO_ROOM) => Prospect::Final,
             other if other.starts_with(NO_VERDICT) => Prospect::Doubtful,
             _ => Prospect::Failed,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hone_agents::Graders;
 use hone_memory::Engram;
-use hone_protocol::prospect::{LATE, TOO_LONG};
+use hone_protocol::prospect::{LATE, NO_WORKER, TOO_LONG};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
     AnswersToCompare, ComparedAnswer, Comparison, Envelope, Grade, GradedAnswer, Payload, Preference, QueryId,
@@ -148,7 +148,7 @@ fn while_nobody_can_be_reached_the_grade_is_due_and_asked_for_later() {
     graders.grade(&request, 2);
     wait_for_score(&stage, id, 2);
     let heard = stage.stop();
-    assert_eq!(grades_of(&heard, id), [Err(LATE.to_owned()), Ok(2)]);
+    assert_eq!(grades_of(&heard, id), [Err(NO_WORKER.to_owned()), Ok(2)]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn answers_that_nobody_could_compare_are_compared_later() {
     let id = stage.ask("why?");
     let compared = stage.wait(|envelope| envelope.subject() == Subject::PairwiseResult);
     let Payload::PairwiseResult(comparison) = &compared.payload else { panic!("it is a comparison") };
-    assert_eq!(comparison.preference.judging.failure.as_deref(), Some(LATE));
+    assert_eq!(comparison.preference.judging.failure.as_deref(), Some(NO_WORKER));
     let b = comparison.query_id_b;
     graders.is_reachable.store(true, Ordering::Relaxed);
     let requests = [1, 2].map(|n| graders.asked(n).0);

@@ -27,7 +27,7 @@ impl Graders for FleetGraders {
         let asked = self.requests.ask(answers, if is_urgent { Urgency::Now } else { Urgency::Later });
         asked.map_err(|unsent| match unsent {
             Unsent::TooLong => prospect::TOO_LONG,
-            Unsent::NoRoom => prospect::LATE,
+            Unsent::NoRoom => prospect::NO_WORKER,
         })
     }
 

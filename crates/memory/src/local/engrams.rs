@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use crossbeam_channel::Sender;
-use hone_protocol::prospect::{CANCELLED, LATE, SESSION_CLOSED, STOPPED};
+use hone_protocol::prospect::{CANCELLED, LATE, NO_WORKER, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -85,9 +85,12 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // The grader of an answer compares it next, unless the result is no longer wanted.
-        let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE));
-        let holding = |due: &Due| if due.comparison && !is_left { Holding::AsBefore } else { Holding::Free };
+        // The grader of an answer compares it next, unless the result is no longer wanted. A late worker's verdict is still
+        // expected: no other process asks for it meanwhile.
+        let failure = grade.judging.failure.as_deref();
+        let is_left = matches!(failure, Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE | NO_WORKER));
+        let is_held = |due: &Due| if due.comparison { !is_left } else { failure == Some(LATE) };
+        let holding = |due: &Due| if is_held(due) { Holding::AsBefore } else { Holding::Free };
         self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
     }
 

@@ -2,11 +2,13 @@
 //! another process on another machine.
 
 use std::collections::BTreeSet;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hone_memory::{EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
 use hone_protocol::{QueryId, Rating};
+use tempfile::TempDir;
 
 use super::Home;
 use super::store::{check_whole, exported_line, numbers};
@@ -290,6 +292,26 @@ fn a_server_that_hangs_holds_nobody_up_for_long() {
     home.server.signal("CONT");
     wait_until("it is used again", || store.get(id(4)).is_ok_and(|engram| engram.is_some()));
     check_whole(&store, 2, 0);
+}
+
+#[test]
+fn the_first_processes_create_the_tables_once() {
+    const PROCESSES: u64 = 4;
+    let (home, folders) = (Home::new(), [(); PROCESSES as usize].map(|()| TempDir::new().unwrap()));
+    let all_begin = Barrier::new(PROCESSES as usize);
+    std::thread::scope(|scope| {
+        for (number, folder) in (0..).zip(&folders) {
+            let (url, all_begin) = (home.url(), &all_begin);
+            scope.spawn(move || {
+                all_begin.wait();
+                let options = MemoryOptions { url, ..MemoryOptions::default() };
+                MemoryStore::open(folder.path(), options).unwrap().remember(engram(number), None).unwrap();
+            });
+        }
+    });
+    check_whole(&home.open(), PROCESSES, 0);
+    let twice = home.server.sql("SELECT version FROM hone.migrations GROUP BY version HAVING count(*) > 1");
+    assert_eq!(twice.trim(), "");
 }
 
 #[test]

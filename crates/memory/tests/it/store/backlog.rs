@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hone_memory::{Compared, Due, Engram, Holder, MemoryError, MemoryOptions, MemoryStore, Update, Whose};
-use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED};
+use hone_protocol::prospect::{ALONE, CANCELLED, LATE, NO_VERDICT, NO_WORKER, SESSION_CLOSED};
 use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, RespondentId};
 
 use super::{Home, check_whole, numbers};
@@ -101,8 +101,14 @@ fn an_answer_that_its_own_process_grades_is_held_from_the_start() {
     store.remember_exchange(due(2), None, None, Some(holder.id())).unwrap();
     assert_eq!(backlog(&store), [(2, true)]);
     assert_eq!(Holder::new(&store).unwrap().claim_next(), Ok(None));
+    // The verdict of a late worker is still expected.
+    store.update_score(id(2), &unscored(LATE)).unwrap();
+    assert_eq!(backlog(&store), [(2, true)]);
+    store.remember_exchange(due(4), None, None, Some(holder.id())).unwrap();
+    store.update_score(id(4), &unscored(NO_WORKER)).unwrap();
+    assert_eq!(backlog(&store), [(2, true), (4, false)]);
     drop(holder);
-    assert_eq!(backlog(&store), [(2, false)]);
+    assert_eq!(backlog(&store), [(2, false), (4, false)]);
 }
 
 #[test]
