@@ -2,13 +2,15 @@
 """A fleet on twelve hosts: two `hone serve`, eight workers, a NATS server and a PostgreSQL server, each in a network namespace of
 its own. While clients ask, a worker is killed every second, the network between two hosts is cut for ten seconds again and again,
 and both servers are killed by turns. Every answer must be remembered, and graded exactly once; then the grades a second of eight
-workers are compared with those of one. A run of less than three minutes kills and cuts more often.
+workers are compared with those of one. A run of less than three minutes kills the servers more often, one of less than two cuts
+more often.
 
 The answers come from the built-in model. The workers' judge is scripted and takes a fixed time for each, so that eight of them
 fit on this machine.
 
     cargo build --release
-    scripts/test.sh hosts [--hone target/release/hone] [--answers 10000] [--seconds 1200] [--service 0.5] [--seed 1] [--no-throughput]
+    scripts/test.sh hosts [--hone target/release/hone] [--answers 10000] [--seconds 1200] [--service 0.5] [--seed 1]
+        [--no-throughput]
 
 Needs Linux, root and iproute2.
 """

@@ -11,6 +11,7 @@ use std::thread;
 /// The address of the server.
 #[derive(Clone)]
 pub(crate) enum Target {
+    #[allow(dead_code)]
     Port(String),
     Socket(PathBuf),
 }
@@ -24,6 +25,7 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct Shared {
     is_cut: AtomicBool,
+    refuses: AtomicBool,
     is_over: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
@@ -38,6 +40,9 @@ impl Proxy {
                 if accepting.is_over.load(Ordering::Acquire) {
                     return;
                 }
+                if accepting.refuses.load(Ordering::Acquire) {
+                    continue;
+                }
                 accepting.open.lock().unwrap().push(client.try_clone().unwrap());
                 let (shared, target) = (Arc::clone(&accepting), target.clone());
                 thread::spawn(move || drop(shared.pass_on(&client, &target)));
@@ -51,7 +56,15 @@ impl Proxy {
         self.address.to_string()
     }
 
+    /// Refuses connections, or accepts them again; open ones are closed.
+    #[allow(dead_code)]
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.shared.refuses.store(refuses, Ordering::Release);
+        self.shared.close_all();
+    }
+
     /// Cuts the network, or restores it: open connections are closed then, as after a long silence.
+    #[allow(dead_code)]
     pub(crate) fn cut(&self, is_cut: bool) {
         self.shared.is_cut.store(is_cut, Ordering::Release);
         if !is_cut {

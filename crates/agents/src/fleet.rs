@@ -39,6 +39,9 @@ const MOST_DUE: usize = 64;
 /// Timeout after which a requested grade is considered lost and requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(15 * 60);
 
+/// The longest time until an answer is remembered.
+const LONGEST_REMEMBERING: Duration = Duration::from_secs(60);
+
 /// The first pause in requesting due answers after work was given up; each further failure doubles it.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -265,9 +268,9 @@ impl FleetAgent {
     }
 
     /// Takes a verdict if a caller waits for it, or it is still due. While memory cannot be reached, another process may
-    /// have taken one; then this one is kept. Returns whether memory could be reached.
+    /// have taken one; then this one is kept. Returns whether memory could be asked.
     fn take_if_due(&mut self, request: EnvelopeId, asked: Asked, verdict: Payload) -> bool {
-        let is_due = if asked.waits_until.is_some() { Some(true) } else { self.is_due(&asked.judged) };
+        let is_due = if asked.waits_until.is_some() { Some(true) } else { self.is_due(&asked) };
         match is_due {
             Some(true) => {
                 self.pause = SHORTEST_PAUSE;
@@ -326,11 +329,12 @@ impl FleetAgent {
         }
     }
 
-    /// Whether a verdict is still due; `None` if memory cannot be reached.
-    fn is_due(&self, judged: &Judged) -> Option<bool> {
+    /// Whether a verdict is still due; `None` if memory cannot say so now.
+    fn is_due(&self, asked: &Asked) -> Option<bool> {
         let Some((store, _)) = &self.parts.due else { return Some(false) };
-        match store.get(judged.due_with()) {
-            Ok(engram) => Some(engram.and_then(|engram| engram.due).is_some_and(|due| judged.is_due(&due))),
+        match store.get(asked.judged.due_with()) {
+            Ok(Some(engram)) => Some(engram.due.is_some_and(|due| asked.judged.is_due(&due))),
+            Ok(None) => (asked.at.elapsed() > LONGEST_REMEMBERING).then_some(false),
             Err(error) => {
                 tracing::info!("a verdict is kept until memory can be reached: {}", with_causes(&error));
                 None
@@ -354,8 +358,10 @@ impl FleetAgent {
         };
         late.iter().for_each(|judged| self.give_up_awaited(judged, LATE));
         // The claims on lost verdicts are released, so that they are requested again.
-        for lost in self.take_out(|asked| asked.waits_until.is_none() && asked.at + ASK_AGAIN < now) {
-            if self.is_due(&lost.judged) != Some(false) {
+        let is_lost =
+            |asked: &Asked| asked.verdict.is_none() && asked.waits_until.is_none() && asked.at + ASK_AGAIN < now;
+        for lost in self.take_out(is_lost) {
+            if self.is_due(&lost) != Some(false) {
                 self.tell_missing(&lost.judged, NO_WORKER);
             }
         }

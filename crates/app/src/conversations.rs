@@ -14,4 +14,4 @@ pub use names::fresh_name;
 pub use remembered::remembered_of;
 pub use saved::{ConversationEntry, ConversationError, FoundConversation, SavedConversation};
 pub use session::{Conversation, FORMAT, SavedExchange, Session};
-pub use store::{ConversationStore, merge};
+pub use store::{ConversationStore, merge_versions};

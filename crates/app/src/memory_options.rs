@@ -17,7 +17,7 @@ pub fn memory_options(memory: &MemoryConfig) -> MemoryOptions {
         },
         backups: memory.backups,
         url: memory.database(),
-        merge_documents: conversations::merge,
+        merge_documents: conversations::merge_versions,
         ..MemoryOptions::default()
     }
 }

@@ -36,7 +36,6 @@ use crate::local::vetting::Decided;
 use crate::lock::lock;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
-use crate::statistics::Statistics;
 use crate::storage::Heard;
 
 pub(crate) use transfer::parse_line;
@@ -118,7 +117,13 @@ impl Local {
     }
 
     fn try_answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
-        self.with_opened(|opened| self.answer_from(opened, request, is_repeated))
+        let mut reply = self.with_opened(|opened| self.answer_from(opened, request, is_repeated))?;
+        if let (Request::Statistics { whose: Whose::Everyones }, Reply::Statistics(statistics)) = (request, &mut reply)
+        {
+            // Not while storage is in use: a thread that applies the due list may wait for that.
+            statistics.due = self.n_due();
+        }
+        Ok(reply)
     }
 
     fn with_opened<R>(&self, work: impl FnOnce(&Opened) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
@@ -202,7 +207,7 @@ impl Local {
             Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
             Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),
             Request::Statistics { whose } => Reply::Statistics(Box::new(match whose {
-                Whose::Everyones => Statistics { due: self.n_due(), ..opened.statistics()? },
+                Whose::Everyones => opened.statistics()?,
                 Whose::Of(_) => opened.tallies(*whose)?,
             })),
             Request::Outlines { whose, with_feedback } => Reply::Outlines(opened.outlines(*whose, *with_feedback)?),
@@ -228,7 +233,9 @@ impl Local {
             Request::PutDocument { name, listed, content, is_new, replaced } => {
                 Reply::Updates(vec![opened.put_document(name, listed, content, *is_new, *replaced)?])
             }
-            Request::Document { name } => Reply::Document(opened.document(name)?),
+            Request::Document { name } => {
+                Reply::Document(opened.document(name)?.map(|(listed, content)| (listed.write, content)))
+            }
             Request::Documents { folder } => Reply::Documents(opened.documents(folder)?),
             Request::RenameDocument { name, new_name } => Reply::Updates(vec![opened.rename_document(name, new_name)?]),
             Request::RemoveDocument { name } => Reply::Updates(vec![opened.remove_document(name)?]),

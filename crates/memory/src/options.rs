@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::engram::Engram;
 
-/// Merges a version of a document that could not be written in time, the first, with the one that another process has
-/// written since, the second; `None` if one of them cannot be read.
+/// Merges two versions of a document, the later one first; `None` if one of them cannot be read. One of them could not be
+/// written in time, and another process has written the other since.
 pub type MergeDocuments = fn(Value, Value) -> Option<Value>;
 
 /// The options of memory.
@@ -33,7 +33,7 @@ pub struct MemoryOptions {
     pub backups: usize,
     /// How long a claim on a due answer lasts without renewal. A live process renews its claims.
     pub lease: Duration,
-    /// Merges two versions of a document.
+    /// Merges two versions of a document; by default, none are merged, and the late one is set aside.
     pub merge_documents: MergeDocuments,
 }
 

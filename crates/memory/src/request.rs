@@ -251,7 +251,7 @@ pub(crate) enum Request {
         name: String,
         listed: Listed,
         content: Value,
-        /// Whether an existing document of this name stays instead.
+        /// Whether an existing document of this name stays instead; if the request was kept for later, both are merged.
         is_new: bool,
         /// The write that this one must replace. If the document comes from another one, it stays; if the request was
         /// kept for later, both are merged. `None` replaces any earlier write.

@@ -19,19 +19,19 @@ use crate::stage::{PATIENCE, Plan, Stage, grades_of, wait_until};
 /// Graders controlled by a test.
 pub(crate) struct Elsewhere {
     asked: Mutex<Vec<(Envelope, bool)>>,
-    results: (Sender<WorkResult>, Receiver<WorkResult>),
+    pub(crate) results: (Sender<WorkResult>, Receiver<WorkResult>),
     is_reachable: AtomicBool,
     patience: Duration,
 }
 
 impl Elsewhere {
-    fn new(patience: Duration) -> Arc<Elsewhere> {
+    pub(crate) fn new(patience: Duration) -> Arc<Elsewhere> {
         let (asked, results) = (Mutex::default(), unbounded());
         Arc::new(Elsewhere { asked, results, is_reachable: AtomicBool::new(true), patience })
     }
 
     /// The `n`th request, and whether it is urgent.
-    fn asked(&self, n: usize) -> (Envelope, bool) {
+    pub(crate) fn asked(&self, n: usize) -> (Envelope, bool) {
         wait_until("a request", || self.asked.lock().unwrap().len() >= n);
         self.asked.lock().unwrap()[n - 1].clone()
     }
@@ -40,7 +40,7 @@ impl Elsewhere {
         self.asked.lock().unwrap().len()
     }
 
-    fn grade(&self, request: &Envelope, score: u8) {
+    pub(crate) fn grade(&self, request: &Envelope, score: u8) {
         let Payload::ResponseGeneration(response) = &request.payload else { panic!("it is an answer") };
         let grade = Grade { score: Some(score), ..Grade::default() };
         let graded = GradedAnswer { query: response.query.clone(), answer: response.answer.clone(), grade };
@@ -82,7 +82,7 @@ impl Graders for Elsewhere {
     }
 }
 
-fn plan(graders: &Arc<Elsewhere>) -> Plan {
+pub(crate) fn plan(graders: &Arc<Elsewhere>) -> Plan {
     let mut plan = Plan::answering(|_| Script::saying(&["Yes."]));
     plan.judge = None;
     plan.graders = Some(Arc::clone(graders) as _);

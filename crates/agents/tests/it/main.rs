@@ -8,6 +8,8 @@ mod cancelling;
 mod critic;
 mod extraction;
 mod fleet;
+#[cfg(unix)]
+mod fleet_without_memory;
 mod gatekeeping;
 mod notes;
 mod quality_loop;

@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) settings: MemorySettings,
     /// Bytes of the disk that memory must leave free.
     pub(crate) reserved_bytes: u64,
+    /// The database that memory is in, instead of a folder.
+    pub(crate) database: Option<String>,
     /// Whether answers become due for a grade if no judge on this stage grades them.
     pub(crate) grades_due: bool,
     pub(crate) works_off_backlog: bool,
@@ -91,6 +93,7 @@ impl Plan {
             respondent_b: None,
             settings: memory_settings(MemoryMode::Off),
             reserved_bytes: 0,
+            database: None,
             grades_due: false,
             works_off_backlog: false,
             most_answers: 1,
@@ -127,7 +130,7 @@ impl Plan {
             overload: Overload::Wait,
         };
         let ears = bus.subscribe(subscription);
-        let store = open(folder.path(), self.reserved_bytes);
+        let store = open(folder.path(), self.reserved_bytes, self.database);
         let generator = Arc::new(self.generator);
         let judge = self.judge.map(Arc::new);
         let memory = MemoryParts {
@@ -188,12 +191,12 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Opens memory. The storage's own threads may still be closing a memory that was just closed.
-fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
+fn open(folder: &Path, reserved_bytes: u64, url: Option<String>) -> MemoryStore {
+    let options =
+        MemoryOptions { embedding_model: "words".to_owned(), reserved_bytes, url, ..MemoryOptions::default() };
     let mut opened = None;
     wait_until("the end of the memory before", || {
-        let embedding_model = "words".to_owned();
-        let options = MemoryOptions { embedding_model, reserved_bytes, ..MemoryOptions::default() };
-        opened = MemoryStore::open(folder, options).ok();
+        opened = MemoryStore::open(folder, options.clone()).ok();
         opened.is_some()
     });
     opened.unwrap()

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use hone_files::{create_private_folder, make_private, open_private, replace, write_new};
 use hone_memory::{Documents, MemoryStore, Update};
-use hone_protocol::{OwnerId, Timestamp};
+use hone_protocol::{Branches, OwnerId, Timestamp};
 use serde_json::Value;
 use time::Date;
 
@@ -295,11 +295,14 @@ impl ConversationStore {
     }
 }
 
-/// Merges a version of a conversation that could not be written in time with the one that another process has written
-/// since; `None` if one of them cannot be read.
-pub fn merge(kept: Value, stored: Value) -> Option<Value> {
-    let read = |version| checked(serde_json::from_value(version), String::new).ok();
-    serde_json::to_value(read(kept)?.with_others(read(stored)?)).ok()
+/// Merges two versions of a conversation. The exchanges, model and instructions of the later one are shown. `None` if one
+/// of them cannot be read.
+pub fn merge_versions(later: Value, earlier: Value) -> Option<Value> {
+    let read = |version| {
+        let read = checked(serde_json::from_value(version), String::new).ok()?;
+        Branches::from_list(read.exchanges.clone(), &read.forks).is_ok().then_some(read)
+    };
+    serde_json::to_value(read(later)?.with_others(read(earlier)?)).ok()
 }
 
 /// A conversation read from `place`, if its format is the one that this version reads.
@@ -472,10 +475,10 @@ mod tests {
         ask(&mut one, "mine");
         ask(&mut other, "yours");
         let value = |chat: &Session| serde_json::to_value(chat.conversation()).unwrap();
-        let merged: Conversation = serde_json::from_value(merge(value(&one), value(&other)).unwrap()).unwrap();
+        let merged: Conversation = serde_json::from_value(merge_versions(value(&one), value(&other)).unwrap()).unwrap();
         let questions: Vec<String> = merged.exchanges.into_iter().map(|exchange| exchange.question).collect();
         assert_eq!(questions, ["q1", "q2", "mine", "yours"]);
-        assert_eq!(merge(value(&one), serde_json::json!({ "format": 99 })), None);
+        assert_eq!(merge_versions(value(&one), serde_json::json!({ "format": 99 })), None);
     }
 
     #[test]

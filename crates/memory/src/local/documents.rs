@@ -42,13 +42,13 @@ impl Opened {
         })
     }
 
-    /// The content, and the write that it comes from.
-    pub(super) fn document(&self, name: &str) -> Result<Option<(EnvelopeId, Value)>, MemoryError> {
+    /// The content with its list entry.
+    pub(super) fn document(&self, name: &str) -> Result<Option<(Listed, Value)>, MemoryError> {
         let what = format!("the document {name}");
-        // The write is read first: if another one comes in between, the caller's edit names the old write and is refused.
+        // The entry is read first: if another one comes in between, the caller's edit names the old write and is refused.
         let Some(listed) = self.storage.get(&listed_key(name))? else { return Ok(None) };
         let Some(bytes) = self.storage.get(&document_key(name))? else { return Ok(None) };
-        Ok(Some((from_json::<Listed>(&what, &listed)?.write, from_json(&what, &bytes)?)))
+        Ok(Some((from_json(&what, &listed)?, from_json(&what, &bytes)?)))
     }
 
     /// The names in a folder, without the folder, and the time of each write.

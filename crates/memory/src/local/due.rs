@@ -13,6 +13,9 @@ use crate::lock::lock;
 use crate::request::{Listed, Reply, Request, Update};
 use crate::storage::of_io;
 
+/// The most attempts to merge a document that other processes write at the same time.
+const MOST_MERGES: u32 = 10;
+
 impl Local {
     /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all
     /// later ones; requests that can never succeed are set aside.
@@ -61,7 +64,7 @@ impl Local {
             Ok(Err(error)) => error.to_string(),
             Err(reason) => reason,
         };
-        tracing::error!(file = %file.display(), refusal, "a request on the due list is invalid and was set aside");
+        tracing::error!(file = %file.display(), refusal, "a request on the due list cannot be applied and was set aside");
         due.set_aside(file).map_err(of_io)
     }
 
@@ -79,21 +82,24 @@ impl Local {
 
     /// Writes a document that another process has written or removed since.
     fn merge_document(&self, name: &str, kept: &Listed, content: &Value) -> Result<(), MemoryError> {
-        loop {
-            let stored = self.with_opened(|opened| opened.document(name))?;
-            let replaced = stored.as_ref().map(|(write, _)| *write);
-            let merged = match stored {
-                Some((_, stored)) => (self.options.merge_documents)(content.clone(), stored),
-                None => Some(content.clone()),
+        for _ in 0..MOST_MERGES {
+            let (listed, merged, replaced) = match self.with_opened(|opened| opened.document(name))? {
+                None => (kept.clone(), Some(content.clone()), None),
+                Some((stored, theirs)) => {
+                    let versions = (content.clone(), theirs);
+                    let (later, earlier) = if stored.at > kept.at { (versions.1, versions.0) } else { versions };
+                    // A later request that replaces `kept.write` must be merged as well, so this is another write.
+                    let listed = Listed { at: kept.at, write: EnvelopeId::fresh() };
+                    (listed, (self.options.merge_documents)(later, earlier), Some(stored.write))
+                }
             };
             let merged = merged.ok_or_else(|| MemoryError::Unmerged { document: name.to_owned() })?;
-            // A later request of this process names the write that is merged here: it must be merged, too.
-            let write = if replaced.is_some() { EnvelopeId::fresh() } else { kept.write };
-            let (listed, is_new) = (Listed { at: kept.at, write }, replaced.is_none());
+            let is_new = replaced.is_none();
             let update = self.with_opened(|opened| opened.put_document(name, &listed, &merged, is_new, replaced))?;
             if update != Update::Missing {
                 return Ok(());
             }
         }
+        Err(MemoryError::Busy { document: name.to_owned() })
     }
 }

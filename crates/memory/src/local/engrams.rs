@@ -85,12 +85,14 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // The grader of an answer compares it next, unless the result is no longer wanted. A late worker's verdict is still
-        // expected: no other process asks for it meanwhile.
-        let failure = grade.judging.failure.as_deref();
-        let is_left = matches!(failure, Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE | NO_WORKER));
-        let is_held = |due: &Due| if due.comparison { !is_left } else { failure == Some(LATE) };
-        let holding = |due: &Due| if is_held(due) { Holding::AsBefore } else { Holding::Free };
+        let holding = |due: &Due| match grade.judging.failure.as_deref() {
+            // The verdict is still expected. One that is compared, too, is free: the other answer may never be graded.
+            Some(LATE) if !due.comparison => Holding::AsBefore,
+            Some(CANCELLED | SESSION_CLOSED | STOPPED | LATE | NO_WORKER) => Holding::Free,
+            // The grader of an answer compares it next.
+            _ if due.comparison => Holding::AsBefore,
+            _ => Holding::Free,
+        };
         self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
     }
 

@@ -92,7 +92,8 @@ impl Documents {
         Err(MemoryError::Busy { document: self.path(name) }.into())
     }
 
-    /// Adds a document; the result is `Missing` if the name is taken.
+    /// Adds a document; the result is `Missing` if the name is taken. If it is written later, it is merged with one of that
+    /// name.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,7 +1,7 @@
 //! Moving a memory from a folder into a database and back.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hone_memory::{
     Due, Engram, EventFilter, Fact, Filters, MemoryError, MemoryOptions, MemoryStore, MoveProgress, Update,
@@ -67,12 +67,13 @@ fn a_memory_moves_into_a_database_and_back() {
 #[test]
 #[ignore = "it is part of another test"]
 fn aborted_move() {
-    let from =
-        MemoryStore::open(Path::new(&env::var("HONE_TEST_FOLDER").unwrap()), options_in("HONE_TEST_FROM")).unwrap();
-    let to = TempDir::new().unwrap();
-    let to = env::var("HONE_TEST_TO_FOLDER").map_or_else(|_| to.path().to_owned(), PathBuf::from);
+    let [from, to] = ["FROM", "TO"].map(|side| {
+        let folder = env::var(format!("HONE_TEST_{side}_FOLDER")).unwrap();
+        let url = env::var(format!("HONE_TEST_{side}")).ok();
+        MemoryStore::open(Path::new(&folder), MemoryOptions { url, ..MemoryOptions::default() }).unwrap()
+    });
     let mut n_steps = 0;
-    let _ = from.move_to(&MemoryStore::open(&to, options_in("HONE_TEST_TO")).unwrap(), |_| {
+    let _ = from.move_to(&to, |_| {
         n_steps += 1;
         if n_steps == 2 {
             std::process::abort();
@@ -80,28 +81,28 @@ fn aborted_move() {
     });
 }
 
-/// The options with the address in a variable; without one, for a folder.
-fn options_in(variable: &str) -> MemoryOptions {
-    MemoryOptions { url: env::var(variable).ok(), ..MemoryOptions::default() }
-}
-
 #[test]
 fn a_move_that_is_killed_goes_on_where_it_was() {
     let (home, folder, back) = (Home::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
     let url = home.url().unwrap();
-    let abort = |from: &TempDir, variables: &[(&str, String)]| {
-        let child = start_child(from.path(), "postgres::moving::aborted_move", variables);
+    let abort = |from: &TempDir, to: &TempDir, database: &str| {
+        let folder_of = |side: &TempDir| side.path().to_str().unwrap().to_owned();
+        let variables = [
+            ("HONE_TEST_FROM_FOLDER", folder_of(from)),
+            ("HONE_TEST_TO_FOLDER", folder_of(to)),
+            (database, url.clone()),
+        ];
+        let child = start_child(from.path(), "postgres::moving::aborted_move", &variables);
         assert!(!child.wait_with_output().unwrap().status.success(), "it ended by itself");
     };
     fill(&folder_store(&folder));
-    abort(&folder, &[("HONE_TEST_TO", url.clone())]);
+    abort(&folder, &home.folder, "HONE_TEST_TO");
     let (local, database) = (folder_store(&folder), home.open());
     let n_engrams = local.verify().unwrap().engrams;
     let moved = local.move_to(&database, |_| ()).unwrap();
     assert!(0 < moved.added && moved.added < n_engrams, "{moved:?}");
     assert_eq!((&moved.hashes[0], moved.engrams), (&moved.hashes[1], n_engrams));
-    let back_folder = back.path().to_str().unwrap().to_owned();
-    abort(&home.folder, &[("HONE_TEST_FROM", url), ("HONE_TEST_TO_FOLDER", back_folder)]);
+    abort(&home.folder, &back, "HONE_TEST_FROM");
     let returned = database.move_to(&folder_store(&back), |_| ()).unwrap();
     assert!(0 < returned.added && returned.added < n_engrams, "{returned:?}");
     assert_eq!((&returned.hashes[1], returned.events), (&moved.hashes[0], 150));
