@@ -114,7 +114,7 @@ fn wrong_questions_are_told_before_a_model_is_loaded() {
 fn hostile_requests_get_an_answer_or_a_clear_error() {
     let served = Served::start(&[]);
     let deep = (0..100).fold(json!("x"), |inner, _| json!([inner]));
-    let prefixes: serde_json::Map<String, Value> = (0..60).map(|n| ("x".repeat(n + 1), Value::Null)).collect();
+    let prefixes: serde_json::Map<String, Value> = (0..40).map(|n| ("x".repeat(n + 1), Value::Null)).collect();
     let many: serde_json::Map<String, Value> = (0..255).map(|n| (format!("option {n}"), Value::Null)).collect();
     let noul = |text: &str| json!({"type": "noul", "instructions": text});
     let cases = [

@@ -530,8 +530,8 @@ fn no_text_makes_the_parser_panic_or_find_what_is_not_there() {
 /// Texts of megabytes that would stall a parser which rescans parts of them. The test needs no clock: a parser that is
 /// not linear never finishes it.
 #[test]
-fn megabytes_are_read_at_once() {
-    let n = 4_000_000;
+fn a_megabyte_is_read_at_once() {
+    let n = 1_000_000;
     for piece in [
         " ",
         "[",
