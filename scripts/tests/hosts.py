@@ -344,6 +344,10 @@ def prepare(arguments, scratch):
     fleet = Fleet(arguments, scratch, nats, postgres, [], [])
     fleet.served = [fleet.serve(number) for number in range(N_SERVERS)]
     fleet.workers = [fleet.start_worker(Host(f"worker{number}")) for number in range(N_WORKERS)]
+    connect = [sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 8080))"]
+    for served in fleet.served:
+        listens = lambda: served.host.start(*connect, stderr=subprocess.DEVNULL).wait() == 0
+        assert wait_until(60, listens), f"{served.host.name} does not listen"
     return fleet
 
 
