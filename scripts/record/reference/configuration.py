@@ -40,7 +40,8 @@ Every setting has a default in [config/](../../config). A setting is overridden,
 `hone config` shows the value of every key and its source. An unknown key is an error that names the key.
 
 Four more variables are not settings: `HONE_HOME` is the folder for models, memory and conversations, `HONE_CONFIG` the
-folder for configuration files, `HONE_OFFLINE=1` disables downloads, and `HONE_LOG` filters the log.
+folder for configuration files, `HONE_OFFLINE=1` disables downloads and requests to MCP servers on other machines, and
+`HONE_LOG` filters the log.
 """
 
 
