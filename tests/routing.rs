@@ -1,7 +1,7 @@
 //! `best:TYPE` in place of a model, over a history in which one of two installed models is clearly better.
 
 use crate::support::{Home, smollm2};
-use hone_judging::{Arm, choose};
+use hone_judging::{Arm, RoutedModel, choose};
 use hone_protocol::{GateAction, GateDecision, Timestamp};
 use hone_work::{Assignment, TaskState, TaskStore, WorkAttempt};
 use serde_json::{Value, json};
@@ -24,18 +24,47 @@ fn home() -> Home {
 
 /// Answers of both models, graded by one judge; another judge, which has graded less, thinks otherwise.
 fn remember_grades(home: &Home) {
+    remember(home, 2 * SCORES + 10, |number, is_better| {
+        let (judge, is_good) = match number < 2 * SCORES {
+            true => ("judge:7b", is_better),
+            false => ("other:7b", !is_better),
+        };
+        json!({"critic_score": if is_good { 5 } else { 1 }, "judge": judge, "self_graded": false})
+    });
+}
+
+/// Answers of both models, marked by the likelihood judge; one model also gave its own answers scores.
+fn remember_marks(home: &Home) {
+    remember(home, 2 * SCORES + 10, |number, is_better| match (number < 2 * SCORES, is_better) {
+        (false, _) => json!({"critic_score": if is_better { 1 } else { 5 }, "judge": BETTER, "self_graded": true}),
+        (true, true) => mark(0.6, Value::Null),
+        (true, false) => mark(0.1, json!("wrong")),
+    });
+}
+
+fn mark(probability: f64, likely: Value) -> Value {
+    json!({
+        "critic_score": null, "probability": probability, "likely": likely, "judge": "smollm2:135m",
+        "self_graded": true, "judging_method": "likelihood",
+    })
+}
+
+/// Imports answers of the two models in turn with the fields of their grades, by number and whether they are of the
+/// better model.
+fn remember(home: &Home, n: usize, grade: impl Fn(usize, bool) -> Value) {
     let id = |number: usize| format!("01990000-0000-7000-8000-{number:012x}");
     let engram = |number: usize| {
-        let (judge, is_better) = (if number < 2 * SCORES { "judge:7b" } else { "other:7b" }, number.is_multiple_of(2));
-        let is_good = is_better == (number < 2 * SCORES);
-        json!({"engram": {
+        let is_better = number.is_multiple_of(2);
+        let mut engram = json!({
             "query_id": id(number), "correlation_id": id(number), "session_id": id(number), "respondent_id": "A",
             "query": "Why?", "answer": "So.", "at": 1_700_000_000_000_u64 + number as u64, "sampling": {},
-            "model": if is_better { BETTER } else { WORSE }, "finish_reason": "stop",
-            "critic_score": if is_good { 5 } else { 1 }, "judge": judge, "rubric": "default", "self_graded": false,
-        }, "vector": null})
+            "model": if is_better { BETTER } else { WORSE }, "finish_reason": "stop", "rubric": "default",
+        });
+        let fields = grade(number, is_better);
+        engram.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({"engram": engram, "vector": null})
     };
-    let lines: Vec<String> = (0..2 * SCORES + 10).map(|number| engram(number).to_string()).collect();
+    let lines: Vec<String> = (0..n).map(|number| engram(number).to_string()).collect();
     let file = home.write("history.jsonl", lines.join("\n").as_bytes());
     assert_eq!(home.run(&["memory", "import", file.to_str().unwrap()]).code, 0);
 }
@@ -74,12 +103,14 @@ fn remember_tasks(home: &Home) {
     }
 }
 
-/// A seed with which the choice is made by the history, and one with which it explores and finds the worse model.
-fn seeds() -> [u64; 2] {
+/// A seed with which the choice is made by the history, and one with which it explores and finds the worse model, if
+/// each answer of the better one has this score and those of the worse one 0.
+fn seeds(better: f64) -> [u64; 2] {
     let arm = |model: &str, score: f64| Arm { model: model.to_owned(), scores: vec![score; SCORES] };
-    let arms = [arm(BETTER, 1.0), arm(WORSE, 0.0)];
+    let arms = [arm(BETTER, better), arm(WORSE, 0.0)];
     let choice = |seed| choose(&arms, seed).unwrap();
-    let by_history = (0..).find(|seed| choice(*seed).reason.starts_with("mean")).unwrap();
+    let is_by_history = |it: &RoutedModel| it.model == BETTER && it.reason.starts_with("mean");
+    let by_history = (0..).find(|seed| is_by_history(&choice(*seed))).unwrap();
     let explores = (0..).find(|seed| choice(*seed).model == WORSE && choice(*seed).reason.starts_with("to explore"));
     [by_history, explores.unwrap()]
 }
@@ -87,9 +118,14 @@ fn seeds() -> [u64; 2] {
 /// Checks the message about the choice, with these seeds.
 #[track_caller]
 fn check_choice(home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
-    let [by_history, explores] = seeds();
+    check_choice_by(1.0, home, arguments, codes, kind);
+}
+
+#[track_caller]
+fn check_choice_by(better: f64, home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
+    let [by_history, explores] = seeds(better);
     for (seed, expected) in [
-        (by_history, format!("best:{kind} is {BETTER}: mean 1.00 of {SCORES} scores; its draw 0.")),
+        (by_history, format!("best:{kind} is {BETTER}: mean {better:.2} of {SCORES} scores; its draw 0.")),
         (
             explores,
             format!("best:{kind} is {WORSE}: to explore, as one choice in ten does; mean 0.00 of {SCORES} scores"),
@@ -134,11 +170,33 @@ fn a_chat_and_a_text_come_from_the_model_whose_answers_were_graded_best() {
     check_choice(&home, &chat, &[0], "chat");
     check_choice(&home, &["chat", "Say yes.", "-N", "2", "-m", "best:question"], &[0], "question");
     check_choice(&home, &["generate", "-N", "2", "-m", "best:chat"], &[0], "chat");
-    let [seed, _] = seeds().map(|seed| seed.to_string());
+    let [seed, _] = seeds(1.0).map(|seed| seed.to_string());
     let answer = home.json(&[&chat[..], &["--json", "--seed", &seed]].concat());
     assert_eq!(answer["model"], BETTER);
     home.write("config/engine.toml", b"model = \"best:chat\"\n");
     check_choice(&home, &["chat", "Say yes.", "-N", "2"], &[0], "chat");
+}
+
+#[test]
+fn the_marks_of_a_judge_without_scores_count_too() {
+    let home = home();
+    remember_marks(&home);
+    check_choice_by(0.5, &home, &["chat", "Say yes.", "-N", "2", "-m", "best:chat"], &[0], "chat");
+}
+
+/// A fresh installation has no judge that gives scores.
+#[test]
+fn the_answers_of_a_fresh_installation_count() {
+    let home = Home::new();
+    assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
+    let run = home.run(&["chat", "What is the capital of France?", "--grade", "-m", "smollm2:135m"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let run = home.run(&["chat", "Say yes.", "-N", "2", "-m", "best:chat"]);
+    assert!(
+        run.stderr.contains("best:chat is smollm2:135m: ") && run.stderr.contains("its only score is"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, never, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
-use hone_memory::{Due, Engram, Holder, MemoryStore};
+use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::{ALONE, LATE, NO_WORKER, STOPPED};
 use hone_protocol::{
     AnswersToCompare, Envelope, EnvelopeId, Grade, GradedAnswer, Payload, QueryId, RespondentId, Response, Subject,
@@ -270,16 +270,18 @@ impl FleetAgent {
     /// Takes a verdict if a caller waits for it, or it is still due. While memory cannot be reached, another process may
     /// have taken one; then this one is kept. Returns whether memory could be asked.
     fn take_if_due(&mut self, request: EnvelopeId, asked: Asked, verdict: Payload) -> bool {
-        let is_due = if asked.waits_until.is_some() { Some(true) } else { self.is_due(&asked) };
+        let is_due = if asked.waits_until.is_some() { Ok(Some(true)) } else { self.is_due(&asked) };
         match is_due {
-            Some(true) => {
+            Ok(Some(true)) => {
                 self.pause = SHORTEST_PAUSE;
                 self.take_verdict(asked, verdict);
             }
-            Some(false) => {}
-            None => drop(self.parts.asked.lock().insert(request, Asked { verdict: Some(verdict), ..asked })),
+            Ok(Some(false)) => {}
+            Ok(None) | Err(_) => {
+                self.parts.asked.lock().insert(request, Asked { verdict: Some(verdict), ..asked });
+            }
         }
-        is_due.is_some()
+        is_due.is_ok()
     }
 
     /// Takes verdicts that came while memory could not be reached.
@@ -329,15 +331,15 @@ impl FleetAgent {
         }
     }
 
-    /// Whether a verdict is still due; `None` if memory cannot say so now.
-    fn is_due(&self, asked: &Asked) -> Option<bool> {
-        let Some((store, _)) = &self.parts.due else { return Some(false) };
+    /// Whether a verdict is still due; `None` while its answer may yet be remembered.
+    fn is_due(&self, asked: &Asked) -> Result<Option<bool>, MemoryError> {
+        let Some((store, _)) = &self.parts.due else { return Ok(Some(false)) };
         match store.get(asked.judged.due_with()) {
-            Ok(Some(engram)) => Some(engram.due.is_some_and(|due| asked.judged.is_due(&due))),
-            Ok(None) => (asked.at.elapsed() > LONGEST_REMEMBERING).then_some(false),
+            Ok(Some(engram)) => Ok(Some(engram.due.is_some_and(|due| asked.judged.is_due(&due)))),
+            Ok(None) => Ok((asked.at.elapsed() > LONGEST_REMEMBERING).then_some(false)),
             Err(error) => {
                 tracing::info!("a verdict is kept until memory can be reached: {}", with_causes(&error));
-                None
+                Err(error)
             }
         }
     }
@@ -361,7 +363,7 @@ impl FleetAgent {
         let is_lost =
             |asked: &Asked| asked.verdict.is_none() && asked.waits_until.is_none() && asked.at + ASK_AGAIN < now;
         for lost in self.take_out(is_lost) {
-            if self.is_due(&lost) != Some(false) {
+            if !matches!(self.is_due(&lost), Ok(Some(false))) {
                 self.tell_missing(&lost.judged, NO_WORKER);
             }
         }

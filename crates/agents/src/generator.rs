@@ -131,10 +131,7 @@ impl GeneratorAgent {
         let respondent = &self.parts.respondent;
         query.model = respondent.model_for(&query);
         query.sampling.temperature = respondent.temperature.unwrap_or(query.sampling.temperature);
-        let recollection = match query.options.recalls {
-            true => self.recollection_for(&query.model),
-            false => Recollection::Nothing,
-        };
+        let recollection = self.recollection_for(&query);
         let searches = self.parts.recaller.as_ref().map_or(0, |recaller| recaller.settings.n_searches);
         let question = QuestionInProgress::new(self.topic_of(message), query, recollection, searches);
         self.ask(idle.act(Receive), question)
@@ -153,12 +150,15 @@ impl GeneratorAgent {
         }
     }
 
-    fn recollection_for(&self, model: &str) -> Recollection {
-        let Some(recaller) = &self.parts.recaller else { return Recollection::Nothing };
-        match (recaller.settings.mode, self.without_tools.contains(model)) {
-            (MemoryMode::Auto | MemoryMode::Tool, false) => Recollection::Tool,
-            (MemoryMode::Auto, true) => Recollection::Context,
-            (MemoryMode::Tool, true) | (MemoryMode::Off, _) => Recollection::Nothing,
+    fn recollection_for(&self, query: &Query) -> Recollection {
+        let recaller = self.parts.recaller.as_ref().filter(|_| query.options.recalls && !query.options.is_raw);
+        let Some(recaller) = recaller else { return Recollection::Nothing };
+        // An answer that is held to a form cannot be a call.
+        let may_call = query.options.constraint.is_none() && !self.without_tools.contains(&query.model);
+        match (recaller.settings.mode, may_call) {
+            (MemoryMode::Auto | MemoryMode::Tool, true) => Recollection::Tool,
+            (MemoryMode::Auto, false) => Recollection::Context,
+            (MemoryMode::Tool, false) | (MemoryMode::Off, _) => Recollection::Nothing,
         }
     }
 
@@ -181,7 +181,7 @@ impl GeneratorAgent {
         let mut tools = query.options.tools.clone();
         match (&self.parts.recaller, question.recollection) {
             (Some(recaller), Recollection::Context) => {
-                let engrams = recaller.search(&query.query, &query.history, question.topic.owner);
+                let engrams = recaller.search(&query.query, query, question.topic.owner);
                 turn = recaller.in_context(&engrams, &turn);
                 if !engrams.is_empty() {
                     question.recalled =
@@ -280,7 +280,7 @@ impl GeneratorAgent {
         };
         match search {
             Ok((recaller, search)) => {
-                let engrams = recaller.search(search, &question.query.history, question.topic.owner);
+                let engrams = recaller.search(search, &question.query, question.topic.owner);
                 let result = recaller.tool_result(&engrams);
                 question.recalled.push(hone_protocol::Recall {
                     mode: RecallMode::Tool,
@@ -319,7 +319,7 @@ impl GeneratorAgent {
         let recollection = match (&error, question.recollection) {
             (GenerateError::NoTools { .. }, Recollection::Tool) => {
                 self.without_tools.insert(question.query.model.clone());
-                self.recollection_for(&question.query.model)
+                self.recollection_for(&question.query)
             }
             (GenerateError::ContextOverflow { .. } | GenerateError::Request(_), recollection)
                 if recollection == Recollection::Tool || !question.recalled.is_empty() =>

@@ -33,15 +33,15 @@ pub struct Recaller {
 }
 
 impl Recaller {
-    /// The owner's memories about `search`, best first: facts that the person stated and exchanges that may help.
-    /// Answers that were cut short, stopped, marked bad or not shown are left out, as are texts that repeat a blocked
-    /// one or that the `conversation` already contains. A failure is logged and finds nothing: an answer without
-    /// recollections is better than none.
-    pub fn search(&self, search: &str, conversation: &[Message], owner: Option<OwnerId>) -> Vec<RecalledEngram> {
-        let found = self.question(search, conversation).and_then(|question| {
+    /// The owner's memories about `search` in the scope of a query, best first: facts that were stated and exchanges
+    /// that may help. Answers that were cut short, stopped, marked bad or not shown are left out, as are texts that
+    /// repeat a blocked one or that the conversation already contains. A failure is logged and finds nothing: an answer
+    /// without recollections is better than none.
+    pub fn search(&self, search: &str, query: &Query, owner: Option<OwnerId>) -> Vec<RecalledEngram> {
+        let found = self.question(search, &query.history).and_then(|question| {
             let filters = Filters {
                 whose: Whose::Of(owner),
-                scope: WithinScope::Only(scope_of_conversation(conversation)),
+                scope: WithinScope::Only(scope(query)),
                 facts: true,
                 notes: true,
                 reviewed: self.settings.recall == RecallPolicy::Reviewed,
@@ -197,16 +197,22 @@ fn as_sentence(statement: &str) -> String {
 /// The bytes of the instructions' digest that name their scope.
 const SCOPE_BYTES: usize = 8;
 
-/// The scope in which the answer to a query is recalled.
+/// The scope in which the answer to a query is recalled. A program's questions are apart from the person's, and an
+/// answer given under instructions does not suit other conversations.
 pub(crate) fn scope(query: &Query) -> Option<String> {
-    match query.options.is_of_client {
-        true => Some(SCOPE_OF_CLIENTS.to_owned()),
-        false => scope_of_conversation(&query.history),
+    match (query.options.is_of_client, scope_of_instructions(&query.history)) {
+        (true, Some(instructions)) => Some(format!("{SCOPE_OF_CLIENTS}:{instructions}")),
+        (true, None) => Some(SCOPE_OF_CLIENTS.to_owned()),
+        (false, instructions) => instructions,
     }
 }
 
-/// The scope of a person's conversation: an answer given under instructions does not suit other conversations.
-fn scope_of_conversation(conversation: &[Message]) -> Option<String> {
+/// Whether a scope is that of a program's questions.
+pub(crate) fn is_of_client(scope: &str) -> bool {
+    scope.split(':').next() == Some(SCOPE_OF_CLIENTS)
+}
+
+fn scope_of_instructions(conversation: &[Message]) -> Option<String> {
     let instructions = conversation.iter().filter(|message| message.role == Role::System);
     let texts: Vec<&str> = instructions.map(|message| message.content.trim()).filter(|text| !text.is_empty()).collect();
     let digest = (!texts.is_empty()).then(|| Sha256::digest(texts.join("\n")))?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hone_judging::{Arm, choose};
 use hone_memory::{GradeOutline, Outline, Whose};
 use hone_models::Role;
-use hone_protocol::{JudgingMethod, Rating};
+use hone_protocol::{Likely, Rating};
 use hone_work::TaskRecord;
 
 use crate::app::App;
@@ -106,8 +106,8 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
     Ok(past)
 }
 
-/// The scores of answers: a person's rating, or else a judge's grade, without self-grades. Grades of different judges
-/// cannot be compared, so only those of the judge that has graded most count.
+/// The scores of answers: a person's rating, or else a judge's grade. Grades of different judges cannot be compared, so
+/// only those of the judge that has graded most count; of two that have graded as many, the one that gives scores.
 fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     let outlines = app.memory_to_read()?.outlines(Whose::Everyones, false)?;
     let mut past: Vec<Past> = Vec::new();
@@ -115,16 +115,32 @@ fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     for outline in &outlines {
         match (outline.rating, &outline.grade) {
             (Some(rating), _) => past.extend(scored(outline, f64::from(u8::from(rating == Rating::Good)))),
-            (None, Some(GradeOutline { score: Some(score), judge, rubric, self_graded: false, method, .. })) => {
-                let is_prompted = *method == JudgingMethod::Prompted;
-                let graded = by_judge.entry((judge, rubric, is_prompted)).or_default();
-                graded.extend(scored(outline, f64::from(score.saturating_sub(1)) / 4.0));
+            (None, Some(grade)) => {
+                let Some(score) = score_of(grade) else { continue };
+                let graded = by_judge.entry((&grade.judge, &grade.rubric, grade.method.is_prompted())).or_default();
+                graded.extend(scored(outline, score));
             }
-            (None, _) => {}
+            (None, None) => {}
         }
     }
-    past.extend(by_judge.into_values().max_by_key(Vec::len).unwrap_or_default());
+    let most = by_judge.into_iter().max_by_key(|((_, _, is_prompted), graded)| (graded.len(), *is_prompted));
+    past.extend(most.map(|(_, graded)| graded).unwrap_or_default());
     Ok(past)
+}
+
+/// A grade from 0 to 1. Scores that a model gave its own answers do not count. The likelihood judge, which judges those
+/// of its model by a fit of their own, gives no scores: likely right is 1, likely wrong 0, and no mark one half.
+fn score_of(grade: &GradeOutline) -> Option<f64> {
+    match (grade.score, grade.probability) {
+        (Some(_), _) if grade.self_graded => None,
+        (Some(score), _) => Some(f64::from(score.saturating_sub(1)) / 4.0),
+        (None, Some(_)) => Some(match grade.likely {
+            Some(Likely::Right) => 1.0,
+            Some(Likely::Wrong) => 0.0,
+            None => 0.5,
+        }),
+        (None, None) => None,
+    }
 }
 
 /// An answer's score, under both of its types.

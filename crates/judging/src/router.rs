@@ -49,6 +49,7 @@ pub fn choose(arms: &[Arm], seed: u64) -> Option<RoutedModel> {
 fn past(arm: &Arm) -> String {
     match arm.scores.len() {
         0 => "it has no scores yet".to_owned(),
+        1 => format!("its only score is {:.2}", arm.scores[0]),
         n => format!("mean {:.2} of {n} scores", arm.scores.iter().sum::<f64>() / n as f64),
     }
 }

@@ -35,7 +35,7 @@ pub enum WithinScope {
     Any,
     /// This scope alone.
     Only(Option<String>),
-    /// Any scope but this one.
+    /// Any scope but this one, and those within it, whose names begin with it and a colon.
     AllBut(String),
 }
 
@@ -44,9 +44,14 @@ impl WithinScope {
         match self {
             WithinScope::Any => true,
             WithinScope::Only(included) => included.as_ref() == scope,
-            WithinScope::AllBut(excluded) => Some(excluded) != scope,
+            WithinScope::AllBut(excluded) => !scope.is_some_and(|scope| is_within(excluded, scope)),
         }
     }
+}
+
+/// Whether a scope is this one or within it.
+fn is_within(outer: &str, scope: &str) -> bool {
+    scope.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// A filter for engrams. The default includes all answers, and no facts.

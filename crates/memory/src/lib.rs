@@ -28,6 +28,7 @@
 //! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix
 //! socket in it. When it exits, another process becomes the owner with its next request.
 
+mod attempts;
 mod backlog;
 mod backup;
 mod commits;

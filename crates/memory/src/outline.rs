@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use hone_protocol::{Judging, JudgingMethod, OwnerId, QueryId, Rating, RespondentId, Timestamp};
+use hone_protocol::{Judging, JudgingMethod, Likely, OwnerId, QueryId, Rating, RespondentId, Timestamp};
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -50,6 +50,12 @@ pub struct Outline {
 pub struct GradeOutline {
     /// 1 to 5; `None` is unscored.
     pub score: Option<u8>,
+    /// The likelihood judge's probability that the answer is right. This judge gives no score.
+    #[serde(default)]
+    pub probability: Option<f64>,
+    /// The likelihood judge's mark; `None` if it could not tell.
+    #[serde(default)]
+    pub likely: Option<Likely>,
     /// The rubric.
     pub rubric: String,
     /// The judge's reasons; empty unless requested.
@@ -128,6 +134,10 @@ struct Stored<'a> {
     user_feedback: Option<Rating>,
     #[serde(default)]
     critic_score: Option<u8>,
+    #[serde(default)]
+    probability: Option<f64>,
+    #[serde(default)]
+    likely: Option<Likely>,
     #[serde(default, borrow)]
     judge: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -166,9 +176,11 @@ struct StoredComparison<'a> {
 
 impl Stored<'_> {
     fn into_outline(self, with_feedback: bool) -> Outline {
-        let Stored { critic_score, self_graded, judging_method, rubric, feedback, .. } = self;
+        let Stored { critic_score, probability, likely, self_graded, judging_method, rubric, feedback, .. } = self;
         let grade = self.judge.map(|judge| GradeOutline {
             score: critic_score,
+            probability,
+            likely,
             rubric: rubric.unwrap_or_default().into_owned(),
             feedback: feedback.filter(|_| with_feedback).unwrap_or_default().into_owned(),
             judge: judge.into_owned(),
@@ -247,6 +259,8 @@ mod tests {
             let said = grade.as_ref().map(|grade| (grade.score, grade.rubric.clone(), grade.feedback.clone()));
             let read = outline.grade.as_ref().map(|grade| (grade.score, grade.rubric.clone(), grade.feedback.clone()));
             assert_eq!(read, said);
+            let said = grade.as_ref().map(|grade| (grade.probability, grade.likely));
+            assert_eq!(outline.grade.as_ref().map(|grade| (grade.probability, grade.likely)), said);
             let is_by_same = |(read, said): (Judging, Judging)| assert!(read.is_by_same_judge(&said), "{read:?}");
             outline.grade.map(|it| it.judging()).zip(grade.map(|it| it.judging)).into_iter().for_each(is_by_same);
             assert_eq!(outline.compared.as_ref().map(|it| it.with), compared.as_ref().map(|it| it.with));

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::error::ApiError;
 use crate::{RETRY_AFTER, Shared};
 
@@ -85,15 +85,17 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    /// Asks a client's question. The model must be installed or the default: clients must not name files.
+    /// Asks a question of a client. The model must be installed or the default: clients must not name files.
     ///
     /// # Errors
     /// When the model does not exist, or the limit on questions in progress is reached.
-    pub(crate) fn ask(shared: &Shared, client: Client, mut query: Query) -> Result<Answering, ApiError> {
+    pub(crate) fn ask(shared: &Shared, caller: Caller, mut query: Query) -> Result<Answering, ApiError> {
         shared.check_model(&query.model)?;
         query.max_tokens = query.max_tokens.or(shared.parts.max_tokens);
+        query.options.recalls = caller.recalls;
         let room = shared.take_room()?;
-        let mut asker = Asker::new(&shared.parts.bus, API_SENDER, shared.parts.expected).owned_by(client.owner());
+        let mut asker =
+            Asker::new(&shared.parts.bus, API_SENDER, shared.parts.expected).owned_by(caller.client.owner());
         let exchange = asker.ask(SessionId::fresh(), query);
         let end = Box::pin(shared.end_of_answers());
         let durability = shared.parts.memory.is_some().then(|| Arc::clone(&shared.durability));
@@ -237,7 +239,7 @@ impl Durability {
 
     fn note(&self, is_kept: bool) {
         if !is_kept {
-            tracing::warn!("an answer was given that memory does not have");
+            tracing::warn!("memory has not confirmed an answer in time");
         }
         self.has_failed.store(!is_kept, Ordering::Relaxed);
     }

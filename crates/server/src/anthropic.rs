@@ -21,7 +21,7 @@ use self::message::Head;
 use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::{Answered, Answering, kept_header, note_kept};
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::error::{ApiError, REQUEST_ID, request_id};
 use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
@@ -40,6 +40,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     post,
     path = "/v1/messages",
     tag = "Anthropic",
+    params(("x-hone-recall" = Option<bool>, Header)),
     request_body = MessagesRequest,
     responses(
         (status = OK, content((AnthropicMessage = "application/json"), (ServerSentEvent = "text/event-stream"))),
@@ -47,12 +48,12 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         (status = TOO_MANY_REQUESTS)
     )
 )]
-async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
+async fn messages(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes) -> Result<HttpResponse, ApiError> {
     let request: MessagesRequest = parsed(body).await?;
     let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
     let model = query.model.clone();
-    let slot = stream.then(|| shared.streams.take(client)).transpose()?;
-    let answering = Answering::ask(&shared, client, query)?;
+    let slot = stream.then(|| shared.streams.take(caller.client)).transpose()?;
+    let answering = Answering::ask(&shared, caller, query)?;
     let id = answering.id();
     let head = Head { id, model, most_calls };
     let headers = [(REQUEST_ID, request_id(id)), ("x-hone-query-id", id.to_string())];

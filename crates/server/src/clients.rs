@@ -9,13 +9,16 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::FromRequestParts;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use hone_memory::Whose;
 use hone_protocol::OwnerId;
 
 use crate::RETRY_AFTER;
 use crate::error::ApiError;
+
+/// The header that asks for earlier questions of the same client to be recalled.
+const RECALL: &str = "x-hone-recall";
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,27 @@ impl Client {
     /// The data that the client may see.
     pub(crate) fn whose(self) -> Whose {
         Whose::Of(self.owner())
+    }
+}
+
+/// The sender of a question over a third-party API.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    /// Whether earlier questions of the client are recalled for this one.
+    pub(crate) recalls: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Caller, ApiError> {
+        let recalls = match parts.headers.get(RECALL).map(HeaderValue::as_bytes) {
+            Some(b"true") => true,
+            Some(b"false") | None => false,
+            Some(_) => return Err(ApiError::bad_request(format!("the header {RECALL} is true or false"))),
+        };
+        Ok(Caller { client: Client::from_request_parts(parts, state).await?, recalls })
     }
 }
 

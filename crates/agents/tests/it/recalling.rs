@@ -6,8 +6,8 @@ use hone_agents::{MemoryMode, Recaller};
 use hone_memory::{Engram, Filters, Vetting};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    AnswerOptions, Embed, FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, Query, QueryId,
-    Recall, RecallMode, Response, Role, SessionId, Subject, Timings, ToolCall, VettingState,
+    Embed, FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, Query, QueryId, Recall, RecallMode,
+    Response, Role, SessionId, Subject, Timings, ToolCall, VettingState,
 };
 use serde_json::json;
 
@@ -105,12 +105,7 @@ fn what_one_owner_said_another_does_not_recall() {
 fn nothing_is_recalled_under_other_instructions_and_nothing_of_programs() {
     let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start();
     let instructed = |text: &str| vec![Message::new(Role::System, text)];
-    let program = Query {
-        options: AnswerOptions { recalls: false, is_of_client: true, ..AnswerOptions::default() },
-        ..Query::new("My cat is called Mia.", MODEL)
-    };
-    let of_program = QueryId::fresh();
-    stage.say(of_program, Payload::QueryReceived(program));
+    let of_program = stage.ask_for_program("My cat is called Mia.", Vec::new(), false);
     stage.wait_about(of_program, Subject::MemoryStored);
     let as_mario = stage.ask_after("My cat is called Mia.", instructed("You are Mario."));
     stage.wait_about(as_mario, Subject::MemoryStored);
@@ -123,6 +118,35 @@ fn nothing_is_recalled_under_other_instructions_and_nothing_of_programs() {
         let answer = stage.wait_about(id, Subject::ResponseGeneration);
         assert_eq!(response_in(&answer).answer, expected);
     }
+    stage.stop();
+}
+
+/// A program that asks for it gets what programs of the same owner asked under the same instructions.
+#[test]
+fn a_program_recalls_what_programs_asked_if_it_asks_for_that() {
+    let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start();
+    let instructed = |text: &str| vec![Message::new(Role::System, text)];
+    let of_person = stage.ask("My cat is called Mia.");
+    stage.wait_about(of_person, Subject::MemoryStored);
+    let answer = |stage: &mut Stage, history: Vec<Message>, recalls: bool| {
+        let id = stage.ask_for_program("What is my cat called?", history, recalls);
+        response_in(&stage.wait_about(id, Subject::ResponseGeneration)).answer.clone()
+    };
+    assert_eq!(answer(&mut stage, Vec::new(), true), "I do not know.", "the person's memory is not a program's");
+    for history in [Vec::new(), instructed("Be brief.")] {
+        let told = stage.ask_for_program("My cat is called Mia.", history, false);
+        stage.wait_about(told, Subject::MemoryStored);
+    }
+    for (history, recalls, expected) in [
+        (Vec::new(), false, "I do not know."),
+        (Vec::new(), true, "Mia."),
+        (instructed("Be brief."), true, "Mia."),
+        (instructed("You are Mario."), true, "I do not know."),
+    ] {
+        assert_eq!(answer(&mut stage, history.clone(), recalls), expected, "{history:?} {recalls}");
+    }
+    stage.owner = Some(OwnerId::from_bits(1));
+    assert_eq!(answer(&mut stage, Vec::new(), true), "I do not know.", "nothing of another key's");
     stage.stop();
 }
 
@@ -405,7 +429,7 @@ fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
     remember("Where is the Eiffel Tower built?", "The Eiffel Tower is in Paris.", VettingState::Reviewed);
     let settings = Arc::new(memory_settings(MemoryMode::Auto));
     let recaller = Recaller { store: stage.store.clone(), embedder: Arc::new(WordEmbedder), settings };
-    let found = recaller.search("Where is the Eiffel Tower then?", &[], None);
+    let found = recaller.search("Where is the Eiffel Tower then?", &Query::new("", MODEL), None);
     let answers: Vec<&str> = found.iter().map(|engram| engram.answer.as_str()).collect();
     assert_eq!(answers, ["The Eiffel Tower is in Paris."]);
     stage.stop();

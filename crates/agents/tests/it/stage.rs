@@ -14,8 +14,7 @@ use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
     AnswerOptions, Chunk, Embed, EmbedError, Envelope, Feedback, GenerateRequest, GradedAnswer, Message, Nothing,
-    OwnerId, Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject,
-    TextLength,
+    OwnerId, Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SessionId, Subject, TextLength,
 };
 use tempfile::TempDir;
 
@@ -286,17 +285,17 @@ impl Stage {
 
     /// Asks a question after a conversation.
     pub(crate) fn ask_after(&self, question: &str, history: Vec<Message>) -> QueryId {
-        let query = Query {
-            query: question.to_owned(),
-            history,
-            model: MODEL.to_owned(),
-            sampling: SamplingOptions::default(),
-            max_tokens: None,
-            stop: Vec::new(),
-            options: AnswerOptions::default(),
-        };
+        self.ask_with(question, history, AnswerOptions::default())
+    }
+
+    /// Asks a question for a program.
+    pub(crate) fn ask_for_program(&self, question: &str, history: Vec<Message>, recalls: bool) -> QueryId {
+        self.ask_with(question, history, AnswerOptions { recalls, is_of_client: true, ..AnswerOptions::default() })
+    }
+
+    fn ask_with(&self, question: &str, history: Vec<Message>, options: AnswerOptions) -> QueryId {
         let id = QueryId::fresh();
-        self.say(id, Payload::QueryReceived(query));
+        self.say(id, Payload::QueryReceived(Query { history, options, ..Query::new(question, MODEL) }));
         id
     }
 

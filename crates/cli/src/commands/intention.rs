@@ -4,6 +4,7 @@ use hone_agents::{Decided, Intended, Intender};
 use hone_app::describe::on_one_line;
 use hone_memory::Engram;
 use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
+use hone_work::TaskRecord;
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
@@ -35,6 +36,8 @@ struct JsonIntention<'a> {
 pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::Result<Outcome> {
     let gate = Gate::open(app, Lane::Interactive)?;
     let rememberer = gate.rememberer();
+    let (records, errors) = app.tasks().list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
     let listening = gate.interrupt.listen();
     let is_stopped = || !listening.pressed().is_empty();
     let intender = Intender {
@@ -42,7 +45,7 @@ pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::R
         writer: gate.writer(&is_stopped),
         gatekeeper: gate.keeper(),
         settings: &app.config.notes,
-        open_ends: &open_ends(app),
+        open_ends: &open_ends(&records),
     };
     let spinner = progress::spinner(app.output, "writing");
     let intended = intender.intend();
@@ -66,10 +69,8 @@ pub(crate) fn run(app: &Invocation, arguments: &IntentionArguments) -> anyhow::R
     Ok(outcome(&decided))
 }
 
-/// The tasks that are neither accepted nor rejected, the latest first.
-fn open_ends(app: &Invocation) -> Vec<String> {
-    let (records, errors) = app.tasks().list();
-    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+/// The tasks that are neither accepted nor rejected, in the order of the records.
+fn open_ends(records: &[TaskRecord]) -> Vec<String> {
     let open = records.iter().filter(|record| !record.state.is_over()).take(OPEN_TASKS);
     open.map(|record| format!("Task ({}): {}", record.state.as_str(), on_one_line(&record.assignment.goal))).collect()
 }
@@ -82,5 +83,33 @@ fn json<'a>(note: &'a Engram, decided: &'a Decided, first: Option<Box<JsonIntent
         reason: decided.reason.as_deref(),
         critique: decided.critique.as_ref(),
         first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_work::{Assignment, TaskState, TaskStore};
+
+    use super::*;
+
+    #[test]
+    fn tasks_that_are_not_over_are_open_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = TaskStore::new(folder.path().to_path_buf());
+        let record = |goal: &str, state| {
+            let assignment = Assignment::parse(&format!("goal = \"\"\"{goal}\"\"\"\n")).unwrap();
+            TaskRecord { state, ..store.create(assignment, folder.path().to_path_buf()).unwrap() }
+        };
+        let mut records: Vec<TaskRecord> = [
+            ("mend the roof", TaskState::Waiting),
+            ("sweep the yard", TaskState::Accepted),
+            ("paint the door\ngreen", TaskState::Working),
+            ("sell the car", TaskState::Rejected),
+        ]
+        .map(|(goal, state)| record(goal, state))
+        .into();
+        assert_eq!(open_ends(&records), ["Task (waiting): mend the roof", "Task (working): paint the door green"]);
+        records.extend((0..OPEN_TASKS).map(|number| record(&number.to_string(), TaskState::Working)));
+        assert_eq!(open_ends(&records).len(), OPEN_TASKS);
     }
 }

@@ -11,7 +11,7 @@ use hone_agents::research::{
 use hone_agents::{ModelWriter, NoteError, Recaller};
 use hone_app::judging::ClaimJudge;
 use hone_judging::{FenceKey, ReviewTask};
-use hone_protocol::{CritiqueResult, Lane, QueryId, Support, VettingState};
+use hone_protocol::{CritiqueResult, Lane, Query, QueryId, Support, VettingState};
 use serde::Serialize;
 
 use super::gates::{Gate, outcome, said};
@@ -173,7 +173,7 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
     let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
-    let engrams = Recaller { store, embedder, settings }.search(question, &[], None);
+    let engrams = Recaller { store, embedder, settings }.search(question, &Query::new(question, ""), None);
     research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()
 }
 

@@ -7,14 +7,12 @@ use hone_protocol::EnvelopeId;
 use serde_json::Value;
 
 use super::Local;
+use crate::attempts::attempts;
 use crate::due::{self, DueList};
 use crate::error::MemoryError;
 use crate::lock::lock;
 use crate::request::{Listed, Reply, Request, Update};
 use crate::storage::of_io;
-
-/// The most attempts to merge a document that other processes write at the same time.
-const MOST_MERGES: u32 = 10;
 
 impl Local {
     /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all
@@ -82,7 +80,7 @@ impl Local {
 
     /// Writes a document that another process has written or removed since.
     fn merge_document(&self, name: &str, kept: &Listed, content: &Value) -> Result<(), MemoryError> {
-        for _ in 0..MOST_MERGES {
+        for () in attempts() {
             let (listed, merged, replaced) = match self.with_opened(|opened| opened.document(name))? {
                 None => (kept.clone(), Some(content.clone()), None),
                 Some((stored, theirs)) => {

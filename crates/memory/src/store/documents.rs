@@ -2,24 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hone_protocol::{EnvelopeId, Timestamp};
 use serde_json::Value;
 
 use super::{MemoryStore, unexpected};
+use crate::attempts::attempts;
 use crate::error::MemoryError;
 use crate::lock::lock;
 use crate::request::{Listed, Reply, Request, Update};
 
 /// Documents that are held in memory while a database is unreachable.
 const MOST_RECENT: usize = 64;
-
-/// The most attempts to edit a document that other processes write at the same time.
-const MOST_EDITS: u32 = 10;
-
-/// The pause after the first attempt that another write preceded; doubled after each further one.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// A folder of documents in a memory: JSON under names without `/`.
 ///
@@ -73,10 +67,7 @@ impl Documents {
     /// When it cannot be read or written, when other processes write it during every attempt, or with an error of
     /// `edit`.
     pub fn edit<E: From<MemoryError>>(&self, name: &str, edit: impl Fn(Value) -> Result<Value, E>) -> Result<bool, E> {
-        for attempt in 0..MOST_EDITS {
-            if let Some(failed) = attempt.checked_sub(1) {
-                std::thread::sleep(SHORTEST_PAUSE.saturating_mul(1 << failed));
-            }
+        for () in attempts() {
             let (replaced, content) = match self.read(name) {
                 Ok(Some(stored)) => stored,
                 Ok(None) => return Ok(false),
@@ -134,19 +125,20 @@ impl Documents {
     /// When it cannot be read.
     pub fn load(&self, name: &str) -> Result<Option<Value>, MemoryError> {
         match self.read(name) {
-            Ok(stored) => {
-                self.note(self.path(name), stored.clone());
-                Ok(stored.map(|(_, content)| content))
-            }
+            Ok(stored) => Ok(stored.map(|(_, content)| content)),
             Err(error) => self.known(name).map(|(_, content)| Some(content)).ok_or(error),
         }
     }
 
     fn read(&self, name: &str) -> Result<Option<Stored>, MemoryError> {
-        expect!(self.store.ask(Request::Document { name: self.path(name) }), Reply::Document(stored) => stored)
+        let name = self.path(name);
+        let stored =
+            expect!(self.store.ask(Request::Document { name: name.clone() }), Reply::Document(stored) => stored)?;
+        self.note(name, stored.clone());
+        Ok(stored)
     }
 
-    /// What was read or written here last, if it is still held.
+    /// The version that was read or written here last, if it is still held.
     fn known(&self, name: &str) -> Option<Stored> {
         let (path, recent) = (self.path(name), lock(&self.recent));
         recent.iter().find(|known| known.path == path).map(|known| known.stored.clone())

@@ -161,7 +161,6 @@ impl MessagesRequest {
             options: AnswerOptions {
                 tools,
                 constraint,
-                recalls: false,
                 is_of_client: true,
                 turns_after,
                 thinking: thinking(self.thinking, effort),

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::rfc3339;
 use super::shapes::{OllamaChat, OllamaGeneration, OllamaRole};
 use crate::answering::{Answered, Answering, Piece, kept_header, note_kept, was_cut};
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::conversation::{CalledTool, Conversation, ToolSpec, in_order_of_calls, left_out, tools};
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
@@ -129,6 +129,7 @@ struct Turn {
     post,
     path = "/api/chat",
     tag = "Ollama",
+    params(("x-hone-recall" = Option<bool>, Header)),
     request_body = ChatRequest,
     responses(
         (status = OK, content((OllamaChat = "application/json"), (String = "application/x-ndjson"))),
@@ -139,7 +140,7 @@ struct Turn {
 )]
 pub(super) async fn chat(
     State(shared): State<Arc<Shared>>,
-    client: Client,
+    caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
     let request: ChatRequest = parsed(body).await?;
@@ -152,7 +153,7 @@ pub(super) async fn chat(
     let conversation = Conversation::of(in_order_of_calls(turns))?;
     let mut query = query(&shared, request.model, conversation, &request.common)?;
     query.options.tools = tools;
-    answer(&shared, client, query, &request.common, Form::Chat).await
+    answer(&shared, caller, query, &request.common, Form::Chat).await
 }
 
 /// Answers a prompt.
@@ -160,6 +161,7 @@ pub(super) async fn chat(
     post,
     path = "/api/generate",
     tag = "Ollama",
+    params(("x-hone-recall" = Option<bool>, Header)),
     request_body = GenerateBody,
     responses(
         (status = OK, content((OllamaGeneration = "application/json"), (String = "application/x-ndjson"))),
@@ -169,7 +171,7 @@ pub(super) async fn chat(
 )]
 pub(super) async fn generate(
     State(shared): State<Arc<Shared>>,
-    client: Client,
+    caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
     let request: GenerateBody = parsed(body).await?;
@@ -185,7 +187,7 @@ pub(super) async fn generate(
     let turns = system.into_iter().chain([Message::new(Role::User, request.prompt)]).collect();
     let mut query = query(&shared, request.model, Conversation::of(turns)?, &request.common)?;
     query.options.is_raw = request.raw;
-    answer(&shared, client, query, &request.common, Form::Generate).await
+    answer(&shared, caller, query, &request.common, Form::Generate).await
 }
 
 /// Loads or unloads the model of a request without a question.
@@ -228,7 +230,6 @@ fn query(shared: &Shared, model: String, conversation: Conversation, common: &Co
         stop: common.options.stop.clone().map(Stop::texts).unwrap_or_default(),
         options: AnswerOptions {
             constraint: constraint(common.format.as_ref())?,
-            recalls: false,
             is_of_client: true,
             turns_after,
             thinking: thinking(common.think.as_ref())?,
@@ -286,14 +287,14 @@ enum Form {
 
 async fn answer(
     shared: &Shared,
-    client: Client,
+    caller: Caller,
     query: Query,
     common: &Common,
     form: Form,
 ) -> Result<HttpResponse, ApiError> {
     let model = query.model.clone();
-    let slot = common.stream.unwrap_or(true).then(|| shared.streams.take(client)).transpose()?;
-    let mut answering = Answering::ask(shared, client, query)?;
+    let slot = common.stream.unwrap_or(true).then(|| shared.streams.take(caller.client)).transpose()?;
+    let mut answering = Answering::ask(shared, caller, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
     // The first piece shows whether the answer has failed, and so determines the HTTP status.
     let first = first_piece(&mut answering).await?;

@@ -15,7 +15,7 @@ use super::request::ChatRequest;
 use super::shapes::OpenAiChatCompletion;
 use crate::Shared;
 use crate::answering::{Answered, Whole};
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
@@ -25,6 +25,7 @@ use crate::shapes::ServerSentEvent;
     post,
     path = "/v1/chat/completions",
     tag = "OpenAI",
+    params(("x-hone-recall" = Option<bool>, Header)),
     request_body = ChatRequest,
     responses(
         (status = OK, content((OpenAiChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
@@ -34,7 +35,7 @@ use crate::shapes::ServerSentEvent;
 )]
 pub(super) async fn complete(
     State(shared): State<Arc<Shared>>,
-    client: Client,
+    caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
     let request: ChatRequest = parsed(body).await?;
@@ -42,7 +43,7 @@ pub(super) async fn complete(
     let most_calls = if request.parallel_tool_calls.unwrap_or(true) { usize::MAX } else { 1 };
     let queries = request.queries(Defaults::of(&shared))?;
     let has_logprobs = queries.iter().any(|query| query.options.logprobs.is_some());
-    respond(&shared, client, queries, Chat { has_logprobs, most_calls }, stream).await
+    respond(&shared, caller, queries, Chat { has_logprobs, most_calls }, stream).await
 }
 
 /// The format of a chat.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::Shared;
 use crate::answering::{Answered, Answering, Piece, Whole, kept_header, note_kept, was_cut};
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::error::ApiError;
 use crate::streams;
 
@@ -54,15 +54,15 @@ pub(super) enum Part<'a> {
 /// When a question cannot be asked, or has no answer.
 pub(super) async fn respond<F: Form>(
     shared: &Shared,
-    client: Client,
+    caller: Caller,
     queries: Vec<Query>,
     form: F,
     stream: Streaming,
 ) -> Result<HttpResponse, ApiError> {
     let model = queries.first().map(|query| query.model.clone()).unwrap_or_default();
-    let slot = stream.is_on.then(|| shared.streams.take(client)).transpose()?;
+    let slot = stream.is_on.then(|| shared.streams.take(caller.client)).transpose()?;
     let choices: Vec<Answering> =
-        queries.into_iter().map(|query| Answering::ask(shared, client, query)).collect::<Result<_, _>>()?;
+        queries.into_iter().map(|query| Answering::ask(shared, caller, query)).collect::<Result<_, _>>()?;
     let query_id = choices.first().map(|choice| choice.id().to_string()).unwrap_or_default();
     let header = [("x-hone-query-id", query_id.clone())];
     let head = Head { query_id, model, created: Timestamp::now().0 / 1000, form };

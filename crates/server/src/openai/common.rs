@@ -82,12 +82,7 @@ impl Common {
             sampling,
             max_tokens: self.max_tokens.and_then(TokenLimit::tokens),
             stop: self.stop.map(Stop::texts).unwrap_or_default(),
-            options: AnswerOptions {
-                recalls: false,
-                is_of_client: true,
-                second: SecondAnswer::Unwanted,
-                ..AnswerOptions::default()
-            },
+            options: AnswerOptions { is_of_client: true, second: SecondAnswer::Unwanted, ..AnswerOptions::default() },
             ..Query::new("", model)
         })
     }

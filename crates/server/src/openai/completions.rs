@@ -18,7 +18,7 @@ use super::scoring::Scoring;
 use super::shapes::{OpenAiCompletion, OpenAiPrompts};
 use crate::Shared;
 use crate::answering::{Answered, Whole};
-use crate::clients::Client;
+use crate::clients::Caller;
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
 use crate::shapes::ServerSentEvent;
@@ -71,7 +71,7 @@ enum Prompts {
 )]
 pub(super) async fn complete(
     State(shared): State<Arc<Shared>>,
-    client: Client,
+    caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
     let request: CompletionRequest = parsed(body).await?;
@@ -86,14 +86,14 @@ pub(super) async fn complete(
     };
     let Some(texts) = texts else {
         return Scoring { prompts: prompts.prompts()?, query, n: n as usize, echo }
-            .respond(&shared, client, stream)
+            .respond(&shared, caller.client, stream)
             .await;
     };
     let queries = texts.into_iter().map(|text| Query { query: text, ..query.clone() });
     let queries: Vec<Query> = queries.flat_map(|query| several(&query, n).collect::<Vec<_>>()).collect();
     let prompts: Vec<String> = queries.iter().map(|query| query.query.clone()).collect();
     let offsets = prompts.iter().map(|prompt| if echo { prompt.chars().count() } else { 0 }).collect();
-    respond(&shared, client, queries, Text { prompts, echo, has_logprobs, offsets }, stream).await
+    respond(&shared, caller, queries, Text { prompts, echo, has_logprobs, offsets }, stream).await
 }
 
 impl CompletionRequest {

@@ -28,7 +28,7 @@ use self::kept::Kept;
 use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
 use crate::answering::{Answering, kept_header};
-use crate::clients::Client;
+use crate::clients::{Caller, Client};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
@@ -72,6 +72,7 @@ async fn compact() -> ApiError {
     post,
     path = "/v1/responses",
     tag = "OpenAI",
+    params(("x-hone-recall" = Option<bool>, Header)),
     request_body = ResponseRequest,
     responses(
         (status = OK, content((OpenAiResponse = "application/json"), (ServerSentEvent = "text/event-stream"))),
@@ -79,11 +80,12 @@ async fn compact() -> ApiError {
         (status = TOO_MANY_REQUESTS)
     )
 )]
-async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
+async fn create(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes) -> Result<HttpResponse, ApiError> {
+    let client = caller.client;
     let asked = asked(&shared, client, body).await?;
     let AskedResponse { query, sending, keeps, head, input, most_calls, tools } = asked;
     let slot = (sending == Sending::Streamed).then(|| shared.streams.take(client)).transpose()?;
-    let answering = Answering::ask(&shared, client, query)?;
+    let answering = Answering::ask(&shared, caller, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
     let draft = Draft::new(answering.id(), head, most_calls, tools);
     let mut answer = Answer::begin(&shared, client, answering, draft, keeps.then_some(input));

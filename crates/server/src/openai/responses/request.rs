@@ -165,7 +165,6 @@ impl ResponseRequest {
             options: AnswerOptions {
                 tools,
                 constraint,
-                recalls: false,
                 is_of_client: true,
                 turns_after,
                 thinking: effort.map(EffortName::thinking).unwrap_or_default(),

@@ -7,7 +7,7 @@ use anyhow::Context;
 use hone_agents::{MemorySettings, Recaller, Rememberer};
 use hone_memory::{Engram, EngramKind, Filters, MemoryOptions, MemoryStore};
 use hone_protocol::{
-    Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SessionId, TextLength, Timestamp,
+    Embed, EmbedError, FinishReason, Query, QueryId, Rating, RecalledEngram, Response, SessionId, TextLength, Timestamp,
 };
 use tempfile::TempDir;
 
@@ -105,7 +105,7 @@ impl Memories {
             let (store, embedder) = (memory.store.clone(), self.embedder.clone());
             let recaller = Recaller { store, embedder, settings: Arc::new(settings.clone()) };
             for probe in &person.probes {
-                let recalled = recaller.search(&probe.text, &[], None);
+                let recalled = recaller.search(&probe.text, &Query::new("", ""), None);
                 let items = recalled.iter().map(|recalled| memory.judged(person, probe, recalled));
                 let items = items.collect::<anyhow::Result<Vec<Item>>>()?;
                 asked.push(ProbeResult { split: person.split, person: &person.name, probe, recalled, items });
