@@ -33,19 +33,22 @@ fn remember_grades(home: &Home) {
     });
 }
 
-/// Answers of both models, marked by the likelihood judge; one model also gave its own answers scores.
+/// Answers of both models, marked by the likelihood judge; the models also gave their own answers scores, and a few of
+/// the better one's are marked as those of the judge's own model.
 fn remember_marks(home: &Home) {
-    remember(home, 2 * SCORES + 10, |number, is_better| match (number < 2 * SCORES, is_better) {
-        (false, _) => json!({"critic_score": if is_better { 1 } else { 5 }, "judge": BETTER, "self_graded": true}),
-        (true, true) => mark(0.6, Value::Null),
-        (true, false) => mark(0.1, json!("wrong")),
+    remember(home, 4 * SCORES, |number, is_better| match (number < 2 * SCORES, is_better) {
+        (false, true) => mark(0.1, json!("wrong"), true),
+        (false, false) => json!({"critic_score": 5, "judge": WORSE, "self_graded": true}),
+        (true, true) => mark(0.6, Value::Null, false),
+        (true, false) => mark(0.1, json!("wrong"), false),
     });
 }
 
-fn mark(probability: f64, likely: Value) -> Value {
+/// A grade of the likelihood judge, which judges answers of its own model in another way.
+fn mark(probability: f64, likely: Value, self_graded: bool) -> Value {
     json!({
         "critic_score": null, "probability": probability, "likely": likely, "judge": "smollm2:135m",
-        "self_graded": true, "judging_method": "likelihood",
+        "self_graded": self_graded, "judging_method": "likelihood",
     })
 }
 

@@ -268,7 +268,8 @@ impl FleetAgent {
     }
 
     /// Takes a verdict if a caller waits for it, or it is still due. While memory cannot be reached, another process may
-    /// have taken one; then this one is kept. Returns whether memory could be asked.
+    /// have taken one, and an answer may yet be remembered; then the verdict is kept. Returns whether memory could be
+    /// asked.
     fn take_if_due(&mut self, request: EnvelopeId, asked: Asked, verdict: Payload) -> bool {
         let is_due = if asked.waits_until.is_some() { Ok(Some(true)) } else { self.is_due(&asked) };
         match is_due {

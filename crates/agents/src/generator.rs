@@ -153,8 +153,10 @@ impl GeneratorAgent {
     fn recollection_for(&self, query: &Query) -> Recollection {
         let recaller = self.parts.recaller.as_ref().filter(|_| query.options.recalls && !query.options.is_raw);
         let Some(recaller) = recaller else { return Recollection::Nothing };
-        // An answer that is held to a form cannot be a call.
-        let may_call = query.options.constraint.is_none() && !self.without_tools.contains(&query.model);
+        // A program has tools of its own, and an answer that is held to a form cannot be a call.
+        let options = &query.options;
+        let is_free = !options.is_of_client && options.constraint.is_none();
+        let may_call = is_free && !self.without_tools.contains(&query.model);
         match (recaller.settings.mode, may_call) {
             (MemoryMode::Auto | MemoryMode::Tool, true) => Recollection::Tool,
             (MemoryMode::Auto, false) => Recollection::Context,

@@ -38,7 +38,7 @@ impl Recaller {
     /// repeat a blocked one or that the conversation already contains. A failure is logged and finds nothing: an answer
     /// without recollections is better than none.
     pub fn search(&self, search: &str, query: &Query, owner: Option<OwnerId>) -> Vec<RecalledEngram> {
-        let found = self.question(search, &query.history).and_then(|question| {
+        let found = self.question(search, query).and_then(|question| {
             let filters = Filters {
                 whose: Whose::Of(owner),
                 scope: WithinScope::Only(scope(query)),
@@ -91,12 +91,15 @@ impl Recaller {
         Ok(self.store.get(engram.query_id)?.is_some_and(|engram| engram.user_feedback == Some(Rating::Good)))
     }
 
-    fn question(&self, search: &str, conversation: &[Message]) -> Result<RecallQuestion, String> {
-        let asked = conversation.iter().filter(|message| message.role == Role::User);
+    fn question(&self, search: &str, query: &Query) -> Result<RecallQuestion, String> {
+        let asked = query.history.iter().filter(|message| message.role == Role::User);
+        let asked = asked.map(|message| &message.content);
+        // With the results of its tools, a program sends its question again.
+        let again = (!query.options.turns_after.is_empty()).then_some(&query.query);
         Ok(RecallQuestion {
             text: search.to_owned(),
             vector: self.embedder.embed_query(search).map_err(|error| with_causes(&error))?,
-            known: asked.map(|message| message.content.clone()).collect(),
+            known: asked.chain(again).cloned().collect(),
             matching: self.settings.matching(search),
             keeps_all: false,
         })
@@ -194,6 +197,9 @@ fn as_sentence(statement: &str) -> String {
     if is_ended { line } else { format!("{line}.") }
 }
 
+/// The scope of a program's questions without instructions, within that of programs.
+const NO_INSTRUCTIONS: &str = "plain";
+
 /// The bytes of the instructions' digest that name their scope.
 const SCOPE_BYTES: usize = 8;
 
@@ -201,15 +207,12 @@ const SCOPE_BYTES: usize = 8;
 /// answer given under instructions does not suit other conversations.
 pub(crate) fn scope(query: &Query) -> Option<String> {
     match (query.options.is_of_client, scope_of_instructions(&query.history)) {
-        (true, Some(instructions)) => Some(format!("{SCOPE_OF_CLIENTS}:{instructions}")),
-        (true, None) => Some(SCOPE_OF_CLIENTS.to_owned()),
+        // Earlier versions called all answers to programs `client`, whatever their instructions were.
+        (true, instructions) => {
+            Some(format!("{SCOPE_OF_CLIENTS}:{}", instructions.as_deref().unwrap_or(NO_INSTRUCTIONS)))
+        }
         (false, instructions) => instructions,
     }
-}
-
-/// Whether a scope is that of a program's questions.
-pub(crate) fn is_of_client(scope: &str) -> bool {
-    scope.split(':').next() == Some(SCOPE_OF_CLIENTS)
 }
 
 fn scope_of_instructions(conversation: &[Message]) -> Option<String> {

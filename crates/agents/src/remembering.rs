@@ -6,10 +6,10 @@
 use std::iter;
 use std::sync::Arc;
 
-use hone_memory::{Engram, Fact, MemoryError, MemoryStore, Update};
+use hone_memory::{Engram, Fact, MemoryError, MemoryStore, Update, is_within_scope};
 use hone_protocol::{Embed, HolderId, RespondentId, with_causes};
 
-use crate::recall::is_of_client;
+use crate::settings::SCOPE_OF_CLIENTS;
 use crate::statements::{Statement, statements_in};
 
 /// Remembers exchanges in the same way as a chat.
@@ -51,7 +51,7 @@ impl Rememberer {
     /// When it can be neither written nor kept.
     pub(crate) fn remember_first(&self, engram: Engram, holder: Option<HolderId>) -> Result<(u64, bool), MemoryError> {
         let statements = statements_of(&engram);
-        let is_of_client = engram.scope.as_deref().is_some_and(is_of_client);
+        let is_of_client = engram.scope.as_deref().is_some_and(|scope| is_within_scope(scope, SCOPE_OF_CLIENTS));
         if self.embedder.is_none() || (!is_of_client && !statements.is_empty()) {
             return Ok((self.remember(engram, holder)?, true));
         }

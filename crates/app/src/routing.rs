@@ -111,25 +111,26 @@ fn past(app: &App, record: Option<&TaskRecord>, kinds: &[&str]) -> anyhow::Resul
 fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
     let outlines = app.memory_to_read()?.outlines(Whose::Everyones, false)?;
     let mut past: Vec<Past> = Vec::new();
-    let mut by_judge: BTreeMap<(&str, &str, bool), Vec<Past>> = BTreeMap::new();
+    let mut by_judge: BTreeMap<(&str, &str, bool, bool), Vec<Past>> = BTreeMap::new();
     for outline in &outlines {
         match (outline.rating, &outline.grade) {
             (Some(rating), _) => past.extend(scored(outline, f64::from(u8::from(rating == Rating::Good)))),
             (None, Some(grade)) => {
                 let Some(score) = score_of(grade) else { continue };
-                let graded = by_judge.entry((&grade.judge, &grade.rubric, grade.method.is_prompted())).or_default();
-                graded.extend(scored(outline, score));
+                let judge = (&*grade.judge, &*grade.rubric, grade.self_graded, grade.method.is_prompted());
+                by_judge.entry(judge).or_default().extend(scored(outline, score));
             }
             (None, None) => {}
         }
     }
-    let most = by_judge.into_iter().max_by_key(|((_, _, is_prompted), graded)| (graded.len(), *is_prompted));
+    let most = by_judge.into_iter().max_by_key(|((.., is_prompted), graded)| (graded.len(), *is_prompted));
     past.extend(most.map(|(_, graded)| graded).unwrap_or_default());
     Ok(past)
 }
 
-/// A grade from 0 to 1. Scores that a model gave its own answers do not count. The likelihood judge, which judges those
-/// of its model by a fit of their own, gives no scores: likely right is 1, likely wrong 0, and no mark one half.
+/// A grade from 0 to 1. Scores that a model gave its own answers do not count. The likelihood judge gives marks: likely
+/// right is 1, likely wrong 0, and no mark one half. It judges the answers of its own model in another way than those of
+/// others, so it counts as two judges.
 fn score_of(grade: &GradeOutline) -> Option<f64> {
     match (grade.score, grade.probability) {
         (Some(_), _) if grade.self_graded => None,

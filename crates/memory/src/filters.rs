@@ -35,7 +35,7 @@ pub enum WithinScope {
     Any,
     /// This scope alone.
     Only(Option<String>),
-    /// Any scope but this one, and those within it, whose names begin with it and a colon.
+    /// Any scope except this one and [those within it](is_within_scope).
     AllBut(String),
 }
 
@@ -44,13 +44,13 @@ impl WithinScope {
         match self {
             WithinScope::Any => true,
             WithinScope::Only(included) => included.as_ref() == scope,
-            WithinScope::AllBut(excluded) => !scope.is_some_and(|scope| is_within(excluded, scope)),
+            WithinScope::AllBut(excluded) => !scope.is_some_and(|scope| is_within_scope(scope, excluded)),
         }
     }
 }
 
-/// Whether a scope is this one or within it.
-fn is_within(outer: &str, scope: &str) -> bool {
+/// Whether a scope is `outer`, or within it: then its name begins with that of `outer` and a colon.
+pub fn is_within_scope(scope: &str, outer: &str) -> bool {
     scope.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
@@ -193,6 +193,23 @@ mod tests {
 
     use super::*;
     use crate::engram::tests::example;
+
+    #[test]
+    fn a_scope_includes_those_within_it() {
+        for (scope, expected) in [
+            ("client", true),
+            ("client:plain", true),
+            ("client:system:1f", true),
+            ("clients", false),
+            ("system:1f", false),
+        ] {
+            assert_eq!(is_within_scope(scope, "client"), expected, "{scope}");
+            let included = WithinScope::AllBut("client".to_owned()).includes(Some(&scope.to_owned()));
+            assert_eq!(included, !expected, "{scope}");
+        }
+        assert!(WithinScope::AllBut("client".to_owned()).includes(None));
+        assert!(!WithinScope::Only(Some("client".to_owned())).includes(Some(&"client:plain".to_owned())));
+    }
 
     /// Checks whether the filters accept the unscored engram 2, and engram 3 with its score of 4.
     #[track_caller]

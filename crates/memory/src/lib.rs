@@ -62,7 +62,7 @@ pub mod words;
 pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
-pub use filters::{EventFilter, Filters, Whose, WithinScope};
+pub use filters::{EventFilter, Filters, Whose, WithinScope, is_within_scope};
 pub use holder::Holder;
 pub use options::{Matching, MemoryOptions, MergeDocuments, Ranking};
 pub use outline::{ComparedOutline, GradeOutline, Outline};

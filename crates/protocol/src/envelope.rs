@@ -345,8 +345,8 @@ pub struct Response {
     /// Whether it continues the question as it stands, instead of answering it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_raw: bool,
-    /// The scope within which it is recalled: that of a client, or of the instructions before the conversation; `None`
-    /// for the person's conversations without instructions.
+    /// The scope within which it is recalled: that of programs, of the instructions before the conversation, or of both;
+    /// `None` for the person's conversations without instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The model that answered.

@@ -21,7 +21,7 @@ use self::message::Head;
 use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::{Answered, Answering, kept_header, note_kept};
-use crate::clients::Caller;
+use crate::clients::{Caller, RecallHeader};
 use crate::error::{ApiError, REQUEST_ID, request_id};
 use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
@@ -40,7 +40,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     post,
     path = "/v1/messages",
     tag = "Anthropic",
-    params(("x-hone-recall" = Option<bool>, Header)),
+    params(RecallHeader),
     request_body = MessagesRequest,
     responses(
         (status = OK, content((AnthropicMessage = "application/json"), (ServerSentEvent = "text/event-stream"))),

@@ -17,7 +17,7 @@ use hone_protocol::OwnerId;
 use crate::RETRY_AFTER;
 use crate::error::ApiError;
 
-/// The header that asks for earlier questions of the same client to be recalled.
+/// The header that asks for recollections of what programs asked before, for the same owner.
 const RECALL: &str = "x-hone-recall";
 
 /// The sender of a request.
@@ -48,11 +48,21 @@ impl Client {
     }
 }
 
+/// The header by which a program asks for memory.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its documentation is used")]
+pub(crate) struct RecallHeader {
+    /// Whether what programs of the same owner asked under the same instructions is recalled for this question.
+    #[param(rename = "x-hone-recall")]
+    recall: Option<bool>,
+}
+
 /// The sender of a question over a third-party API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
-    /// Whether earlier questions of the client are recalled for this one.
+    /// Whether memory may add recollections to the question.
     pub(crate) recalls: bool,
 }
 
@@ -63,7 +73,10 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         let recalls = match parts.headers.get(RECALL).map(HeaderValue::as_bytes) {
             Some(b"true") => true,
             Some(b"false") | None => false,
-            Some(_) => return Err(ApiError::bad_request(format!("the header {RECALL} is true or false"))),
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                return Err(ApiError::bad_request(format!("{RECALL} is {other:?}: it must be true or false")));
+            }
         };
         Ok(Caller { client: Client::from_request_parts(parts, state).await?, recalls })
     }

@@ -1,13 +1,13 @@
 //! The intention of a day: worthwhile work, based on the state of memory.
 
 use hone_judging::fill;
-use hone_memory::{Engram, EngramKind, Filters, Whose};
+use hone_memory::{Engram, EngramKind, Filters, Whose, WithinScope};
 use hone_protocol::{Constraint, ContentType, CriticMode, Rating, VettingState};
 
 use super::{ModelWriter, NoteError, NoteSettings, day, quoted};
 use crate::gatekeeping::{Decided, Gatekeeper};
 use crate::remembering::Rememberer;
-use crate::settings::{on_one_line, shortened};
+use crate::settings::{SCOPE_OF_CLIENTS, on_one_line, shortened};
 
 /// The most characters of a question or a fact in the state.
 const TEXT: usize = 160;
@@ -81,7 +81,8 @@ impl Intender<'_> {
     /// their grades, and the last intention.
     fn state(&self) -> Result<Observations, NoteError> {
         let store = self.gatekeeper.store;
-        let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };
+        let scope = WithinScope::AllBut(SCOPE_OF_CLIENTS.to_owned());
+        let own = Filters { whose: Whose::Of(None), scope, worth_recalling: true, ..Filters::default() };
         let answers = store.list(&own, self.settings.intention_answers)?;
         let of_kind = |kind, n| store.list(&Filters { kind: Some(kind), ..own.clone() }, n);
         let facts = of_kind(EngramKind::Fact, self.settings.intention_facts)?;

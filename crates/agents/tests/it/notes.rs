@@ -117,9 +117,14 @@ impl Place {
 
     /// Remembers an exchange at this minute.
     fn said(&self, minute: u64, question: &str, answer: &str) -> QueryId {
+        self.said_in(None, minute, question, answer)
+    }
+
+    fn said_in(&self, scope: Option<&str>, minute: u64, question: &str, answer: &str) -> QueryId {
         let at = Timestamp(60_000 * minute);
         let id = QueryId::from_bits((u128::from(at.0) << 80) | (7 << 76) | (1 << 63));
-        let engram = Engram::new(id, SessionId::from_bits(1), &Response::new(question, answer, "m"));
+        let response = Response { scope: scope.map(str::to_owned), ..Response::new(question, answer, "m") };
+        let engram = Engram::new(id, SessionId::from_bits(1), &response);
         self.rememberer.remember(Engram { at, ..engram }, None).unwrap();
         id
     }
@@ -139,6 +144,14 @@ fn a_blocked_intention_is_written_once_more_with_what_is_wrong_with_it() {
         Place::new(|prompt| if prompt.contains("> - Which shop?") { "Buy milk at Ada's." } else { "Buy." }.to_owned());
     place.said(1, "Is there milk?", "No.");
     place.said(2, "I want to learn to swim, where can I?", "At the pool.");
+    for scope in ["client", "client:plain"] {
+        place.said_in(
+            Some(scope),
+            if scope == "client" { 3 } else { 4 },
+            "I want to sell the moon, is it mine?",
+            "No.",
+        );
+    }
     let critic = saying(&[BLOCK, PASS]);
     let Intended { note, decided, first } = place.intend(&critic).unwrap();
     assert_eq!((note.answer.as_str(), decided.state), ("Buy milk at Ada's.", VettingState::Reviewed));
@@ -148,6 +161,7 @@ fn a_blocked_intention_is_written_once_more_with_what_is_wrong_with_it() {
     for part in ["no intention before", "mend the fence", "own words", ": I want to learn to swim", "Is there milk?"] {
         assert!(prompt.contains(part), "{part}: {prompt}");
     }
+    assert!(!prompt.contains("moon"), "what programs said is not the person's: {prompt}");
     assert!(critic.shown.lock().unwrap()[0].2.contains("Is there milk?"), "the critic sees the state");
     // The next one is written from the last one.
     place.intend(&saying(&[PASS])).unwrap();

@@ -133,6 +133,8 @@ fn a_program_recalls_what_programs_asked_if_it_asks_for_that() {
         response_in(&stage.wait_about(id, Subject::ResponseGeneration)).answer.clone()
     };
     assert_eq!(answer(&mut stage, Vec::new(), true), "I do not know.", "the person's memory is not a program's");
+    let as_mario = stage.ask_after("My cat is called Mia.", instructed("You are Mario."));
+    stage.wait_about(as_mario, Subject::MemoryStored);
     for history in [Vec::new(), instructed("Be brief.")] {
         let told = stage.ask_for_program("My cat is called Mia.", history, false);
         stage.wait_about(told, Subject::MemoryStored);

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::rfc3339;
 use super::shapes::{OllamaChat, OllamaGeneration, OllamaRole};
 use crate::answering::{Answered, Answering, Piece, kept_header, note_kept, was_cut};
-use crate::clients::Caller;
+use crate::clients::{Caller, RecallHeader};
 use crate::conversation::{CalledTool, Conversation, ToolSpec, in_order_of_calls, left_out, tools};
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
@@ -129,7 +129,7 @@ struct Turn {
     post,
     path = "/api/chat",
     tag = "Ollama",
-    params(("x-hone-recall" = Option<bool>, Header)),
+    params(RecallHeader),
     request_body = ChatRequest,
     responses(
         (status = OK, content((OllamaChat = "application/json"), (String = "application/x-ndjson"))),
@@ -161,7 +161,7 @@ pub(super) async fn chat(
     post,
     path = "/api/generate",
     tag = "Ollama",
-    params(("x-hone-recall" = Option<bool>, Header)),
+    params(RecallHeader),
     request_body = GenerateBody,
     responses(
         (status = OK, content((OllamaGeneration = "application/json"), (String = "application/x-ndjson"))),

@@ -15,7 +15,7 @@ use super::request::ChatRequest;
 use super::shapes::OpenAiChatCompletion;
 use crate::Shared;
 use crate::answering::{Answered, Whole};
-use crate::clients::Caller;
+use crate::clients::{Caller, RecallHeader};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
@@ -25,7 +25,7 @@ use crate::shapes::ServerSentEvent;
     post,
     path = "/v1/chat/completions",
     tag = "OpenAI",
-    params(("x-hone-recall" = Option<bool>, Header)),
+    params(RecallHeader),
     request_body = ChatRequest,
     responses(
         (status = OK, content((OpenAiChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),

@@ -18,7 +18,7 @@ use super::scoring::Scoring;
 use super::shapes::{OpenAiCompletion, OpenAiPrompts};
 use crate::Shared;
 use crate::answering::{Answered, Whole};
-use crate::clients::Caller;
+use crate::clients::{Caller, RecallHeader};
 use crate::error::ApiError;
 use crate::requests::{or_default, parsed};
 use crate::shapes::ServerSentEvent;
@@ -62,6 +62,7 @@ enum Prompts {
     post,
     path = "/v1/completions",
     tag = "OpenAI",
+    params(RecallHeader),
     request_body = CompletionRequest,
     responses(
         (status = OK, content((OpenAiCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),

@@ -28,7 +28,7 @@ use self::kept::Kept;
 use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
 use crate::answering::{Answering, kept_header};
-use crate::clients::{Caller, Client};
+use crate::clients::{Caller, Client, RecallHeader};
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
@@ -72,7 +72,7 @@ async fn compact() -> ApiError {
     post,
     path = "/v1/responses",
     tag = "OpenAI",
-    params(("x-hone-recall" = Option<bool>, Header)),
+    params(RecallHeader),
     request_body = ResponseRequest,
     responses(
         (status = OK, content((OpenAiResponse = "application/json"), (ServerSentEvent = "text/event-stream"))),

@@ -2,9 +2,12 @@
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hone_app::config::{KeyHash, ServerSettings};
+use hone_bus::{Overload, Subscription};
 use hone_memory::Whose;
+use hone_protocol::{Payload, Subject};
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Stage, ask, echo, name_of, settings, wait_for, wait_until};
@@ -178,4 +181,40 @@ fn what_is_computed_for_one_key_is_kept_apart_from_what_is_for_another() {
     }
     let owners = owners.lock().unwrap();
     assert!(owners[0].is_some() && owners[0] == owners[2] && owners[0] != owners[1], "{owners:?}");
+}
+
+/// Memory is not for programs unless they ask for it.
+#[test]
+fn only_a_program_that_asks_for_it_gets_recollections() {
+    let stage = stage();
+    let questions = stage.bus.subscribe(Subscription {
+        name: "test".to_owned(),
+        subjects: vec![Subject::QueryReceived],
+        sessions: None,
+        capacity: 100,
+        overload: Overload::Wait,
+    });
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": messages})),
+        ("/v1/completions", json!({"prompt": "hi"})),
+        ("/v1/responses", json!({"input": "hi"})),
+        ("/v1/messages", json!({"messages": messages, "max_tokens": 9})),
+        ("/api/chat", json!({"messages": messages, "model": "", "stream": false})),
+        ("/api/generate", json!({"prompt": "hi", "model": "", "stream": false})),
+    ] {
+        for (header, expected) in [("", false), ("x-hone-recall: false\r\n", false), ("X-Hone-Recall: true\r\n", true)]
+        {
+            let request = stage.keyed_text("anne", "POST", path, &body);
+            let (status, answer) = stage.send(&request.replacen("Content-Type", &format!("{header}Content-Type"), 1));
+            assert_eq!(status, 200, "{path} {answer}");
+            let asked = questions.receiver().recv_timeout(Duration::from_secs(60)).unwrap();
+            let Payload::QueryReceived(query) = &asked.payload else { panic!("{asked:?}") };
+            assert_eq!((query.options.recalls, query.options.is_of_client), (expected, true), "{path} {header}");
+        }
+        let request = stage.keyed_text("anne", "POST", path, &body);
+        let (status, refused) = stage.send(&request.replacen("Content-Type", "x-hone-recall: yes\r\nContent-Type", 1));
+        assert_eq!(status, 400, "{path} {refused}");
+        assert!(refused.contains("must be true or false"), "{path} {refused}");
+    }
 }
