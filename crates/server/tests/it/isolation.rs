@@ -7,6 +7,7 @@ use std::time::Duration;
 use hone_app::config::{KeyHash, ServerSettings};
 use hone_bus::{Overload, Subscription};
 use hone_memory::Whose;
+use hone_protocol::scripted::Script;
 use hone_protocol::{Payload, Subject};
 use serde_json::{Value, json};
 
@@ -186,7 +187,8 @@ fn what_is_computed_for_one_key_is_kept_apart_from_what_is_for_another() {
 /// Memory is not for programs unless they ask for it.
 #[test]
 fn only_a_program_that_asks_for_it_gets_recollections() {
-    let stage = stage();
+    let settings = ServerSettings { keys: vec![KeyHash::of("anne")], ..settings() };
+    let stage = Stage::planned(settings, Plan::default(), |_| Script::saying(&["hi"]));
     let questions = stage.bus.subscribe(Subscription {
         name: "test".to_owned(),
         subjects: vec![Subject::QueryReceived],
