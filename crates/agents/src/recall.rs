@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hone_judging::fill;
-use hone_memory::{Filters, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
+use hone_judging::{PurposeDecider, fill};
+use hone_memory::{Filters, Matching, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
 use hone_protocol::{
     Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes,
 };
@@ -21,6 +21,13 @@ const NEAR_BLOCKED: f32 = 0.3;
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
+/// Candidates per recalled engram that a model decides about.
+const ASKED_PER_RECALLED: usize = 2;
+
+/// The bounds of the candidates that a model decides about, where those of recall are stricter.
+const WIDENED_THRESHOLD: f32 = 0.2;
+const WIDENED_NEARNESS: f32 = 0.5;
+
 /// Searches memory on behalf of a model.
 #[derive(Clone)]
 pub struct Recaller {
@@ -30,6 +37,8 @@ pub struct Recaller {
     pub embedder: Arc<dyn Embed>,
     /// The bounds of similarity, and the texts around recollections.
     pub settings: Arc<MemorySettings>,
+    /// The model that decides which recollections help, if one has passed for it; otherwise the bounds do.
+    pub relevance: Option<PurposeDecider>,
 }
 
 impl Recaller {
@@ -38,7 +47,12 @@ impl Recaller {
     /// repeat a blocked one or that the conversation already contains. A failure is logged and finds nothing: an answer
     /// without recollections is better than none.
     pub fn search(&self, search: &str, query: &Query, owner: Option<OwnerId>) -> Vec<RecalledEngram> {
-        let found = self.question(search, query).and_then(|question| {
+        let found = self.question(search, query).and_then(|mut question| {
+            let mut n = self.settings.n_recalled;
+            if self.relevance.is_some() {
+                question.matching = widened(question.matching);
+                n = n.saturating_mul(ASKED_PER_RECALLED);
+            }
             let filters = Filters {
                 whose: Whose::Of(owner),
                 scope: WithinScope::Only(scope(query)),
@@ -50,13 +64,29 @@ impl Recaller {
                 ..Filters::default()
             };
             let vector = question.vector.clone();
-            let found = self.store.recall(question, self.settings.n_recalled, &filters);
-            found.and_then(|found| self.without_repetitions(found, &vector, owner)).map_err(|error| with_causes(&error))
+            let found = self.store.recall(question, n, &filters);
+            let found = found.and_then(|found| self.without_repetitions(found, &vector, owner));
+            Ok(self.relevant(search, found.map_err(|error| with_causes(&error))?))
         });
         found.unwrap_or_else(|error| {
             tracing::error!("memory cannot be searched: {error}");
             Vec::new()
         })
+    }
+
+    /// The recollections that help to answer, according to the model that decides about it. If it cannot be asked, none
+    /// do: they were found within wider bounds.
+    fn relevant(&self, search: &str, mut found: Vec<RecalledEngram>) -> Vec<RecalledEngram> {
+        let Some(decider) = &self.relevance else { return found };
+        found.retain(|engram| {
+            let note = if engram.is_fact { engram.query.clone() } else { self.written(engram) };
+            decider.decide(search, &note, &|| false).unwrap_or_else(|error| {
+                tracing::warn!("{} has not decided about a recollection: {}", decider.model, with_causes(&error));
+                false
+            })
+        });
+        found.truncate(self.settings.n_recalled);
+        found
     }
 
     /// The answers that do not repeat a text that a critic has blocked.
@@ -172,6 +202,16 @@ impl Recaller {
                 mark.map_or(exchange.clone(), |mark| format!("{mark}\n{exchange}"))
             }
         }
+    }
+}
+
+/// The bounds within which a model is asked: a low similarity, and no share of the question's words.
+fn widened(matching: Matching) -> Matching {
+    Matching {
+        threshold: matching.threshold.min(WIDENED_THRESHOLD),
+        nearness: matching.nearness.min(WIDENED_NEARNESS),
+        least_words: 0.0,
+        ..matching
     }
 }
 

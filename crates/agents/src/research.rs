@@ -28,7 +28,7 @@ use hone_protocol::{Embed, EmbedError, RecalledEngram, Support, Timings};
 use serde::Serialize;
 
 pub use answering::{AnswerError, ResearchWriter};
-pub use checking::{AskJudge, CheckedClaim};
+pub use checking::{AskJudge, CheckedClaim, ClaimChecks};
 pub use document::{Document, Passage, PassagePlace};
 pub use gathering::{Skipped, SourceError, SourceLimits, SourcePath, Sources};
 pub use pdf::{PdfProcess, serve_pdf};
@@ -120,7 +120,7 @@ pub fn research(
     passages: Vec<Passage>,
     settings: &ResearchSettings,
     author: ResearchWriter<'_>,
-    judge: AskJudge<'_>,
+    checks: ClaimChecks<'_>,
     show: &mut dyn FnMut(ResearchStep),
 ) -> Result<Research, AnswerError> {
     show(ResearchStep::Answering);
@@ -138,7 +138,7 @@ pub fn research(
     }
     let shown: Vec<Passage> = passages.into_iter().take(draft.n_shown).collect();
     let is_stopped = author.writer.is_stopped;
-    let checked = checking::check(&draft.claims, &shown, settings, judge, &mut |done| {
+    let checked = checking::check(&draft.claims, &shown, settings, checks, &mut |done| {
         show(ResearchStep::Checked(done));
         !is_stopped()
     });

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
-use hone_judging::Jury;
+use hone_judging::{Jury, PurposeDecider};
 use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
 
@@ -83,6 +83,8 @@ pub struct MemoryParts {
     pub remembers: bool,
     /// Whether answers become due for a grade if no judge of this team grades them.
     pub grades_due: bool,
+    /// The model that decides which recollections help, if one has passed for it.
+    pub relevance: Option<PurposeDecider>,
 }
 
 /// A memory with answers that are due, and the right to grade them.
@@ -249,5 +251,6 @@ fn respondents(b: Option<RespondentB>) -> Vec<Respondent> {
 
 fn recaller(memory: &MemoryParts) -> Option<Recaller> {
     let embedder = Arc::clone(memory.embedder.as_ref()?);
-    Some(Recaller { store: memory.store.clone(), embedder, settings: Arc::new(memory.settings.clone()) })
+    let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
+    Some(Recaller { store, embedder, settings, relevance: memory.relevance.clone() })
 }

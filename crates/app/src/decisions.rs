@@ -2,6 +2,8 @@
 //! (<https://docs.typesafe.ai>; the shapes are those of `typesafe-sdk`).
 
 mod examined;
+mod marks;
+mod purposes;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 pub use examined::{ExaminedDecisions, identity_of};
+pub use purposes::{ExaminedPurposes, decider_for};
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -35,6 +35,7 @@ mod own_rubric;
 mod probabilities;
 mod profile;
 mod prompt;
+mod purposes;
 mod random;
 mod reasons;
 mod report;
@@ -80,6 +81,7 @@ pub use neutralize::neutralized;
 pub use own_rubric::OwnRubric;
 pub use profile::{FeedbackMode, InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
+pub use purposes::{Purpose, PurposeCase, PurposeDecider, PurposeMarks};
 pub use reasons::explained;
 pub use report::{
     Conclusion, ConfigurationFigures, Contender, GRADES, OUTCOMES, PairOutcome, PairReport, PairRow, Period,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Generate, GenerateRequest, Prompt};
+use hone_protocol::{Generate, GenerateRequest, Prompt, TokenLogprob, TokenLogprobs};
 
-use crate::{FenceKey, Judge, JudgeProfile, JudgeSettings, Rubric};
+use crate::{FenceKey, Judge, JudgeProfile, JudgeSettings, Purpose, PurposeDecider, Rubric};
 
 /// A key that tests may know.
 pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
@@ -69,4 +69,27 @@ pub fn turn(request: &GenerateRequest) -> &str {
         Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,
         other => panic!("{other:?} is no single turn"),
     }
+}
+
+/// A model that decides by this rule about the prompt, and the requests that it gets.
+pub fn decider(
+    purpose: Purpose,
+    is_yes: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> (PurposeDecider, Arc<Scripted>) {
+    let model = Arc::new(Scripted::new(move |request| {
+        // Without texts, when its bias is measured, it is undecided.
+        let [yes, no] = match turn(request) {
+            prompt if prompt.contains("\nN/A\n") => [-1.0, -1.0],
+            prompt if is_yes(prompt) => [-0.1, -3.0],
+            _ => [-3.0, -0.1],
+        };
+        let named = |text: &String| TokenLogprob {
+            id: 0,
+            logprob: if text.trim().eq_ignore_ascii_case("yes") { yes } else { no },
+            text: text.clone(),
+        };
+        let named = request.logprobs.named.iter().map(named).collect();
+        Script { logprobs: vec![TokenLogprobs { named, ..TokenLogprobs::default() }], ..Script::saying(&["No"]) }
+    }));
+    (PurposeDecider::unexamined(model.clone(), purpose, "small"), model)
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hone_judging::fill;
+use hone_judging::{PurposeDecider, fill};
 use hone_memory::{Engram, EngramKind, MemoryError, WithVector};
-use hone_protocol::{Constraint, ContentType, CriticMode, QueryId, VettingState};
+use hone_protocol::{Constraint, ContentType, CriticMode, QueryId, VettingState, with_causes};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -37,6 +37,8 @@ pub struct Consolidator<'a> {
     pub settings: &'a NoteSettings,
     /// The settings for which exchanges may be consolidated, and which statements have the same topic.
     pub memory: &'a MemorySettings,
+    /// The model that decides which statements contradict each other, if one has passed for it; otherwise rules do.
+    pub decider: Option<PurposeDecider>,
 }
 
 /// The outcome of a consolidation.
@@ -210,7 +212,7 @@ impl Consolidator<'_> {
             return Ok(None);
         }
         let facts: Vec<QueryId> = cluster.iter().filter_map(|id| plan.facts.get(id)).flatten().copied().collect();
-        let contradictions = contradictions_in(&self.gatekeeper.store.these(&facts)?, self.memory);
+        let contradictions = self.contradictions_in(&self.gatekeeper.store.these(&facts)?);
         let shown: Vec<&Engram> = without_duplicates(&members, self.memory.duplicate);
         let memories: Vec<String> = shown.iter().map(|engram| self.described(engram)).collect();
         let memories = memories.join("\n\n");
@@ -228,6 +230,32 @@ impl Consolidator<'_> {
         consolidated.duplicates += members.len() - shown.len();
         consolidated.contradictions.extend(contradictions);
         Ok(Some(self.gatekeeper.decide(&note, ContentType::Consolidation, &memories)?))
+    }
+
+    /// Every pair of facts that contradict each other, in order of time.
+    fn contradictions_in(&self, facts: &[WithVector]) -> Vec<Contradiction> {
+        let mut stated: Vec<StatedFact> = facts.iter().map(stated).collect();
+        stated.sort_by_key(|fact| fact.at);
+        let pairs = stated
+            .iter()
+            .enumerate()
+            .flat_map(|(index, earlier)| stated[index + 1..].iter().map(move |later| (earlier, later)));
+        pairs.filter_map(|(earlier, later)| self.contradiction(earlier, later)).collect()
+    }
+
+    /// Whether two statements contradict each other. A model is asked about those that are about the same thing.
+    fn contradiction(&self, earlier: &StatedFact, later: &StatedFact) -> Option<Contradiction> {
+        let by_rules = contradiction(earlier, later, self.memory);
+        let is_near = cosine(&earlier.vector, &later.vector) >= self.memory.changed_statement;
+        let Some(decider) = self.decider.as_ref().filter(|_| is_near || by_rules.is_some()) else { return by_rules };
+        match decider.decide(&earlier.text, &later.text, self.writer.is_stopped) {
+            Ok(true) => Some(Contradiction { earlier: earlier.text.clone(), later: later.text.clone() }),
+            Ok(false) => None,
+            Err(error) => {
+                tracing::warn!("{} has not decided about two statements: {}", decider.model, with_causes(&error));
+                by_rules
+            }
+        }
     }
 
     fn form(&self) -> Constraint {
@@ -265,15 +293,6 @@ fn without_duplicates(members: &[WithVector], duplicate: f32) -> Vec<&Engram> {
     let is_last =
         |(index, member): &(usize, &WithVector)| !members[index + 1..].iter().any(|later| repeats(member, later));
     members.iter().enumerate().filter(is_last).map(|(_, (engram, _))| engram).collect()
-}
-
-/// Every pair of facts that contradict each other, in order of time.
-fn contradictions_in(facts: &[WithVector], settings: &MemorySettings) -> Vec<Contradiction> {
-    let mut stated: Vec<StatedFact> = facts.iter().map(stated).collect();
-    stated.sort_by_key(|fact| fact.at);
-    let pairs =
-        stated.iter().enumerate().flat_map(|(index, earlier)| stated[index + 1..].iter().map(move |it| (earlier, it)));
-    pairs.filter_map(|(earlier, later)| contradiction(earlier, later, settings)).collect()
 }
 
 fn stated((engram, vector): &WithVector) -> StatedFact {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use hone_judging::scripted::{KEY, judge_over};
-use hone_judging::{JudgeSettings, Review, ReviewTask};
+use hone_judging::{JudgeSettings, Purpose, Review, ReviewTask, scripted};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateError, GenerateRequest, Lane, Prompt, QueryId};
 
+use super::answering::Claim;
 use super::*;
 use crate::notes::ModelWriter;
 
@@ -62,7 +63,8 @@ fn asked(
     let fence = JudgeSettings::shipped().fence;
     let writer = writer(&model, settings);
     let author = ResearchWriter { writer: &writer, key: &KEY, fence: &fence };
-    let research = research("When was the mill built?", passages, settings, author, judge, &mut |_| ());
+    let checks = ClaimChecks { decider: None, judge };
+    let research = research("When was the mill built?", passages, settings, author, checks, &mut |_| ());
     (research, model)
 }
 
@@ -178,6 +180,27 @@ fn a_judge_decides_about_what_words_speak_for() {
     let research = researched(&claims[..1], &ResearchSettings::shipped(), &missing);
     assert!(research.answer.is_some() && !research.claims[0].judged);
     assert_eq!(research.remarks, ["the claims are checked by their words and figures alone: it is not installed"]);
+}
+
+#[test]
+fn a_model_that_has_passed_decides_about_what_the_rules_leave_open() {
+    let (decider, model) = scripted::decider(Purpose::Citation, |prompt| prompt.contains("Claim: In 1871"));
+    let claims = [
+        ("It was built in 1792.", 1),
+        ("In 1871 the mill burned down.", 2),
+        ("What burned down in 1871 was the mill.", 2),
+        ("It was built in 1729.", 1),
+    ];
+    let claims = claims.map(|(text, citation)| Claim { text: text.to_owned(), citations: vec![citation] });
+    let checks = ClaimChecks { decider: Some(&decider), judge: &nobody };
+    let checked = checking::check(&claims, &passages(), &ResearchSettings::shipped(), checks, &mut |_| true);
+    let found: Vec<(Option<Support>, bool)> = checked.claims.iter().map(|it| (it.support, it.judged)).collect();
+    let (yes, no) = (Some(Support::Supported), Some(Support::NotSupported));
+    assert_eq!(found, [(yes, false), (yes, true), (no, true), (no, false)], "{checked:?}");
+    assert_eq!(checked.claims[1].reasons, ["small finds it in the cited passages"]);
+    assert_eq!(checked.unjudged, None);
+    let shown = model.requests().iter().map(turn).filter(|turn| turn.contains("Passage: It burned down")).count();
+    assert_eq!(shown, 2, "what the rules decide needs no model");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hone_agents::{
     Consolidated, Consolidator, Criticize, Gatekeeper, Intended, Intender, MemoryMode, ModelWriter, NoteError,
     NoteSettings, RecallPolicy, Rememberer, Vetter,
 };
-use hone_judging::CritiqueSettings;
+use hone_judging::{CritiqueSettings, Purpose, PurposeDecider, scripted};
 use hone_memory::{Engram, EngramKind, Filters, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
@@ -61,6 +61,7 @@ struct Place {
     critique: CritiqueSettings,
     notes: NoteSettings,
     recall: RecallPolicy,
+    decider: Option<PurposeDecider>,
 }
 
 impl Place {
@@ -73,7 +74,8 @@ impl Place {
         let critique: CritiqueSettings = toml::from_str(include_str!("../../../../config/critique.toml")).unwrap();
         let notes: NoteSettings = toml::from_str(include_str!("../../../../config/notes.toml")).unwrap();
         notes.check().unwrap();
-        Place { _folder: folder, rememberer, model, critique, notes, recall: RecallPolicy::UnreviewedMarked }
+        let recall = RecallPolicy::UnreviewedMarked;
+        Place { _folder: folder, rememberer, model, critique, notes, recall, decider: None }
     }
 
     fn store(&self) -> &MemoryStore {
@@ -111,6 +113,7 @@ impl Place {
             gatekeeper: self.keeper(critic),
             settings: &self.notes,
             memory: &memory,
+            decider: self.decider.clone(),
         };
         consolidator.run(&mut |done, _| done < stop_before).unwrap()
     }
@@ -210,6 +213,22 @@ fn a_consolidation_links_its_sources_and_names_what_has_changed() {
     // Consolidated exchanges are not consolidated again.
     let again = place.consolidate(&saying(&[PASS]), usize::MAX);
     assert_eq!((again.exchanges, again.clusters, again.written), (1, 0, 0));
+}
+
+/// The rules find "My dog is called Rex" and "My dog is called Max"; the model finds what they cannot.
+#[test]
+fn a_model_that_has_passed_decides_what_has_changed() {
+    let mut place = Place::new(summary);
+    place.said(1, "My dog is called Rex. What does a dog eat?", "Meat.");
+    place.said(2, "My dog is called Max. What does a dog eat?", "Meat.");
+    place.said(3, "My dog Max is gone now. What does a dog eat?", "Meat.");
+    let (decider, model) = scripted::decider(Purpose::Contradiction, |prompt| {
+        prompt.contains("Earlier statement: My dog is called Max\n\nLater statement: My dog Max is gone now")
+    });
+    place.decider = Some(decider);
+    let consolidated = place.consolidate(&saying(&[PASS]), usize::MAX);
+    let found: Vec<[&str; 2]> = consolidated.contradictions.iter().map(|it| [&*it.earlier, &it.later]).collect();
+    assert_eq!(found, [["My dog is called Max", "My dog Max is gone now"]], "{:?}", model.requests());
 }
 
 #[test]

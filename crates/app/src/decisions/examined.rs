@@ -1,23 +1,15 @@
 //! The results of examining a model's decisions, kept for this file of the model and this way of asking.
 
-use std::path::PathBuf;
-
-use anyhow::Context;
 use hone_judging::{Decider, DecisionMarks, LabelledDecision, OrderBias, first_option_excess};
 use hone_protocol::{
-    Decision, DecisionForm, DecisionRequest, DecisionTunings, DecisionType, Generate, GenerateError, Lane, hexadecimal,
+    Decision, DecisionForm, DecisionRequest, DecisionTunings, DecisionType, Generate, GenerateError, Lane,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use sha2::{Digest, Sha256};
 
+use super::marks;
 use crate::app::App;
 use crate::judge::identity;
-use crate::kept;
 use crate::progress::Activity;
-
-/// The folder within the data folder.
-const FOLDER: &str = "decisions";
 
 /// The marks of a model for each kind of question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,16 +23,9 @@ pub struct ExaminedDecisions {
 impl ExaminedDecisions {
     /// The marks of a model; `None` if it has not been examined in the way it is asked now.
     pub fn find(app: &App, model: &str) -> Option<ExaminedDecisions> {
-        let path = path_of(app, model)?;
-        let text = std::fs::read(&path).ok()?;
         let is_usable =
             |(_, marks): &(DecisionType, DecisionMarks)| marks.temperature.is_finite() && marks.temperature > 0.0;
-        let found =
-            serde_json::from_slice(&text).ok().filter(|found: &ExaminedDecisions| found.marks.iter().all(is_usable));
-        if found.is_none() {
-            tracing::warn!("{} is damaged: `hone decide --exam` writes it anew", path.display());
-        }
-        found
+        marks::find(app, model, &digest(), |found: &ExaminedDecisions| found.marks.iter().all(is_usable))
     }
 
     /// Saves the marks.
@@ -48,8 +33,7 @@ impl ExaminedDecisions {
     /// # Errors
     /// When they cannot be written, or the model is not installed.
     pub fn keep(&self, app: &App) -> anyhow::Result<()> {
-        let path = path_of(app, &self.model).with_context(|| format!("{} is not installed", self.model))?;
-        kept::write(&app.data_folder().join(FOLDER), &path, self)
+        marks::keep(app, &self.model, &digest(), self)
     }
 
     /// Examines a model with the cases that hone ships with, in every form, and keeps the better one of each kind.
@@ -135,10 +119,9 @@ pub fn identity_of(app: &App, model: &str) -> Option<String> {
     Some(identity::identity(&app.store.show(model).ok()?).to_string())
 }
 
-/// The path of the marks, named after everything that they depend on: the model's file, how it is asked, and the cases.
-fn path_of(app: &App, model: &str) -> Option<PathBuf> {
-    let key = json!([identity_of(app, model)?, Decider::digest(), LabelledDecision::digest()]).to_string();
-    Some(app.data_folder().join(FOLDER).join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
+/// Identifies how a model is asked, and the cases.
+fn digest() -> String {
+    format!("{} {}", Decider::digest(), LabelledDecision::digest())
 }
 
 #[cfg(test)]

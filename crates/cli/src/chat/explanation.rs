@@ -303,7 +303,9 @@ mod tests {
         let b = Engram { correlation_id: A, respondent_id: RespondentId::B, ..Engram::new(B, SESSION, &response) };
         store.remember(b, None).unwrap();
         let settings = Config::defaults().unwrap().memory.settings;
-        let memory = MemoryParts { store: store.clone(), embedder: None, settings, remembers: true, grades_due: false };
+        let (store_of_team, remembers, grades_due) = (store.clone(), true, false);
+        let memory =
+            MemoryParts { store: store_of_team, embedder: None, settings, remembers, grades_due, relevance: None };
         let generator = saying(&[]);
         let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
         let parts = TeamParts {

@@ -1,6 +1,8 @@
 //! `hone consolidate`: summaries of related memories, each challenged by the critic.
 
 use hone_agents::{Consolidated, Consolidator};
+use hone_app::decisions::decider_for;
+use hone_judging::Purpose;
 use hone_protocol::{ContentType, Lane};
 
 use super::gates::{Gate, wait_until_idle};
@@ -28,6 +30,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ConsolidateArguments) -> anyhow:
         gatekeeper: gate.keeper(),
         settings: notes,
         memory: &app.config.memory.settings,
+        decider: decider_for(app, &gate.generator, Purpose::Contradiction, Lane::Batch, |_| true),
     };
     let steps = Steps::new(app.output, "groups");
     let mut waiting = Ok(true);

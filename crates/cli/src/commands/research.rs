@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::research::{
-    self, AnswerError, Document, NO_ANSWER, Passage, Research, ResearchStep, ResearchWriter, Skipped, SourceLimits,
-    SourcePath, SourceReader, Sources,
+    self, AnswerError, ClaimChecks, Document, NO_ANSWER, Passage, Research, ResearchStep, ResearchWriter, Skipped,
+    SourceLimits, SourcePath, SourceReader, Sources,
 };
 use hone_agents::{ModelWriter, NoteError, Recaller};
 use hone_app::judging::ClaimJudge;
@@ -173,7 +173,8 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
     let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
-    let engrams = Recaller { store, embedder, settings }.search(question, &Query::new(question, ""), None);
+    let recaller = Recaller { store, embedder, settings, relevance: None };
+    let engrams = recaller.search(question, &Query::new(question, ""), None);
     research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()
 }
 
@@ -216,8 +217,9 @@ fn answer(
             spinner.set_message(format!("{n} claims are checked"));
         }
     };
-    let judge = |task: &ReviewTask| judge.review(task);
-    let answered = research::research(question, passages, &app.config.research, author, &judge, &mut show);
+    let review = |task: &ReviewTask| judge.review(task);
+    let checks = ClaimChecks { decider: judge.decider.as_ref(), judge: &review };
+    let answered = research::research(question, passages, &app.config.research, author, checks, &mut show);
     spinner.finish_and_clear();
     answered
 }

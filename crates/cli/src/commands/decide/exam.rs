@@ -1,8 +1,9 @@
 //! `hone decide --exam`: how far a model's decisions can be trusted.
 
-use hone_app::decisions::ExaminedDecisions;
-use hone_judging::{DecisionMarks, Estimate};
+use hone_app::decisions::{ExaminedDecisions, ExaminedPurposes};
+use hone_judging::{DecisionMarks, Estimate, Purpose, PurposeMarks, Share};
 use hone_protocol::{DecisionForm, DecisionType};
+use serde::Serialize;
 
 use super::is_pressed;
 use crate::arguments::DecideArguments;
@@ -10,6 +11,14 @@ use crate::failure::Outcome;
 use crate::invocation::Invocation;
 use crate::terminal::interrupt;
 use crate::terminal::progress::Steps;
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    examined: &'a ExaminedDecisions,
+    purposes: &'a [(Purpose, PurposeMarks)],
+}
 
 /// Examines the model, keeps the result, and prints it.
 pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Result<Outcome> {
@@ -19,15 +28,22 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
     let listening = interrupt.listen();
     let generator = app.generator()?;
     let steps = Steps::new(app.output, "questions");
-    let examined = ExaminedDecisions::of(&*generator, model, &steps, &|| is_pressed(&listening));
+    let is_over = || is_pressed(&listening);
+    let examined = ExaminedDecisions::of(&*generator, model, &steps, &is_over);
+    let examined = examined.map_err(anyhow::Error::from).and_then(|examined| {
+        // Kept at once: the second part may be stopped.
+        examined.keep(app)?;
+        let purposes = ExaminedPurposes::of(&generator, model, &steps, &is_over)?;
+        purposes.keep(app)?;
+        Ok((examined, purposes))
+    });
     steps.clear();
-    if examined.is_err() && is_pressed(&listening) {
+    if examined.is_err() && is_over() {
         return Ok(Outcome::Interrupted);
     }
-    let examined = examined?;
-    examined.keep(app)?;
+    let (examined, purposes) = examined?;
     if arguments.json.json {
-        app.output.print_json(&examined)?;
+        app.output.print_json(&Printed { examined: &examined, purposes: &purposes.marks })?;
     } else {
         let heading = [
             "KIND",
@@ -44,15 +60,38 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
         let rows = examined.marks.iter().map(|(kind, marks)| row(*kind, marks));
         app.output
             .print_table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())?;
+        let heading = ["HONE'S OWN DECISIONS", "RIGHT", "AUC", "WRONGLY YES", "WRONGLY NO", ""];
+        let rows = purposes.marks.iter().map(|(purpose, marks)| row_of_purpose(*purpose, marks));
+        app.output.print_line("")?;
+        app.output
+            .print_table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())?;
     }
     let is_trusted = DecisionType::ALL.into_iter().all(|kind| examined.is_above_chance(kind));
     Ok(if is_trusted { Outcome::Done } else { Outcome::BelowThreshold })
 }
 
+fn share(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn with_interval(of: &Share) -> String {
+    let [low, high] = of.interval.unwrap_or_default();
+    format!("{} ({} to {})", share(of.share.unwrap_or_default()), share(low), share(high))
+}
+
+fn row_of_purpose(purpose: Purpose, marks: &PurposeMarks) -> Vec<String> {
+    vec![
+        purpose.name().to_owned(),
+        with_interval(&marks.right),
+        marks.auc.to_string(),
+        share(marks.wrongly_yes.share.unwrap_or_default()),
+        share(marks.wrongly_no.share.unwrap_or_default()),
+        if marks.passes() { "decides" } else { "does not decide" }.to_owned(),
+    ]
+}
+
 fn row(kind: DecisionType, marks: &DecisionMarks) -> Vec<String> {
-    let share = |share: f64| format!("{:.0} %", 100.0 * share);
     let estimate = |of: &Estimate| format!("{:.2} ({:.2} to {:.2})", of.value, of.interval[0], of.interval[1]);
-    let [low, high] = marks.accuracy.interval.unwrap_or_default();
     let auc = marks.auc.map(|auc| auc.to_string());
     let error = marks.mean_error.as_ref().map(estimate);
     vec![
@@ -62,7 +101,7 @@ fn row(kind: DecisionType, marks: &DecisionMarks) -> Vec<String> {
             DecisionForm::Texts => "texts",
         }
         .to_owned(),
-        format!("{} ({} to {})", share(marks.accuracy.share.unwrap_or_default()), share(low), share(high)),
+        with_interval(&marks.accuracy),
         share(marks.chance),
         auc.or(error).unwrap_or_else(|| "-".to_owned()),
         estimate(&marks.brier),
