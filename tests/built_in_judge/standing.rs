@@ -60,6 +60,29 @@ fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
     assert!(run.stderr.contains(&shown) || run.stdout.contains(&shown), "{}{}", run.stdout, run.stderr);
 }
 
+/// The likelihood judge was fitted twice, to its own answers and to those of others.
+#[test]
+fn a_grade_depends_on_who_answered_if_that_is_known() {
+    let home = home_with_the_built_in_model();
+    let answer = "The capital of France is Paris.";
+    let asked = ["grade", "--query", "What is the capital of France?", "--answer", answer, "--json"];
+    let probability = |author: &[&str]| -> f64 {
+        let grade = home.json(&[&asked[..], author].concat());
+        grade["probability"].as_f64().unwrap_or_else(|| panic!("{grade}"))
+    };
+    let unknown = probability(&[]);
+    assert_eq!(unknown, probability(&["--answered-by", "qwen3:8b"]), "another model's");
+    let own = probability(&["--answered-by", MODEL]);
+    assert_ne!(own, unknown);
+    assert_eq!(own, probability(&["--answered-by", MODEL]), "from the cache");
+    assert_eq!(unknown, probability(&[]), "from the cache");
+    // As a chat shows it.
+    let file =
+        home.write("answers.jsonl", serde_json::json!({"query": asked[2], "answer": answer}).to_string().as_bytes());
+    let graded = home.json(&["grade", "--input", file.to_str().unwrap(), "--answered-by", MODEL]);
+    assert_eq!(graded["probability"], own, "{graded}");
+}
+
 #[test]
 fn nothing_grades_where_no_judge_knows_better_than_chance() {
     let home = home_with_the_built_in_model().variable("HONE_JUDGE_LEAST_AUC", "0.95");

@@ -60,13 +60,17 @@ pub struct JudgeSession {
 }
 
 impl JudgeSession {
-    /// Starts the engine and creates the judge. If the judge is not installed, its fallback model is downloaded first
-    /// if necessary.
+    /// Starts the engine and creates the judge of answers by the model `author`, or by unknown authors. If the judge is
+    /// not installed, its fallback model is downloaded first if necessary.
     ///
     /// # Errors
     /// When the judge cannot be created, or the engine cannot be started.
-    pub fn open(app: &App, lane: Lane, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
-        JudgeSession::open_on(app, app.generator()?, lane, interrupt)
+    pub fn open(app: &App, lane: Lane, author: Option<&str>, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        let judge = app.jury(app.generator()?)?.in_lane(lane);
+        match author {
+            Some(author) => JudgeSession::cached(app, judge, author, interrupt, |setting| setting.of_author(author)),
+            None => JudgeSession::cached(app, judge.of_unknown_authors(), &app.config.engine.model, interrupt, |it| it),
+        }
     }
 
     /// The session without a cache: every verdict is a new one, and none is kept.
@@ -84,8 +88,17 @@ impl JudgeSession {
         lane: Lane,
         interrupt: Interrupt,
     ) -> anyhow::Result<JudgeSession> {
-        let answered_by = &app.config.engine.model;
         let judge = app.jury(generator)?.in_lane(lane).of_unknown_authors();
+        JudgeSession::cached(app, judge, &app.config.engine.model, interrupt, |setting| setting)
+    }
+
+    fn cached(
+        app: &App,
+        judge: Jury,
+        answered_by: &str,
+        interrupt: Interrupt,
+        complete: impl FnOnce(Setting) -> Setting,
+    ) -> anyhow::Result<JudgeSession> {
         permit(app, &judge)?;
         for settings in judge.judges().map(Judge::settings) {
             let model = asked_model(app, settings, answered_by);
@@ -93,9 +106,9 @@ impl JudgeSession {
                 app.installed(model)?;
             }
         }
-        let setting = setting(app, &judge);
+        let setting = complete(setting(app, &judge, answered_by));
         let cache = VerdictCache::new(app, &setting)?;
-        Ok(JudgeSession { judge, answered_by: answered_by.clone(), setting, cache, interrupt })
+        Ok(JudgeSession { judge, answered_by: answered_by.to_owned(), setting, cache, interrupt })
     }
 
     /// Starts the engine and creates the judge for a backlog of answers.
@@ -104,26 +117,31 @@ impl JudgeSession {
     /// See [`JudgeSession::open`].
     pub fn open_for_backlog(app: &App, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
         let judge = app.jury(app.generator()?)?.in_lane(Lane::Batch);
-        Ok(JudgeSession::uncached(app, judge, interrupt))
+        Ok(JudgeSession::uncached(app, judge, &app.config.engine.model, interrupt))
     }
 
-    /// Creates the judge for a waiting client, on a running engine. `withdrawn` is pressed when the client stops
-    /// waiting. There is no cache, so that earlier requests of other clients do not make a verdict come sooner.
+    /// Creates the judge of answers by `author` for a waiting client, on a running engine. `withdrawn` is pressed when the
+    /// client stops waiting. There is no cache, so that earlier requests of other clients do not make a verdict come sooner.
     ///
     /// # Errors
     /// When the judge cannot be created.
     fn open_for_client(
         app: &App,
         generator: Arc<dyn Generate>,
+        author: Option<&str>,
         owner: Option<OwnerId>,
         withdrawn: Interrupt,
     ) -> anyhow::Result<JudgeSession> {
-        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_owner(owner).of_unknown_authors();
-        Ok(JudgeSession::uncached(app, judge, withdrawn))
+        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_owner(owner);
+        let (judge, author) = match author {
+            Some(author) => (judge, author),
+            None => (judge.of_unknown_authors(), app.config.engine.model.as_str()),
+        };
+        Ok(JudgeSession::uncached(app, judge, author, withdrawn))
     }
 
-    fn uncached(app: &App, judge: Jury, interrupt: Interrupt) -> JudgeSession {
-        let (setting, answered_by) = (setting(app, &judge), app.config.engine.model.clone());
+    fn uncached(app: &App, judge: Jury, answered_by: &str, interrupt: Interrupt) -> JudgeSession {
+        let (setting, answered_by) = (setting(app, &judge, answered_by), answered_by.to_owned());
         JudgeSession { judge, answered_by, setting, cache: None, interrupt }
     }
 
@@ -167,7 +185,7 @@ impl JudgeSession {
         app.store.show(model)?;
         let judge = app.jury(generator(app)?)?.in_lane(Lane::Batch).of_unknown_authors();
         judge.first().set_standings(Standings::default());
-        let setting = setting(app, &judge);
+        let setting = setting(app, &judge, &app.config.engine.model);
         let cache = VerdictCache::new(app, &setting)?;
         Ok(JudgeSession { judge, answered_by: String::new(), setting, cache, interrupt })
     }
@@ -348,9 +366,9 @@ fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Op
     ending.map(|_| verdict)
 }
 
-/// The setting that these judges' verdicts depend on.
-fn setting(app: &App, judge: &Jury) -> Setting {
-    Setting::new(app, judge, |judge| asked_model(app, judge.settings(), &app.config.engine.model).to_owned())
+/// The setting that these judges' verdicts on answers of the model `answered_by` depend on.
+fn setting(app: &App, judge: &Jury, answered_by: &str) -> Setting {
+    Setting::new(app, judge, |judge| asked_model(app, judge.settings(), answered_by).to_owned())
 }
 
 /// The model that is asked: the judge's, or its fallback's.

@@ -390,6 +390,9 @@ pub(crate) struct GradeArguments {
     /// Reference answer that deserves a 5
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["input", "due"])]
     pub(crate) reference: Option<String>,
+    /// Name of the model that gave the answers, if you know it: a judge treats its own answers differently
+    #[arg(long, value_name = "MODEL", conflicts_with = "due")]
+    pub(crate) answered_by: Option<String>,
     /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,

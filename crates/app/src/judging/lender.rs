@@ -108,7 +108,7 @@ impl Lender {
             None => self.app.generator()?,
         };
         let jury = self.app.jury(generator)?.in_lane(self.lane).of_unknown_authors();
-        let cache = VerdictCache::new(&self.app, &setting(&self.app, &jury))?;
+        let cache = VerdictCache::new(&self.app, &setting(&self.app, &jury, &self.app.config.engine.model))?;
         if self.lifts_bar {
             jury.first().set_standings(Standings::default());
         }

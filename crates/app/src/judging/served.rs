@@ -39,14 +39,15 @@ impl ServedJudges {
         ServedJudges { source: Source::Given(jury) }
     }
 
-    /// The verdict on a task of an owner; `None` if something comes from `withdrawn` first. Blocks as long as the judge
-    /// takes.
+    /// The verdict on a task of an owner, about answers of the model `author`, if it is known; `None` if something comes
+    /// from `withdrawn` first. Blocks as long as the judge takes.
     ///
     /// # Errors
     /// When no judge can be asked. A judge without a verdict is not an error: the verdict says why.
     pub fn judge<T: BatchTask>(
         &self,
         task: T,
+        author: Option<&str>,
         owner: Option<OwnerId>,
         withdrawn: Receiver<()>,
     ) -> Result<Option<T::Verdict>, String> {
@@ -56,12 +57,15 @@ impl ServedJudges {
         let interrupt = Interrupt::from_channel(withdrawn);
         let verdict = match &self.source {
             Source::Configured { app, generator } => {
-                let session = JudgeSession::open_for_client(app, Arc::clone(generator), owner, interrupt);
+                let author = author.map(|name| app.store.installed_name(name));
+                let session =
+                    JudgeSession::open_for_client(app, Arc::clone(generator), author.as_deref(), owner, interrupt);
                 session.and_then(|session| session.judge_one(task, &Silent))
             }
             Source::Given(jury) => {
                 let (judge, interrupt) = (&jury.clone().of_owner(owner), &interrupt);
-                judged_alone(&Driver { judge, answered_by: "", cache: None, interrupt, activity: &Silent }, task)
+                let answered_by = author.unwrap_or_default();
+                judged_alone(&Driver { judge, answered_by, cache: None, interrupt, activity: &Silent }, task)
             }
         };
         verdict.map_err(|error| format!("{error:#}"))

@@ -44,8 +44,14 @@ impl Setting {
             true => (model_of(jury.first()), of_judge(app, jury.first(), &model_of(jury.first()))),
             false => of_jury(jury, |judge| of_judge(app, judge, &model_of(judge))),
         };
-        let digest = hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES]);
-        Setting { model, method, judge, digest, is_installed, rubric }
+        Setting { model, method, digest: digest(&judge), judge, is_installed, rubric }
+    }
+
+    /// The setting for answers that are known to be by this model: the likelihood judge knows its own answers, and no
+    /// model counts as impartial to its own.
+    pub(super) fn of_author(self, author: &str) -> Setting {
+        let judge = json!([self.judge, {"answered_by": author}]);
+        Setting { digest: digest(&judge), judge, ..self }
     }
 
     /// How the setting of `line` differs from this one; `None` if it does not.
@@ -61,6 +67,10 @@ impl Setting {
             _ => "was judged with another text of the rubric, other prompts, or other settings of the judge".to_owned(),
         })
     }
+}
+
+fn digest(judge: &Value) -> String {
+    hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES])
 }
 
 /// The method by which `model` judges, as the judge or in its place.

@@ -16,7 +16,7 @@ use crate::terminal::progress::Spinner;
 /// # Errors
 /// When a file is not valid, or no judge is available.
 pub(crate) fn run(app: &Invocation, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
-    let session = open(app, &arguments.batch)?;
+    let session = open(app, &arguments.batch, None)?;
     if let Some((input, output)) = arguments.batch.files() {
         let summary = judge_file::<CompareTask>(app, &session, input, output)?;
         tell_failure(app, &summary);

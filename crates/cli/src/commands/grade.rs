@@ -28,7 +28,8 @@ pub(crate) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Resul
     if arguments.due {
         return due::run(app, arguments);
     }
-    let session = open(app, &arguments.batch)?;
+    let author = arguments.answered_by.as_deref().map(|name| app.store.installed_name(name));
+    let session = open(app, &arguments.batch, author.as_deref())?;
     match (arguments.batch.files(), &arguments.query, &arguments.answer) {
         (Some((input, output)), _, _) => grade_file(app, &session, arguments, input, output),
         (None, Some(query), Some(answer)) => {
@@ -40,13 +41,13 @@ pub(crate) fn run(app: &Invocation, arguments: &GradeArguments) -> anyhow::Resul
     }
 }
 
-/// Opens the judge for one task, or for a file.
+/// Opens the judge for one task, or for a file; `author` is the model that answered, if it is known.
 ///
 /// # Errors
 /// See [`JudgeSession::open`].
-pub(super) fn open(app: &Invocation, flags: &BatchFlags) -> anyhow::Result<JudgeSession> {
+pub(super) fn open(app: &Invocation, flags: &BatchFlags, author: Option<&str>) -> anyhow::Result<JudgeSession> {
     let lane = if flags.files().is_some() { Lane::Batch } else { Lane::Interactive };
-    let session = JudgeSession::open(app, lane, interrupt::install()?)?;
+    let session = JudgeSession::open(app, lane, author, interrupt::install()?)?;
     Ok(if flags.no_cache { session.without_cache() } else { session })
 }
 

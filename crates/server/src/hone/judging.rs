@@ -35,6 +35,9 @@ pub(crate) struct GradeRequest {
     /// An answer that deserves the best score, if there is one.
     #[serde(default)]
     reference: Option<String>,
+    /// The model that gave the answer, if it is known: a judge treats its own answers differently.
+    #[serde(default)]
+    answered_by: Option<String>,
 }
 
 /// Two answers to compare.
@@ -100,16 +103,18 @@ impl Bench {
     }
 
     pub(super) async fn grade(&self, request: GradeRequest, owner: Option<OwnerId>) -> Result<Value, ApiError> {
-        let GradeRequest { query, answer, reference } = request;
+        let GradeRequest { query, answer, reference, answered_by } = request;
         let task = GradeTask { query, answer, reference };
-        let grade = self.judged(move |judges, withdrawn| judges.judge(task, owner, withdrawn)).await?;
+        let judge =
+            move |judges: &ServedJudges, withdrawn| judges.judge(task, answered_by.as_deref(), owner, withdrawn);
+        let grade = self.judged(judge).await?;
         Ok(grade_json(Some(&grade)))
     }
 
     pub(super) async fn compare(&self, request: CompareRequest, owner: Option<OwnerId>) -> Result<Value, ApiError> {
         let CompareRequest { query, a, b } = request;
         let task = CompareTask { query, answer_a: a, answer_b: b };
-        let preference = self.judged(move |judges, withdrawn| judges.judge(task, owner, withdrawn)).await?;
+        let preference = self.judged(move |judges, withdrawn| judges.judge(task, None, owner, withdrawn)).await?;
         Ok(preference_json(&preference))
     }
 
