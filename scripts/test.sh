@@ -4,7 +4,8 @@
 #
 #   scripts/test.sh                             every test but those that `scripts/check.sh` runs when what they concern has changed: the
 #                                               engine's and the kernels' (`scripts/check.sh engine`), those in which the built-in
-#                                               model judges (`judges`), the work of agents (`tasks`) and the ordeals (`torture`)
+#                                               model judges or is measured (`judges`), the work of agents (`tasks`) and the ordeals
+#                                               (`torture`)
 #   scripts/test.sh [OPTION...] NAME            tests with this text in their name
 #   scripts/test.sh -p hone-memory NAME         the same of one crate
 #   scripts/test.sh --test program -- NAME... --skip NAME
@@ -64,4 +65,4 @@ if [ $# -gt 0 ]; then
     chooses_crates "$@" || run+=(--workspace)
     exec "${run[@]}" --locked "$@"
 fi
-exec "${run[@]}" --workspace --exclude hone-engine --exclude hone-kernels --exclude hone-kernels-cuda --locked --no-fail-fast -- --skip torture:: --skip built_in_judge:: --skip task_stories::
+exec "${run[@]}" --workspace --exclude hone-engine --exclude hone-kernels --exclude hone-kernels-cuda --locked --no-fail-fast -- --skip torture:: --skip built_in_judge:: --skip measured:: --skip task_stories::

@@ -4,25 +4,20 @@
 #![allow(clippy::unwrap_used)]
 
 mod architecture;
-#[cfg(unix)]
-mod backlog;
 mod built_in_judge;
 mod commands;
 mod conversations;
-mod critic;
-mod critique;
 mod decide;
 mod engine;
 #[cfg(unix)]
 mod fleet;
 mod jury;
 mod mcp;
+mod measured;
 mod memory;
-#[cfg(unix)]
 #[cfg(unix)]
 mod postgres;
 mod privacy;
-mod recall;
 mod report;
 mod rerank;
 mod research;
