@@ -42,6 +42,7 @@ mod team;
 mod thinking;
 mod tool_calls;
 mod topic;
+mod whose;
 
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::notes::quoted;
 use crate::repetition::repeats;
 use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, on_one_line, shortened};
+use crate::whose::keep_those_asked_about;
 
 /// The most blocked texts near a question that are compared with its recollections, and their minimum similarity.
 const BLOCKED: usize = 16;
@@ -66,7 +67,9 @@ impl Recaller {
             let vector = question.vector.clone();
             let found = self.store.recall(question, n, &filters);
             let found = found.and_then(|found| self.without_repetitions(found, &vector, owner));
-            Ok(self.relevant(search, found.map_err(|error| with_causes(&error))?))
+            let mut found = found.map_err(|error| with_causes(&error))?;
+            keep_those_asked_about(search, &mut found);
+            Ok(self.relevant(search, found))
         });
         found.unwrap_or_else(|error| {
             tracing::error!("memory cannot be searched: {error}");
