@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::notes::quoted;
 use crate::repetition::repeats;
 use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, on_one_line, shortened};
-use crate::whose::keep_those_asked_about;
+use crate::whose::{keep_those_asked_about, names_somebody};
 
 /// The most blocked texts near a question that are compared with its recollections, and their minimum similarity.
 const BLOCKED: usize = 16;
@@ -22,10 +22,10 @@ const NEAR_BLOCKED: f32 = 0.3;
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
-/// Candidates per recalled engram that a model decides about.
-const ASKED_PER_RECALLED: usize = 2;
+/// Candidates per recalled engram, if a model decides about them, or those about others are left out.
+const CANDIDATES_PER_RECALLED: usize = 2;
 
-/// The bounds of the candidates that a model decides about, where those of recall are stricter.
+/// The bounds of these candidates, where those of recall are stricter.
 const WIDENED_THRESHOLD: f32 = 0.2;
 const WIDENED_NEARNESS: f32 = 0.5;
 
@@ -52,7 +52,10 @@ impl Recaller {
             let mut n = self.settings.n_recalled;
             if self.relevance.is_some() {
                 question.matching = widened(question.matching);
-                n = n.saturating_mul(ASKED_PER_RECALLED);
+                n = n.saturating_mul(CANDIDATES_PER_RECALLED);
+            } else if names_somebody(search) {
+                question.matching.nearness = question.matching.nearness.min(WIDENED_NEARNESS);
+                n = n.saturating_mul(CANDIDATES_PER_RECALLED);
             }
             let filters = Filters {
                 whose: Whose::Of(owner),
@@ -69,6 +72,10 @@ impl Recaller {
             let found = found.and_then(|found| self.without_repetitions(found, &vector, owner));
             let mut found = found.map_err(|error| with_causes(&error))?;
             keep_those_asked_about(search, &mut found);
+            if self.relevance.is_none() {
+                keep_near(&mut found, &self.settings);
+                found.truncate(self.settings.n_recalled);
+            }
             Ok(self.relevant(search, found))
         });
         found.unwrap_or_else(|error| {
@@ -206,6 +213,13 @@ impl Recaller {
             }
         }
     }
+}
+
+/// Keeps the engrams that are as similar or have as many of the question's words as recall demands.
+fn keep_near(found: &mut Vec<RecalledEngram>, settings: &MemorySettings) {
+    let highest = found.iter().map(|engram| engram.similarity).fold(0.0, f32::max);
+    let least = settings.nearness * highest;
+    found.retain(|engram| engram.similarity >= least || engram.words >= settings.words_threshold);
 }
 
 /// The bounds within which a model is asked: a low similarity, and no share of the question's words.

@@ -15,6 +15,9 @@ const PEOPLE: &str = "mother mum mom father dad sister brother son daughter wife
 const ANIMALS: &str = "dog cat rabbit hamster horse pony tortoise turtle parrot budgie canary goldfish fish guinea-pig snake \
                        gecko lizard puppy kitten goat hen chicken donkey pig sheep cow duck goose ferret mouse rat";
 
+/// Words for oneself.
+const SELF: &str = "i i'm i've i'll i'd me myself mine we we're we've we'll us";
+
 /// What a text is about.
 struct Told {
     words: Vec<String>,
@@ -38,10 +41,18 @@ impl Told {
 
     /// Whether the person speaks of themselves.
     fn is_of_self(&self) -> bool {
-        self.words
-            .iter()
-            .any(|word| ["i", "i'm", "i've", "i'll", "i'd", "me", "myself", "mine"].contains(&word.as_str()))
+        self.words.iter().any(|word| SELF.split_whitespace().any(|own| own == word))
     }
+
+    fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|other| other == word)
+    }
+}
+
+/// Whether a question names somebody or an animal, so that facts about others must not stand in the way of theirs.
+pub(crate) fn names_somebody(question: &str) -> bool {
+    let question = Told::new(question);
+    !question.named(PEOPLE).is_empty() || !question.named(ANIMALS).is_empty()
 }
 
 /// Keeps the facts about the person or the animal that a question names, if there are any, and leaves out those about
@@ -66,7 +77,9 @@ pub(crate) fn keep_those_asked_about(question: &str, found: &mut Vec<RecalledEng
             return;
         }
         Box::new(|told| !told.named(ANIMALS).is_empty() && !names(told, ANIMALS, &animals))
-    } else if question.is_of_self() && any(&|told| told.is_of_self() && told.named(PEOPLE).is_empty()) {
+    } else if (question.is_of_self() || question.has("our"))
+        && any(&|told| told.is_of_self() && told.named(PEOPLE).is_empty())
+    {
         Box::new(|told| !told.is_of_self() && !told.named(PEOPLE).is_empty())
     } else {
         return;
@@ -143,6 +156,8 @@ mod tests {
             &["My son is learning the trumpet."],
         );
         let gift = "I will give my aunt a telescope";
+        let married = "We married on 8 June";
+        check("When is our anniversary?", &["My mother was born on 9 June", married], &[married]);
         check("What do I give away?", &[gift, "I gave Ann a book"], &[gift, "I gave Ann a book"]);
         check(
             "Which instruments are there?",
