@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hone_judging::{PurposeDecider, fill};
-use hone_memory::{Filters, Matching, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
+use hone_judging::fill;
+use hone_memory::{Filters, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
 use hone_protocol::{
     Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes,
 };
@@ -22,11 +22,9 @@ const NEAR_BLOCKED: f32 = 0.3;
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
-/// Candidates per recalled engram, if a model decides about them, or those about others are left out.
+/// If a question names somebody, facts about them are looked for among so many candidates per recalled engram, down to
+/// this share of the highest similarity.
 const CANDIDATES_PER_RECALLED: usize = 2;
-
-/// The bounds of these candidates, where those of recall are stricter.
-const WIDENED_THRESHOLD: f32 = 0.2;
 const WIDENED_NEARNESS: f32 = 0.5;
 
 /// Searches memory on behalf of a model.
@@ -38,8 +36,6 @@ pub struct Recaller {
     pub embedder: Arc<dyn Embed>,
     /// The bounds of similarity, and the texts around recollections.
     pub settings: Arc<MemorySettings>,
-    /// The model that decides which recollections help, if one has passed for it; otherwise the bounds do.
-    pub relevance: Option<PurposeDecider>,
 }
 
 impl Recaller {
@@ -49,11 +45,8 @@ impl Recaller {
     /// without recollections is better than none.
     pub fn search(&self, search: &str, query: &Query, owner: Option<OwnerId>) -> Vec<RecalledEngram> {
         let found = self.question(search, query).and_then(|mut question| {
-            let mut n = self.settings.n_recalled;
-            if self.relevance.is_some() {
-                question.matching = widened(question.matching);
-                n = n.saturating_mul(CANDIDATES_PER_RECALLED);
-            } else if names_somebody(search) {
+            let (mut n, is_widened) = (self.settings.n_recalled, names_somebody(search));
+            if is_widened {
                 question.matching.nearness = question.matching.nearness.min(WIDENED_NEARNESS);
                 n = n.saturating_mul(CANDIDATES_PER_RECALLED);
             }
@@ -71,32 +64,17 @@ impl Recaller {
             let found = self.store.recall(question, n, &filters);
             let found = found.and_then(|found| self.without_repetitions(found, &vector, owner));
             let mut found = found.map_err(|error| with_causes(&error))?;
-            keep_those_asked_about(search, &mut found);
-            if self.relevance.is_none() {
+            keep_those_asked_about(search, &mut found, self.settings.nearness);
+            if is_widened {
                 keep_near(&mut found, &self.settings);
                 found.truncate(self.settings.n_recalled);
             }
-            Ok(self.relevant(search, found))
+            Ok(found)
         });
         found.unwrap_or_else(|error| {
             tracing::error!("memory cannot be searched: {error}");
             Vec::new()
         })
-    }
-
-    /// The recollections that help to answer, according to the model that decides about it. If it cannot be asked, none
-    /// do: they were found within wider bounds.
-    fn relevant(&self, search: &str, mut found: Vec<RecalledEngram>) -> Vec<RecalledEngram> {
-        let Some(decider) = &self.relevance else { return found };
-        found.retain(|engram| {
-            let note = if engram.is_fact { engram.query.clone() } else { self.written(engram) };
-            decider.decide(search, &note, &|| false).unwrap_or_else(|error| {
-                tracing::warn!("{} has not decided about a recollection: {}", decider.model, with_causes(&error));
-                false
-            })
-        });
-        found.truncate(self.settings.n_recalled);
-        found
     }
 
     /// The answers that do not repeat a text that a critic has blocked.
@@ -218,18 +196,8 @@ impl Recaller {
 /// Keeps the engrams that are as similar or have as many of the question's words as recall demands.
 fn keep_near(found: &mut Vec<RecalledEngram>, settings: &MemorySettings) {
     let highest = found.iter().map(|engram| engram.similarity).fold(0.0, f32::max);
-    let least = settings.nearness * highest;
+    let least = if settings.nearness > 0.0 { settings.nearness * highest } else { f32::MIN };
     found.retain(|engram| engram.similarity >= least || engram.words >= settings.words_threshold);
-}
-
-/// The bounds within which a model is asked: a low similarity, and no share of the question's words.
-fn widened(matching: Matching) -> Matching {
-    Matching {
-        threshold: matching.threshold.min(WIDENED_THRESHOLD),
-        nearness: matching.nearness.min(WIDENED_NEARNESS),
-        least_words: 0.0,
-        ..matching
-    }
 }
 
 /// Facts in the person's own words, the most relevant one last, next to the question. If room is short, the less

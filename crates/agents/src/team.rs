@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
-use hone_judging::{Jury, PurposeDecider};
+use hone_judging::Jury;
 use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
 
@@ -83,8 +83,6 @@ pub struct MemoryParts {
     pub remembers: bool,
     /// Whether answers become due for a grade if no judge of this team grades them.
     pub grades_due: bool,
-    /// The model that decides which recollections help, if one has passed for it.
-    pub relevance: Option<PurposeDecider>,
 }
 
 /// A memory with answers that are due, and the right to grade them.
@@ -252,5 +250,5 @@ fn respondents(b: Option<RespondentB>) -> Vec<Respondent> {
 fn recaller(memory: &MemoryParts) -> Option<Recaller> {
     let embedder = Arc::clone(memory.embedder.as_ref()?);
     let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
-    Some(Recaller { store, embedder, settings, relevance: memory.relevance.clone() })
+    Some(Recaller { store, embedder, settings })
 }

@@ -4,16 +4,65 @@
 
 use hone_protocol::RecalledEngram;
 
-/// People of whom one speaks as one's own.
-const PEOPLE: &str = "mother mum mom father dad sister brother son daughter wife husband partner girlfriend boyfriend uncle aunt \
-                      niece nephew cousin grandmother grandma granny grandfather grandpa granddad mother-in-law \
-                      father-in-law sister-in-law brother-in-law stepson stepdaughter stepmother stepfather godson \
-                      goddaughter godfather godmother fiancé fiancée friend neighbour neighbor flatmate roommate colleague \
-                      boss manager landlord landlady teacher doctor dentist child baby twin";
+/// People of whom one speaks as one's own: a line for each kind, with its names.
+const PEOPLE: &str = "mother mothers mum mom mummy
+father fathers dad daddy
+sister sisters
+brother brothers
+son sons
+daughter daughters
+husband
+wife
+partner girlfriend boyfriend fiancé fiancée
+uncle uncles
+aunt aunts auntie
+niece nieces
+nephew nephews
+cousin cousins
+grandmother grandmothers grandma granny nan
+grandfather grandfathers grandpa granddad
+mother-in-law
+father-in-law
+sister-in-law
+brother-in-law
+stepson
+stepdaughter
+stepmother
+stepfather
+godson
+goddaughter
+godfather
+godmother
+friend friends
+neighbour neighbours neighbor neighbors
+flatmate flatmates roommate roommates
+colleague colleagues
+boss manager
+landlord landlady
+teacher teachers
+dentist
+twin twins";
 
-/// Animals that one keeps.
-const ANIMALS: &str = "dog cat rabbit hamster horse pony tortoise turtle parrot budgie canary goldfish fish guinea-pig snake \
-                       gecko lizard puppy kitten goat hen chicken donkey pig sheep cow duck goose ferret mouse rat";
+/// Animals that one keeps, in the same form.
+const ANIMALS: &str = "dog dogs puppy puppies
+cat cats kitten kittens
+rabbit rabbits bunny
+hamster hamsters
+guinea
+horse horses pony ponies
+tortoise tortoises turtle turtles
+parrot parrots budgie budgies canary canaries
+goldfish
+snake snakes
+gecko geckos lizard lizards
+goat goats
+hen hens
+donkey donkeys
+ferret ferrets";
+
+/// Words of questions about several people or animals, or about an unknown one.
+const ANYBODY: &str = "who whose whom anyone anybody everyone everybody family relatives parents children kids siblings child baby \
+                       pet pets animal animals";
 
 /// Words for oneself.
 const SELF: &str = "i i'm i've i'll i'd me myself mine we we're we've we'll us";
@@ -31,54 +80,61 @@ impl Told {
         Told { words: words.map(singular).filter(|word| !word.is_empty()).collect() }
     }
 
-    /// The words of a list that it has, also in the plural.
+    /// The kinds of a list that it names.
     fn named<'a>(&self, list: &'a str) -> Vec<&'a str> {
-        let is_in = |name: &&str| {
-            self.words.iter().any(|word| word == name || word.strip_suffix('s').is_some_and(|word| word == *name))
-        };
-        list.split_whitespace().filter(is_in).collect()
+        list.lines().filter(|kind| self.has_any(kind)).collect()
+    }
+
+    fn has_any(&self, words: &str) -> bool {
+        words.split_whitespace().any(|word| self.words.iter().any(|other| other == word))
     }
 
     /// Whether the person speaks of themselves.
     fn is_of_self(&self) -> bool {
-        self.words.iter().any(|word| SELF.split_whitespace().any(|own| own == word))
-    }
-
-    fn has(&self, word: &str) -> bool {
-        self.words.iter().any(|other| other == word)
+        self.has_any(SELF)
     }
 }
 
 /// Whether a question names somebody or an animal, so that facts about others must not stand in the way of theirs.
 pub(crate) fn names_somebody(question: &str) -> bool {
     let question = Told::new(question);
-    !question.named(PEOPLE).is_empty() || !question.named(ANIMALS).is_empty()
+    !question.has_any(ANYBODY) && [PEOPLE, ANIMALS].iter().any(|list| !question.named(list).is_empty())
 }
 
 /// Keeps the facts about the person or the animal that a question names, if there are any, and leaves out those about
 /// others. A question about the person alone is not answered by a fact about somebody else, if another fact is about
-/// the person.
-pub(crate) fn keep_those_asked_about(question: &str, found: &mut Vec<RecalledEngram>) {
+/// the person. Where a question is about the person, too, only facts about somebody with at least this share of the
+/// highest similarity count, and no fact about the person is left out.
+pub(crate) fn keep_those_asked_about(question: &str, found: &mut Vec<RecalledEngram>, nearness: f32) {
     let question = Told::new(question);
+    if question.has_any(ANYBODY) {
+        return;
+    }
+    let is_of_self = question.is_of_self();
     let (people, animals) = (question.named(PEOPLE), question.named(ANIMALS));
+    let highest = found.iter().map(|engram| engram.similarity).fold(0.0, f32::max);
     let told: Vec<Option<Told>> = found.iter().map(|engram| engram.is_fact.then(|| Told::new(&engram.query))).collect();
-    let names = |told: &Told, list: &str, asked: &[&str]| told.named(list).iter().any(|name| asked.contains(name));
-    let any = |is_about: &dyn Fn(&Told) -> bool| told.iter().flatten().any(is_about);
+    let names = |told: &Told, list: &str, asked: &[&str]| told.named(list).iter().any(|kind| asked.contains(kind));
+    let any = |is_about: &dyn Fn(&Told) -> bool| {
+        let is_near = |engram: &RecalledEngram| !is_of_self || engram.similarity >= nearness * highest;
+        std::iter::zip(found.iter(), &told).any(|(engram, told)| told.as_ref().is_some_and(is_about) && is_near(engram))
+    };
     let is_other: Box<dyn Fn(&Told) -> bool> = if !people.is_empty() {
         if !any(&|told| names(told, PEOPLE, &people)) {
             return;
         }
         Box::new(|told| {
-            let is_of_others = !told.named(PEOPLE).is_empty() || !told.named(ANIMALS).is_empty() || told.is_of_self();
-            is_of_others && !names(told, PEOPLE, &people)
+            let is_of_others = [PEOPLE, ANIMALS].iter().any(|list| !told.named(list).is_empty());
+            let is_of_person = told.is_of_self();
+            let is_other = if is_of_self { is_of_others && !is_of_person } else { is_of_others || is_of_person };
+            is_other && !names(told, PEOPLE, &people)
         })
     } else if !animals.is_empty() {
-        if !any(&|told| names(told, ANIMALS, &animals)) {
+        if is_of_self || !any(&|told| names(told, ANIMALS, &animals)) {
             return;
         }
         Box::new(|told| !told.named(ANIMALS).is_empty() && !names(told, ANIMALS, &animals))
-    } else if (question.is_of_self() || question.has("our"))
-        && any(&|told| told.is_of_self() && told.named(PEOPLE).is_empty())
+    } else if (is_of_self || question.has_any("our")) && any(&|told| told.is_of_self() && told.named(PEOPLE).is_empty())
     {
         Box::new(|told| !told.is_of_self() && !told.named(PEOPLE).is_empty())
     } else {
@@ -111,7 +167,7 @@ mod tests {
     #[track_caller]
     fn check(question: &str, facts: &[&str], expected: &[&str]) {
         let mut found: Vec<RecalledEngram> = facts.iter().map(|text| fact(text)).collect();
-        keep_those_asked_about(question, &mut found);
+        keep_those_asked_about(question, &mut found, 0.75);
         let kept: Vec<&str> = found.iter().map(|engram| engram.query.as_str()).collect();
         assert_eq!(kept, expected, "{question}");
     }
@@ -132,6 +188,28 @@ mod tests {
             "What does our neighbour keep?",
             &["My cat is Mia", "Our neighbour keeps bees"],
             &["Our neighbour keeps bees"],
+        );
+    }
+
+    #[test]
+    fn names_of_one_kind_are_one_and_questions_about_several_leave_nothing_out() {
+        let mum = ["My mum likes tulips", "My mother was born on 3 May"];
+        check("When is my mum's birthday?", &[&mum[..], &["My aunt was born in June"]].concat(), &mum);
+        let all = ["I was born in May", "My son was born in June", "My wife was born in July"];
+        check("Whose birthdays do I have to remember?", &all, &all);
+        check("What did I give my parents?", &all, &all);
+    }
+
+    /// "I booked the Golden Lamb" may answer where I dine with my sister.
+    #[test]
+    fn a_question_about_oneself_and_somebody_leaves_out_nothing_about_oneself() {
+        let booked = "I booked the Golden Lamb for Friday";
+        let found = [booked, "My sister was born on 14 March", "My son likes pizza"];
+        check("Which restaurant did I book for my sister?", &found, &found[..2]);
+        check(
+            "Can I eat fish, or does our goldfish mind?",
+            &["I am allergic to hens", "Our goldfish is Ed"],
+            &["I am allergic to hens", "Our goldfish is Ed"],
         );
     }
 

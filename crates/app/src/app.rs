@@ -10,17 +10,16 @@ use hone_agents::{BackgroundCritic, Load, MemoryParts, RespondentB, TeamParts};
 use hone_engine::{
     EngineOptions, FileUse, LoadOptions, LoadProgress, Model, ModelOptions, Prefixes, Reranker, check_file,
 };
-use hone_judging::{FenceKey, Jury, Marks, Purpose, Rubric};
+use hone_judging::{FenceKey, Jury, Marks, Rubric};
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
-use hone_protocol::{Embed, Generate, Grade, Lane, LocateModel, ModelFile};
+use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_work::{TaskPhase, TaskStore};
 use serde_json::{Value, json};
 use sysinfo::System;
 
 use crate::config::{Config, PHASES, Places, Source};
 use crate::conversations::{ConversationStore, OwnedConversations};
-use crate::decisions::decider_for;
 use crate::elsewhere::{GENERATE, KnownFleet, embedder_of};
 use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
@@ -284,12 +283,7 @@ impl App {
         let judge = options.grades.then(|| self.jury(generator.clone())).transpose()?;
         let graders = if options.grades { self.graders()? } else { None };
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
-        let mut memory = self.memory(options.memory.as_deref(), options.grades_due);
-        if let Some(memory) = memory.as_mut().filter(|_| self.config.memory.recalls()) {
-            // No other model is loaded for it while somebody waits for an answer.
-            let may = |model: &str| model == self.config.engine.model;
-            memory.relevance = decider_for(self, &generator, Purpose::Relevance, Lane::Interactive, may);
-        }
+        let memory = self.memory(options.memory.as_deref(), options.grades_due);
         let StackOptions { works_off_backlog, load, .. } = options;
         let critic = options.critic.and_then(|find| find(self, &generator));
         Stack::start(TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load })
@@ -383,8 +377,7 @@ impl App {
             }
         });
         let (embedder, settings) = (embedder.ok(), config.settings.clone());
-        let remembers = config.remember;
-        Some(MemoryParts { store, embedder, settings, remembers, grades_due, relevance: None })
+        Some(MemoryParts { store, embedder, settings, remembers: config.remember, grades_due })
     }
 
     /// Everything that a model's output depends on besides the model and the request.

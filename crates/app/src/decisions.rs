@@ -13,7 +13,8 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-pub use examined::{ExaminedDecisions, identity_of};
+pub use examined::ExaminedDecisions;
+pub use marks::identity_of;
 pub use purposes::{ExaminedPurposes, decider_for};
 
 /// A question.

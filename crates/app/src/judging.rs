@@ -66,11 +66,7 @@ impl JudgeSession {
     /// # Errors
     /// When the judge cannot be created, or the engine cannot be started.
     pub fn open(app: &App, lane: Lane, author: Option<&str>, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
-        let judge = app.jury(app.generator()?)?.in_lane(lane);
-        match author {
-            Some(author) => JudgeSession::cached(app, judge, author, interrupt, |setting| setting.of_author(author)),
-            None => JudgeSession::cached(app, judge.of_unknown_authors(), &app.config.engine.model, interrupt, |it| it),
-        }
+        JudgeSession::cached(app, app.jury(app.generator()?)?.in_lane(lane), author, interrupt)
     }
 
     /// The session without a cache: every verdict is a new one, and none is kept.
@@ -88,25 +84,24 @@ impl JudgeSession {
         lane: Lane,
         interrupt: Interrupt,
     ) -> anyhow::Result<JudgeSession> {
-        let judge = app.jury(generator)?.in_lane(lane).of_unknown_authors();
-        JudgeSession::cached(app, judge, &app.config.engine.model, interrupt, |setting| setting)
+        JudgeSession::cached(app, app.jury(generator)?.in_lane(lane), None, interrupt)
     }
 
-    fn cached(
-        app: &App,
-        judge: Jury,
-        answered_by: &str,
-        interrupt: Interrupt,
-        complete: impl FnOnce(Setting) -> Setting,
-    ) -> anyhow::Result<JudgeSession> {
-        permit(app, &judge)?;
+    fn cached(app: &App, judge: Jury, author: Option<&str>, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        let author = known_author(app, author);
+        let (judge, answered_by) = match author {
+            Some(author) => (judge, author),
+            None => (judge.of_unknown_authors(), app.config.engine.model.as_str()),
+        };
+        permit(app, &judge, author.unwrap_or_default())?;
         for settings in judge.judges().map(Judge::settings) {
             let model = asked_model(app, settings, answered_by);
             if model != settings.model {
                 app.installed(model)?;
             }
         }
-        let setting = complete(setting(app, &judge, answered_by));
+        let setting = setting(app, &judge, answered_by);
+        let setting = author.map_or(setting.clone(), |author| setting.of_author(author));
         let cache = VerdictCache::new(app, &setting)?;
         Ok(JudgeSession { judge, answered_by: answered_by.to_owned(), setting, cache, interrupt })
     }
@@ -133,7 +128,7 @@ impl JudgeSession {
         withdrawn: Interrupt,
     ) -> anyhow::Result<JudgeSession> {
         let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_owner(owner);
-        let (judge, author) = match author {
+        let (judge, author) = match known_author(app, author) {
             Some(author) => (judge, author),
             None => (judge.of_unknown_authors(), app.config.engine.model.as_str()),
         };
@@ -366,6 +361,12 @@ fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Op
     ending.map(|_| verdict)
 }
 
+/// The author, where it makes a difference who that is. If the model that answered stands in for the judge, it is the
+/// configured one: whoever names an author does not choose a judge.
+fn known_author<'a>(app: &App, author: Option<&'a str>) -> Option<&'a str> {
+    author.filter(|_| app.config.judge.fallback != Fallback::Generator)
+}
+
 /// The setting that these judges' verdicts on answers of the model `answered_by` depend on.
 fn setting(app: &App, judge: &Jury, answered_by: &str) -> Setting {
     Setting::new(app, judge, |judge| asked_model(app, judge.settings(), answered_by).to_owned())
@@ -382,14 +383,15 @@ fn asked_model<'a>(app: &'a App, judge: &'a JudgeSettings, answered_by: &'a str)
     }
 }
 
-/// Permits a jury to grade if it was named on the command line, or has passed its examination.
+/// Permits a jury to grade answers of the model `answered_by`, or of an unknown one, if it was named on the command line
+/// or has passed its examination.
 ///
 /// # Errors
 /// The reason why it may not.
-pub(crate) fn permit(app: &App, judge: &Jury) -> anyhow::Result<()> {
+pub(crate) fn permit(app: &App, judge: &Jury, answered_by: &str) -> anyhow::Result<()> {
     if is_named_by_hand(&app.config) {
         judge.jurors().for_each(|juror| lift_bar(juror, &*app.progress));
-    } else if let Some(reason) = judge.refusal("") {
+    } else if let Some(reason) = judge.refusal(answered_by) {
         bail!("{reason}, or name a judge with --judge to get its grades all the same");
     }
     Ok(())

@@ -90,5 +90,5 @@ pub struct ServedMemory {
 /// A search of memory by meaning, if there is an embedder.
 pub(crate) fn recaller(memory: &MemoryParts) -> Option<Recaller> {
     let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
-    Some(Recaller { store, embedder: memory.embedder.clone()?, settings, relevance: None })
+    Some(Recaller { store, embedder: memory.embedder.clone()?, settings })
 }

@@ -140,6 +140,9 @@ const PEOPLES: Signs = Signs {
     phrases: "the french; the spanish; the english; the dutch",
 };
 
+/// Words before a language to translate into.
+const INTO: Signs = Signs { words: "in into to auf ins en em", phrases: "" };
+
 /// Words for putting something into another language.
 const SAYS: Signs = Signs {
     words: "say says wish sagt sage sagen heißt dit dire dice decir dire diz dizer mean means version translate called \
@@ -188,17 +191,28 @@ impl Asked {
 
     /// Whether a number of sentences is asked for, and no text to write.
     fn is_summary(&self) -> bool {
-        let has_length = self
-            .words
-            .windows(2)
-            .any(|two| LENGTHS.has_word(&two[1]) && (COUNTS.has_word(&two[0]) || NUMBERS.has_word(&two[0])));
+        let has_length = self.words.windows(3).any(|three| {
+            INTO.has_word(&three[0])
+                && (COUNTS.has_word(&three[1]) || NUMBERS.has_word(&three[1]))
+                && LENGTHS.has_word(&three[2])
+        });
         SUMMARY.are_in(self) || (has_length && !self.is_writing())
     }
 
     fn is_translation(&self) -> bool {
         let says = SAYS.are_in(self);
-        let is_into_language = LANGUAGES.are_in(self) && (self.quotes || says);
-        TRANSLATION.are_in(self) || is_into_language || (says && PEOPLES.are_in(self))
+        let is_asked_for = self.names_target() && (self.quotes || says);
+        TRANSLATION.are_in(self) || is_asked_for || (says && PEOPLES.are_in(self))
+    }
+
+    /// Whether a language stands where one to translate into does: "into formal Japanese", "the Swahili for".
+    fn names_target(&self) -> bool {
+        let at = |index: Option<usize>| index.and_then(|index| self.words.get(index)).map_or("", String::as_str);
+        let is_target = |index: usize| {
+            let before = [index.checked_sub(1), index.checked_sub(2)].map(at);
+            before.iter().any(|word| INTO.has_word(word)) || ["for", "version"].contains(&at(Some(index + 1)))
+        };
+        (0..self.words.len()).any(|index| LANGUAGES.has_word(&self.words[index]) && is_target(index))
     }
 
     fn is_math(&self) -> bool {
@@ -261,7 +275,8 @@ fn without_files(question: &str) -> &str {
     after_files.filter(|_| question.starts_with(FILE)).unwrap_or(question)
 }
 
-/// A text without its quotations, and whether it has any. One that does not end takes the rest of the text.
+/// A text without its quotations, and whether it has any. One that does not end takes the rest of the text, unless an
+/// apostrophe begins it.
 fn without_quotations(text: &str) -> (String, bool) {
     const QUOTES: [(char, char); 6] = [('\'', '\''), ('"', '"'), ('«', '»'), ('„', '“'), ('“', '”'), ('‘', '’')];
     let (mut kept, mut has_any, mut rest) = (String::with_capacity(text.len()), false, text);
@@ -269,10 +284,10 @@ fn without_quotations(text: &str) -> (String, bool) {
         let is_boundary = kept.chars().last().is_none_or(|before| !before.is_alphanumeric());
         let quote = QUOTES.iter().find(|(open, _)| *open == first && is_boundary);
         let after = &rest[first.len_utf8()..];
-        match quote {
-            Some((_, close)) => {
+        match quote.and_then(|(open, close)| after_quotation(after, *open, *close)) {
+            Some(after) => {
                 has_any = true;
-                rest = after_quotation(after, *close);
+                rest = after;
                 kept.push(' ');
             }
             None => {
@@ -284,11 +299,13 @@ fn without_quotations(text: &str) -> (String, bool) {
     (kept, has_any)
 }
 
-/// The text after a quotation, which an apostrophe within a word does not end.
-fn after_quotation(text: &str, close: char) -> &str {
+/// The text after a quotation, which an apostrophe within a word does not end; `None` if there is no quotation.
+fn after_quotation(text: &str, open: char, close: char) -> Option<&str> {
+    let is_year = open == '\'' && text.starts_with(|next: char| next.is_ascii_digit());
     let ends =
         |(at, _): &(usize, &str)| !text[at + close.len_utf8()..].starts_with(|next: char| next.is_alphanumeric());
-    text.match_indices(close).find(ends).map_or("", |(at, _)| &text[at + close.len_utf8()..])
+    let end = text.match_indices(close).find(ends).map(|(at, _)| &text[at + close.len_utf8()..]);
+    end.or((open != '\'').then_some("")).filter(|_| !is_year)
 }
 
 /// Whether a text looks like a program.
@@ -407,6 +424,10 @@ mod tests {
                 "Which planet is the largest?",
                 "Give me ideas for a birthday present for a six-year-old.",
                 "What is the plural of mouse?",
+                "Which French author wrote 'Les Misérables'?",
+                "What was French cinema like in the '90s?",
+                "What does German efficiency mean?",
+                "How many teams got three points in Group C?",
                 "How do I get red wine out of a carpet?",
                 "Is the library open 24/7?",
                 "Name multiple rivers in Europe.",

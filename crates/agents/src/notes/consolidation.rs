@@ -247,7 +247,8 @@ impl Consolidator<'_> {
     fn contradiction(&self, earlier: &StatedFact, later: &StatedFact) -> Option<Contradiction> {
         let by_rules = contradiction(earlier, later, self.memory);
         let is_near = cosine(&earlier.vector, &later.vector) >= self.memory.changed_statement;
-        let Some(decider) = self.decider.as_ref().filter(|_| is_near || by_rules.is_some()) else { return by_rules };
+        let is_asked = (is_near || by_rules.is_some()) && !(self.writer.is_stopped)();
+        let Some(decider) = self.decider.as_ref().filter(|_| is_asked) else { return by_rules };
         match decider.decide(&earlier.text, &later.text, self.writer.is_stopped) {
             Ok(true) => Some(Contradiction { earlier: earlier.text.clone(), later: later.text.clone() }),
             Ok(false) => None,

@@ -22,6 +22,8 @@ pub struct ClaimChecks<'a> {
     pub decider: Option<&'a PurposeDecider>,
     /// Gives verdicts, if no model decides.
     pub judge: AskJudge<'a>,
+    /// Whether the person no longer waits.
+    pub is_stopped: &'a dyn Fn() -> bool,
 }
 
 /// A claim, and whether its passages support it.
@@ -69,7 +71,10 @@ pub(super) fn check(
         let texts = cited.iter().map(|passage| passage.text.as_str()).collect::<Vec<_>>().join("\n\n");
         let judged = match (checks.decider, result.support) {
             (_, Some(Support::NotSupported)) | (Some(_), Some(_)) => None,
-            (Some(decider), None) => Some(decided(decider, claim, &texts)),
+            (Some(decider), None) => Some(decided(decider, claim, &texts, checks.is_stopped).or_else(|reason| {
+                tracing::warn!("{} has not decided about a claim: {reason}", decider.model);
+                judged(checks.judge, claim, &texts, settings)
+            })),
             (None, _) => Some(judged(checks.judge, claim, &texts, settings)),
         };
         match judged {
@@ -88,8 +93,13 @@ pub(super) fn check(
 }
 
 /// The decision of a model that has passed for it.
-fn decided(decider: &PurposeDecider, claim: &Claim, passages: &str) -> Result<(Support, String), String> {
-    let is_supported = decider.decide(passages, &claim.text, &|| false).map_err(|error| with_causes(&error))?;
+fn decided(
+    decider: &PurposeDecider,
+    claim: &Claim,
+    passages: &str,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(Support, String), String> {
+    let is_supported = decider.decide(passages, &claim.text, is_over).map_err(|error| with_causes(&error))?;
     Ok(match is_supported {
         true => (Support::Supported, format!("{} finds it in the cited passages", decider.model)),
         false => (Support::NotSupported, format!("{} does not find it in the cited passages", decider.model)),

@@ -63,7 +63,7 @@ fn asked(
     let fence = JudgeSettings::shipped().fence;
     let writer = writer(&model, settings);
     let author = ResearchWriter { writer: &writer, key: &KEY, fence: &fence };
-    let checks = ClaimChecks { decider: None, judge };
+    let checks = ClaimChecks { decider: None, judge, is_stopped: &|| false };
     let research = research("When was the mill built?", passages, settings, author, checks, &mut |_| ());
     (research, model)
 }
@@ -192,15 +192,24 @@ fn a_model_that_has_passed_decides_about_what_the_rules_leave_open() {
         ("It was built in 1729.", 1),
     ];
     let claims = claims.map(|(text, citation)| Claim { text: text.to_owned(), citations: vec![citation] });
-    let checks = ClaimChecks { decider: Some(&decider), judge: &nobody };
+    let checks = ClaimChecks { decider: Some(&decider), judge: &nobody, is_stopped: &|| false };
     let checked = checking::check(&claims, &passages(), &ResearchSettings::shipped(), checks, &mut |_| true);
     let found: Vec<(Option<Support>, bool)> = checked.claims.iter().map(|it| (it.support, it.judged)).collect();
     let (yes, no) = (Some(Support::Supported), Some(Support::NotSupported));
     assert_eq!(found, [(yes, false), (yes, true), (no, true), (no, false)], "{checked:?}");
     assert_eq!(checked.claims[1].reasons, ["small finds it in the cited passages"]);
     assert_eq!(checked.unjudged, None);
+    // Without its decision, a judge is asked.
+    let supported = judge_over(
+        Arc::new(Scripted::new(|_| Script::saying(&[r#"{"reasoning": "R", "verdict": "supported"}"#]))),
+        JudgeSettings::shipped(),
+    );
+    let ask = |task: &ReviewTask| supported.judge(task.clone(), "");
+    let checks = ClaimChecks { decider: Some(&decider), judge: &ask, is_stopped: &|| true };
+    let checked = checking::check(&claims[2..3], &passages(), &ResearchSettings::shipped(), checks, &mut |_| true);
+    assert_eq!((checked.claims[0].support, &*checked.claims[0].reasons[0]), (yes, "R"), "{checked:?}");
     let shown = model.requests().iter().map(turn).filter(|turn| turn.contains("Passage: It burned down")).count();
-    assert_eq!(shown, 2, "what the rules decide needs no model");
+    assert_eq!(shown, 3, "what the rules decide needs no model");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hone_agents::{MemoryMode, Recaller};
-use hone_judging::{Purpose, scripted};
 use hone_memory::{Engram, Filters, Vetting};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
@@ -416,27 +415,6 @@ fn recollections_are_bounded() {
     stage.stop();
 }
 
-/// The bounds would leave out what shares no word with the question, and keep what only shares its words.
-#[test]
-fn a_model_that_has_passed_decides_what_helps() {
-    let mut before = Plan::answering(|_| Script::saying(&["I shall remember it."])).start();
-    for fact in ["My cat is called Mia.", "My sister is called Ann.", "My brother is called Max."] {
-        let id = before.ask(fact);
-        before.wait_about(id, Subject::CritiqueResult);
-    }
-    let (decider, model) = scripted::decider(Purpose::Relevance, |prompt| prompt.contains("sister is called Ann"));
-    let mut plan = Plan::answering(without_tools).recalling(MemoryMode::Auto);
-    plan.relevance = Some(decider);
-    let mut stage = plan.start_in(before.leave_folder());
-    let id = stage.ask("How is my sister called?");
-    stage.wait_about(id, Subject::ResponseGeneration);
-    let turn = text_of(stage.generator.requests().last().unwrap());
-    assert!(turn.contains("My sister is called Ann") && !turn.contains("Mia") && !turn.contains("Max"), "{turn}");
-    let asked = model.requests().iter().map(text_of).filter(|turn| turn.contains("Question: How is my sister")).count();
-    assert!((2..=6).contains(&asked), "{asked} candidates");
-    stage.stop();
-}
-
 /// A critic has blocked a falsehood. A text that repeats it in other words is not recalled, whoever passed it.
 #[test]
 fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
@@ -453,7 +431,7 @@ fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
     remember("Where is the Eiffel Tower built?", "The Eiffel Tower is in Paris.", VettingState::Reviewed);
     let settings = Arc::new(memory_settings(MemoryMode::Auto));
     let (store, embedder) = (stage.store.clone(), Arc::new(WordEmbedder));
-    let recaller = Recaller { store, embedder, settings, relevance: None };
+    let recaller = Recaller { store, embedder, settings };
     let found = recaller.search("Where is the Eiffel Tower then?", &Query::new("", MODEL), None);
     let answers: Vec<&str> = found.iter().map(|engram| engram.answer.as_str()).collect();
     assert_eq!(answers, ["The Eiffel Tower is in Paris."]);

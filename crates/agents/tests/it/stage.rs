@@ -9,7 +9,7 @@ use hone_agents::{
     TeamParts,
 };
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
-use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, PurposeDecider, scripted};
+use hone_judging::{Fallback, Judge, JudgeSettings, Jury, LIKELIHOOD, scripted};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
@@ -76,8 +76,6 @@ pub(crate) struct Plan {
     pub(crate) grades_due: bool,
     pub(crate) works_off_backlog: bool,
     pub(crate) most_answers: usize,
-    /// The model that decides which recollections help.
-    pub(crate) relevance: Option<PurposeDecider>,
 }
 
 impl Plan {
@@ -98,7 +96,6 @@ impl Plan {
             grades_due: false,
             works_off_backlog: false,
             most_answers: 1,
-            relevance: None,
         }
     }
 
@@ -141,7 +138,6 @@ impl Plan {
             settings: self.settings,
             remembers: true,
             grades_due: self.grades_due,
-            relevance: self.relevance,
         };
         let mut settings =
             JudgeSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..JudgeSettings::shipped() };

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::marks;
 use crate::app::App;
-use crate::judge::identity;
 use crate::progress::Activity;
 
 /// The marks of a model for each kind of question.
@@ -25,7 +24,10 @@ impl ExaminedDecisions {
     pub fn find(app: &App, model: &str) -> Option<ExaminedDecisions> {
         let is_usable =
             |(_, marks): &(DecisionType, DecisionMarks)| marks.temperature.is_finite() && marks.temperature > 0.0;
-        marks::find(app, model, &digest(), |found: &ExaminedDecisions| found.marks.iter().all(is_usable))
+        let digests = [Decider::digest(), LabelledDecision::digest()];
+        marks::find(app, model, &[&digests[0], &digests[1]], |found: &ExaminedDecisions| {
+            found.marks.iter().all(is_usable)
+        })
     }
 
     /// Saves the marks.
@@ -33,7 +35,7 @@ impl ExaminedDecisions {
     /// # Errors
     /// When they cannot be written, or the model is not installed.
     pub fn keep(&self, app: &App) -> anyhow::Result<()> {
-        marks::keep(app, &self.model, &digest(), self)
+        marks::keep(app, &self.model, &[&Decider::digest(), &LabelledDecision::digest()], self)
     }
 
     /// Examines a model with the cases that hone ships with, in every form, and keeps the better one of each kind.
@@ -112,16 +114,6 @@ fn forms(kind: DecisionType) -> &'static [DecisionForm] {
 /// Whether the options have labels in a meaningless order.
 fn is_ordered(kind: DecisionType, form: DecisionForm) -> bool {
     kind == DecisionType::Choice && form == DecisionForm::Labels
-}
-
-/// The identity of a model's file, which differs between files of the same name; `None` if it is not installed.
-pub fn identity_of(app: &App, model: &str) -> Option<String> {
-    Some(identity::identity(&app.store.show(model).ok()?).to_string())
-}
-
-/// Identifies how a model is asked, and the cases.
-fn digest() -> String {
-    format!("{} {}", Decider::digest(), LabelledDecision::digest())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl ExaminedPurposes {
     /// The marks of a model; `None` if it has not been examined with the present cases.
     pub fn find(app: &App, model: &str) -> Option<ExaminedPurposes> {
         let is_usable = |found: &ExaminedPurposes| found.marks.iter().all(|(_, marks)| marks.threshold.is_finite());
-        marks::find(app, model, &Purpose::digest(), is_usable)
+        marks::find(app, model, &[&Purpose::digest()], is_usable)
     }
 
     /// Saves the marks.
@@ -31,7 +31,7 @@ impl ExaminedPurposes {
     /// # Errors
     /// When they cannot be written, or the model is not installed.
     pub fn keep(&self, app: &App) -> anyhow::Result<()> {
-        marks::keep(app, &self.model, &Purpose::digest(), self)
+        marks::keep(app, &self.model, &[&Purpose::digest()], self)
     }
 
     /// Examines a model with the cases that hone ships with.

@@ -29,7 +29,7 @@ impl FleetJudge {
     /// When it cannot be made, or may not grade: it is missing, or has not passed its examination.
     pub fn new(app: &App, generator: Arc<dyn Generate>) -> anyhow::Result<FleetJudge> {
         let jury = app.jury(generator)?;
-        permit(app, &jury)?;
+        permit(app, &jury, "")?;
         let name = who_grades(app, &jury);
         Ok(FleetJudge { jury, name })
     }

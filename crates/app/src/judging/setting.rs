@@ -17,6 +17,7 @@ pub const SETTING: &str = "setting";
 pub(super) const SHOWN_BYTES: usize = 8;
 
 /// The setting of a run.
+#[derive(Clone)]
 pub(super) struct Setting {
     /// The judge's model, or the names of the jurors.
     pub(super) model: String,
@@ -64,7 +65,9 @@ impl Setting {
         Some(match (text("rubric"), text("judge")) {
             (Some(other), _) if other != rubric => format!("was judged by the rubric {other:?}, not by {rubric:?}"),
             (_, Some(other)) if other != model => format!("was judged by the model {other:?}, not by {model:?}"),
-            _ => "was judged with another text of the rubric, other prompts, or other settings of the judge".to_owned(),
+            _ => "was judged with another text of the rubric, other prompts, other settings of the judge, or as an answer of \
+                  another model"
+                .to_owned(),
         })
     }
 }
@@ -144,7 +147,8 @@ mod tests {
         let model = "was judged by the model \"x\", not by \"m:7b\"";
         check(json!({"setting": "10", "rubric": "default", "judge": "x"}), Some(model));
         check(json!({"setting": "10", "judge": "x"}), Some(model));
-        let texts = "was judged with another text of the rubric, other prompts, or other settings of the judge";
+        let texts = "was judged with another text of the rubric, other prompts, other settings of the judge, or as an \
+                     answer of another model";
         check(json!({"setting": "10", "rubric": "default", "judge": "m:7b"}), Some(texts));
         check(json!({"judge": "m:7b"}), Some(texts));
     }

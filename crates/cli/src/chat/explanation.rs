@@ -304,8 +304,7 @@ mod tests {
         store.remember(b, None).unwrap();
         let settings = Config::defaults().unwrap().memory.settings;
         let (store_of_team, remembers, grades_due) = (store.clone(), true, false);
-        let memory =
-            MemoryParts { store: store_of_team, embedder: None, settings, remembers, grades_due, relevance: None };
+        let memory = MemoryParts { store: store_of_team, embedder: None, settings, remembers, grades_due };
         let generator = saying(&[]);
         let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
         let parts = TeamParts {

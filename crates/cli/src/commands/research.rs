@@ -9,8 +9,9 @@ use hone_agents::research::{
     SourceLimits, SourcePath, SourceReader, Sources,
 };
 use hone_agents::{ModelWriter, NoteError, Recaller};
+use hone_app::decisions::decider_for;
 use hone_app::judging::ClaimJudge;
-use hone_judging::{FenceKey, ReviewTask};
+use hone_judging::{FenceKey, Purpose, PurposeDecider, ReviewTask};
 use hone_protocol::{CritiqueResult, Lane, Query, QueryId, Support, VettingState};
 use serde::Serialize;
 
@@ -173,9 +174,21 @@ fn gather(app: &Invocation, files: &[String]) -> anyhow::Result<Sources> {
 fn recalled(app: &Invocation, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
     let Ok(embedder) = app.embedder() else { return Vec::new() };
     let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
-    let recaller = Recaller { store, embedder, settings, relevance: None };
+    let recaller = Recaller { store, embedder, settings };
     let engrams = recaller.search(question, &Query::new(question, ""), None);
-    research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()
+    let passages = research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled);
+    match decider_for(app, &gate.generator, Purpose::Relevance, Lane::Interactive, |_| true) {
+        None => passages.collect(),
+        Some(decider) => passages.filter(|passage| is_relevant(&decider, question, passage)).collect(),
+    }
+}
+
+/// Whether a passage helps to answer a question; one that cannot be decided about does.
+fn is_relevant(decider: &PurposeDecider, question: &str, passage: &Passage) -> bool {
+    decider.decide(question, &passage.text, &|| false).unwrap_or_else(|error| {
+        tracing::warn!("{} has not decided about a passage: {error}", decider.model);
+        true
+    })
 }
 
 /// The passages of the files that may answer the question, best first.
@@ -218,7 +231,7 @@ fn answer(
         }
     };
     let review = |task: &ReviewTask| judge.review(task);
-    let checks = ClaimChecks { decider: judge.decider.as_ref(), judge: &review };
+    let checks = ClaimChecks { decider: judge.decider.as_ref(), judge: &review, is_stopped: writer.is_stopped };
     let answered = research::research(question, passages, &app.config.research, author, checks, &mut show);
     spinner.finish_and_clear();
     answered

@@ -107,14 +107,8 @@ fn team_parts(
     judge: Option<Jury>,
     store: Option<MemoryStore>,
 ) -> TeamParts {
-    let memory = |store| MemoryParts {
-        store,
-        embedder: None,
-        settings: silent_memory(),
-        remembers: true,
-        grades_due: false,
-        relevance: None,
-    };
+    let memory =
+        |store| MemoryParts { store, embedder: None, settings: silent_memory(), remembers: true, grades_due: false };
     TeamParts {
         generator: Arc::clone(model) as _,
         respondent_b: Some(RespondentB { model: None, temperature: settings.temperature_b }),

@@ -103,7 +103,7 @@ impl Memories {
         let mut asked = Vec::new();
         for (person, memory) in set.persons.iter().zip(&self.memories) {
             let (store, embedder) = (memory.store.clone(), self.embedder.clone());
-            let recaller = Recaller { store, embedder, settings: Arc::new(settings.clone()), relevance: None };
+            let recaller = Recaller { store, embedder, settings: Arc::new(settings.clone()) };
             for probe in &person.probes {
                 let recalled = recaller.search(&probe.text, &Query::new("", ""), None);
                 let items = recalled.iter().map(|recalled| memory.judged(person, probe, recalled));
