@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hone_judging::fill;
-use hone_memory::{Filters, MemoryError, MemoryStore, RecallQuestion, Whose, WithinScope};
+use hone_memory::{Filters, MemoryError, MemoryStore, QuestionType, RecallQuestion, Whose, WithinScope};
 use hone_protocol::{
     Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes,
 };
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::notes::quoted;
 use crate::repetition::repeats;
 use crate::settings::{MemorySettings, RecallPolicy, SCOPE_OF_CLIENTS, on_one_line, shortened};
+use crate::statements::is_personal;
 use crate::whose::{keep_those_asked_about, names_somebody};
 
 /// The most blocked texts near a question that are compared with its recollections, and their minimum similarity.
@@ -44,6 +45,10 @@ impl Recaller {
     /// repeat a blocked one or that the conversation already contains. A failure is logged and finds nothing: an answer
     /// without recollections is better than none.
     pub fn search(&self, search: &str, query: &Query, owner: Option<OwnerId>) -> Vec<RecalledEngram> {
+        // "What is 10 minus 3?" shares its words with facts, but needs none.
+        if QuestionType::of(search) == QuestionType::Math && !is_personal(search) {
+            return Vec::new();
+        }
         let found = self.question(search, query).and_then(|mut question| {
             let (mut n, is_widened) = (self.settings.n_recalled, names_somebody(search));
             if is_widened {

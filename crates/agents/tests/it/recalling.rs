@@ -415,6 +415,19 @@ fn recollections_are_bounded() {
     stage.stop();
 }
 
+#[test]
+fn a_calculation_recalls_nothing_unless_it_is_about_the_person() {
+    let mut before = Plan::answering(|_| Script::saying(&["I shall remember it."])).start();
+    let id = before.ask("My glasses have minus 3.5 dioptres.");
+    before.wait_about(id, Subject::CritiqueResult);
+    let (store, settings) = (before.store.clone(), Arc::new(memory_settings(MemoryMode::Auto)));
+    let recaller = Recaller { store, embedder: Arc::new(WordEmbedder), settings };
+    let found = |question: &str| recaller.search(question, &Query::new("", MODEL), None).len();
+    assert_eq!(found("What is 10 minus 3?"), 0);
+    assert_eq!(found("How many dioptres are 10 minus 3.5 of my glasses?"), 1);
+    before.stop();
+}
+
 /// A critic has blocked a falsehood. A text that repeats it in other words is not recalled, whoever passed it.
 #[test]
 fn nothing_is_recalled_that_says_again_what_a_critic_has_blocked() {
