@@ -323,7 +323,7 @@ fn what_was_judged_otherwise_is_no_part_of_this_run() {
     };
     check_refused("honesty", "was judged by the rubric \"brevity\", not by \"honesty\"");
     rubric("Is it very short?");
-    let texts = "was judged with another text of the rubric, other prompts, or other settings of the judge";
+    let texts = "was judged with another text of the rubric, other prompts, other settings of the judge, or as an answer of another model";
     check_refused("brevity", texts);
     rubric("Is it short?");
     let again = home.run(&[&arguments[..], &["brevity"]].concat());
