@@ -22,6 +22,9 @@ fn an_answer_is_graded_for_a_client_and_not_remembered() {
     assert_eq!(grade["feedback"], "It is fine.", "{grade}");
     let reference = json!({"query": "Why?", "answer": "Because.", "reference": "Because it is so."});
     assert_eq!(stage.post("/hone/v1/grade", &reference).0, 200);
+    assert_eq!(grade["self_graded"], false, "{grade}");
+    let own = json!({"query": "Why?", "answer": "Because.", "answered_by": grade["judge"]});
+    assert_eq!(stage.post("/hone/v1/grade", &own).1["self_graded"], true, "a judge is told that it answered");
     assert_eq!(stage.get("/hone/v1/memory").1, json!({"engrams": []}));
     assert_eq!(stage.model.requests().len(), 0, "the judge is asked, and not the model that answers");
 }
