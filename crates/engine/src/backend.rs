@@ -7,6 +7,8 @@
 pub(crate) mod candle;
 #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
 pub(crate) mod cuda;
+#[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+pub(crate) mod divided;
 pub(crate) mod native;
 mod program;
 mod progress;
@@ -112,10 +114,10 @@ impl<'a> Logits<'a> {
 
 /// Runs one decoder on one device.
 pub(crate) trait Backend: Send {
-    /// The backend's name, as accepted by `--backend`.
+    /// The backend's name.
     fn name(&self) -> &'static str;
 
-    /// The device it runs on, named as `--device` accepts it.
+    /// The device it runs on, named as `--device` accepts it, or a description of both devices.
     fn device_name(&self) -> String;
 
     /// Number of compute threads.

@@ -319,6 +319,22 @@ impl DecoderSpec {
         self.layers.iter().rposition(keeps).unwrap_or(0)
     }
 
+    /// The numbers of first layers after which the decoder can be cut in two, ascending: no layer behind a cut reads
+    /// keys and values of one before it.
+    pub(crate) fn cuts(&self) -> std::ops::Range<usize> {
+        let source = |layer: &LayerSpec| match layer.attention()?.keys_and_values {
+            KeysAndValues::OfLayer(source) => Some(source),
+            _ => None,
+        };
+        let first_source = self.layers.iter().filter_map(source).min();
+        1..first_source.map_or(self.layers.len(), |source| source + 1)
+    }
+
+    /// The decoder's first layers, without what follows them.
+    pub(crate) fn beginning(&self, n_layers: usize) -> DecoderSpec {
+        DecoderSpec { layers: self.layers[..n_layers].to_vec(), head: None, ..self.clone() }
+    }
+
     /// Bytes per position in the KV cache: a key and a value in every layer that computes them and in the head, rounded
     /// up to `alignment` per attention head.
     pub(crate) fn kv_bytes_per_position(&self, format: KvFormat, alignment: usize) -> u64 {

@@ -194,12 +194,20 @@ impl Program {
         self.unfinished = 0..0;
         self.batch.fill(sequences, self.vocab_size, None)?;
         self.prepare(pool, self.n_step_phases..self.phases.len());
-        assert_eq!(input.set, RowSet::Tokens, "the input is rows of all tokens");
-        assert_eq!(values.len(), self.batch.n_tokens() * input.width, "there is a row for every token");
-        // SAFETY: there is room for a row for every token, and no pool is at work, since that would borrow the program.
-        unsafe { self.rows[input.index].start().copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        self.fill(input, values);
         self.resume(pool, self.phases.len());
         Ok(self.output())
+    }
+
+    /// Fills these rows of all tokens, after a step was begun and before it is carried out.
+    ///
+    /// # Panics
+    /// When `values` are not rows of all tokens.
+    pub fn fill(&mut self, rows: Rows, values: &[f32]) {
+        assert_eq!(rows.set, RowSet::Tokens, "the input is rows of all tokens");
+        assert_eq!(values.len(), self.batch.n_tokens() * rows.width, "there is a row for every token");
+        // SAFETY: there is room for a row for every token, and no pool is at work, since that would borrow the program.
+        unsafe { self.rows[rows.index].start().copy_from_nonoverlapping(values.as_ptr(), values.len()) };
     }
 
     /// Begins a step that [`Program::resume`] then carries out in parts. An earlier unfinished step is abandoned; its

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 #[cfg(feature = "cuda")]
 use std::sync::{Mutex, PoisonError};
 
-use hone_kernels::step::{MatrixId, ProgramBuilder, VectorId};
+use hone_kernels::step::{MatrixId, ProgramBuilder, Sequence, VectorId};
 use hone_kernels::{ActivationBits, KvFormat};
 use hone_kernels_cuda::{DeviceError, DeviceMatrix, Program, ProgramError, SharedDevice, is_native};
 
+use super::program::passing::{self, Passed};
 use super::program::{self, Experts, Formats, InProgram, Linear, Results, Weights};
 use super::progress::LoadedBytes;
-use super::tensors::{ExpertTensors, LinearTensors, MatrixTensor, Placing, Storage, find};
+use super::tensors::{ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage, find};
 use super::{Backend, BackendError, BatchEntry, LoadProgress, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorType};
@@ -23,14 +24,68 @@ use crate::kv_cache::{BlockId, StateId};
 
 /// A decoder's weights and cache on a GPU.
 pub(crate) struct CudaBackend {
-    device: SharedDevice,
-    program: Program,
+    layers: Layers,
     results: Results,
     vocab_size: usize,
     hidden_size: usize,
-    n_layers: usize,
     is_suspended: bool,
 }
+
+/// Layers of a decoder on a GPU, and whatever they read and write there.
+pub(super) struct Layers {
+    device: SharedDevice,
+    program: Program,
+    n_layers: usize,
+}
+
+impl Layers {
+    pub(super) fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    pub(super) fn n_layers(&self) -> usize {
+        self.n_layers
+    }
+
+    pub(super) fn n_slices(&self) -> usize {
+        self.n_layers.div_ceil(LAYERS_PER_SLICE)
+    }
+
+    /// Launches the step that was begun until `pause` returns true; returns whether it is done.
+    pub(super) fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<bool, BackendError> {
+        let n_phases = self.program.n_phases().div_ceil(self.n_slices());
+        while !self.program.resume(n_phases).map_err(program_error)? {
+            if pause() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes of a cache block in these layers, and of a state.
+    pub(super) fn block_and_state_bytes(&self) -> (usize, usize) {
+        (self.program.block_bytes(), self.program.state_bytes())
+    }
+
+    pub(super) fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
+        self.program.copy_block(from, to).map_err(device_error)
+    }
+
+    pub(super) fn free_state(&mut self, state: StateId) {
+        self.program.free_state(state);
+    }
+
+    pub(super) fn read_block(&self, block: BlockId, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        self.program.read_block(block, out).map_err(device_error)
+    }
+
+    pub(super) fn write_block(&mut self, block: BlockId, content: &[u8]) -> Result<(), BackendError> {
+        self.program.write_block(block, content).map_err(device_error)
+    }
+}
+
+/// The end of a slice has to wait for the GPU.
+const LAYERS_PER_SLICE: usize = 4;
 
 /// The GPU, which all models share.
 ///
@@ -71,37 +126,35 @@ impl CudaBackend {
         device: &SharedDevice,
         progress: &LoadProgress,
     ) -> Result<Self, BackendError> {
-        let weights = load_weights(gguf, spec, device, progress)?;
+        let weights = load_weights(find(gguf, spec)?, device, progress)?;
         let formats = Formats { kv_cache, activations: ActivationBits::Eight };
         let (builder, results) = program::describe(spec, weights, formats);
         let read: Vec<_> = [results.states].into_iter().chain(results.head.iter().map(|head| head.hidden)).collect();
         let program = Program::new(device, builder.describe(results.logits), &read).map_err(device_error)?;
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
-        let (device, n_layers) = (device.clone(), spec.layers.len());
-        Ok(CudaBackend { device, program, results, vocab_size, hidden_size, n_layers, is_suspended: false })
+        let layers = Layers { device: device.clone(), program, n_layers: spec.layers.len() };
+        Ok(CudaBackend { layers, results, vocab_size, hidden_size, is_suspended: false })
     }
 
     /// The results of the last step.
     fn logits(&self) -> Logits<'_> {
-        let (logits, states) = (self.program.output(), self.program.selected_rows(self.results.states));
+        let program = &self.layers.program;
+        let (logits, states) = (program.output(), program.selected_rows(self.results.states));
         let logits = Logits::new(logits, self.vocab_size, states, self.hidden_size);
         match &self.results.head {
-            Some(head) => logits.with_hidden(self.program.selected_rows(head.hidden)),
+            Some(head) => logits.with_hidden(program.selected_rows(head.hidden)),
             None => logits,
         }
     }
 
-    /// Launches the step, layer by layer, until `pause` returns true.
+    /// Launches the step until `pause` returns true.
     fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
-        let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         self.is_suspended = false;
-        while !self.program.resume(n_phases).map_err(program_error)? {
-            if pause() {
-                self.is_suspended = true;
-                return Ok(None);
-            }
+        if self.layers.run_slices(pause)? {
+            return Ok(Some(self.logits()));
         }
-        Ok(Some(self.logits()))
+        self.is_suspended = true;
+        Ok(None)
     }
 }
 
@@ -111,7 +164,7 @@ impl Backend for CudaBackend {
     }
 
     fn device_name(&self) -> String {
-        self.device.name()
+        self.layers.device_name()
     }
 
     /// One thread launches everything.
@@ -121,13 +174,12 @@ impl Backend for CudaBackend {
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         self.is_suspended = false;
-        self.program.run(batch.iter().map(BatchEntry::sequence)).map_err(program_error)?;
+        self.layers.program.run(batch.iter().map(BatchEntry::sequence)).map_err(program_error)?;
         Ok(self.logits())
     }
 
-    /// A few layers each: the end of a slice has to wait for the GPU.
     fn n_slices(&self) -> usize {
-        self.n_layers.div_ceil(4)
+        self.layers.n_slices()
     }
 
     fn forward_in_slices(
@@ -136,7 +188,7 @@ impl Backend for CudaBackend {
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Logits<'_>>, BackendError> {
         self.is_suspended = false;
-        self.program.begin(batch.iter().map(BatchEntry::sequence)).map_err(program_error)?;
+        self.layers.program.begin(batch.iter().map(BatchEntry::sequence)).map_err(program_error)?;
         self.run_slices(pause)
     }
 
@@ -150,29 +202,72 @@ impl Backend for CudaBackend {
     fn predict(&mut self, entry: &BatchEntry<'_>, hidden: &[f32]) -> Result<Option<Logits<'_>>, BackendError> {
         let Some(head) = &self.results.head else { return Ok(None) };
         self.is_suspended = false;
-        self.program.run_after_step([entry.sequence()], head.previous, hidden).map_err(program_error)?;
+        self.layers.program.run_after_step([entry.sequence()], head.previous, hidden).map_err(program_error)?;
         Ok(Some(self.logits()))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
-        self.program.copy_block(from, to).map_err(device_error)
+        self.layers.copy_block(from, to)
     }
 
     fn free_state(&mut self, state: StateId) {
-        self.program.free_state(state);
+        self.layers.free_state(state);
     }
 
     /// Blocks are useless without the states of their positions.
     fn block_bytes(&self) -> usize {
-        if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
+        let (block, state) = self.layers.block_and_state_bytes();
+        if state > 0 { 0 } else { block }
     }
 
     fn read_block(&self, block: BlockId, out: &mut Vec<u8>) -> Result<(), BackendError> {
-        self.program.read_block(block, out).map_err(device_error)
+        self.layers.read_block(block, out)
     }
 
     fn write_block(&mut self, block: BlockId, content: &[u8]) -> Result<(), BackendError> {
-        self.program.write_block(block, content).map_err(device_error)
+        self.layers.write_block(block, content)
+    }
+}
+
+/// The first layers of a decoder on a GPU, which pass their results on.
+pub(super) struct CudaBeginning {
+    pub(super) layers: Layers,
+    passed: Passed,
+}
+
+impl CudaBeginning {
+    /// Loads the first layers of a model onto a device.
+    ///
+    /// # Errors
+    /// When the device has not enough memory.
+    pub(super) fn load(
+        spec: &DecoderSpec,
+        first: ModelTensors<'_>,
+        kv_cache: KvFormat,
+        device: &SharedDevice,
+        progress: &LoadProgress,
+    ) -> Result<Self, BackendError> {
+        let n_layers = first.layers.len();
+        let weights = load_weights(first, device, progress)?;
+        let formats = Formats { kv_cache, activations: ActivationBits::Eight };
+        let (builder, passed) = passing::describe_beginning(spec, weights, formats);
+        let (output, others) = passed.0.split_first().expect("the residual stream is passed on");
+        let program = Program::new(device, builder.describe(*output), others).map_err(device_error)?;
+        Ok(CudaBeginning { layers: Layers { device: device.clone(), program, n_layers }, passed })
+    }
+
+    /// Begins a step.
+    pub(super) fn begin(&mut self, batch: &[BatchEntry<'_>]) -> Result<(), BackendError> {
+        let with_all_selected = batch.iter().map(|entry| {
+            let sequence = entry.sequence();
+            Sequence { first_selected: 0, n_selected: sequence.tokens.len(), ..sequence }
+        });
+        self.layers.program.begin(with_all_selected).map_err(program_error)
+    }
+
+    /// The results for all tokens of the last step.
+    pub(super) fn results(&self) -> impl Iterator<Item = &[f32]> {
+        self.passed.0.iter().map(|rows| self.layers.program.selected_rows(*rows))
     }
 }
 
@@ -186,12 +281,10 @@ struct OnCard {
 }
 
 fn load_weights(
-    gguf: &Gguf,
-    spec: &DecoderSpec,
+    tensors: ModelTensors<'_>,
     device: &SharedDevice,
     progress: &LoadProgress,
 ) -> Result<Weights<OnCard>, BackendError> {
-    let tensors = find(gguf, spec)?;
     let sizes = tensors.matrices().chain(tensors.expert_matrices()).map(|tensor| tensor.bytes.len());
     let loaded = progress.begin(sizes);
     let builder = ProgramBuilder::new();

@@ -12,12 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::pool::{Pool, performance_cores};
 use hone_kernels::step::Program;
+#[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+use hone_kernels::step::Rows;
 
-use super::program::{self, Formats, Results};
+#[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+use super::program::passing::{self, Passed};
+use super::program::{self, Formats, Results, Weights};
+use super::tensors::{ModelTensors, find};
 use super::{ActivationBits, Backend, BackendError, BatchEntry, LoadProgress, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BlockId, KvFormat, StateId};
+use weights::InMemory;
 
 /// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
@@ -64,6 +70,22 @@ pub(crate) struct NativeOptions {
     pub n_loading: Option<usize>,
 }
 
+impl NativeOptions {
+    fn formats(self) -> Formats {
+        Formats { kv_cache: self.kv_cache, activations: self.activation_bits }
+    }
+
+    fn load_weights(
+        self,
+        gguf: &Gguf,
+        tensors: ModelTensors<'_>,
+        progress: &LoadProgress,
+    ) -> Result<Weights<InMemory>, BackendError> {
+        let mut pool = Pool::new(or_performance_cores(self.n_loading));
+        weights::load(gguf, tensors, self.expert_bytes, &mut pool, progress)
+    }
+}
+
 impl NativeBackend {
     /// Loads a model's weights on threads of its own, so that loading does not delay other models' steps. Steps are
     /// computed by `threads`.
@@ -77,15 +99,59 @@ impl NativeBackend {
         threads: ComputeThreads,
         progress: &LoadProgress,
     ) -> Result<Self, BackendError> {
-        let NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading } = options;
-        let mut pool = Pool::new(or_performance_cores(n_loading));
-        let weights = weights::load(gguf, spec, expert_bytes, &mut pool, progress)?;
-        let formats = Formats { kv_cache, activations: activation_bits };
-        let (builder, results) = program::describe(spec, weights, formats);
+        let weights = options.load_weights(gguf, find(gguf, spec)?, progress)?;
+        let (builder, results) = program::describe(spec, weights, options.formats());
         let program = builder.finish(results.logits);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
         let n_layers = spec.layers.len();
         Ok(NativeBackend { program, results, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
+    }
+
+    /// Loads what follows the first layers of a model, and says which rows their results go to.
+    ///
+    /// # Errors
+    /// As [`NativeBackend::load`].
+    #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+    pub(super) fn load_rest(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        rest: ModelTensors<'_>,
+        options: NativeOptions,
+        threads: ComputeThreads,
+        progress: &LoadProgress,
+    ) -> Result<(Self, Passed), BackendError> {
+        let n_layers = rest.layers.len();
+        let weights = options.load_weights(gguf, rest, progress)?;
+        let first = spec.layers.len() - n_layers;
+        let (builder, passed, results) = passing::describe_rest(spec, first, weights, options.formats());
+        let program = builder.finish(results.logits);
+        let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
+        let rest = NativeBackend { program, results, threads, vocab_size, hidden_size, n_layers, is_suspended: false };
+        Ok((rest, passed))
+    }
+
+    /// Begins a step.
+    pub(super) fn begin(&mut self, batch: &[BatchEntry<'_>]) -> Result<(), BackendError> {
+        self.is_suspended = false;
+        self.program.begin(&self.threads.lock(), batch.iter().map(BatchEntry::sequence))?;
+        Ok(())
+    }
+
+    /// Fills rows of the step that was begun.
+    #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+    pub(super) fn fill(&mut self, rows: Rows, values: &[f32]) {
+        self.program.fill(rows, values);
+    }
+
+    /// Bytes of a cache block in these layers, and of a state.
+    pub(super) fn block_and_state_bytes(&self) -> (usize, usize) {
+        (self.program.block_bytes(), self.program.state_bytes())
+    }
+
+    /// Carries out the step that was begun.
+    pub(super) fn finish(&mut self) -> Logits<'_> {
+        self.program.resume(&mut self.threads.lock(), usize::MAX);
+        self.logits()
     }
 
     /// The results of the last step.
@@ -99,7 +165,7 @@ impl NativeBackend {
     }
 
     /// Carries out the step, layer by layer, until `pause` returns true.
-    fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
+    pub(super) fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         let mut pool = self.threads.lock();
         self.is_suspended = true;
@@ -128,9 +194,8 @@ impl Backend for NativeBackend {
     }
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
-        self.is_suspended = false;
-        self.program.run(&mut self.threads.lock(), batch.iter().map(BatchEntry::sequence))?;
-        Ok(self.logits())
+        self.begin(batch)?;
+        Ok(self.finish())
     }
 
     fn n_slices(&self) -> usize {
@@ -142,8 +207,7 @@ impl Backend for NativeBackend {
         batch: &[BatchEntry<'_>],
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Logits<'_>>, BackendError> {
-        self.is_suspended = false;
-        self.program.begin(&self.threads.lock(), batch.iter().map(BatchEntry::sequence))?;
+        self.begin(batch)?;
         Ok(self.run_slices(pause))
     }
 
@@ -172,7 +236,8 @@ impl Backend for NativeBackend {
 
     /// Blocks are useless without the states of their positions.
     fn block_bytes(&self) -> usize {
-        if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
+        let (block, state) = self.block_and_state_bytes();
+        if state > 0 { 0 } else { block }
     }
 
     fn read_block(&self, block: BlockId, out: &mut Vec<u8>) -> Result<(), BackendError> {

@@ -9,7 +9,11 @@ mod attention;
 mod buffers;
 mod feed_forward;
 mod head;
+#[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+pub(super) mod passing;
 mod recurrent;
+
+use std::ops::Range;
 
 use hone_kernels::step::{
     ExpertsId, MatrixId, Part, ProductOutput, ProgramBuilder, QuantizedRows, RowOperation, RowSet, Rows, VectorId,
@@ -73,54 +77,22 @@ pub(super) fn describe<S: InProgram>(
     weights: Weights<S>,
     formats: Formats,
 ) -> (ProgramBuilder<S::Weights>, Results) {
-    let Weights { mut builder, parts } = weights;
-    let buffers = Buffers::new(&mut builder, spec);
-    let [tokens, selected] =
-        [RowSet::Tokens, RowSet::Selected].map(|set| Stream::new(&mut builder, spec, set, formats.activations));
-    let (cached, pending) = (Vec::new(), Vec::new());
-    let mut description = Description { spec, builder, formats, buffers, cached, head_cache: None, pending };
-    description.embed(&tokens, parts.embeddings);
-    if let Some(inputs) = &parts.layer_inputs {
-        description.layer_inputs(&tokens, inputs);
-    }
-    let last_kept = if spec.head.is_some() { spec.layers.len() } else { spec.last_kept_layer() };
-    for (index, layer) in parts.layers.iter().enumerate() {
-        let before = if index <= last_kept { &tokens } else { &selected };
-        let mut mixed = description.mix(before, layer, &spec.layers[index].mixer);
-        if index == last_kept {
-            mixed = description.select(&tokens, &selected, mixed);
-        }
-        let stream = if index < last_kept { &tokens } else { &selected };
-        description.after_mixer(stream, layer, mixed);
-        description.feed_forward(stream, layer);
-        description.finish_layer(stream, layer, index);
-        if index == spec.state_layer {
-            description.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.state.all() });
-        }
-    }
-    let logits = description.builder.rows(RowSet::Selected, spec.vocab_size);
-    let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
-    let head = match (&parts.head, &spec.head) {
-        (Some(head), Some(layer)) => {
-            let model = ModelEnds { embeddings: parts.embeddings, norm: parts.output_norm, output, logits };
-            Some(description.head([&tokens, &selected], head, &layer.mixer, &model))
-        }
-        _ => {
-            description.read_stream(&selected, Some(parts.output_norm));
-            description.logits(&selected, output, logits);
-            None
-        }
-    };
-    (description.builder, Results { logits, states: selected.state, head })
+    let Weights { builder, parts } = weights;
+    let (mut description, tokens) = Description::new(spec, 0..spec.layers.len(), builder, formats);
+    description.begin(&tokens, &parts);
+    let results = description.end(&tokens, &parts);
+    (description.builder, results)
 }
 
 /// A program under construction.
 struct Description<'a, S: InProgram> {
     spec: &'a DecoderSpec,
+    /// The layers that are described.
+    layers: Range<usize>,
     builder: ProgramBuilder<S::Weights>,
     formats: Formats,
     buffers: Buffers,
-    /// By layer.
+    /// By layer, from the first of these on.
     cached: Vec<Option<CachedLayer>>,
     /// The head's cache; the head is described twice: in a step, and after it.
     head_cache: Option<CachedLayer>,
@@ -129,10 +101,77 @@ struct Description<'a, S: InProgram> {
     pending: Vec<RowOperation>,
 }
 
-impl<S: InProgram> Description<'_, S> {
+impl<'a, S: InProgram> Description<'a, S> {
+    /// A program without phases, and its buffers for all tokens.
+    fn new(
+        spec: &'a DecoderSpec,
+        layers: Range<usize>,
+        mut builder: ProgramBuilder<S::Weights>,
+        formats: Formats,
+    ) -> (Self, Stream) {
+        let buffers = Buffers::new(&mut builder, spec, layers.start == 0);
+        let tokens = Stream::new(&mut builder, spec, layers.clone(), RowSet::Tokens, formats.activations);
+        let (cached, pending) = (Vec::new(), Vec::new());
+        (Description { spec, layers, builder, formats, buffers, cached, head_cache: None, pending }, tokens)
+    }
+
+    /// Everything before the first layer.
+    fn begin(&mut self, tokens: &Stream, parts: &ModelParts<S>) {
+        self.embed(tokens, parts.embeddings.expect("the first layers come with the embeddings"));
+        if let Some(inputs) = &parts.layer_inputs {
+            self.layer_inputs(tokens, inputs);
+        }
+    }
+
+    /// The layers, which end with the model's last, and everything after them.
+    fn end(&mut self, tokens: &Stream, parts: &ModelParts<S>) -> Results {
+        let spec = self.spec;
+        let last_kept = if spec.head.is_some() { spec.layers.len() } else { spec.last_kept_layer() };
+        let kept = spec.last_kept_layer()..self.layers.end;
+        let selected = Stream::new(&mut self.builder, spec, kept, RowSet::Selected, self.formats.activations);
+        for (index, layer) in self.layers.clone().zip(&parts.layers) {
+            let before = if index <= last_kept { tokens } else { &selected };
+            let mut mixed = self.mix(before, layer, &spec.layers[index].mixer);
+            if index == last_kept {
+                mixed = self.select(tokens, &selected, mixed);
+            }
+            let stream = if index < last_kept { tokens } else { &selected };
+            self.end_layer(stream, layer, index, mixed);
+        }
+        let logits = self.builder.rows(RowSet::Selected, spec.vocab_size);
+        let tied = || Linear { matrix: parts.embeddings.expect("they compute the logits"), bias: None };
+        let output = parts.output.unwrap_or_else(tied);
+        let head = match (&parts.head, &spec.head) {
+            (Some(head), Some(layer)) => {
+                let model = ModelEnds { embeddings: parts.embeddings, norm: parts.output_norm, output, logits };
+                Some(self.head([tokens, &selected], head, &layer.mixer, &model))
+            }
+            _ => {
+                self.read_stream(&selected, Some(parts.output_norm));
+                self.logits(&selected, output, logits);
+                None
+            }
+        };
+        Results { logits, states: selected.state, head }
+    }
+
+    /// Everything after a layer's mixer.
+    fn end_layer(&mut self, stream: &Stream, layer: &LayerParts<S>, index: usize, mixed: Part) {
+        self.after_mixer(stream, layer, mixed);
+        self.feed_forward(stream, layer);
+        self.finish_layer(stream, layer, index);
+        if index == self.spec.state_layer {
+            self.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.state.all() });
+        }
+    }
+
     fn embed(&mut self, stream: &Stream, table: MatrixId) {
         let scale = self.spec.embedding_scale.unwrap_or(1.0);
         self.pending.push(RowOperation::Embed { table, scale, to: stream.hidden });
+        self.angles(stream);
+    }
+
+    fn angles(&mut self, stream: &Stream) {
         self.pending.extend(stream.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
     }
 
@@ -172,7 +211,7 @@ impl<S: InProgram> Description<'_, S> {
             let from = from.part(from.width() - to.width(), to.width());
             self.pending.push(RowOperation::Gather { from, to: to.all() });
         }
-        self.pending.extend(selected.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
+        self.angles(selected);
         to
     }
 

@@ -15,6 +15,16 @@ impl LoadProgress {
         LoadProgress(Some(Arc::new(hear)))
     }
 
+    /// Listeners for two parts of a model, of this many bytes, which are loaded one after the other.
+    #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+    pub(super) fn divided(&self, n_bytes: [u64; 2]) -> [LoadProgress; 2] {
+        let total = n_bytes[0] + n_bytes[1];
+        [0, n_bytes[0]].map(|before| {
+            let hear = self.0.clone();
+            LoadProgress(hear.map(|hear| -> Arc<Hear> { Arc::new(move |done, _| hear(before + done, total)) }))
+        })
+    }
+
     /// Begins to load tensors of these sizes.
     pub(super) fn begin(&self, sizes: impl Iterator<Item = usize>) -> LoadedBytes {
         LoadedBytes { progress: self.clone(), done: 0, total: sizes.map(|size| size as u64).sum() }
@@ -57,5 +67,18 @@ mod tests {
         let mut loaded = progress.begin([5, 1, 194, 200, 0].into_iter());
         [5, 1, 194, 200, 0].into_iter().for_each(|size| loaded.add(size));
         assert_eq!(*heard.lock().unwrap(), [(5, 400), (200, 400), (400, 400)]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn two_parts_are_told_as_one() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&heard);
+        let progress = LoadProgress::told_to(move |done, total| told.lock().unwrap().push((done, total)));
+        for (part, sizes) in progress.divided([30, 10]).iter().zip([vec![10, 20], vec![10]]) {
+            let mut loaded = part.begin(sizes.iter().copied());
+            sizes.into_iter().for_each(|size| loaded.add(size));
+        }
+        assert_eq!(*heard.lock().unwrap(), [(10, 40), (30, 40), (40, 40)]);
     }
 }

@@ -31,8 +31,8 @@ pub(super) trait Placing: Storage {
 
 /// All parts of a model.
 pub(super) struct ModelParts<S: Storage> {
-    /// `[vocab_size, hidden_size]`.
-    pub(super) embeddings: S::Matrix,
+    /// `[vocab_size, hidden_size]`; `None` in a part of a model that does not need them.
+    pub(super) embeddings: Option<S::Matrix>,
     pub(super) layer_inputs: Option<LayerInputs<S>>,
     pub(super) layers: Vec<LayerParts<S>>,
     pub(super) output_norm: S::Vector,

@@ -359,7 +359,7 @@ impl<M: WeightMatrix> ProgramBuilder<M> {
             head_dim: layer.head_dim(),
         };
         Description {
-            vocab_size: self.vocab_size.expect("a program embeds its tokens"),
+            vocab_size: self.vocab_size.unwrap_or(usize::MAX),
             n_step_phases: self.n_step_phases.unwrap_or(self.phases.len()),
             matrices: self.matrices,
             experts: self.experts.into_iter().map(ExpertSet::into_matrices).collect(),
@@ -571,12 +571,12 @@ impl ProgramBuilder {
     /// The program, with these rows as its result.
     ///
     /// # Panics
-    /// When they are not rows of the selected tokens, or the program embeds no tokens.
+    /// When they are not rows of the selected tokens.
     pub fn finish(self, output: Rows) -> Program {
         self.check_part(RowSet::Selected, output.all());
         let n_step_phases = self.n_step_phases.unwrap_or(self.phases.len());
         Program {
-            vocab_size: self.vocab_size.expect("a program embeds its tokens"),
+            vocab_size: self.vocab_size.unwrap_or(usize::MAX),
             matrices: self.matrices,
             expert_cache: ExpertCache::new(&self.experts, self.cached_expert_bytes),
             experts: self.experts,

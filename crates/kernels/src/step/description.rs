@@ -57,7 +57,7 @@ pub struct Description<M> {
     pub attentions: Vec<AttentionPhase>,
     /// The result.
     pub output: Rows,
-    /// Number of tokens that can be embedded.
+    /// Number of tokens that can be embedded; [`usize::MAX`] if none are.
     pub vocab_size: usize,
     /// Number of phases of a step; later phases are run by themselves.
     pub n_step_phases: usize,

@@ -41,12 +41,13 @@ impl ModelWeights {
         let sizes = tensors.matrices().chain(tensors.expert_matrices()).map(|tensor| tensor.bytes.len());
         let loaded = progress.begin(sizes);
         let parts = tensors.place(&mut OnDevice { device: device.clone(), substituted: BTreeSet::new(), loaded })?;
+        let embeddings = parts.embeddings.expect("a whole model has them");
         let output = match parts.output {
             Some(output) => output,
-            None => Linear::new(parts.embeddings.clone(), None, false)?,
+            None => Linear::new(embeddings.clone(), None, false)?,
         };
         Ok(ModelWeights {
-            embeddings: parts.embeddings,
+            embeddings,
             layer_inputs: parts.layer_inputs,
             layers: parts.layers,
             output_norm: parts.output_norm,

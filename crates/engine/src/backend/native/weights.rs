@@ -8,21 +8,19 @@ use hone_kernels::step::{ExpertShape, ExpertSource, MatrixId, ProgramBuilder, Ve
 use hone_kernels::{Matrix, PackError};
 
 use crate::backend::program::{Experts, InProgram, Linear, Weights};
-use crate::backend::tensors::{ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage, find};
+use crate::backend::tensors::{ExpertTensors, LinearTensors, MatrixTensor, ModelTensors, Placing, Storage};
 use crate::backend::{BackendError, LoadProgress};
-use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorInfo};
 
-/// Finds and packs a model's tensors, on all threads of the pool. With `expert_bytes`, experts stay in the file: they
+/// Packs a model's tensors, on all threads of the pool. With `expert_bytes`, experts stay in the file: they
 /// are packed when they are chosen, and kept within that many bytes.
 pub(super) fn load(
     gguf: &Gguf,
-    spec: &DecoderSpec,
+    tensors: ModelTensors<'_>,
     expert_bytes: Option<u64>,
     pool: &mut Pool,
     progress: &LoadProgress,
 ) -> Result<Weights<InMemory>, BackendError> {
-    let tensors = find(gguf, spec)?;
     let mut builder = ProgramBuilder::new();
     let on_demand = expert_bytes.map(|n_bytes| {
         builder.keep_experts(usize::try_from(n_bytes).unwrap_or(usize::MAX));

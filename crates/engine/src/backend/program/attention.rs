@@ -95,7 +95,8 @@ impl<S: InProgram> Description<'_, S> {
     ) -> KvLayerId {
         if let KeysAndValues::OfLayer(index) = attention.keys_and_values {
             self.cached.push(None);
-            return self.cached[index].expect("layers share what an earlier one with attention has");
+            return self.cached[index - self.layers.start]
+                .expect("layers share what an earlier one with attention has");
         }
         self.position(stream, keys, parts.key_norm, attention);
         if let Some(weight) = parts.value_norm {

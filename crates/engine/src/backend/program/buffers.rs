@@ -1,5 +1,7 @@
 //! The buffers of a program. Layers share them, so each is as wide as the widest layer needs.
 
+use std::ops::Range;
+
 use hone_kernels::ActivationBits;
 use hone_kernels::step::{ProgramBuilder, QuantizedRows, RopeId, RouterId, RowSet, Rows, WeightMatrix};
 
@@ -7,14 +9,14 @@ use crate::decoder::{AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, Mixer, 
 
 /// Buffers in addition to the streams': one for the layers' own inputs, and those in the form that products read.
 pub(super) struct Buffers {
-    /// The projections that become the layers' own inputs.
+    /// The projections that become the layers' own inputs, if they are described.
     pub(super) input_projections: Option<Rows>,
     quantized: Vec<(RowSet, usize, QuantizedRows)>,
 }
 
 impl Buffers {
-    pub(super) fn new(builder: &mut ProgramBuilder<impl WeightMatrix>, spec: &DecoderSpec) -> Self {
-        let all_inputs = spec.layer_input_width.map(|width| width * spec.layers.len());
+    pub(super) fn new(builder: &mut ProgramBuilder<impl WeightMatrix>, spec: &DecoderSpec, begins: bool) -> Self {
+        let all_inputs = spec.layer_input_width.filter(|_| begins).map(|width| width * spec.layers.len());
         let input_projections = all_inputs.map(|width| builder.rows(RowSet::Tokens, width));
         Buffers { input_projections, quantized: Vec::new() }
     }
@@ -112,29 +114,31 @@ pub(super) struct Stream {
     pub(super) scalar_gate: Rows,
     /// The output of attention or feed-forward, if it is processed before it is added.
     pub(super) branch: Rows,
-    /// The own inputs of the layers that these rows pass through, one after the other.
+    /// The own inputs of the layers that these rows pass through, and of all later ones, one after the other.
     pub(super) own_inputs: Option<Rows>,
     pub(super) mixture: Option<Mixture>,
 }
 
 impl Stream {
+    /// Buffers for these layers. Selected rows join the first of them after its mixer.
     pub(super) fn new(
         builder: &mut ProgramBuilder<impl WeightMatrix>,
         spec: &DecoderSpec,
+        layers: Range<usize>,
         set: RowSet,
         bits: ActivationBits,
     ) -> Self {
-        // Selected rows join a layer after its mixer.
-        let first = if set == RowSet::Selected { spec.last_kept_layer() } else { 0 };
-        let after_first = if set == RowSet::Selected { first + 1 } else { 0 };
+        let n_joined = usize::from(set == RowSet::Selected);
+        // The head is computed with the buffers of the last layers.
+        let head = spec.head.as_ref().filter(|_| layers.end == spec.layers.len());
         let widest = |layers: &[LayerSpec], width: fn(&DecoderSpec, &LayerSpec) -> usize| {
-            layers.iter().map(|layer| width(spec, layer)).max().unwrap_or(0)
+            layers.iter().chain(head).map(|layer| width(spec, layer)).max().unwrap_or(0)
         };
-        let (all, mixing) = (&spec.layers[first..], &spec.layers[after_first..]);
+        let (all, mixing) = (&spec.layers[layers.clone()], &spec.layers[layers.start + n_joined..layers.end]);
         let ropes = if mixing.is_empty() { &[] } else { &*spec.ropes };
         let dense_width = spec.layers.iter().filter_map(|layer| layer.dense).map(|dense| 2 * dense.width).max();
         let gated_width = dense_width.unwrap_or(0).max(spec.layer_input_width.unwrap_or(0));
-        let own_inputs = spec.layer_input_width.map(|width| width * all.len());
+        let own_inputs = spec.layer_input_width.map(|width| width * (spec.layers.len() - layers.start));
         Stream {
             set,
             hidden: builder.rows(set, spec.hidden_size),

@@ -22,7 +22,7 @@ pub(in crate::backend) struct HeadRows {
 
 /// The beginning and the end of the model, which the head uses where it lacks its own.
 pub(super) struct ModelEnds {
-    pub(super) embeddings: MatrixId,
+    pub(super) embeddings: Option<MatrixId>,
     pub(super) norm: VectorId,
     pub(super) output: Linear,
     pub(super) logits: Rows,
@@ -58,7 +58,7 @@ impl<S: InProgram> Description<'_, S> {
             joined: self.builder.rows(tokens.set, 2 * width),
             input: self.builder.quantized(tokens.set, 2 * width, self.formats.activations),
         };
-        let embeddings = parts.embeddings.unwrap_or(model.embeddings);
+        let embeddings = parts.embeddings.or(model.embeddings).expect("a head without its own reads the model's");
 
         self.give_hidden([tokens, selected], buffers.hidden, model.norm);
         self.pending.push(RowOperation::Gather { from: tokens.state.all(), to: selected.state.all() });
@@ -69,7 +69,7 @@ impl<S: InProgram> Description<'_, S> {
         self.head_cache = Some(self.keys_and_values(tokens, attention_parts, attention));
 
         self.builder.end_step();
-        self.pending.extend(tokens.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
+        self.angles(tokens);
         self.join(tokens, parts, embeddings, &buffers);
         let mixed = self.mix(tokens, &parts.layer, mixer);
         self.after_mixer(tokens, &parts.layer, mixed);

@@ -31,7 +31,7 @@ pub(in crate::backend) fn find<'a>(gguf: &'a Gguf, spec: &DecoderSpec) -> Result
     };
     let head = spec.head.as_ref().map(|layer| finder.head(layer)).transpose()?;
     finder.warn_of_unused();
-    Ok(ModelParts { embeddings, layer_inputs, layers, output_norm, output, head })
+    Ok(ModelParts { embeddings: Some(embeddings), layer_inputs, layers, output_norm, output, head })
 }
 
 struct Finder<'a, 'b> {

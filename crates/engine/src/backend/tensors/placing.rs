@@ -27,7 +27,29 @@ impl<'a> ModelTensors<'a> {
             let own_output = head.output.as_ref().map(|output| &output.weight);
             [Some(&head.input.weight), head.embeddings.as_ref(), own_output].into_iter().flatten()
         });
-        [&self.embeddings].into_iter().chain(inputs).chain(output).chain(head).cloned().chain(layers)
+        self.embeddings.iter().chain(inputs).chain(output).chain(head).cloned().chain(layers)
+    }
+
+    /// Its first layers, and the rest of it. The embeddings belong to both if the rest needs them.
+    #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+    pub(in crate::backend) fn divide(mut self, n_layers: usize) -> [Self; 2] {
+        let head_needs_them = self.head.as_ref().is_some_and(|head| head.embeddings.is_none());
+        let needs_embeddings = self.output.is_none() || head_needs_them;
+        let rest = ModelParts {
+            embeddings: self.embeddings.clone().filter(|_| needs_embeddings),
+            layer_inputs: None,
+            layers: self.layers.split_off(n_layers),
+            output_norm: self.output_norm.clone(),
+            output: self.output.take(),
+            head: self.head.take(),
+        };
+        [self, rest]
+    }
+
+    /// Bytes of all matrices.
+    #[cfg(any(feature = "cuda", all(test, target_os = "linux")))]
+    pub(in crate::backend) fn n_bytes(&self) -> u64 {
+        self.matrices().chain(self.expert_matrices()).map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
     /// Hands every part to a backend.
@@ -36,7 +58,7 @@ impl<'a> ModelTensors<'a> {
     /// When the backend cannot take one.
     pub(in crate::backend) fn place<P: Placing>(self, place: &mut P) -> Result<ModelParts<P>, BackendError> {
         Ok(ModelParts {
-            embeddings: place.matrix(self.embeddings)?,
+            embeddings: self.embeddings.map(|embeddings| place.matrix(embeddings)).transpose()?,
             layer_inputs: self.layer_inputs.map(|inputs| inputs.place(place)).transpose()?,
             layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,
             output_norm: place.vector(self.output_norm)?,

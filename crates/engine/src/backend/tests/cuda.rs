@@ -5,6 +5,7 @@ use hone_kernels::KvFormat;
 use hone_kernels_cuda::SharedDevice;
 
 use crate::backend::cuda::CudaBackend;
+use crate::backend::divided::DividedBackend;
 use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
 use crate::backend::{ActivationBits, Backend, BatchEntry, LoadProgress, SequenceStates};
 use crate::decoder::DecoderSpec;
@@ -44,6 +45,13 @@ fn native(gguf: &Gguf, spec: &DecoderSpec, kv_cache: KvFormat) -> Box<dyn Backen
 fn emulated(gguf: &Gguf, spec: &DecoderSpec, kv_cache: KvFormat) -> Box<dyn Backend> {
     let device = SharedDevice::host();
     Box::new(CudaBackend::load(gguf, spec, kv_cache, &device, &LoadProgress::default()).unwrap())
+}
+
+/// The first layers emulated, and the others on the processor.
+fn divided(gguf: &Gguf, spec: &DecoderSpec, n_layers: usize, kv_cache: KvFormat) -> Box<dyn Backend> {
+    let (device, options) = (SharedDevice::host(), NativeOptions { kv_cache, ..NativeOptions::default() });
+    let processor = (NativeOptions { n_loading: Some(2), ..options }, ComputeThreads::new(Some(2)));
+    Box::new(DividedBackend::load(gguf, spec, n_layers, &device, processor, &LoadProgress::default()).unwrap())
 }
 
 /// A sequence with blocks and states of its own, as the layers above would give it.
@@ -147,6 +155,25 @@ fn every_architecture_gives_what_the_native_backend_gives() {
     }
 }
 
+/// A decoder gives the same wherever it is cut.
+#[test]
+fn every_architecture_can_be_divided() {
+    for shape in Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-")) {
+        let gguf = model(shape, Quantization::Uniform(TensorType::Q8_0));
+        let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
+        let whole = run(&mut *emulated(&gguf, &spec, KvFormat::F16), spec.is_recurrent());
+        let cuts: Vec<usize> = spec.cuts().collect();
+        assert!(!cuts.is_empty(), "{} cannot be divided", shape.name);
+        for n_layers in cuts {
+            let ours = run(&mut *divided(&gguf, &spec, n_layers, KvFormat::F16), spec.is_recurrent());
+            let (largest, usual) = differences(&ours, &whole);
+            let most = if spec.experts.is_some() { f32::INFINITY } else { LARGEST };
+            let what = format!("{} after {n_layers} of {} layers", shape.name, spec.layers.len());
+            assert!(largest < most && usual < USUAL, "{what}: differs by up to {largest}, usually by {usual}");
+        }
+    }
+}
+
 #[test]
 fn every_tensor_type_gives_what_the_native_backend_gives() {
     let shape = Shape::named("tiny-llama").unwrap();
@@ -168,9 +195,13 @@ fn a_cache_in_8_bits_gives_what_the_native_backend_gives() {
 fn blocks_are_copied_and_restored() {
     let gguf = model(&Shape::named("tiny-llama").unwrap(), Quantization::Uniform(TensorType::Q8_0));
     let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
-    let mut backend = emulated(&gguf, &spec, KvFormat::F16);
+    check_blocks(&mut *emulated(&gguf, &spec, KvFormat::F16));
+    check_blocks(&mut *divided(&gguf, &spec, 1, KvFormat::F16));
+}
+
+fn check_blocks(backend: &mut dyn Backend) {
     let mut first = Growing::new(0, tokens(1, 60));
-    step(&mut *backend, false, &mut [(&mut first, 30)]);
+    step(backend, false, &mut [(&mut first, 30)]);
     let mut copied = Growing::new(1, first.tokens.clone());
     let mut restored = Growing::new(2, first.tokens.clone());
     backend.copy_block(first.blocks[0], copied.blocks[0]).unwrap();
@@ -179,7 +210,7 @@ fn blocks_are_copied_and_restored() {
     assert_eq!(content.len(), backend.block_bytes());
     backend.write_block(restored.blocks[0], &content).unwrap();
     (copied.n_done, restored.n_done) = (30, 30);
-    let rows = step(&mut *backend, false, &mut [(&mut first, 1), (&mut copied, 1), (&mut restored, 1)]);
+    let rows = step(backend, false, &mut [(&mut first, 1), (&mut copied, 1), (&mut restored, 1)]);
     assert!(rows[0] == rows[1] && rows[0] == rows[2], "the same beginning gives the same logits");
 }
 
@@ -188,7 +219,11 @@ fn blocks_are_copied_and_restored() {
 fn a_step_is_suspended_and_resumed() {
     let gguf = model(&Shape::named("tiny-llama").unwrap(), Quantization::Uniform(TensorType::Q8_0));
     let spec = DecoderSpec::from_gguf(&gguf, None).unwrap();
-    let mut backend = emulated(&gguf, &spec, KvFormat::F16);
+    check_suspension(&mut *emulated(&gguf, &spec, KvFormat::F16));
+    check_suspension(&mut *divided(&gguf, &spec, 1, KvFormat::F16));
+}
+
+fn check_suspension(backend: &mut dyn Backend) {
     let tokens = tokens(1, 40);
     let blocks: Vec<u32> = (0..2).collect();
     let entry = BatchEntry { tokens: &tokens, position: 0, blocks: &blocks, logits: 39..40, states: None };
