@@ -243,8 +243,10 @@ impl App {
     pub fn engine_options(&self) -> anyhow::Result<EngineOptions> {
         let configured = &self.config.engine.options;
         let model = self.model_options()?;
-        let memory = configured.memory.or_else(|| model.card_memory()).or_else(free_memory);
-        Ok(EngineOptions { memory, model, ..configured.clone() })
+        let card_memory = model.card_memory();
+        let processor_memory = card_memory.and_then(|_| free_memory());
+        let memory = configured.memory.or(card_memory).or_else(free_memory);
+        Ok(EngineOptions { memory, processor_memory, model, ..configured.clone() })
     }
 
     /// This app with a different configuration.

@@ -8,6 +8,7 @@ mod background;
 mod bandwidth;
 mod bench;
 mod bundle;
+mod cards;
 mod chat;
 mod compare;
 mod completions;

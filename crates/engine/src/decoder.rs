@@ -330,6 +330,12 @@ impl DecoderSpec {
         1..first_source.map_or(self.layers.len(), |source| source + 1)
     }
 
+    /// The largest number of first layers, up to `n_layers`, after which the decoder can be cut; 0 if there is none, and
+    /// `None` if these are all.
+    pub(crate) fn cut_at(&self, n_layers: usize) -> Option<usize> {
+        (n_layers < self.layers.len()).then(|| self.cuts().rfind(|cut| *cut <= n_layers).unwrap_or(0))
+    }
+
     /// The decoder's first layers, without what follows them.
     pub(crate) fn beginning(&self, n_layers: usize) -> DecoderSpec {
         DecoderSpec { layers: self.layers[..n_layers].to_vec(), head: None, ..self.clone() }

@@ -49,6 +49,9 @@ pub struct EngineOptions {
     /// Bytes that the weights and KV caches of all models together may take; `None` means unlimited.
     #[serde(rename = "memory_limit", deserialize_with = "size")]
     pub memory: Option<u64>,
+    /// Bytes of the processor's memory for layers that a GPU has no room for; `None` means unlimited.
+    #[serde(skip)]
+    pub processor_memory: Option<u64>,
     /// How long an unused model stays in memory; `None` means indefinitely.
     #[serde(deserialize_with = "seconds_or_none")]
     pub keep_alive: Option<Duration>,

@@ -21,7 +21,7 @@ use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceCh
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::encoder::EncoderRow;
-use crate::gguf::{Gguf, GgufError};
+use crate::gguf::{Gguf, GgufError, TensorInfo};
 use crate::heads::{decision_type, has_head};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat, StatePool};
@@ -29,7 +29,7 @@ use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
-pub use loading::LoadOptions;
+pub use loading::{GpuLayers, LoadOptions};
 pub(crate) use text::ModelText;
 
 /// The backend that runs the decoder.
@@ -99,6 +99,9 @@ pub struct ModelOptions {
     /// The backend that runs them.
     #[serde(deserialize_with = "named")]
     pub backend: BackendChoice,
+    /// How many layers a GPU computes.
+    #[serde(deserialize_with = "named")]
+    pub gpu_layers: GpuLayers,
     /// Context length in positions, capped at the model's training length; `None` uses all of it.
     #[serde(rename = "context", deserialize_with = "positive_or_none")]
     pub context_length: Option<usize>,
@@ -163,9 +166,14 @@ impl ModelOptions {
         loading::kv_row_alignment(self)
     }
 
-    /// Bytes that a model's weights need in memory beyond the size of its file.
-    pub(crate) fn bytes_beyond_file(&self, gguf: &Gguf) -> u64 {
-        loading::bytes_beyond_file(self, gguf)
+    /// Bytes that a tensor needs in memory beyond its size in the file.
+    pub(crate) fn bytes_beyond_file(&self, tensor: &TensorInfo) -> u64 {
+        loading::bytes_beyond_file(self, tensor)
+    }
+
+    /// Whether a GPU and the processor may share a model.
+    pub(crate) fn divides_models(&self) -> bool {
+        loading::is_on_card(self)
     }
 
     /// The options that affect a model's results, not just its speed; in no particular format.
@@ -382,7 +390,7 @@ impl Model {
         self.backend.name()
     }
 
-    /// The device that it runs on, named as `--device` accepts it.
+    /// The device that it runs on, named as `--device` accepts it, or a description of both devices.
     pub fn device_name(&self) -> String {
         self.backend.device_name()
     }

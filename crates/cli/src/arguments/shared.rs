@@ -32,6 +32,9 @@ pub(crate) struct EngineFlags {
     /// Backend to run on: auto, candle or native
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
+    /// Number of a model's layers that an NVIDIA GPU computes, or auto for as many as fit into its memory
+    #[arg(long, value_name = "N")]
+    pub(crate) gpu_layers: Option<String>,
     /// Precision of activations in bits: 8 or 16; 16 is nearly exact but slower
     #[arg(long, value_name = "N")]
     pub(crate) activation_bits: Option<u32>,
@@ -54,6 +57,7 @@ impl EngineFlags {
         self.model.add_to(overrides);
         add(overrides, "engine.device", "--device", self.device.clone());
         add(overrides, "engine.backend", "--backend", self.backend.clone());
+        add(overrides, "engine.gpu_layers", "--gpu-layers", self.gpu_layers.clone());
         add(overrides, "engine.activation_bits", "--activation-bits", self.activation_bits);
         add(overrides, "engine.threads", "--threads", self.threads);
         add(overrides, "engine.memory_limit", "--memory-limit", self.memory_limit.clone());

@@ -24,6 +24,7 @@ use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;
 use self::privacy::Privacy;
+use super::cards::{self, Card};
 use crate::arguments::DoctorArguments;
 use crate::failure::Outcome;
 use crate::terminal::{Line, Output};
@@ -54,6 +55,7 @@ pub(crate) fn run(
         version: env!("CARGO_PKG_VERSION"),
         judge: Judge::look(&config, room(&machine, &engine, &installation)).measured(&config, arguments.deep, output),
         machine,
+        cards: cards::all(),
         engine,
         installation,
         privacy: Privacy::mend(),
@@ -79,6 +81,8 @@ pub(crate) fn run(
 struct Facts {
     version: &'static str,
     machine: Machine,
+    /// NVIDIA's.
+    cards: Vec<Card>,
     engine: Engine,
     #[serde(flatten)]
     installation: Installation,
@@ -189,6 +193,11 @@ fn judge_device(facts: &Facts, findings: &mut Findings) {
         findings.problem(format!("no model can run: {problem}"), "use --device auto and --backend auto");
     }
     findings.remarks.extend(facts.engine.card_problem.clone());
+    if !facts.cards.is_empty() && !facts.engine.built_for.contains(&"cuda") {
+        let remark = "this machine has an NVIDIA GPU, and this binary was built without CUDA: `cargo build --release \
+                      --features cuda` builds one that uses it";
+        findings.remarks.push(remark.to_string());
+    }
     let has = |set: &str| facts.machine.instruction_sets.contains(&set);
     match facts.machine.architecture {
         "aarch64" if !has("dotprod") => {
@@ -305,7 +314,8 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
     let device = engine.opened.as_ref().unwrap_or(&engine.device);
     let memory = |count: Option<u64>| count.map_or("unknown".to_string(), bytes);
     let available = memory(machine.available_memory_bytes);
-    vec![
+    let cards = facts.cards.iter().map(|card| row("card", card.describe()));
+    let mut rows = vec![
         row("version", facts.version.to_string()),
         row("system", format!("{} on {}", machine.system, machine.architecture)),
         row("processor", machine.processor.clone()),
@@ -322,7 +332,10 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
         row("remembered", remembered(&facts.remembered)),
         row("configuration", list(&installation.configuration_files)),
         row("network", if facts.offline { "off (HONE_OFFLINE)" } else { "on" }.to_string()),
-    ]
+    ];
+    let after_device = rows.iter().position(|row| row[0] == "device").map_or(rows.len(), |device| device + 1);
+    rows.splice(after_device..after_device, cards);
+    rows
 }
 
 fn remembered(memory: &Memory) -> String {
@@ -363,6 +376,7 @@ mod tests {
                 memory_bytes: Some(8_000_000_000),
                 available_memory_bytes: Some(4_000_000_000),
             },
+            cards: Vec::new(),
             engine: Engine {
                 model: "m".to_string(),
                 device: "auto".to_string(),
@@ -452,6 +466,28 @@ mod tests {
         check(arm(&["neon"]), &[], &["this processor has no dotprod: models will run slowly"]);
         let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
         check(old, &[], &["this processor has no AVX2: models will run slowly"]);
+    }
+
+    #[test]
+    fn a_card_without_a_build_for_it_is_remarked_on() {
+        let card = || Card {
+            name: "H200".to_string(),
+            driver: "570".to_string(),
+            memory_bytes: None,
+            used_memory_bytes: None,
+            load_percent: None,
+        };
+        let built_for = |devices: &'static [&str]| {
+            move |facts: &mut Facts| {
+                facts.cards = vec![card()];
+                facts.engine.built_for = devices.to_vec();
+                assert_eq!(rows(facts).iter().filter(|row| row[0] == "card").count(), 1);
+            }
+        };
+        check(built_for(&["cpu", "cuda"]), &[], &[]);
+        let remark = "this machine has an NVIDIA GPU, and this binary was built without CUDA: `cargo build --release \
+                      --features cuda` builds one that uses it";
+        check(built_for(&["cpu"]), &[], &[remark]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hone_memory::MemoryStore;
 use hone_protocol::Timestamp;
 use serde::Serialize;
 
+use super::cards;
 use crate::arguments::PsArguments;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
@@ -51,6 +52,9 @@ fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
     } else {
         for process in &running {
             print(app, process)?;
+        }
+        for card in cards::all() {
+            app.output.print_line(&format!("card: {}", card.describe()))?;
         }
     }
     if grades_due > 0 {
@@ -148,7 +152,7 @@ fn print(app: &Invocation, running: &RunningProcess) -> anyhow::Result<()> {
     let budget = memory_budget.map(|budget| format!(" of {}", bytes(budget))).unwrap_or_default();
     app.output
         .print_line(&format!("process {process}, hone {command}: {}{budget} reserved for models", bytes(taken)))?;
-    let header = ["MODEL", "STATE", "WEIGHTS", "KV CACHE", "KV USED", "REQUESTS", "IDLE"];
+    let header = ["MODEL", "STATE", "DEVICE", "WEIGHTS", "KV CACHE", "KV USED", "REQUESTS", "IDLE"];
     print_table(app, &header, models.iter().map(model_row))?;
     let header =
         ["LANE", "QUEUED", "RUNNING", "ANSWERED", "FIRST TOKEN p50/p95", "NEXT TOKEN p50/p95", "TOKENS", "CACHED"];
@@ -174,6 +178,7 @@ fn model_row(model: &ModelStatus) -> Vec<String> {
     vec![
         model.name.clone(),
         state.to_owned(),
+        if model.device.is_empty() { "-".to_owned() } else { model.device.clone() },
         bytes(model.weight_bytes),
         bytes(model.kv_cache_bytes),
         format!("{used} %"),

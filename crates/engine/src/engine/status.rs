@@ -27,7 +27,10 @@ pub struct ModelStatus {
     pub name: String,
     /// Whether it is ready to run.
     pub state: ModelState,
-    /// Bytes of its weights.
+    /// The device that it runs on; empty while it is not in memory.
+    #[serde(default)]
+    pub device: String,
+    /// Bytes of its weights on that device; of a model on a GPU and the processor, on the GPU.
     pub weight_bytes: u64,
     /// Bytes of its KV cache when it is full.
     pub kv_cache_bytes: u64,
@@ -47,6 +50,7 @@ impl ModelStatus {
         ModelStatus {
             name: name.to_owned(),
             state,
+            device: String::new(),
             weight_bytes: memory.weights,
             kv_cache_bytes: memory.kv_cache,
             cache: CacheUsage::default(),

@@ -1,18 +1,52 @@
 //! Which backend runs a model.
 
+use std::fmt;
+use std::str::FromStr;
+
 use hone_kernels::platform::{self, InstructionSet, Kernels};
 
 use super::{BackendChoice, ModelOptions};
 use crate::backend::candle::CandleBackend;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::{self, CudaBackend};
+#[cfg(feature = "cuda")]
+use crate::backend::divided::DividedBackend;
 use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
 use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice, LoadProgress};
 use crate::decoder::DecoderSpec;
-use crate::gguf::Gguf;
-#[cfg(feature = "cuda")]
-use crate::gguf::TensorInfo;
+use crate::gguf::{Gguf, TensorInfo};
 use crate::kv_cache::KvFormat;
+
+/// How many of a model's layers a GPU computes, the first ones. The processor computes the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuLayers {
+    /// All of them if they fit into the GPU's memory, otherwise as many as do.
+    #[default]
+    Auto,
+    /// This many, or a few less if the model cannot be cut there.
+    AtMost(usize),
+}
+
+impl fmt::Display for GpuLayers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuLayers::Auto => f.write_str("auto"),
+            GpuLayers::AtMost(n_layers) => write!(f, "{n_layers}"),
+        }
+    }
+}
+
+impl FromStr for GpuLayers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(GpuLayers::Auto),
+            (_, Ok(n_layers)) => Ok(GpuLayers::AtMost(n_layers)),
+            _ => Err(format!("unknown number of GPU layers {text:?}: expected auto or a number")),
+        }
+    }
+}
 
 /// Options for loading one model: the user's configuration, and the decisions of the model's owner. Made from
 /// [`ModelOptions`], they give the model the process to itself.
@@ -31,6 +65,8 @@ pub struct LoadOptions {
     /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all
     /// of them in memory. Only the native backend does this.
     pub(crate) expert_bytes: Option<u64>,
+    /// The number of first layers that a GPU computes, if not as the user's configuration says.
+    pub(crate) gpu_layers: GpuLayers,
     /// Whether the head that predicts further tokens is loaded, too, if the file has one.
     pub(crate) with_head: bool,
     /// Whether a position's state is taken after the last layer instead of the usual one.
@@ -45,9 +81,36 @@ impl LoadOptions {
     }
 }
 
+impl LoadOptions {
+    /// The number of first layers that a GPU computes; `None` means all.
+    fn n_gpu_layers(&self, spec: &DecoderSpec) -> Option<usize> {
+        match self.gpu_layers {
+            GpuLayers::Auto => None,
+            GpuLayers::AtMost(n_layers) => spec.cut_at(n_layers),
+        }
+    }
+
+    /// The backend that runs the model: without layers for a GPU, it is the processor's.
+    fn runner(&self, spec: &DecoderSpec) -> Result<Runner, BackendError> {
+        Ok(match runner(&self.model)? {
+            Runner::Cuda(_) if self.n_gpu_layers(spec) == Some(0) => Runner::Native,
+            runner => runner,
+        })
+    }
+
+    /// How the processor runs the model, or a part of it.
+    fn native(&self) -> Result<(NativeOptions, ComputeThreads), BackendError> {
+        let ModelOptions { kv_cache, activation_bits, instruction_set, n_threads, .. } = self.model;
+        instruction_set.map_or(Ok(()), limit_kernels)?;
+        let n_loading = self.n_loading.or(n_threads);
+        let options = NativeOptions { kv_cache, activation_bits, expert_bytes: self.expert_bytes, n_loading };
+        Ok((options, self.threads.clone().unwrap_or_else(|| ComputeThreads::new(n_threads))))
+    }
+}
+
 impl From<ModelOptions> for LoadOptions {
     fn from(model: ModelOptions) -> Self {
-        LoadOptions { model, ..LoadOptions::default() }
+        LoadOptions { gpu_layers: model.gpu_layers, model, ..LoadOptions::default() }
     }
 }
 
@@ -66,8 +129,8 @@ pub(super) fn load_backend(
     spec: &DecoderSpec,
     load: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    let LoadOptions { model, progress, threads, n_loading, expert_bytes, .. } = load;
-    let runner = runner(model)?;
+    let LoadOptions { model, progress, .. } = load;
+    let runner = load.runner(spec)?;
     #[cfg(feature = "cuda")]
     if let Runner::Cuda(ordinal) = runner {
         if model.activation_bits == ActivationBits::Sixteen {
@@ -77,14 +140,13 @@ pub(super) fn load_backend(
             ));
         }
         let device = cuda::open(ordinal)?;
-        return Ok(Box::new(CudaBackend::load(gguf, spec, model.kv_cache, &device, progress)?));
+        return Ok(match load.n_gpu_layers(spec) {
+            None => Box::new(CudaBackend::load(gguf, spec, model.kv_cache, &device, progress)?),
+            Some(n) => Box::new(DividedBackend::load(gguf, spec, n, &device, load.native()?, progress)?),
+        });
     }
     if runner == Runner::Native {
-        let ModelOptions { kv_cache, activation_bits, instruction_set, n_threads, .. } = *model;
-        instruction_set.map_or(Ok(()), limit_kernels)?;
-        let n_loading = n_loading.or(n_threads);
-        let native = NativeOptions { kv_cache, activation_bits, expert_bytes: *expert_bytes, n_loading };
-        let threads = threads.clone().unwrap_or_else(|| ComputeThreads::new(n_threads));
+        let (native, threads) = load.native()?;
         return Ok(Box::new(NativeBackend::load(gguf, spec, native, threads, progress)?));
     }
     match model {
@@ -132,20 +194,21 @@ pub(super) fn runner(options: &ModelOptions) -> Result<Runner, BackendError> {
 
 /// Alignment in bytes of a position's key or value in a cache.
 pub(super) fn kv_row_alignment(options: &ModelOptions) -> usize {
-    if matches!(runner(options), Ok(Runner::Cuda(_))) { 16 } else { 1 }
+    if is_on_card(options) { 16 } else { 1 }
 }
 
-/// Bytes that a GPU needs beyond those of the file, for weights of types that its kernels lack.
+/// Whether models run on a GPU with our own kernels, so that they can be divided between it and the processor.
+pub(super) fn is_on_card(options: &ModelOptions) -> bool {
+    matches!(runner(options), Ok(Runner::Cuda(_)))
+}
+
+/// Bytes that a GPU needs beyond those of the file for a tensor, if its kernels lack the tensor's type.
 #[cfg_attr(not(feature = "cuda"), allow(unused_variables, reason = "only cards need more"))]
-pub(super) fn bytes_beyond_file(options: &ModelOptions, gguf: &Gguf) -> u64 {
+pub(super) fn bytes_beyond_file(options: &ModelOptions, tensor: &TensorInfo) -> u64 {
     #[cfg(feature = "cuda")]
-    if matches!(runner(options), Ok(Runner::Cuda(_))) {
-        let unpacked = gguf.tensors().filter(|tensor| !hone_kernels_cuda::is_native(tensor.tensor_type));
-        let beyond = |tensor: &TensorInfo| {
-            let n_elements = tensor.n_bytes / tensor.tensor_type.block_bytes() * tensor.tensor_type.block_elements();
-            (2 * n_elements).saturating_sub(tensor.n_bytes) as u64
-        };
-        return unpacked.map(beyond).sum();
+    if is_on_card(options) && !hone_kernels_cuda::is_native(tensor.tensor_type) {
+        let n_elements = tensor.n_bytes / tensor.tensor_type.block_bytes() * tensor.tensor_type.block_elements();
+        return (2 * n_elements).saturating_sub(tensor.n_bytes) as u64;
     }
     0
 }

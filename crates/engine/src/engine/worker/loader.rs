@@ -22,7 +22,7 @@ use crate::engine::status::{ModelState, ModelStatus};
 use crate::engine::submission::{LoadedTexts, Submission};
 use crate::engine::{EngineOptions, Event};
 use crate::kv_cache::BLOCK_TOKENS;
-use crate::model::{LoadOptions, Model};
+use crate::model::{GpuLayers, LoadOptions, Model};
 use crate::scheduler::cost::CostModel;
 use crate::scheduler::{Admission, ModelId, ModelTraits, Scheduler};
 use crate::speculation::draft_model::DraftModel;
@@ -180,7 +180,7 @@ impl Loader {
         residents: &mut Residents,
     ) -> Option<AwaitedModel> {
         let id = ModelId(self.n_models);
-        let ModelSource { demand, is_pinned, .. } = awaited.source;
+        let ModelSource { demand, is_pinned, .. } = awaited.source.clone();
         let scheduler = &mut residents.scheduler;
         // Free memory is used first, then the memory of idle models, then that of models with requests; a larger cache
         // comes last. Experts stay in the file only if all of that does not suffice.
@@ -189,6 +189,15 @@ impl Loader {
         let room = rooms.into_iter().find(|room| demand.fits(*room)).unwrap_or(attainable);
         let portion = demand.within(room);
         let memory = portion.memory;
+        if let Some(free) = self.options.processor_memory.filter(|free| portion.beside_card > *free) {
+            let [needed, free] = [portion.beside_card, free].map(|n_bytes| n_bytes.div_ceil(1 << 20));
+            let reason = format!(
+                "its layers that do not fit into the GPU's memory need {needed} MiB beside it, and {free} MiB are \
+                 available: a smaller model or a shorter context (engine.context) needs less"
+            );
+            refuse_all(awaited.waiting, &reason, scheduler);
+            return None;
+        }
         let unloaded = match scheduler.admit_model(id, memory, is_pinned, lane) {
             Ok(Admission::Now(unloaded)) => unloaded,
             Ok(Admission::Later) => return Some(awaited),
@@ -225,11 +234,15 @@ impl Loader {
             n_loading: is_beside.then_some(1),
             cache_positions: Some(portion.positions),
             expert_bytes: portion.expert_bytes,
+            gpu_layers: portion.n_gpu_layers.map_or(GpuLayers::Auto, GpuLayers::AtMost),
             with_head: awaited.source.with_head,
             ..self.options.model.clone().into()
         };
         if let Some(kept) = portion.expert_bytes {
             awaited.source.warn_of_experts(kept);
+        }
+        if let Some(n_layers) = portion.n_gpu_layers {
+            awaited.source.warn_of_division(n_layers);
         }
         match self.spawn_loading(id, &awaited.source, load, is_beside) {
             Ok(thread) => {
@@ -276,8 +289,10 @@ impl Loader {
             // This model needs their memory.
             leaving.into_iter().for_each(wait_for);
             let loaded = catch_unwind(AssertUnwindSafe(|| {
-                let verified = Verified { locator: &*locator, load: &load };
-                let model = verified.load(&file)?;
+                let model = Verified { locator: &*locator, load: &load }.load(&file)?;
+                // A draft that is divided would be no faster than the model.
+                let whole = LoadOptions { gpu_layers: GpuLayers::Auto, ..load };
+                let verified = Verified { locator: &*locator, load: &whole };
                 let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &verified));
                 Ok((model, draft))
             }));
@@ -320,8 +335,11 @@ impl Loader {
             slices: model.n_slices(),
             cost: CostModel::for_weights(source.file.size()),
         };
-        if draft.is_none() && source.draft.is_some() {
-            residents.scheduler.set_memory(id, source.demand.without_draft(model.cache_positions()));
+        if draft.is_none()
+            && source.draft.is_some()
+            && let Some(memory) = residents.scheduler.memory(id)
+        {
+            residents.scheduler.set_memory(id, source.demand.without_draft(memory, model.cache_positions()));
         }
         self.texts.insert(source.file.clone(), model.text().clone());
         let saved = self.options.prefix_folder.as_ref().map(|folder| SavedPrefixes::open(folder, &source.file, &model));

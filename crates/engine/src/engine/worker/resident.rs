@@ -328,6 +328,7 @@ impl ResidentModel {
         ModelStatus {
             name: self.source.name.clone(),
             state: ModelState::Ready,
+            device: self.model.device_name(),
             weight_bytes: memory.weights,
             kv_cache_bytes: memory.kv_cache,
             cache: self.model.cache_usage(),

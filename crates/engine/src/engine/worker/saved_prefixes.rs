@@ -194,8 +194,9 @@ fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     sum.update((model.block_bytes() as u64).to_le_bytes());
     sum.update((model.context_length() as u64).to_le_bytes());
     sum.update([model.activation_bits() as u8]);
-    // Each backend has its own layout of keys and values.
+    // Each backend has its own layout of keys and values, and a divided model has two.
     sum.update(model.backend_name());
+    sum.update(model.device_name());
     for part in file.parts() {
         let mut weights = File::open(&part.path)?;
         for sample in 0..SAMPLES {

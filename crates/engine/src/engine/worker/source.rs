@@ -1,12 +1,14 @@
 //! Where a model comes from, and how much memory it needs.
 
+use std::sync::Arc;
+
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 
 use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, TensorInfo};
 use crate::kv_cache::states::bytes_of_states;
-use crate::model::{ModelError, Speculation, check_answers};
+use crate::model::{GpuLayers, ModelError, Speculation, check_answers};
 use crate::scheduler::ModelMemory;
 
 /// A requested model.
@@ -27,10 +29,11 @@ pub(super) struct ModelSource {
 }
 
 /// How much memory a model needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Demand {
     own: Share,
     draft: Share,
+    division: Division,
     /// Positions of a full-length sequence.
     positions: usize,
     /// Number of full-length sequences requested.
@@ -49,6 +52,19 @@ struct Share {
     least_experts: u64,
 }
 
+/// How a GPU and the processor may share a model.
+#[derive(Clone, Debug)]
+struct Division {
+    /// The numbers of first layers that a GPU can compute alone, in ascending order, and what these need; empty if the
+    /// model may not be divided.
+    cuts: Arc<[(usize, Share)]>,
+    /// Whether it is divided even if all of it fits.
+    is_wanted: bool,
+    /// Bytes of the embeddings, which both devices may need.
+    embeddings: u64,
+    n_layers: usize,
+}
+
 /// A model's portion of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portion {
@@ -57,6 +73,10 @@ pub(super) struct Portion {
     pub(super) positions: usize,
     /// Bytes for experts, if not all of them fit.
     pub(super) expert_bytes: Option<u64>,
+    /// The number of first layers that a GPU computes, if not all of them fit.
+    pub(super) n_gpu_layers: Option<usize>,
+    /// Bytes that the other layers need in the processor's memory.
+    pub(super) beside_card: u64,
 }
 
 impl Share {
@@ -66,8 +86,9 @@ impl Share {
             true => bytes_of_states(spec.state_bytes(), options.model.n_sequences),
             false => 0,
         };
+        let beyond: u64 = gguf.tensors().map(|tensor| options.model.bytes_beyond_file(tensor)).sum();
         Share {
-            weights: file.size().saturating_sub(unread_bytes(gguf, spec)) + options.model.bytes_beyond_file(gguf),
+            weights: file.size().saturating_sub(unread_bytes(gguf, spec)) + beyond,
             states,
             position: spec.kv_bytes_per_position(options.model.kv_cache, options.model.kv_row_alignment()),
             experts: experts.iter().sum(),
@@ -75,15 +96,76 @@ impl Share {
         }
     }
 
+    /// The first layers, and the embeddings before them.
+    fn of_first(n_layers: usize, gguf: &Gguf, spec: &DecoderSpec, options: &EngineOptions) -> Share {
+        let is_read = |name: &str| block(name).map_or(is_embedding(name), |block| block < n_layers);
+        let tensors = gguf.tensors().filter(|tensor| is_read(&tensor.name));
+        let bytes = |tensor: &TensorInfo| tensor.n_bytes as u64 + options.model.bytes_beyond_file(tensor);
+        let first = spec.beginning(n_layers);
+        let states =
+            if first.is_recurrent() { bytes_of_states(first.state_bytes(), options.model.n_sequences) } else { 0 };
+        let position = first.kv_bytes_per_position(options.model.kv_cache, options.model.kv_row_alignment());
+        Share { weights: tensors.map(bytes).sum(), states, position, experts: 0, least_experts: 0 }
+    }
+
     fn memory(self, positions: usize) -> ModelMemory {
         ModelMemory { weights: self.weights, kv_cache: self.states + positions as u64 * self.position }
     }
 }
 
+impl Division {
+    fn of(gguf: &Gguf, spec: &DecoderSpec, options: &EngineOptions) -> Division {
+        let wanted = match options.model.gpu_layers {
+            GpuLayers::Auto => None,
+            GpuLayers::AtMost(n_layers) => Some(spec.cut_at(n_layers)),
+        };
+        let numbers: Vec<usize> = match wanted {
+            _ if !options.model.divides_models() => Vec::new(),
+            None => std::iter::once(0).chain(spec.cuts()).collect(),
+            Some(cut) => cut.into_iter().collect(),
+        };
+        let share = |n| if n == 0 { Share::default() } else { Share::of_first(n, gguf, spec, options) };
+        let embeddings = gguf.tensors().filter(|tensor| is_embedding(&tensor.name));
+        Division {
+            is_wanted: wanted.is_some() && !numbers.is_empty(),
+            cuts: numbers.into_iter().map(|n| (n, share(n))).collect(),
+            embeddings: embeddings.map(|tensor| tensor.n_bytes as u64).sum(),
+            n_layers: spec.layers.len(),
+        }
+    }
+}
+
 impl Demand {
     /// Its portion of `room` available bytes: all weights, and a KV cache for as many of the requested full-length
-    /// sequences as fit, but at least one. If not even that fits, some experts stay in the file.
+    /// sequences as fit, but at least one. If not even that fits, some experts stay in the file, or the last layers on
+    /// the processor.
     pub(super) fn within(&self, room: u64) -> Portion {
+        let whole = self.whole_within(room);
+        if whole.memory.total() <= room && !self.division.is_wanted {
+            return whole;
+        }
+        let divided = |(n_layers, first): &(usize, Share)| {
+            let [first, all] = [*first, self.own].map(|share| share.memory(self.positions));
+            let draft = self.draft.memory(self.positions);
+            let embeddings = if *n_layers > 0 { self.division.embeddings } else { 0 };
+            Portion {
+                memory: ModelMemory {
+                    weights: first.weights + draft.weights,
+                    kv_cache: first.kv_cache + draft.kv_cache,
+                },
+                positions: self.positions,
+                expert_bytes: None,
+                n_gpu_layers: Some(*n_layers),
+                beside_card: (all.total() + embeddings).saturating_sub(first.total()),
+            }
+        };
+        let mut portions = self.division.cuts.iter().rev().map(divided);
+        let fitting = portions.clone().find(|portion| portion.memory.total() <= room);
+        fitting.or_else(|| portions.next_back()).unwrap_or(whole)
+    }
+
+    /// As [`Demand::within`], of a model that is not divided.
+    fn whole_within(&self, room: u64) -> Portion {
         let all = Share {
             weights: self.own.weights + self.draft.weights,
             states: self.own.states + self.draft.states,
@@ -96,13 +178,14 @@ impl Demand {
         let mut memory = all.memory(positions);
         let missing = memory.total().saturating_sub(room).min(all.experts - all.least_experts);
         memory.weights -= missing;
-        Portion { memory, positions, expert_bytes: (missing > 0).then(|| all.experts - missing) }
+        let expert_bytes = (missing > 0).then(|| all.experts - missing);
+        Portion { memory, positions, expert_bytes, n_gpu_layers: None, beside_card: 0 }
     }
 
     /// Whether all of it fits into `room` bytes.
     pub(super) fn fits(&self, room: u64) -> bool {
-        let Portion { memory, expert_bytes, .. } = self.within(room);
-        memory.total() <= room && expert_bytes.is_none()
+        let Portion { memory, expert_bytes, n_gpu_layers, .. } = self.within(room);
+        memory.total() <= room && expert_bytes.is_none() && (n_gpu_layers.is_none() || self.division.is_wanted)
     }
 
     /// The demand without a draft model.
@@ -110,9 +193,10 @@ impl Demand {
         Demand { draft: Share::default(), ..self }
     }
 
-    /// The memory it takes with `positions` positions and no draft model.
-    pub(super) fn without_draft(&self, positions: usize) -> ModelMemory {
-        self.own.memory(positions)
+    /// What is left of the memory that it takes with `positions` positions if there is no draft model.
+    pub(super) fn without_draft(&self, memory: ModelMemory, positions: usize) -> ModelMemory {
+        let draft = self.draft.memory(positions);
+        ModelMemory { weights: memory.weights - draft.weights, kv_cache: memory.kv_cache - draft.kv_cache }
     }
 }
 
@@ -135,6 +219,7 @@ impl ModelSource {
         let demand = Demand {
             own: Share::of(&file, &gguf, &spec, options),
             draft: draft.as_ref().map(|(_, share)| *share).unwrap_or_default(),
+            division: Division::of(&gguf, &spec, options),
             positions: options.model.context_of(&spec),
             // Other models can never reclaim the memory of a pinned model.
             n_sequences: if is_pinned { 1 } else { options.model.n_sequences.max(1) },
@@ -145,6 +230,22 @@ impl ModelSource {
         };
         let draft = draft.map(|(file, _)| file);
         Ok(ModelSource { name: name.to_owned(), draft, with_head, demand, experts_per_token, is_pinned, file })
+    }
+
+    /// Says that not all layers run on the GPU.
+    pub(super) fn warn_of_division(&self, n_gpu_layers: usize) {
+        let (name, &Division { n_layers, is_wanted, .. }) = (&self.name, &self.demand.division);
+        if is_wanted {
+            tracing::info!(
+                "the GPU computes {n_gpu_layers} of the {n_layers} layers of {name}, the processor the others"
+            );
+            return;
+        }
+        tracing::warn!(
+            "{name} does not fit into the GPU's memory: {n_gpu_layers} of its {n_layers} layers are computed there, and the \
+             others on the processor, which is slower. A smaller model is faster, and so is a shorter context \
+             (engine.context)"
+        );
     }
 
     /// Warns that the model will be slow, and why.
@@ -203,13 +304,80 @@ fn n_blocks(spec: &DecoderSpec) -> usize {
     spec.layers.len() + usize::from(spec.head.is_some())
 }
 
+/// The number of the block that a tensor belongs to, if any.
+fn block(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
+}
+
+/// Whether a tensor is needed before the first layer.
+fn is_embedding(name: &str) -> bool {
+    name.starts_with("token_embd") || name.starts_with("per_layer_")
+}
+
 /// Bytes of blocks that predict further tokens and are not used.
 fn unread_bytes(gguf: &Gguf, spec: &DecoderSpec) -> u64 {
-    let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
     let unread = gguf.tensors().filter(|tensor| block(&tensor.name).is_some_and(|block| block >= n_blocks(spec)));
     unread.map(|tensor| tensor.n_bytes as u64).sum()
 }
 
 pub(super) fn warn_of_draft(name: &str, reason: &str) {
     tracing::warn!("the draft model {name} is not used: {reason}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POSITIONS: usize = 10;
+
+    fn share(weights: u64, position: u64) -> Share {
+        Share { weights, position, ..Share::default() }
+    }
+
+    /// A model of four layers of 100 bytes, with 20 for the embeddings, that cannot be cut after the third layer. A
+    /// layer has 1 byte per position.
+    fn demand(draft: u64, is_wanted: bool) -> Demand {
+        let cuts = [(0, Share::default()), (1, share(120, 1)), (2, share(220, 2))];
+        let cuts = if is_wanted { &cuts[1..2] } else { &cuts[..] };
+        let division = Division { cuts: cuts.into(), is_wanted, embeddings: 20, n_layers: 4 };
+        let draft = share(draft, 0);
+        Demand { own: share(420, 4), draft, division, positions: POSITIONS, n_sequences: 3 }
+    }
+
+    #[track_caller]
+    fn check(demand: &Demand, room: u64, n_gpu_layers: Option<usize>, total: u64, beside_card: u64) {
+        let portion = demand.within(room);
+        assert_eq!(
+            (portion.n_gpu_layers, portion.memory.total(), portion.beside_card),
+            (n_gpu_layers, total, beside_card),
+            "in {room} bytes"
+        );
+        let is_whole = n_gpu_layers.is_none() || demand.division.is_wanted;
+        assert_eq!(demand.fits(room), is_whole && total <= room, "in {room} bytes");
+    }
+
+    #[test]
+    fn a_gpu_computes_as_many_layers_as_it_has_room_for() {
+        let demand = demand(0, false);
+        check(&demand, 1000, None, 420 + 3 * 40, 0);
+        check(&demand, 460, None, 460, 0);
+        check(&demand, 459, Some(2), 240, 460 + 20 - 240);
+        check(&demand, 240, Some(2), 240, 460 + 20 - 240);
+        check(&demand, 239, Some(1), 130, 460 + 20 - 130);
+        check(&demand, 129, Some(0), 0, 460);
+        check(&demand, 0, Some(0), 0, 460);
+    }
+
+    #[test]
+    fn a_draft_model_is_not_divided() {
+        check(&demand(50, false), 511, None, 510, 0);
+        check(&demand(50, false), 300, Some(2), 290, 460 + 20 - 240);
+        check(&demand(50, false), 40, Some(0), 50, 460);
+    }
+
+    #[test]
+    fn a_number_of_layers_that_was_asked_for_is_kept() {
+        check(&demand(0, true), 1000, Some(1), 130, 460 + 20 - 130);
+        check(&demand(0, true), 100, Some(1), 130, 460 + 20 - 130);
+    }
 }
