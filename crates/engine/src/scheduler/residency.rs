@@ -88,6 +88,13 @@ impl Scheduler {
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken_memory()))
     }
 
+    /// Bytes that a model could have if it were alone with the pinned ones.
+    pub(crate) fn most_memory(&self) -> u64 {
+        let pinned = self.models.values().filter(|state| state.is_pinned);
+        let pinned: u64 = pinned.map(|state| state.memory.total()).sum();
+        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(pinned))
+    }
+
     /// Bytes that a model requested in this lane could have, if everything that gives way to it were unloaded.
     pub(crate) fn attainable_memory(&self, lane: Lane) -> u64 {
         let staying = self.models.iter().filter(|(id, _)| !self.gives_way(**id, lane));
@@ -108,10 +115,9 @@ impl Scheduler {
         is_pinned: bool,
         lane: Lane,
     ) -> Result<Admission, OverBudget> {
-        let pinned = self.models.values().filter(|state| state.is_pinned);
-        let pinned: u64 = pinned.map(|state| state.memory.total()).sum();
-        if let Some(budget) = self.budget.filter(|budget| wanted.total() > budget.saturating_sub(pinned)) {
-            return Err(OverBudget { wanted, budget, pinned });
+        let most = self.most_memory();
+        if let Some(budget) = self.budget.filter(|_| wanted.total() > most) {
+            return Err(OverBudget { wanted, budget, pinned: budget - most });
         }
         if wanted.total() > self.attainable_memory(lane) {
             return Ok(Admission::Later);

@@ -186,7 +186,9 @@ impl Loader {
         // comes last. Experts stay in the file only if all of that does not suffice.
         let attainable = scheduler.attainable_memory(lane);
         let rooms = [scheduler.free_memory(), scheduler.attainable_memory(Lane::Batch), attainable];
-        let room = rooms.into_iter().find(|room| demand.fits(*room)).unwrap_or(attainable);
+        // A model that fits whole takes turns with the others, and is not divided because they are in use.
+        let largest = if demand.may_be_divided() { scheduler.most_memory() } else { attainable };
+        let room = rooms.into_iter().find(|room| demand.fits(*room)).unwrap_or(largest);
         let portion = demand.within(room);
         let memory = portion.memory;
         if let Some(free) = self.options.processor_memory.filter(|free| portion.beside_card > *free) {

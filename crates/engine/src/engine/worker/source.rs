@@ -182,6 +182,11 @@ impl Demand {
         Portion { memory, positions, expert_bytes, n_gpu_layers: None, beside_card: 0 }
     }
 
+    /// Whether a GPU and the processor may share it.
+    pub(super) fn may_be_divided(&self) -> bool {
+        !self.division.cuts.is_empty()
+    }
+
     /// Whether all of it fits into `room` bytes.
     pub(super) fn fits(&self, room: u64) -> bool {
         let Portion { memory, expert_bytes, n_gpu_layers, .. } = self.within(room);
