@@ -67,6 +67,7 @@ bench-7b 130 -
 profile 50 -
 bench-experts 150 -
 contention 60 built-in
+divided 60 built-in
 clients 120 built-in'
 
 [ -z "$llama_cpp" ] || plan='llama-built-in 60 built-in
@@ -198,6 +199,15 @@ step_perplexity() {
         limited "$hone" perplexity --file "$work/text.txt" --device cpu --backend native -m "$built_in" --json \
             >"$results/perplexity-cpu.json" &&
         figures perplexity --file "$results/perplexity.json" --processor "$results/perplexity-cpu.json" --model built-in
+}
+
+# Half of the built-in model's layers on the card and half on the processor.
+step_divided() {
+    limited "$hone" perplexity --file "$work/text.txt" "${flags[@]}" --gpu-layers 15 -m "$built_in" --json \
+        >"$results/perplexity-divided.json" &&
+        figures perplexity --file "$results/perplexity-divided.json" --processor "$results/perplexity-cpu.json" \
+            --model 'built-in divided' &&
+        bench_one "$seven q4_k_m divided" "$models/7b.gguf" 0 -p "${prompts[0]}" -n $((generated / 4)) --gpu-layers 16
 }
 
 # bench_one NAME FILE BYTES ARGUMENTS...
