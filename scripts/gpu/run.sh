@@ -207,6 +207,7 @@ step_divided() {
         >"$results/perplexity-divided.json" &&
         figures perplexity --file "$results/perplexity-divided.json" --processor "$results/perplexity-cpu.json" \
             --model 'built-in divided' &&
+        await "$models/7b.gguf" &&
         bench_one "$seven q4_k_m divided" "$models/7b.gguf" 0 -p "${prompts[0]}" -n $((generated / 4)) --gpu-layers 16
 }
 
