@@ -346,10 +346,15 @@ test("the panels show quality, memory, models, decisions and events", async () =
   await page.locator("#models dl").first().waitFor();
   await page.getByRole("button", { name: "Load smollm2:135m" }).click();
   await page.locator("#models dd").getByText(/^ready/).waitFor();
-  await page.getByLabel("Model to pull").fill("nothing-like-this");
+  await page.getByLabel("Model to download").fill("nothing-like-this");
   await page.keyboard.press("Enter");
   await page.locator("#models").getByRole("alert").getByText("nothing-like-this").first().waitFor();
   problems = problems.filter((problem) => !problem.includes("status of 404"));
+  await page.getByText("Models to download").click();
+  await page.getByRole("button", { name: "Download qwen3:0.6b" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Download smollm2:135m" }).count(), 0, "it is installed");
+  assert.equal(await page.getByText("The best one for this machine").count(), 1);
+  await page.locator("#catalog-list").getByText(/tokens\/s/).first().waitFor();
   await checkAccessibility("the panel of the models");
   await picture("models");
   await page.getByRole("tab", { name: "Decide" }).click();

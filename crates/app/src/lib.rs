@@ -21,6 +21,7 @@ pub mod isolation;
 pub mod judge;
 pub mod judging;
 pub mod kept;
+pub mod machine;
 mod memory_options;
 pub mod models;
 pub mod presets;

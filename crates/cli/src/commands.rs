@@ -5,7 +5,6 @@
 //! reports its problems.
 
 mod background;
-mod bandwidth;
 mod bench;
 mod bundle;
 mod cards;
@@ -21,7 +20,6 @@ mod decide;
 mod describe;
 mod doctor;
 mod embed;
-mod estimate;
 mod events;
 mod gates;
 mod generate;

@@ -58,8 +58,8 @@ pub use hone_kernels::platform::InstructionSet;
 pub use kv_cache::{BLOCK_TOKENS, CacheFull, CachedSequence, KvFormat};
 pub use memory_bandwidth::memory_bandwidth;
 pub use model::{
-    Advance, BackendChoice, CacheUsage, FileUse, GpuLayers, LoadOptions, Model, ModelError, ModelOptions, Speculation,
-    check_file,
+    Advance, BackendChoice, CacheUsage, Card, FileUse, GpuLayers, LoadOptions, Model, ModelError, ModelOptions,
+    Speculation, check_file,
 };
 
 // Text.

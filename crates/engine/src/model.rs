@@ -1,5 +1,6 @@
 //! One loaded model: its tokenizer, its chat template, and a backend with a KV cache.
 
+mod card;
 mod loading;
 mod prediction;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
+pub use card::Card;
 pub use loading::{GpuLayers, LoadOptions};
 pub(crate) use text::ModelText;
 
@@ -157,7 +159,7 @@ impl ModelOptions {
     /// GPU memory in bytes available to models, if they run on a GPU: free memory minus room for the steps.
     pub fn card_memory(&self) -> Option<u64> {
         const LEAST_RESERVE: u64 = 1 << 30;
-        let free = loading::free_card_memory(self)?;
+        let free = Card::of(self)?.free_bytes;
         Some(free.saturating_sub(LEAST_RESERVE.max(free / 20)))
     }
 

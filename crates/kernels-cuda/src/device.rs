@@ -1,6 +1,7 @@
 //! The device that holds a program's memory and runs its kernels: a card, or the processor in its place.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -69,6 +70,9 @@ pub(crate) struct Matmul {
 pub(crate) unsafe trait Device: Send + Sync {
     /// Its name, as `--device` accepts it.
     fn name(&self) -> String;
+
+    /// The product that it is.
+    fn product_name(&self) -> String;
 
     /// Uninitialized memory, aligned to 256 bytes.
     fn allocate(&self, n_bytes: usize) -> Result<Address, DeviceError>;
@@ -140,6 +144,32 @@ impl SharedDevice {
     /// Its name, as `--device` accepts it.
     pub fn name(&self) -> String {
         self.0.name()
+    }
+
+    /// The product that it is, such as "NVIDIA H200".
+    pub fn product_name(&self) -> String {
+        self.0.product_name()
+    }
+
+    /// The speed at which its memory is read, in bytes per second: the fastest of a few copies of `n_bytes` bytes, which
+    /// should be more than its caches hold. A copy reads and writes; both count.
+    ///
+    /// # Errors
+    /// When twice as many bytes are not free.
+    pub fn measure_bandwidth(&self, n_bytes: usize) -> Result<f64, DeviceError> {
+        const COPIES: usize = 8;
+        let [from, to] = [Buffer::zeroed(self, n_bytes)?, Buffer::zeroed(self, n_bytes)?];
+        let copy = || {
+            self.0.synchronize()?;
+            let start = Instant::now();
+            // SAFETY: both buffers have as many bytes.
+            unsafe { self.0.copy(from.address(), to.address(), n_bytes)? };
+            self.0.synchronize()?;
+            Ok(start.elapsed())
+        };
+        let times = (0..COPIES).map(|_| copy()).collect::<Result<Vec<Duration>, DeviceError>>()?;
+        let fastest = times.into_iter().min().unwrap_or_default().max(Duration::from_nanos(1));
+        Ok((2 * n_bytes) as f64 / fastest.as_secs_f64())
     }
 
     /// Free and total bytes.

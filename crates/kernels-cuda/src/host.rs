@@ -49,6 +49,10 @@ unsafe impl Device for Host {
         "host".to_owned()
     }
 
+    fn product_name(&self) -> String {
+        "this machine's processor".to_owned()
+    }
+
     /// Poisons the memory, so that a kernel that reads unwritten bytes is found out.
     fn allocate(&self, n_bytes: usize) -> Result<Address, DeviceError> {
         // SAFETY: the layout is not empty, because buffers of no bytes are not allocated.

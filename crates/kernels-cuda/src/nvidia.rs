@@ -163,6 +163,10 @@ unsafe impl Device for Nvidia {
         format!("cuda:{}", self.ordinal)
     }
 
+    fn product_name(&self) -> String {
+        self.context.name().unwrap_or_else(|_| self.name())
+    }
+
     fn allocate(&self, n_bytes: usize) -> Result<Address, DeviceError> {
         self.bind()?;
         // SAFETY: the size is not zero.

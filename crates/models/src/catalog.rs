@@ -55,6 +55,17 @@ pub enum Role {
 }
 
 impl Role {
+    /// The role in one word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Generator => "generator",
+            Role::Judge => "judge",
+            Role::Embedder => "embedder",
+            Role::Reranker => "reranker",
+        }
+    }
+
     /// Whether models of this role write text.
     #[must_use]
     pub fn writes(self) -> bool {

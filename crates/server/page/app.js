@@ -6,6 +6,7 @@ import { offer } from "./compare.js";
 import { byId, element, icon } from "./elements.js";
 import * as appearance from "./appearance.js";
 import * as attachments from "./attachments.js";
+import * as models from "./models.js";
 import * as monitor from "./monitor.js";
 import * as panels from "./panels.js";
 import * as settings from "./settings.js";
@@ -55,18 +56,14 @@ sidebar.start({
   },
   failed: (message) => chat.complain(message),
 });
+models.start(() => offerModels().catch((error) => chat.complain(error.message)));
 panels.start();
 
 await begin();
 
 async function begin() {
   try {
-    const [listed, { grades }] = await Promise.all([call("/hone/v1/models"), call("/hone/v1/ps")]);
-    const answering = listed.models.filter((model) => model.answers);
-    const names = [...new Set([listed.default, ...answering.map((model) => model.name)])];
-    chat.expectContexts(new Map(answering.map((model) => [model.name, model.context])));
-    byId("model").replaceChildren(...names.map((name) => element("option", { value: name, text: short(name) })));
-    offer(names, listed.respondent_b);
+    const [{ grades }] = await Promise.all([call("/hone/v1/ps"), offerModels()]);
     chat.expectGrades(grades);
   } catch (error) {
     chat.complain(error.message);
@@ -74,6 +71,18 @@ async function begin() {
   monitor.follow({ heard, connected });
   await Promise.all([openPlace(), changed()]);
   entitle(chat.current());
+}
+
+/** Offers the installed models that answer; the chosen one stays chosen. */
+async function offerModels() {
+  const listed = await call("/hone/v1/models");
+  const answering = listed.models.filter((model) => model.answers);
+  const names = [...new Set([listed.default, ...answering.map((model) => model.name)])];
+  const chosen = byId("model").value;
+  chat.expectContexts(new Map(answering.map((model) => [model.name, model.context])));
+  byId("model").replaceChildren(...names.map((name) => element("option", { value: name, text: short(name) })));
+  if (names.includes(chosen)) byId("model").value = chosen;
+  offer(names, listed.respondent_b);
 }
 
 /** The conversation that the address names. */

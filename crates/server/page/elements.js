@@ -83,6 +83,15 @@ export function fillWithRendered(target, html) {
   }
 }
 
+/** Terms with their values. */
+export function pairs(all) {
+  const terms = all.flatMap(([name, value]) => [
+    element("dt", { text: name }),
+    element("dd", { text: String(value) }),
+  ]);
+  return element("dl", {}, ...terms);
+}
+
 /** A graph that the server has drawn. */
 export function graph(svg) {
   const parsed = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;

@@ -1,15 +1,16 @@
-// The panels beside the conversation: quality, memory and models. The events have a module of their own.
+// The panels beside the conversation: quality and memory. The others have modules of their own.
 
-import { call, linesOf, request } from "./api.js";
+import { call } from "./api.js";
 import { badge } from "./badge.js";
 import { draw as drawDecide } from "./decide.js";
-import { byId, bytes, confirmed, element, fillWithRendered, graph, moment } from "./elements.js";
+import { byId, confirmed, element, fillWithRendered, graph, moment, pairs } from "./elements.js";
+import { draw as drawModels } from "./models.js";
 import { draw as drawEvents } from "./monitor.js";
 
 /** How often the models are looked at while they are shown, in milliseconds. */
 const INTERVAL = 3000;
 
-const PANELS = { quality, memory, models, decide: drawDecide, events: async () => drawEvents() };
+const PANELS = { quality, memory, models: drawModels, decide: drawDecide, events: async () => drawEvents() };
 /** Those that change only when a person does something there, or by themselves. */
 const LASTING = ["events", "memory", "decide"];
 const CHOSEN = "hone-panel";
@@ -85,7 +86,7 @@ async function quality() {
     ["Rated bad", all.bad],
     ["Grades due", due],
   ];
-  const parts = [list(figures)];
+  const parts = [pairs(figures)];
   const isMarked = all.likely_right + all.likely_wrong > 0;
   if (judges.length === 0 && !isMarked) parts.push(element("p", { class: "quiet", text: "No answer has a score yet." }));
   for (const judge of judges) {
@@ -100,14 +101,6 @@ async function quality() {
     parts.push(element("h3", { text: "Comparisons won" }), graph(rates.svg));
   }
   byId("quality").replaceChildren(element("h2", { text: "Quality" }), ...parts);
-}
-
-function list(pairs) {
-  const terms = pairs.flatMap(([name, value]) => [
-    element("dt", { text: name }),
-    element("dd", { text: String(value) }),
-  ]);
-  return element("dl", {}, ...terms);
 }
 
 // Memory
@@ -219,138 +212,4 @@ async function remove(id, engram, changed) {
   if (!(await confirmed("Forget this?", `“${engram.query}” is removed from memory.`, "Forget"))) return;
   await call(`/hone/v1/memory/${id}`, { method: "DELETE" });
   await changed();
-}
-
-// Models
-
-/** Pulls in progress, by what is pulled: what was last heard of them. */
-const pulls = new Map();
-
-async function models() {
-  const [installed, running] = await Promise.all([call("/hone/v1/models"), call("/hone/v1/ps")]);
-  const parts = running.processes.flatMap(processOf);
-  if (running.fleet) parts.push(...workersOf(running.fleet));
-  if (running.grades_due > 0) {
-    parts.push(element("p", { text: `Grades due: ${running.grades_due}. They come while nobody asks.` }));
-  }
-  parts.push(element("h3", { text: "Installed" }));
-  parts.push(element("ul", { class: "models" }, ...installed.models.map(modelOf)));
-  let place = byId("model-list");
-  if (!place) {
-    place = element("div", { id: "model-list" });
-    byId("models").replaceChildren(element("h2", { text: "Models" }), pullForm(), place);
-  }
-  // What is drawn again every few seconds must not take the focus away.
-  if (!place.contains(document.activeElement)) place.replaceChildren(...[...pulls].map(pullOf), ...parts);
-}
-
-/** The workers on the bus, and how much they have to do. */
-function workersOf({ is_connected: isConnected, workers, users, queues, seconds_to_drain: drain }) {
-  const heading = element("h3", { text: "Workers" });
-  if (!isConnected) return [heading, element("p", { class: "quiet", text: "The bus cannot be reached." })];
-  if (workers.length === 0) return [heading, element("p", { class: "quiet", text: "No worker is on the bus." })];
-  const rows = workers.map(({ name, model, busy, slots, per_minute: pieces, tokens_per_minute: tokens }) =>
-    element(
-      "li",
-      {},
-      element("span", { class: "name", text: name }),
-      element("span", { class: "quiet", text: model }),
-      element("span", { class: "quiet", text: `${busy} of ${slots} busy · last minute: ${pieces} done, ${tokens} tokens` }),
-    ),
-  );
-  const time = drain === null || queues.open === 0 ? [] : [["Done in about", `${Math.ceil(drain)} s`]];
-  const by = users.map(({ machine, command }) => `hone ${command} on ${machine}`).join(", ");
-  const used = by ? [["Used by", by]] : [];
-  const left = list([["Left to do", queues.open], ...time, ["Given up", queues.dead], ...used]);
-  return [heading, element("ul", { class: "models workers" }, ...rows), left];
-}
-
-function modelOf({ name, bytes: size, elsewhere }) {
-  if (elsewhere) {
-    const place = element("span", { class: "quiet", text: `${bytes(size)}, on a worker` });
-    return element("li", {}, element("span", { class: "name", text: name }), place);
-  }
-  const act = (text, work) =>
-    element("button", { type: "button", text, "aria-label": `${text} ${name}`, onclick: () => tried(work) });
-  const load = act("Load", () => call("/api/generate", { method: "POST", body: { model: name, stream: false } }));
-  const discard = act("Remove", async () => {
-    if (!(await confirmed("Remove this model?", `${name} (${bytes(size)}) is deleted from this machine.`, "Remove"))) return;
-    await request("/api/delete", { method: "DELETE", body: { model: name } });
-  });
-  return element(
-    "li",
-    {},
-    element("span", { class: "name", text: name }),
-    element("span", { class: "quiet", text: bytes(size) }),
-    element("span", { class: "bar" }, load, discard),
-  );
-}
-
-function pullForm() {
-  const field = element("input", { type: "text", placeholder: "Name of a model, such as qwen2.5:0.5b", required: true });
-  const form = element(
-    "form",
-    { class: "bar" },
-    element("label", { class: "grow" }, element("span", { class: "hidden", text: "Model to pull" }), field),
-    element("button", { type: "submit", text: "Pull" }),
-  );
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    pull(field.value.trim());
-    field.value = "";
-  });
-  return form;
-}
-
-function pullOf([name, { status, completed, total, error }]) {
-  const text = error ?? status;
-  const progress = total ? element("progress", { max: total, value: completed, "aria-label": `Pulling ${name}` }) : null;
-  const size = total ? `${bytes(completed)} of ${bytes(total)}` : text;
-  return element(
-    "div",
-    { class: error ? "complaint" : "pull", role: error ? "alert" : null },
-    element("span", { class: "name", text: name }),
-    element("span", { class: error ? "" : "quiet", text: error ? `: ${text}` : size }),
-    progress,
-  );
-}
-
-async function pull(name) {
-  pulls.set(name, { status: "asking…" });
-  refresh();
-  try {
-    const response = await request("/api/pull", { method: "POST", body: { model: name } });
-    for await (const line of linesOf(response)) {
-      pulls.set(name, line);
-      refresh();
-    }
-    if (!pulls.get(name).error) pulls.delete(name);
-  } catch (error) {
-    pulls.set(name, { error: error.message });
-  }
-  refresh();
-}
-
-/** Does what a button says, and shows what came of it. */
-async function tried(work) {
-  document.activeElement.blur();
-  try {
-    await work();
-    pulls.delete("");
-  } catch (error) {
-    pulls.set("", { error: error.message });
-  }
-  refresh();
-}
-
-function processOf({ process, command, models: loaded, queue }) {
-  const rows = loaded.map((model) => [
-    model.name,
-    `${model.state}, ${bytes(model.weight_bytes + model.kv_cache_bytes)}`,
-  ]);
-  const waiting = queue.map(({ lane, position, model, wait_seconds: wait }) => [
-    `${position}. in the ${lane} queue`,
-    `${model}, about ${wait.toFixed(0)} s`,
-  ]);
-  return [element("h3", { text: `hone ${command} (${process})` }), list([...rows, ...waiting])];
 }

@@ -3,6 +3,7 @@
 mod abilities;
 mod answer_log;
 mod badge;
+mod catalog;
 mod chat;
 mod conversations;
 mod critic;
@@ -33,6 +34,7 @@ pub(crate) use self::sessions::Sessions;
 /// The API's routes.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::default()
+        .routes(routes!(catalog::show))
         .routes(routes!(chat::ask))
         .routes(routes!(conversations::list))
         .routes(routes!(conversations::show, conversations::rename, conversations::remove))

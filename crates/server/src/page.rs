@@ -42,7 +42,7 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 16] = files! {
+const FILES: [PageFile; 17] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
@@ -55,6 +55,7 @@ const FILES: [PageFile; 16] = files! {
     "compare.js" is SCRIPT,
     "decide.js" is SCRIPT,
     "elements.js" is SCRIPT,
+    "models.js" is SCRIPT,
     "monitor.js" is SCRIPT,
     "panels.js" is SCRIPT,
     "settings.js" is SCRIPT,

@@ -6,15 +6,15 @@ mod sweep;
 
 use anyhow::Context;
 use hone_app::config::Source;
+use hone_app::machine::memory_bandwidth;
 use hone_engine::gguf::Gguf;
 use hone_engine::{
-    EngineHandle, EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Speculation, SpeedTest, Work,
-    bytes_per_token,
+    Card, DeviceChoice, EngineHandle, EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Speculation,
+    SpeedTest, Work, bytes_per_token,
 };
 use hone_protocol::LocateModel;
 use serde::Serialize;
 
-use super::bandwidth;
 use super::doctor::processor_name;
 use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
@@ -40,7 +40,7 @@ struct Row {
     batch: usize,
     tokens_per_second: Spread,
     samples: Vec<f64>,
-    /// The limit on one sequence that generates without much context on the processor.
+    /// The limit on one sequence that generates without much context, on one device.
     memory: Option<MemoryLimit>,
 }
 
@@ -53,6 +53,8 @@ struct MemoryLimit {
     bytes_per_token: u64,
     /// Tokens per second at that speed.
     tokens_per_second: f64,
+    /// The measured share of them.
+    share: f64,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -126,20 +128,29 @@ fn measure(app: &Invocation, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let bytes_per_token = bytes_per_token(&gguf, model.spec());
     let mut measure = |test: &SpeedTest| {
         let is_limited = matches!(test.work, Work::Generation(_)) && (test.depth, test.batch) == (0, 1);
-        let bandwidth =
-            |model: &Model| (is_limited && model.device_name() == "cpu").then(|| bandwidth::measure(model.n_threads()));
-        let before = bandwidth(&model);
+        let before = is_limited.then(|| bandwidth_for(&model, &run.options)).flatten();
         let row = measure_test(run, &mut model, test, &steps)?;
-        let limit = before.zip(bandwidth(&model)).map(|(before, after)| before.max(after));
+        let after = before.and_then(|_| bandwidth_for(&model, &run.options));
+        let limit = before.zip(after).map(|(before, after)| before.max(after));
         let memory = limit.map(|bytes_per_second| {
             let tokens_per_second = bytes_per_second / bytes_per_token.max(1) as f64;
-            MemoryLimit { bytes_per_second, bytes_per_token, tokens_per_second }
+            let share = row.tokens_per_second.median / tokens_per_second;
+            MemoryLimit { bytes_per_second, bytes_per_token, tokens_per_second, share }
         });
         Ok(Row { memory, ..row })
     };
     let rows = run.tests.iter().map(&mut measure).collect();
     steps.clear();
     rows
+}
+
+/// The bandwidth of the memory that a model is in, measured now; `None` if it is divided, or the memory is full.
+fn bandwidth_for(model: &Model, options: &ModelOptions) -> Option<f64> {
+    match model.device_name().parse() {
+        Ok(DeviceChoice::Cpu) => Some(memory_bandwidth(model.n_threads())),
+        Ok(DeviceChoice::Cuda(_)) => Card::of(options)?.measure_bandwidth(),
+        _ => None,
+    }
 }
 
 fn measure_test(run: &Run<'_>, model: &mut Model, test: &SpeedTest, steps: &Steps) -> anyhow::Result<Row> {
@@ -194,12 +205,15 @@ fn print_text(app: &Invocation, rows: &[Row]) -> anyhow::Result<()> {
         app.output
             .print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;
     }
-    let header = ["model", "test", "tokens/s", "min", "max", "memory allows"].map(String::from).to_vec();
+    let header = ["model", "test", "tokens/s", "min", "max", "memory allows", "share"].map(String::from).to_vec();
     let line = |row: &Row| {
         let speeds = &row.tokens_per_second;
         let figures = [speeds.median, speeds.min, speeds.max].map(|speed| format!("{speed:.2}"));
-        let limit = row.memory.as_ref().map_or("-".to_owned(), |memory| format!("{:.2}", memory.tokens_per_second));
-        [vec![row.model.clone(), row.test.clone()], figures.to_vec(), vec![limit]].concat()
+        let limit = match &row.memory {
+            Some(memory) => [format!("{:.2}", memory.tokens_per_second), format!("{:.0} %", 100.0 * memory.share)],
+            None => ["-", "-"].map(String::from),
+        };
+        [vec![row.model.clone(), row.test.clone()], figures.to_vec(), limit.to_vec()].concat()
     };
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(line)).collect();
     app.output.print_table(&lines)

@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
+use hone_app::machine::Estimate;
+use hone_models::{Catalog, CatalogModel, InstalledModel, Place};
 use serde::Serialize;
-
-use super::estimate::Estimate;
 
 /// A model, installed or known.
 #[derive(Debug, Serialize)]
@@ -91,7 +90,7 @@ impl<'a> JsonModel<'a> {
             size: 0,
             source: None,
             added: None,
-            role: known.map(|model| role_name(model.role)),
+            role: known.map(|model| model.role.name()),
             family: known.map(|model| model.family.as_str()),
             parameters: known.map(|model| model.parameters.as_str()),
             active_parameters: known.map(|model| model.active_parameters.as_deref().unwrap_or(&model.parameters)),
@@ -106,16 +105,6 @@ impl<'a> JsonModel<'a> {
             files: Vec::new(),
             estimate: None,
         }
-    }
-}
-
-/// A model's role, in one word.
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Generator => "generator",
-        Role::Judge => "judge",
-        Role::Embedder => "embedder",
-        Role::Reranker => "reranker",
     }
 }
 

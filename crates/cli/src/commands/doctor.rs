@@ -6,13 +6,13 @@
 mod installation;
 pub(super) mod isolation;
 mod judge;
-pub(super) mod machine;
 mod memory;
 mod privacy;
 
 use hone_app::App;
 use hone_app::config::{Config, EngineConfig, Places};
 use hone_app::describe::bytes;
+use hone_app::machine::Machine;
 use hone_engine::DeviceChoice;
 use hone_models::{CatalogModel, offline_in_environment};
 use hone_protocol::with_causes;
@@ -21,7 +21,6 @@ use serde::Serialize;
 
 use self::installation::Installation;
 use self::judge::{Judge, Room};
-use self::machine::Machine;
 use self::memory::Memory;
 use self::privacy::Privacy;
 use super::cards::{self, Card};

@@ -3,11 +3,10 @@
 use anyhow::Context;
 use hone_app::SavedPrefixes;
 use hone_app::describe::bytes;
+use hone_app::machine::{Estimate, Limits, Machine};
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
-use super::describe::{JsonModel, place_name, role_name};
-use super::doctor::machine::Machine;
-use super::estimate::{Estimate, Limits};
+use super::describe::{JsonModel, place_name};
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -33,13 +32,13 @@ pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result
         app.output.print_json(&installed.chain(missing).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
-    let role = |model: &InstalledModel| catalog.about(&model.name).map_or("", |known| role_name(known.role));
+    let role = |model: &InstalledModel| catalog.about(&model.name).map_or("", |known| known.role.name());
     let installed = listing.models.iter().map(|model| {
         row(&model.name, model.size(), of_installed(model), role(model), place_name(model.place), &model.source)
     });
     let missing = missing
         .iter()
-        .map(|model| row(&model.name, model.size(), of_missing(model), role_name(model.role), "-", "not installed"));
+        .map(|model| row(&model.name, model.size(), of_missing(model), model.role.name(), "-", "not installed"));
     let mut rows: Vec<Vec<String>> = installed.chain(missing).collect();
     if !rows.is_empty() {
         rows.insert(0, header(arguments.all));

@@ -6,7 +6,7 @@ use hone_models::{CatalogModel, InstalledModel, StoreError};
 use hone_protocol::with_causes;
 use serde::Serialize;
 
-use super::describe::{JsonModel, place_name, role_name};
+use super::describe::{JsonModel, place_name};
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -59,7 +59,7 @@ fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
     let mut rows = vec![
-        row("role", role_name(model.role)),
+        row("role", model.role.name()),
         row("family", &model.family),
         row("parameters", &parameters(model)),
         row("quantization", &model.quantization),

@@ -27,6 +27,16 @@ pub enum GpuLayers {
     AtMost(usize),
 }
 
+impl GpuLayers {
+    /// The chosen number, if any.
+    pub(crate) fn most(self) -> Option<usize> {
+        match self {
+            GpuLayers::Auto => None,
+            GpuLayers::AtMost(n_layers) => Some(n_layers),
+        }
+    }
+}
+
 impl fmt::Display for GpuLayers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,8 +75,8 @@ pub struct LoadOptions {
     /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all
     /// of them in memory. Only the native backend does this.
     pub(crate) expert_bytes: Option<u64>,
-    /// The number of first layers that a GPU computes, if not as the user's configuration says.
-    pub(crate) gpu_layers: GpuLayers,
+    /// The number of first layers that a GPU computes, or a few less if the model cannot be cut there; `None` means all.
+    pub(crate) n_gpu_layers: Option<usize>,
     /// Whether the head that predicts further tokens is loaded, too, if the file has one.
     pub(crate) with_head: bool,
     /// Whether a position's state is taken after the last layer instead of the usual one.
@@ -82,18 +92,15 @@ impl LoadOptions {
 }
 
 impl LoadOptions {
-    /// The number of first layers that a GPU computes; `None` means all.
-    fn n_gpu_layers(&self, spec: &DecoderSpec) -> Option<usize> {
-        match self.gpu_layers {
-            GpuLayers::Auto => None,
-            GpuLayers::AtMost(n_layers) => spec.cut_at(n_layers),
-        }
+    /// The number of first layers of this model that a GPU computes; `None` means all.
+    fn layers_on_card(&self, spec: &DecoderSpec) -> Option<usize> {
+        self.n_gpu_layers.and_then(|n_layers| spec.cut_at(n_layers))
     }
 
     /// The backend that runs the model: without layers for a GPU, it is the processor's.
     fn runner(&self, spec: &DecoderSpec) -> Result<Runner, BackendError> {
         Ok(match runner(&self.model)? {
-            Runner::Cuda(_) if self.n_gpu_layers(spec) == Some(0) => Runner::Native,
+            Runner::Cuda(_) if self.layers_on_card(spec) == Some(0) => Runner::Native,
             runner => runner,
         })
     }
@@ -110,7 +117,7 @@ impl LoadOptions {
 
 impl From<ModelOptions> for LoadOptions {
     fn from(model: ModelOptions) -> Self {
-        LoadOptions { gpu_layers: model.gpu_layers, model, ..LoadOptions::default() }
+        LoadOptions { n_gpu_layers: model.gpu_layers.most(), model, ..LoadOptions::default() }
     }
 }
 
@@ -140,7 +147,7 @@ pub(super) fn load_backend(
             ));
         }
         let device = cuda::open(ordinal)?;
-        return Ok(match load.n_gpu_layers(spec) {
+        return Ok(match load.layers_on_card(spec) {
             None => Box::new(CudaBackend::load(gguf, spec, model.kv_cache, &device, progress)?),
             Some(n) => Box::new(DividedBackend::load(gguf, spec, n, &device, load.native()?, progress)?),
         });
@@ -211,18 +218,6 @@ pub(super) fn bytes_beyond_file(options: &ModelOptions, tensor: &TensorInfo) -> 
         return (2 * n_elements).saturating_sub(tensor.n_bytes) as u64;
     }
     0
-}
-
-/// Free GPU memory in bytes, if models run on a GPU.
-pub(super) fn free_card_memory(options: &ModelOptions) -> Option<u64> {
-    match runner(options).ok()? {
-        #[cfg(feature = "cuda")]
-        Runner::Cuda(ordinal) => {
-            let (free, _) = cuda::open(ordinal).ok()?.memory().ok()?;
-            u64::try_from(free).ok()
-        }
-        _ => None,
-    }
 }
 
 /// Makes this process use the kernels of one instruction set.

@@ -1,5 +1,6 @@
 //! Random programs on the processor and on an emulated device, step by step: both must give the same results.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 
 use hone_kernels::pool::Pool;
@@ -13,6 +14,7 @@ use crate::device::SharedDevice;
 use crate::matrix::DeviceMatrix;
 
 mod attention;
+mod bandwidth;
 mod experts;
 mod matmul;
 mod products;
@@ -174,6 +176,23 @@ trait Recipe {
     fn describe<L: Loader>(&self, loader: &L, builder: &mut ProgramBuilder<L::Matrix>) -> Rows;
 }
 
+thread_local! {
+    /// The steps that this thread has compared.
+    static N_COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Compares random programs until 2000 steps have been compared: with the five kinds of programs, 10 000.
+fn compare_many(mut check: impl FnMut(&mut Random)) {
+    for seed in 10_000.. {
+        if N_COMPARED.get() >= 2000 {
+            println!("{} steps of {} programs", N_COMPARED.get(), seed - 10_000);
+            return;
+        }
+        println!("seed {seed}");
+        check(&mut Random::new(seed));
+    }
+}
+
 /// A program on the processor and on the emulated device.
 struct Twins {
     native: step::Program,
@@ -199,6 +218,7 @@ impl Twins {
         self.emulated.run(sequences.iter().copied()).unwrap();
         let theirs = self.native.run(&mut self.pool, sequences.iter().copied()).unwrap().to_vec();
         let ours = self.emulated.output().to_vec();
+        N_COMPARED.set(N_COMPARED.get() + 1);
         assert_eq!(ours.len(), theirs.len(), "both have a row for each selected token");
         assert!(theirs.iter().all(|value| value.is_finite()), "the expected values are numbers");
         (ours, theirs)
@@ -207,10 +227,16 @@ impl Twins {
     /// Runs a step on both, and checks that no row differs by more than this fraction of its largest value.
     #[track_caller]
     fn check(&mut self, sequences: &[Sequence<'_>], tolerance: f32, what: &str) {
+        self.check_from(1e-6, sequences, tolerance, what);
+    }
+
+    /// The same, with the largest value of a row taken to be at least `least`.
+    #[track_caller]
+    fn check_from(&mut self, least: f32, sequences: &[Sequence<'_>], tolerance: f32, what: &str) {
         let (ours, theirs) = self.run(sequences);
         let rows = std::iter::zip(ours.chunks_exact(self.width), theirs.chunks_exact(self.width));
         for (row, (ours, theirs)) in rows.enumerate() {
-            let largest = theirs.iter().fold(1e-6, |largest: f32, value| largest.max(value.abs()));
+            let largest = theirs.iter().fold(least, |largest: f32, value| largest.max(value.abs()));
             let gaps = std::iter::zip(ours, theirs).map(|(one, other)| (one - other).abs() / largest);
             if let Some((column, gap)) = gaps.enumerate().find(|(_, gap)| gap.is_nan() || *gap > tolerance) {
                 let (one, other) = (ours[column], theirs[column]);

@@ -62,6 +62,8 @@ documented! {
     HoneEngrams = object([("engrams", list(engram([], [("similarity", number())])))], []);
     /// Everything about one engram.
     HoneEngram = engram([("html", text()), ("fields", nullable(map(anything())))], []);
+    /// The models that can be installed by name, and how well each would run on this machine.
+    HoneCatalog = object([("models", list(known_model())), ("remark", text())], []);
     /// The installed models, and the one that answers by default.
     HoneModels = object([("default", text()), ("models", list(model())), ("respondent_b", respondent_b())], []);
     /// Named settings for a chat: configuration keys and their values.
@@ -236,6 +238,35 @@ fn model() -> Value {
             ("answers", flag()),
             ("context", nullable(whole())),
             ("elsewhere", flag()),
+        ],
+        [],
+    )
+}
+
+fn known_model() -> Value {
+    let estimate = object(
+        [
+            ("needs_memory", whole()),
+            ("fits", nullable(flag())),
+            ("is_divided", flag()),
+            ("runs_from_file", flag()),
+            ("tokens_per_second", nullable(number())),
+        ],
+        [],
+    );
+    object(
+        [
+            ("name", text()),
+            ("role", one_of(&["generator", "judge", "embedder", "reranker"])),
+            ("family", text()),
+            ("parameters", text()),
+            ("quantization", text()),
+            ("licence", text()),
+            ("context", whole()),
+            ("bytes", whole()),
+            ("installed", flag()),
+            ("suggested", flag()),
+            ("estimate", estimate),
         ],
         [],
     )

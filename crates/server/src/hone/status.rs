@@ -104,10 +104,10 @@ pub(super) async fn judges(State(shared): State<Arc<Shared>>) -> Result<Json<Val
     .await
 }
 
-async fn reported(
+pub(super) async fn reported<T: Send + 'static>(
     shared: Arc<Shared>,
-    report: impl FnOnce(&Shared) -> Result<Value, String> + Send + 'static,
-) -> Result<Json<Value>, ApiError> {
+    report: impl FnOnce(&Shared) -> Result<T, String> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
     let failed = |reason| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
     blocking(move || report(&shared).map(Json).map_err(failed)).await
 }

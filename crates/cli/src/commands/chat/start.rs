@@ -9,12 +9,12 @@ use hone_app::config::{Config, Places};
 use hone_app::conversations::Session;
 use hone_app::describe::bytes;
 use hone_app::kept;
+use hone_app::machine::{Estimate, Limits, Machine};
 use hone_judging::LIKELIHOOD;
 use hone_models::{CatalogModel, Role};
 
 use crate::chat::fetching::{Fetch, Fetching};
-use crate::commands::doctor::{self, machine::Machine};
-use crate::commands::estimate::{Estimate, Limits};
+use crate::commands::doctor;
 use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::terminal::keyboard::{Consent, consent};
@@ -25,12 +25,6 @@ const SHOWN: &str = "guided";
 
 /// The file that records that the hint was shown.
 const HINTED: &str = "hinted";
-
-/// Maximum share of the machine's memory for a suggested model, in per cent: other programs need some, too.
-const MOST_MEMORY: u64 = 60;
-
-/// Tokens per second that are about as fast as people read.
-const READING_SPEED: f64 = 8.0;
 
 /// The models to download during the chat.
 #[derive(Debug, Default)]
@@ -62,7 +56,7 @@ pub(super) fn guide(app: &Invocation) -> anyhow::Result<Wanted> {
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
-    let suggested = suggested(app, Limits::here(app, &machine), &app.config.engine.model);
+    let suggested = Limits::here(app, &machine).suggested(app.store.catalog(), &app.config.engine.model);
     kept::write(app.data_folder(), &shown, &true)?;
     let generator = match suggested {
         Some((model, estimate)) => offer_generator(app, model, estimate)?,
@@ -184,7 +178,7 @@ pub(super) fn hint(app: &Invocation, session: &Session) -> anyhow::Result<()> {
     }
     kept::write(app.data_folder(), &app.data_folder().join(HINTED), &true)?;
     let limits = Limits::here(app, &Machine::look());
-    let Some((model, estimate)) = suggested(app, limits, session.model()) else { return Ok(()) };
+    let Some((model, estimate)) = limits.suggested(app.store.catalog(), session.model()) else { return Ok(()) };
     let [_, speed] = estimate.columns();
     let (name, size) = (&model.name, bytes(model.size()));
     output
@@ -198,17 +192,6 @@ fn is_smallest(app: &Invocation, name: &str) -> bool {
     let answers = catalog.models.iter().filter(|model| model.role == Role::Generator);
     let smallest = answers.min_by_key(|model| model.size());
     smallest.is_some_and(|smallest| catalog.find(name).is_some_and(|model| model.name == smallest.name))
-}
-
-/// The largest generator that leaves room on this machine and is as fast as people read; `None` if the current one is
-/// not smaller.
-fn suggested<'a>(app: &'a Invocation, limits: Limits, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
-    let limits = Limits { memory_bytes: limits.memory_bytes.map(|memory| memory / 100 * MOST_MEMORY), ..limits };
-    let catalog = app.store.catalog();
-    let present = catalog.find(present).map_or(0, CatalogModel::size);
-    let answers = catalog.models.iter().filter(|model| model.role == Role::Generator && model.size() > present);
-    let estimated = answers.map(|model| (model, limits.known(model)));
-    estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())
 }
 
 /// Sets the model of a section in the user's configuration, and returns the file written; `None` if the user already

@@ -22,7 +22,7 @@ use crate::engine::status::{ModelState, ModelStatus};
 use crate::engine::submission::{LoadedTexts, Submission};
 use crate::engine::{EngineOptions, Event};
 use crate::kv_cache::BLOCK_TOKENS;
-use crate::model::{GpuLayers, LoadOptions, Model};
+use crate::model::{LoadOptions, Model};
 use crate::scheduler::cost::CostModel;
 use crate::scheduler::{Admission, ModelId, ModelTraits, Scheduler};
 use crate::speculation::draft_model::DraftModel;
@@ -236,7 +236,7 @@ impl Loader {
             n_loading: is_beside.then_some(1),
             cache_positions: Some(portion.positions),
             expert_bytes: portion.expert_bytes,
-            gpu_layers: portion.n_gpu_layers.map_or(GpuLayers::Auto, GpuLayers::AtMost),
+            n_gpu_layers: portion.n_gpu_layers,
             with_head: awaited.source.with_head,
             ..self.options.model.clone().into()
         };
@@ -293,7 +293,7 @@ impl Loader {
             let loaded = catch_unwind(AssertUnwindSafe(|| {
                 let model = Verified { locator: &*locator, load: &load }.load(&file)?;
                 // A draft that is divided would be no faster than the model.
-                let whole = LoadOptions { gpu_layers: GpuLayers::Auto, ..load };
+                let whole = LoadOptions { n_gpu_layers: None, ..load };
                 let verified = Verified { locator: &*locator, load: &whole };
                 let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &verified));
                 Ok((model, draft))
@@ -437,7 +437,7 @@ impl Loader {
             status(ModelState::Loading, scheduler.memory(loading.id).unwrap_or_default(), &loading.awaited)
         });
         let waiting =
-            self.awaited.iter().map(|one| status(ModelState::Waiting, one.source.demand.within(0).memory, one));
+            self.awaited.iter().map(|one| status(ModelState::Waiting, one.source.demand.whole_within(0).memory, one));
         loading.chain(waiting).collect()
     }
 

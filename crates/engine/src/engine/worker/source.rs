@@ -8,7 +8,7 @@ use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
 use crate::gguf::{Gguf, TensorInfo};
 use crate::kv_cache::states::bytes_of_states;
-use crate::model::{GpuLayers, ModelError, Speculation, check_answers};
+use crate::model::{ModelError, Speculation, check_answers};
 use crate::scheduler::ModelMemory;
 
 /// A requested model.
@@ -115,10 +115,7 @@ impl Share {
 
 impl Division {
     fn of(gguf: &Gguf, spec: &DecoderSpec, options: &EngineOptions) -> Division {
-        let wanted = match options.model.gpu_layers {
-            GpuLayers::Auto => None,
-            GpuLayers::AtMost(n_layers) => Some(spec.cut_at(n_layers)),
-        };
+        let wanted = options.model.gpu_layers.most().map(|n_layers| spec.cut_at(n_layers));
         let numbers: Vec<usize> = match wanted {
             _ if !options.model.divides_models() => Vec::new(),
             None => std::iter::once(0).chain(spec.cuts()).collect(),
@@ -165,7 +162,7 @@ impl Demand {
     }
 
     /// As [`Demand::within`], of a model that is not divided.
-    fn whole_within(&self, room: u64) -> Portion {
+    pub(super) fn whole_within(&self, room: u64) -> Portion {
         let all = Share {
             weights: self.own.weights + self.draft.weights,
             states: self.own.states + self.draft.states,

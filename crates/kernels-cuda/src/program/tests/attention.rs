@@ -6,7 +6,7 @@ use hone_kernels::step::{
 };
 use hone_kernels::{ActivationBits, KvFormat, TensorType, Window};
 
-use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, texts};
+use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, compare_many, embed, select, select_some, texts};
 
 /// Attention of prompts rounds queries and the weights of values to halves, which have 11 bits. The largest error was
 /// 6e-4 of the largest value.
@@ -197,6 +197,18 @@ fn attention_of_random_shapes_is_that_of_the_processor_at_every_step() {
             }
         }
     }
+}
+
+#[test]
+#[ignore = "takes minutes: scripts/check.sh batches runs it"]
+fn many_random_batches_of_attention_are_those_of_the_processor() {
+    compare_many(|random| {
+        let head_dim = random.pick(&[8, 32, 64, 80, 96, 112, 128, 192, 256, 512]);
+        let format = random.pick(&[KvFormat::F16, KvFormat::Q8_0]);
+        let n_steps = random.between(3, 8);
+        let shape = Attention::random(random, head_dim, format);
+        check_steps(random, &shape, n_steps);
+    });
 }
 
 /// Attention writes its results in the form that a product reads, if nothing else is done with them: in one part or in

@@ -6,7 +6,9 @@ use hone_kernels::step::{
 };
 use hone_kernels::{Activation, ActivationBits, TensorType};
 
-use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, select_some, types_for, whole};
+use super::{
+    Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, compare_many, embed, select, select_some, types_for, whole,
+};
 
 /// The device rounds activations to 8 bits before both products, and rounds weights of types that it does not support
 /// to bfloat16. The processor uses 16 bits here. With the extreme weights of random blocks, the difference was up to
@@ -171,4 +173,16 @@ fn experts_of_every_type_give_what_they_give_on_the_processor() {
         let mixture = Mixture::random(&mut random, Gating::SoftmaxOfChosen, 4, [tensor_type; 3]);
         check_mixture(&mut random, &mixture);
     }
+}
+
+#[test]
+#[ignore = "takes minutes: scripts/check.sh batches runs it"]
+fn many_random_batches_of_experts_are_those_of_the_processor() {
+    compare_many(|random| {
+        let gating = random.pick(&[Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid]);
+        let n_experts = random.pick(&[1, 2, 5, 8, 33, 64]);
+        let types = [(); 3].map(|()| random.pick(&types_for(256)));
+        let mixture = Mixture::random(random, gating, n_experts, types);
+        check_mixture(random, &mixture);
+    });
 }

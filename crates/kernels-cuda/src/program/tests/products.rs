@@ -3,7 +3,7 @@
 use hone_kernels::step::{ProductOutput, ProgramBuilder, RowOperation, RowSet, Rows};
 use hone_kernels::{ActivationBits, TensorType};
 
-use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, types_for, whole};
+use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, compare_many, embed, select, types_for, whole};
 
 /// Relative to the sum of |w x|. With few rows, the device rounds activations to 8 bits, so that the error of one of
 /// them is up to 1/254 of the largest of its 32; with many, weights and activations have the 8 bits of bfloat16. Most
@@ -110,6 +110,18 @@ fn products_of_floats_may_have_columns_that_are_no_whole_blocks() {
             check_products(&mut random, width, tensor_type, 1);
         }
     }
+}
+
+#[test]
+#[ignore = "takes minutes: scripts/check.sh batches runs it"]
+fn many_random_batches_of_products_are_those_of_the_processor() {
+    compare_many(|random| {
+        let tensor_type = random.pick(&TensorType::ALL);
+        let unit = tensor_type.block_elements().max(32);
+        let n_others = random.below(7);
+        let width = if n_others > 0 { 256 } else { unit * random.between(1, 1024 / unit) };
+        check_products(random, width, tensor_type, n_others);
+    });
 }
 
 /// A program that only embeds.

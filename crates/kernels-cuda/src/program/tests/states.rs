@@ -6,7 +6,7 @@ use hone_kernels::step::{
     SequenceStates, StateAt, StateShape, WeightMatrix,
 };
 
-use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, embed, select, whole};
+use super::{Loader, Random, Recipe, Tensor, Twins, VOCAB_SIZE, compare_many, embed, select, whole};
 
 /// Only single-precision sums are rounded: the largest error was 1e-6.
 const TOLERANCE: f32 = 1e-5;
@@ -169,4 +169,15 @@ fn states_that_are_left_and_taken_up_again_are_those_of_the_processor() {
             check_steps(&mut random, &layers);
         }
     }
+}
+
+#[test]
+#[ignore = "takes minutes: scripts/check.sh batches runs it"]
+fn many_random_batches_of_states_are_those_of_the_processor() {
+    compare_many(|random| {
+        let [key_dim, value_dim] = [(); 2].map(|()| random.between(1, 160));
+        let is_delta = random.is_lucky();
+        let layers = Layers::random(random, key_dim, value_dim, is_delta);
+        check_steps(random, &layers);
+    });
 }

@@ -1,62 +1,86 @@
-//! How fast this machine reads its memory. Every generated token reads the active weights of a model once, so this
-//! bounds the speed of generation on a processor.
+//! How fast memory is read: the processor's, or a GPU's. Every generated token reads the active weights of a model once,
+//! so this bounds the speed of generation.
 //!
-//! Measuring takes a moment, so the figure is kept in the data folder, along with the machine it was measured on. A
-//! folder that does not exist yet is not created for it.
+//! Measuring takes a moment, so the figures are kept in the data folder, along with the machine or the GPU that they
+//! are of. A folder that does not exist yet is not created for it.
 
 use std::fs;
 use std::path::Path;
 
+use hone_engine::Card;
 use hone_files::write_private;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::doctor::machine::Machine;
+use super::Machine;
 
-/// The file in the data folder.
+/// The files in the data folder.
 const FILE: &str = "memory-bandwidth.json";
+const CARD_FILE: &str = "gpu-memory-bandwidth.json";
 /// Bytes to read: more than the caches of most machines hold.
 const BUFFER_BYTES: u64 = 256 << 20;
 
-/// A measured figure, and the machine it was measured on.
+/// A measured figure, and what it is of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Measured {
-    processor: String,
-    physical_cores: usize,
-    memory_bytes: Option<u64>,
+struct Measured<Of> {
+    #[serde(flatten)]
+    of: Of,
     bytes_per_second: f64,
 }
 
-impl Measured {
-    fn is_of(&self, machine: &Machine) -> bool {
-        let is_sound = self.bytes_per_second.is_finite() && self.bytes_per_second > 0.0;
-        is_sound
-            && (self.processor.as_str(), self.physical_cores, self.memory_bytes)
-                == (machine.processor.as_str(), machine.physical_cores, machine.memory_bytes)
-    }
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct OfMachine {
+    processor: String,
+    physical_cores: usize,
+    memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct OfCard {
+    product_name: String,
+    memory_bytes: u64,
 }
 
 /// The bandwidth of this machine's memory in bytes per second: as measured before, or now.
 pub(super) fn of(machine: &Machine, data_folder: &Path) -> f64 {
-    let path = data_folder.join(FILE);
-    let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Measured>(&text).ok());
-    if let Some(kept) = kept.filter(|kept| kept.is_of(machine)) {
-        return kept.bytes_per_second;
-    }
-    let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
-    let bytes_per_second = measure_within(available, machine.physical_cores);
     let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
-    let measured = Measured { processor, physical_cores, memory_bytes: machine.memory_bytes, bytes_per_second };
+    let of = OfMachine { processor, physical_cores, memory_bytes: machine.memory_bytes };
+    let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
+    let measure = || Some(measure_within(available, machine.physical_cores));
+    kept_or_measured(data_folder, FILE, of, measure).expect("it was measured")
+}
+
+/// The same of a GPU's memory; `None` if it is full.
+pub(super) fn of_card(card: &Card, data_folder: &Path) -> Option<f64> {
+    let of = OfCard { product_name: card.product_name.clone(), memory_bytes: card.memory_bytes };
+    kept_or_measured(data_folder, CARD_FILE, of, || card.measure_bandwidth())
+}
+
+fn kept_or_measured<Of: PartialEq + Serialize + DeserializeOwned>(
+    data_folder: &Path,
+    file: &str,
+    of: Of,
+    measure: impl FnOnce() -> Option<f64>,
+) -> Option<f64> {
+    let path = data_folder.join(file);
+    let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Measured<Of>>(&text).ok());
+    let is_sound = |kept: &Measured<Of>| kept.bytes_per_second.is_finite() && kept.bytes_per_second > 0.0;
+    if let Some(kept) = kept.filter(|kept| is_sound(kept) && kept.of == of) {
+        return Some(kept.bytes_per_second);
+    }
+    let bytes_per_second = measure()?;
+    let measured = Measured { of, bytes_per_second };
     if data_folder.is_dir()
         && let Err(error) =
             serde_json::to_vec(&measured).map_err(Into::into).and_then(|text| write_private(&path, &text))
     {
         tracing::debug!(%error, "the memory's bandwidth is measured again next time");
     }
-    bytes_per_second
+    Some(bytes_per_second)
 }
 
-/// The bandwidth for this many threads in bytes per second, measured now.
-pub(super) fn measure(n_threads: usize) -> f64 {
+/// The bandwidth of this machine's memory for this many threads in bytes per second, measured now.
+pub fn memory_bandwidth(n_threads: usize) -> f64 {
     measure_within(Machine::look().available_memory_bytes.unwrap_or(BUFFER_BYTES), n_threads)
 }
 
@@ -69,7 +93,7 @@ fn measure_within(available_bytes: u64, n_threads: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn kept(folder: &Path) -> Measured {
+    fn kept(folder: &Path) -> Measured<OfMachine> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).unwrap()).unwrap()
     }
 
@@ -84,10 +108,10 @@ mod tests {
         fs::write(folder.path().join(FILE), serde_json::to_vec(&scripted).unwrap()).unwrap();
         assert_eq!(of(&machine, folder.path()), 1.5e9);
 
-        let elsewhere = Measured { processor: "another".to_string(), ..scripted };
+        let elsewhere = Measured { of: OfMachine { processor: "another".to_string(), ..scripted.of }, ..scripted };
         fs::write(folder.path().join(FILE), serde_json::to_vec(&elsewhere).unwrap()).unwrap();
         assert_ne!(of(&machine, folder.path()), 1.5e9);
-        assert_eq!(kept(folder.path()).processor, machine.processor);
+        assert_eq!(kept(folder.path()).of.processor, machine.processor);
 
         for nonsense in ["", "{}", "[1]", "{\"bytes_per_second\": 1}"] {
             fs::write(folder.path().join(FILE), nonsense).unwrap();

@@ -1,27 +1,41 @@
-//! The machine: processor, instruction sets, memory.
+//! The machine: processor, instruction sets, memory, and how well models run on it.
 
-use hone_app::room::memory_of;
+mod bandwidth;
+mod estimate;
+mod offers;
+
+pub use bandwidth::memory_bandwidth;
+pub use estimate::{Estimate, Limits};
+pub use offers::Offers;
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use crate::room::memory_of;
+
 /// The machine's properties.
 #[derive(Debug, Serialize)]
-pub(in crate::commands) struct Machine {
-    pub(in crate::commands) system: &'static str,
-    pub(in crate::commands) architecture: &'static str,
-    pub(in crate::commands) processor: String,
-    pub(in crate::commands) physical_cores: usize,
-    pub(in crate::commands) logical_cores: usize,
+pub struct Machine {
+    /// The operating system.
+    pub system: &'static str,
+    /// The processor's architecture.
+    pub architecture: &'static str,
+    /// The processor's name.
+    pub processor: String,
+    /// Cores.
+    pub physical_cores: usize,
+    /// Hardware threads that this process may use.
+    pub logical_cores: usize,
     /// The instruction sets that matter to the kernels.
-    pub(in crate::commands) instruction_sets: Vec<&'static str>,
+    pub instruction_sets: Vec<&'static str>,
     /// The memory of the machine, or the limit of a container; `None` if the system does not tell.
-    pub(in crate::commands) memory_bytes: Option<u64>,
-    pub(in crate::commands) available_memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// The part of the memory that is free or can be freed; `None` if the system does not tell.
+    pub available_memory_bytes: Option<u64>,
 }
 
 impl Machine {
     /// Collects the facts.
-    pub(in crate::commands) fn look() -> Machine {
+    pub fn look() -> Machine {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
