@@ -528,6 +528,13 @@ test("a server that needs a key asks for it once", async () => {
     await page.goto(locked.address);
     await page.locator("#model option").first().waitFor({ state: "attached" });
     assert.equal(await page.locator("#key-dialog").isVisible(), false, "the key is kept");
+    // Another device opens the link of the QR code.
+    await context.close();
+    context = await browser.newContext({ viewport: DESKTOP });
+    page = await context.newPage();
+    await page.goto(`${locked.address}/#key=${key}`);
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    assert.equal(new URL(page.url()).hash, "", "the key is hidden");
   } finally {
     await page.goto("about:blank");
     await locked.stop();
@@ -693,6 +700,44 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await page.getByText("Pinned ·").waitFor();
   assert.match(await first.innerText(), /the sea/);
   await picture("pinned");
+});
+
+test("conversations are put into folders, which stay closed if a person has closed them", async () => {
+  await ask("What is 2 + 2?");
+  await answered();
+  const title = "What is 2 + 2?";
+  const conversation = page.locator("#conversations button.conversation", { hasText: title });
+  const move = async (folder) => {
+    await page.getByLabel(`More for ${title}`).click();
+    await page.getByRole("button", { name: "Move to a folder" }).click();
+    await page.getByLabel("Name of a folder, empty for none").fill(folder);
+    await page.keyboard.press("Enter");
+  };
+  await move("Sums");
+  await page.locator(".folder", { hasText: "Sums" }).getByText(title).waitFor();
+  await checkAccessibility("a folder of conversations");
+  await picture("folder");
+  await page.locator(".folder summary .name", { hasText: "Sums" }).click();
+  await conversation.waitFor({ state: "hidden" });
+  await page.reload();
+  await page.locator(".folder").waitFor();
+  assert.equal(await conversation.isVisible(), false, "a reload keeps it closed");
+  await page.getByLabel("Search conversations").fill("2 + 2");
+  await conversation.waitFor();
+  assert.equal(await page.locator(".folder").count(), 0, "what is found is one list");
+  await page.getByLabel("Search conversations").fill("");
+  await page.locator(".folder summary .name").click();
+  await page.getByLabel(`More for ${title}`).click();
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByLabel("New name").fill("Four");
+  await page.keyboard.press("Enter");
+  await page.locator(".folder", { hasText: "Sums" }).getByText("Four").waitFor();
+  await page.getByLabel("More for Four").click();
+  await page.getByRole("button", { name: "Move to a folder" }).click();
+  await page.keyboard.press("Delete");
+  await page.keyboard.press("Enter");
+  await page.locator(".folder").waitFor({ state: "detached" });
+  await page.locator("#conversations").getByText("Four").waitFor();
 });
 
 test("themes are switched and keys do what buttons do", async () => {

@@ -6,12 +6,22 @@ const KEY = "hone-key";
 
 let asking = null;
 
+takeKeyFromAddress();
+
 /** A request that the server has refused, or that did not reach it. */
 export class Refused extends Error {
   constructor(message, status) {
     super(message);
     this.status = status;
   }
+}
+
+/** Keeps the key of a link that `hone serve --new-key` has shown, unless this browser has one, and hides it. */
+function takeKeyFromAddress() {
+  const key = /^#key=(.+)$/.exec(location.hash)?.[1];
+  if (!key) return;
+  if (!kept()) localStorage.setItem(KEY, key);
+  history.replaceState(null, "", location.pathname);
 }
 
 /** The key that was given: in this tab, or for this browser. */

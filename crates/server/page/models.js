@@ -158,15 +158,16 @@ function pullForm() {
 }
 
 function pullOf([name, { status, completed, total, error }]) {
-  const text = error ?? status;
-  const progress = total ? element("progress", { max: total, value: completed, "aria-label": `Downloading ${name}` }) : null;
-  const size = total ? `${bytes(completed)} of ${bytes(total)}` : text;
+  if (error) {
+    const text = error.includes(name) ? error : `${name}: ${error}`;
+    return element("p", { class: "complaint", role: "alert", text });
+  }
   return element(
     "div",
-    { class: error ? "complaint" : "pull", role: error ? "alert" : null },
+    { class: "pull" },
     element("span", { class: "name", text: name }),
-    element("span", { class: error ? "" : "quiet", text: error ? `: ${text}` : size }),
-    progress,
+    element("span", { class: "quiet", text: total ? `${bytes(completed)} of ${bytes(total)}` : status }),
+    total ? element("progress", { max: total, value: completed, "aria-label": `Downloading ${name}` }) : null,
   );
 }
 

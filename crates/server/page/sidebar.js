@@ -1,14 +1,13 @@
-// The list of conversations: searched, renamed, exported and deleted.
+// The list of conversations: searched, renamed, put into folders, exported and deleted.
 
 import { call, conversationPath, request } from "./api.js";
 import { byId, confirmedWith, element, icon, moment } from "./elements.js";
+import * as places from "./places.js";
 
 /** How long nothing is typed before it is searched for, in milliseconds. */
 const PAUSE = 200;
 
 const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: () => {} };
-/** Where this browser keeps the names of pinned conversations. */
-const PINNED = "hone-pinned";
 /** The titles of the conversations that were listed, by name. */
 const titles = new Map();
 let shown = null;
@@ -51,9 +50,7 @@ export async function refresh() {
   try {
     const { conversations } = await call(`/hone/v1/conversations?search=${encodeURIComponent(search)}`);
     for (const { name, title } of conversations) titles.set(name, title);
-    const pinned = pinnedNames();
-    const order = [true, false].flatMap((isPinned) => conversations.filter(({ name }) => pinned.has(name) === isPinned));
-    byId("conversations").replaceChildren(...order.map((entry) => item(entry, pinned.has(entry.name))));
+    byId("conversations").replaceChildren(...(search ? conversations.map(item) : ordered(conversations)));
     byId("no-conversations").hidden = conversations.length > 0;
     byId("no-conversations").textContent = search ? "Nothing found" : "Conversations appear here";
     mark(shown);
@@ -62,23 +59,33 @@ export async function refresh() {
   }
 }
 
-/** The names of the pinned conversations. */
-function pinnedNames() {
-  try {
-    return new Set(JSON.parse(localStorage.getItem(PINNED)));
-  } catch {
-    return new Set();
-  }
+/** Those that are pinned, then the folders, then the others. */
+function ordered(conversations) {
+  const pinned = conversations.filter(({ name }) => places.isPinned(name));
+  const others = conversations.filter(({ name }) => !places.isPinned(name));
+  const inFolder = (folder) => others.filter(({ name }) => places.folderOf(name) === folder);
+  const filled = places.folders().map((folder) => [folder, inFolder(folder)]).filter(([, found]) => found.length > 0);
+  return [...pinned.map(item), ...filled.map(([folder, found]) => folderItem(folder, found)), ...inFolder("").map(item)];
 }
 
-function pin(name, isPinned, other = null) {
-  const names = pinnedNames();
-  names.delete(name);
-  if (isPinned) names.add(other ?? name);
-  localStorage.setItem(PINNED, JSON.stringify([...names]));
+function folderItem(folder, conversations) {
+  const details = element(
+    "details",
+    { class: "folder", open: places.isOpen(folder) },
+    element(
+      "summary",
+      {},
+      element("span", { class: "name", text: folder }),
+      element("span", { class: "quiet", text: String(conversations.length) }),
+    ),
+    element("ul", {}, ...conversations.map(item)),
+  );
+  details.addEventListener("toggle", () => places.toggled(folder, details.open));
+  return element("li", { class: "in-folder" }, details);
 }
 
-function item({ name, title, written }, isPinned) {
+function item({ name, title, written }) {
+  const isPinned = places.isPinned(name);
   const open = element(
     "button",
     { type: "button", class: "conversation", "data-name": name, title, onclick: () => hooks.chosen(name) },
@@ -100,9 +107,10 @@ function menu(name, title, isPinned) {
       "div",
       {},
       action(isPinned ? "Unpin" : "Pin", () => {
-        pin(name, !isPinned);
+        places.pin(name, !isPinned);
         refresh();
       }),
+      action("Move to a folder", () => move(details, name)),
       action("Rename", () => rename(details, name, title)),
       action("Export as Markdown", () => save(name, "markdown", "md")),
       action("Export as JSON", () => save(name, "json", "json")),
@@ -117,9 +125,31 @@ function closeMenus(except) {
 }
 
 function rename(details, name, title) {
+  askInRow(details, { label: "New name", value: asName(title) }, async (text) => {
+    const wanted = asName(text);
+    if (!wanted || wanted === asName(title)) return;
+    await attempt(async () => {
+      await call(conversationPath(name), { method: "PATCH", body: { name: wanted } });
+      places.renamed(name, wanted);
+      hooks.renamed(name, wanted);
+    });
+  });
+}
+
+function move(details, name) {
+  const label = "Name of a folder, empty for none";
+  askInRow(details, { label, value: places.folderOf(name), choices: places.folders() }, async (folder) => {
+    places.moveTo(name, folder.trim());
+    await refresh();
+  });
+}
+
+/** Shows a field in place of a conversation. Enter, or leaving the field, is what `done` is called after. */
+function askInRow(details, { label, value, choices = [] }, done) {
   const row = details.closest("li");
-  const field = element("input", { type: "text", "aria-label": "New name", maxlength: "60" });
-  field.value = asName(title);
+  const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
+  const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
+  field.value = value;
   const before = [...row.childNodes];
   let isDone = false;
   const finish = async (isWanted) => {
@@ -127,21 +157,16 @@ function rename(details, name, title) {
     isDone = true;
     details.open = false;
     row.replaceChildren(...before);
-    const wanted = asName(field.value);
-    if (!isWanted || !wanted || wanted === asName(title)) return;
-    await attempt(async () => {
-      await call(conversationPath(name), { method: "PATCH", body: { name: wanted } });
-      pin(name, pinnedNames().has(name), wanted);
-      hooks.renamed(name, wanted);
-    });
+    if (isWanted) await done(field.value);
   };
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") finish(true);
     if (event.key === "Escape") finish(false);
   });
   field.addEventListener("blur", () => finish(true));
-  row.replaceChildren(field);
+  row.replaceChildren(field, list);
   field.select();
+  field.focus();
 }
 
 /** A text as a name, which is that of a file. */
@@ -157,7 +182,7 @@ async function remove(name, title) {
   if (forgets === null) return;
   await attempt(async () => {
     await call(conversationPath(name, forgets ? "?forget=true" : ""), { method: "DELETE" });
-    pin(name, false);
+    places.removed(name);
     hooks.removed(name);
   });
 }

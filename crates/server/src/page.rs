@@ -42,7 +42,7 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 17] = files! {
+const FILES: [PageFile; 18] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
@@ -58,6 +58,7 @@ const FILES: [PageFile; 17] = files! {
     "models.js" is SCRIPT,
     "monitor.js" is SCRIPT,
     "panels.js" is SCRIPT,
+    "places.js" is SCRIPT,
     "settings.js" is SCRIPT,
     "sidebar.js" is SCRIPT,
 };

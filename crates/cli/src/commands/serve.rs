@@ -1,5 +1,7 @@
 //! `hone serve`: the same agents as those of the terminal, over HTTP.
 
+mod devices;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +66,11 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         app.output.print_line(&format!("hone serves on http://{}", server.address()))?;
         if let Some(address) = server.compat_address() {
             app.output.print_line(&format!("and for clients of Ollama on http://{address}"))?;
+        }
+        if let Some(address) = devices::reachable(server.address()) {
+            let link = format!("http://{address}");
+            app.output.print_line(&format!("and for other devices, with a key, on {link}"))?;
+            app.output.print_black_on_white(&devices::qr_code(&link)?)?;
         }
         if arguments.open {
             open_page(app, server.address());
@@ -158,5 +165,10 @@ fn new_key(app: &Invocation) -> anyhow::Result<Outcome> {
         "this is the only time that it is shown; add its hash to the server's configuration (server.toml):\n  \
          key_hashes = [\"{hash}\"]"
     ));
+    let address = devices::reachable(app.config.server.listen).filter(|_| app.output.colors_stdout());
+    if let Some(address) = address {
+        app.output.note("the page takes the key from this link, and keeps it in the browser that opens it:");
+        app.output.print_black_on_white(&devices::qr_code(&format!("http://{address}/#key={key}"))?)?;
+    }
     Ok(Outcome::Done)
 }

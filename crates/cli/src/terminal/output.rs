@@ -92,6 +92,11 @@ impl Output {
         Output { stdout_is_terminal: false, stderr_is_terminal: false, colors_wanted: false, moves_cursor: false }
     }
 
+    /// Whether text on stdout may be coloured.
+    pub(crate) fn colors_stdout(self) -> bool {
+        self.colors_wanted && self.stdout_is_terminal
+    }
+
     /// Whether text on stderr is coloured.
     pub(crate) fn colors_stderr(self) -> bool {
         self.colors_wanted && self.stderr_is_terminal
@@ -138,8 +143,20 @@ impl Output {
     /// # Errors
     /// When stdout cannot be written.
     pub(crate) fn print_marked_line(self, line: &Line) -> anyhow::Result<()> {
-        let colored = self.colors_wanted && self.stdout_is_terminal;
+        let colored = self.colors_stdout();
         Ok(writeln!(std::io::stdout(), "{}", line.render(colored))?)
+    }
+
+    /// Prints a picture made of characters in black on white, whatever the terminal's colours are; nothing if it has no
+    /// colours.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_black_on_white(self, picture: &str) -> anyhow::Result<()> {
+        // Unlike the first sixteen colours, these are the same in every theme.
+        let style = Style::new().fg(Color::Fixed(16)).on(Color::Fixed(231));
+        let lines = picture.lines().filter(|_| self.colors_stdout());
+        lines.map(|line| Ok(writeln!(std::io::stdout(), "{}", style.paint(visible(line)))?)).collect()
     }
 
     /// Prints rows as lines with aligned columns; on a terminal no line is wider than the screen.

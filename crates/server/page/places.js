@@ -1,0 +1,79 @@
+// Where conversations are in the list: pinned, or in folders. This browser keeps it.
+
+const PINNED = "hone-pinned";
+const FOLDERS = "hone-folders";
+const CLOSED = "hone-closed-folders";
+
+/** Whether a conversation is pinned. */
+export function isPinned(name) {
+  return names(PINNED).has(name);
+}
+
+/** Pins a conversation, or no longer. */
+export function pin(name, isWanted) {
+  change(PINNED, name, isWanted);
+}
+
+/** The folder of a conversation; empty without one. */
+export function folderOf(name) {
+  return kept(FOLDERS)[name] ?? "";
+}
+
+/** Puts a conversation into a folder, or with an empty name out of its folder. */
+export function moveTo(name, folder) {
+  const { [name]: _, ...others } = kept(FOLDERS);
+  keep(FOLDERS, folder ? { ...others, [name]: folder } : others);
+}
+
+/** The folders that hold something. */
+export function folders() {
+  return [...new Set(Object.values(kept(FOLDERS)))].sort((one, other) => one.localeCompare(other));
+}
+
+/** Whether the conversations of a folder are shown. */
+export function isOpen(folder) {
+  return !names(CLOSED).has(folder);
+}
+
+/** A folder was opened or closed. */
+export function toggled(folder, isOpenNow) {
+  change(CLOSED, folder, !isOpenNow);
+}
+
+/** A conversation has another name. */
+export function renamed(old, name) {
+  const [wasPinned, folder] = [isPinned(old), folderOf(old)];
+  removed(old);
+  pin(name, wasPinned);
+  moveTo(name, folder);
+}
+
+/** A conversation is gone. */
+export function removed(name) {
+  pin(name, false);
+  moveTo(name, "");
+}
+
+function names(key) {
+  const list = kept(key);
+  return new Set(Array.isArray(list) ? list : []);
+}
+
+function change(key, name, isIn) {
+  const all = names(key);
+  if (isIn) all.add(name);
+  else all.delete(name);
+  keep(key, [...all]);
+}
+
+function kept(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function keep(key, value) {
+  localStorage.setItem(key, JSON.stringify(value));
+}
