@@ -26,7 +26,7 @@ fn doctor_shows_that_the_keys_of_a_server_are_isolated() {
     let served = Served::start_in(home, &[]);
     let file = served.home.path("keys.txt");
     std::fs::write(&file, keys.join("\n")).unwrap();
-    let arguments = ["doctor", "--isolation", "--server", &served.address, "--keys", file.to_str().unwrap(), "--json"];
+    let arguments = ["doctor", "--server", &served.address, "--keys", file.to_str().unwrap(), "--json"];
     let report = served.home.json(&arguments);
     assert_eq!(report["failures"], json!([]), "{report:#}");
     assert_eq!((&report["keys"], &report["timed"]), (&json!(2), &json!(16)), "{report:#}");

@@ -246,7 +246,7 @@ impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
         matches!(self, Command::Report(arguments) if arguments.comparison.compare.is_some())
-            || matches!(self, Command::Doctor(arguments) if arguments.isolation)
+            || matches!(self, Command::Doctor(arguments) if arguments.checks_isolation())
             || matches!(self, Command::Critic(arguments) if matches!(arguments.command, CriticCommand::Vet(_) | CriticCommand::Exam(_)))
             || matches!(
                 self,
@@ -402,7 +402,8 @@ pub(crate) struct GradeArguments {
     /// Exit with 3 if the score or mean score is below SCORE, and with 1 if there is no score
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
-    /// Grade the remembered answers that are due: left ungraded when a chat ended, a judge failed or hone was killed
+    /// Grade the remembered answers that are due: left ungraded when a chat ended, a judge failed or hone was killed.
+    /// Second answers that are left to compare are compared, too
     #[arg(long, conflicts_with = "input")]
     pub(crate) due: bool,
     /// Only answers since TIME: 2026-01-31, 2026-01-31T18:30 (UTC), or an age such as 30m, 12h or 7d
@@ -468,9 +469,9 @@ pub(crate) struct VerdictArguments {
     /// Kind of verdict: a score or a winner
     #[arg(long, value_enum)]
     pub(crate) mode: VerdictMode,
-    /// Has no effect: the output is always JSON.
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
+    /// Accepted for scripts: the output is always JSON
+    #[arg(long, hide = true)]
+    json: bool,
 }
 
 /// The kind of verdict.
@@ -592,10 +593,10 @@ pub(crate) struct DoctorArguments {
     /// Check instead that concurrent answers do not leak into each other: requests with secrets must get bit-identical
     /// answers alone and together. Uses the engine of a running server, if there is one
     #[arg(long, conflicts_with = "deep")]
-    pub(crate) isolation: bool,
-    /// Check a running server over HTTP instead: the holder of one key must learn nothing about requests made with
+    isolation: bool,
+    /// The same check of a running server over HTTP: the holder of one key must learn nothing about requests made with
     /// another key from answers, memory, events, figures or timing. The server then forgets the answers to the check
-    #[arg(long, value_name = "ADDRESS", requires_all = ["isolation", "keys"])]
+    #[arg(long, value_name = "ADDRESS", requires = "keys", conflicts_with = "deep")]
     pub(crate) server: Option<String>,
     /// File with two or more of the server's keys, one per line (- for stdin)
     #[arg(long, value_name = "FILE", requires = "server")]
@@ -604,6 +605,13 @@ pub(crate) struct DoctorArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+impl DoctorArguments {
+    /// Whether it is checked that answers do not leak into each other, instead of this machine.
+    pub(crate) fn checks_isolation(&self) -> bool {
+        self.isolation || self.server.is_some()
+    }
 }
 
 /// Flags of `hone completions`.

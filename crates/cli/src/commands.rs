@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcom
         Command::Config(ConfigArguments { command: Some(ConfigCommand::Change(change)), .. }) => {
             config::change(&change, &places, output)
         }
-        Command::Doctor(arguments) if arguments.isolation => doctor::isolation::run(&app(loaded)?, &arguments),
+        Command::Doctor(arguments) if arguments.checks_isolation() => doctor::isolation::run(&app(loaded)?, &arguments),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(chat) | Command::Run(RunArguments { chat, .. }) => chat::run(&answering(app(loaded)?)?, chat),
         Command::Serve(arguments) => serve::run(&answering(app(loaded)?)?, &arguments),

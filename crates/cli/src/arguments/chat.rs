@@ -23,8 +23,8 @@ pub(crate) struct ChatArguments {
     /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Continue a saved conversation, given its name or part of its name or first question; without NAME, choose from a
-    /// list, or continue the latest outside a terminal
+    /// Continue a saved conversation, given its name or part of its name or first question. Without NAME, a single
+    /// question continues the latest, and a chat in a terminal offers a list
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
     /// Continue the latest conversation or single question, whichever is more recent

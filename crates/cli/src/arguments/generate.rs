@@ -15,7 +15,7 @@ pub(crate) struct GenerateArguments {
     /// Interpret the names of control tokens in the text as control tokens
     #[arg(long, requires = "raw")]
     pub(crate) parse_special: bool,
-    /// Do not add a token at the start of the text
+    /// Add no tokens that begin or end a text
     #[arg(long, requires = "raw")]
     pub(crate) no_bos: bool,
     /// Instead of the text, print each token and the K likeliest tokens, with their log-probabilities
@@ -65,7 +65,7 @@ pub(crate) struct TokenizeArguments {
     /// Interpret the names of control tokens in the text as control tokens
     #[arg(long)]
     pub(crate) parse_special: bool,
-    /// Do not add a token at the start of the text
+    /// Add no tokens that begin or end a text
     #[arg(long)]
     pub(crate) no_bos: bool,
     #[command(flatten)]

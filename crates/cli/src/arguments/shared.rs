@@ -161,7 +161,7 @@ impl SpeculationFlag {
 /// `--json`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct JsonFlag {
-    /// Print the result as JSON, on one line
+    /// Print JSON, one line for each result
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -14,7 +14,9 @@ use hone_app::Stack;
 use hone_app::describe::on_one_line;
 use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
-use hone_protocol::{Envelope, Grade, GradedAnswer, QueryId, Recall, RecalledEngram, RespondentId, Subject};
+use hone_protocol::{
+    Envelope, Grade, GradedAnswer, JudgingMethod, QueryId, Recall, RecalledEngram, RespondentId, Subject,
+};
 
 use super::attachments::label;
 use super::explanation::{Explanation, explain, grade, no_answer_b, recalled};
@@ -51,6 +53,13 @@ pub(crate) struct Announcements {
     pub(crate) lines: Lines,
 }
 
+/// A remark that is made once.
+pub(crate) struct Remark {
+    pub(crate) text: String,
+    /// Called when it was made.
+    pub(crate) made: Box<dyn Fn() + Send>,
+}
+
 #[derive(Default)]
 struct Board {
     exchanges: HashMap<QueryId, Exchange>,
@@ -60,6 +69,8 @@ struct Board {
     told: Option<Line>,
     /// How often people agree with the judge, if the badges show it.
     calibrated: Option<Calibrated>,
+    /// What to say of the first answer about which the likelihood judge says nothing.
+    on_silence: Option<Remark>,
 }
 
 /// The listening thread. Dropping it ends and joins the thread, after all earlier messages have been processed.
@@ -77,6 +88,12 @@ impl Announcements {
     /// Shows in badges how often people agree.
     pub(crate) fn calibrated_by(self, calibrated: Option<Calibrated>) -> Announcements {
         self.lock().calibrated = calibrated;
+        self
+    }
+
+    /// Remarks on the first answer about which the likelihood judge says nothing.
+    pub(crate) fn remarking_on_silence(self, remark: Option<Remark>) -> Announcements {
+        self.lock().on_silence = remark;
         self
     }
 
@@ -168,7 +185,8 @@ impl Board {
             ExchangeChange::Recalled(RespondentId::A, recall) => recalled_line(recall),
             ExchangeChange::Failed(RespondentId::B, error) => self.once(no_answer_b(error)),
             ExchangeChange::Graded(RespondentId::A, critique) => {
-                self.badge(id, critique).or_else(|| self.failure(id, &critique.grade))
+                let grade = &critique.grade;
+                self.badge(id, critique).or_else(|| self.failure(id, grade)).or_else(|| self.silence(grade))
             }
             _ => None,
         }
@@ -194,6 +212,17 @@ impl Board {
         let is_stopped = self.exchanges.get(&id).is_some_and(Exchange::is_cancelled);
         let failure = grade.judging.failure.as_ref().filter(|failure| !is_stopped && *failure != CALLS_TOOLS)?;
         self.once(format!("not graded: {failure}"))
+    }
+
+    /// The remark on an answer about which the likelihood judge says nothing, if it was not made yet.
+    fn silence(&mut self, grade: &Grade) -> Option<Line> {
+        let judging = &grade.judging;
+        if judging.method != JudgingMethod::Likelihood || judging.failure.is_some() || badge(grade, None).is_some() {
+            return None;
+        }
+        let Remark { text, made } = self.on_silence.take()?;
+        made();
+        Some(Line::plain(text))
     }
 
     /// The text as a line, unless it was announced last.
@@ -226,7 +255,7 @@ fn recalled_line(recall: &Recall) -> Option<Line> {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{GenerateError, Judging, JudgingMethod, Payload, RecallMode, SessionId};
+    use hone_protocol::{GenerateError, Judging, Payload, RecallMode, SessionId};
 
     use super::*;
     use crate::terminal::Output;
@@ -255,6 +284,26 @@ mod tests {
         let mut board = Board { latest: Some(SECOND), ..Board::default() };
         let lines = envelopes.iter().filter_map(|envelope| board.take(envelope));
         assert_eq!(lines.map(|line| output().rendered(&line)).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_answer_without_a_mark_is_explained_once() {
+        let silent = |id| {
+            let judging = Judging { method: JudgingMethod::Likelihood, ..Judging::default() };
+            let grade = Grade { probability: Some(0.5), judging, ..Grade::default() };
+            let critique = GradedAnswer { query: "Why?".to_string(), answer: "a".to_string(), grade };
+            let payload = Payload::CritiqueResult(critique);
+            Envelope::new("critic", SessionId::from_bits(9), payload).about(id, id, RespondentId::A)
+        };
+        let (told, tells) = crossbeam_channel::unbounded();
+        let made = Box::new(move || told.send(()).unwrap());
+        let mut board = Board { on_silence: Some(Remark { text: "no mark".to_string(), made }), ..Board::default() };
+        let scored = critique(FIRST, RespondentId::A, Some(4));
+        let lines: Vec<Option<Line>> =
+            [scored, silent(FIRST), silent(SECOND)].iter().map(|envelope| board.take(envelope)).collect();
+        assert_eq!(lines[1..], [Some(Line::plain("no mark")), None]);
+        assert!(lines[0].is_some());
+        assert_eq!(tells.try_iter().count(), 1);
     }
 
     #[test]

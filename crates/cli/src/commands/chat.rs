@@ -126,7 +126,9 @@ fn chat(
     let toolbox = toolbox(app, &arguments.tools)?;
     let stack = app.stack(options)?;
     *remembered = Remembered { memory: stack.store().cloned(), tells_due };
-    let announcements = Announcements::new(Lines::new(app.output)).calibrated_by(app.calibrated()?);
+    let announcements = Announcements::new(Lines::new(app.output))
+        .calibrated_by(app.calibrated()?)
+        .remarking_on_silence(start::remark_on_silence(app));
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;

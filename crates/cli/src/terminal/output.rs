@@ -155,8 +155,8 @@ impl Output {
     pub(crate) fn print_black_on_white(self, picture: &str) -> anyhow::Result<()> {
         // Unlike the first sixteen colours, these are the same in every theme.
         let style = Style::new().fg(Color::Fixed(16)).on(Color::Fixed(231));
-        let lines = picture.lines().filter(|_| self.colors_stdout());
-        lines.map(|line| Ok(writeln!(std::io::stdout(), "{}", style.paint(visible(line)))?)).collect()
+        let mut lines = picture.lines().filter(|_| self.colors_stdout());
+        lines.try_for_each(|line| Ok(writeln!(std::io::stdout(), "{}", style.paint(visible(line)))?))
     }
 
     /// Prints rows as lines with aligned columns; on a terminal no line is wider than the screen.

@@ -13,6 +13,8 @@ use hone_app::machine::{Estimate, Limits, Machine};
 use hone_judging::LIKELIHOOD;
 use hone_models::{CatalogModel, Role};
 
+use crate::badge::CANNOT_TELL;
+use crate::chat::announcements::Remark;
 use crate::chat::fetching::{Fetch, Fetching};
 use crate::commands::doctor;
 use crate::invocation::Invocation;
@@ -25,6 +27,9 @@ const SHOWN: &str = "guided";
 
 /// The file that records that the hint was shown.
 const HINTED: &str = "hinted";
+
+/// The file that records that a missing mark was explained.
+const REMARKED: &str = "silence-explained";
 
 /// The models to download during the chat.
 #[derive(Debug, Default)]
@@ -79,14 +84,42 @@ fn offer_generator(app: &Invocation, model: &CatalogModel, estimate: Estimate) -
     Ok(is_wanted.then(|| name.clone()))
 }
 
+/// The first remark about an answer without a mark, if no configured judge is installed. It is made once.
+pub(super) fn remark_on_silence(app: &Invocation) -> Option<Remark> {
+    let (folder, remarked) = (app.data_folder().to_owned(), app.data_folder().join(REMARKED));
+    if !app.config.chat.save || remarked.exists() || has_judge(app) {
+        return None;
+    }
+    let beside = missing_judge(app, &app.config.engine.model);
+    let advice = beside.map(|(name, size)| {
+        let size = bytes(size);
+        format!(": `hone pull {name}` ({size}) downloads a judge that grades every answer, and judge.model = {name:?} lets it grade")
+    });
+    let text = format!("no mark: {CANNOT_TELL}{}", advice.unwrap_or_default());
+    let made = move || {
+        // If the file cannot be written, the remark is made again in another chat.
+        let _ = kept::write(&folder, &remarked, &true);
+    };
+    Some(Remark { text, made: Box::new(made) })
+}
+
+/// Whether a configured judge is installed, or none is wanted.
+fn has_judge(app: &Invocation) -> bool {
+    let Config { judge, chat, .. } = &app.config;
+    !chat.grade || judge.jurors().iter().any(|name| name == LIKELIHOOD || app.store.show(name).is_ok())
+}
+
+/// Name and size of the judge that fits this machine beside a generator, if it is not installed.
+fn missing_judge(app: &Invocation, generator: &str) -> Option<(String, u64)> {
+    doctor::judge_beside(generator, app).filter(|(name, _)| app.store.show(name).is_err())
+}
+
 /// Offers a judge if answers are to be graded and no configured judge is installed.
 fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Option<String>> {
-    let Config { judge, chat, .. } = &app.config;
-    if !chat.grade || judge.jurors().iter().any(|name| name == LIKELIHOOD || app.store.show(name).is_ok()) {
+    if has_judge(app) {
         return Ok(None);
     }
-    let generator = generator.unwrap_or(&app.config.engine.model);
-    let beside = doctor::judge_beside(generator, app).filter(|(name, _)| app.store.show(name).is_err());
+    let beside = missing_judge(app, generator.unwrap_or(&app.config.engine.model));
     let Some((name, size)) = beside else { return Ok(None) };
     app.output.print_prose(&format!(
         "A judge grades every answer from 1 to 5: {name} ({} to download) fits this machine. Without one, hone marks only \
