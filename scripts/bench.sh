@@ -10,6 +10,7 @@
 #   portable-instructions     instructions per token on a processor without AVX, under an emulator
 #   arm-instructions          instructions per product on 64-bit ARM beside llama.cpp, under an emulator
 #   manipulation              how far answers that speak to their judge get
+#   defaults                  whether other sampling settings give the built-in model more right answers than those shipped
 #   memory                    what memory does to answers: impersonal and personal questions with it and without
 #   bus                       messages to workers over NATS, and how many workers are worth their number
 #   remembering               what remembering every answer costs: a short answer, and many clients

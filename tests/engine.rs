@@ -277,7 +277,7 @@ fn running_hones_are_seen_while_they_run() {
     let home = Home::new();
     assert!(home.run(&["ps"]).stderr.contains("no hone is running"));
     let program = Path::new(env!("CARGO_BIN_EXE_hone"));
-    let arguments = ["generate", "--model", &smollm2(), "--raw", "--temperature", "0", "-N", "8000"];
+    let arguments = ["--verbose", "generate", "--model", &smollm2(), "--raw", "--temperature", "0", "-N", "8000"];
     let mut running = home.command(program, &arguments).spawn().unwrap();
     running.stdin.take().unwrap().write_all(b"1 2 3 4 5 6 7 8 9 10 11 12").unwrap();
     let seen = wait_for("it answers", || {

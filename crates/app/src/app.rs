@@ -71,6 +71,8 @@ pub struct App {
     pub progress: Arc<dyn Progress>,
     /// The installed models and the catalog.
     pub store: Arc<Store>,
+    /// The command that the process carries out, such as `chat`.
+    pub(crate) command: String,
     data_folder: PathBuf,
     embedder: Arc<SharedEmbedder>,
     fleet: Arc<KnownFleet>,
@@ -85,11 +87,12 @@ impl App {
         Presets::of(Places::of_this_process().folder())
     }
 
-    /// Finds the user's data folder and the models in it and in this executable; creates nothing.
+    /// Finds the user's data folder and the models in it and in this executable; creates nothing. Other processes see
+    /// the name of the command.
     ///
     /// # Errors
     /// When the data folder cannot be determined, or the models inside this executable are damaged.
-    pub fn new(mut config: Config, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
+    pub fn new(mut config: Config, progress: Arc<dyn Progress>, command: &str) -> anyhow::Result<App> {
         let data_folder = data_folder()?;
         let executable = std::env::current_exe().context("cannot find this program's own file")?;
         let bundle = Bundle::open(&executable)?;
@@ -99,7 +102,8 @@ impl App {
         }
         let store = Arc::new(store.with_bundle(bundle));
         let embedder = Arc::new(embedder(&config, &store));
-        Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
+        let command = command.to_owned();
+        Ok(App { config, progress, store, command, data_folder, embedder, fleet: Arc::default() })
     }
 
     /// An app with another data folder, without the models in this executable.
@@ -109,7 +113,7 @@ impl App {
     pub fn in_folder(config: Config, data_folder: PathBuf, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
         let store = Arc::new(Store::open(&data_folder)?);
         let embedder = Arc::new(embedder(&config, &store));
-        Ok(App { config, progress, store, data_folder, embedder, fleet: Arc::default() })
+        Ok(App { config, progress, store, command: String::new(), data_folder, embedder, fleet: Arc::default() })
     }
 
     /// The running hone processes that use this data folder.
@@ -218,8 +222,9 @@ impl App {
         };
         let Some(lender) = lender else { return Ok(self.start_engine(options)?) };
         let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
+        let command = self.command.clone();
         let start = move || -> anyhow::Result<Arc<dyn Generate>> {
-            Ok(Arc::new(VisibleEngine::start(options.clone(), &store, &data_folder)?))
+            Ok(Arc::new(VisibleEngine::start(options.clone(), &store, &data_folder, &command)?))
         };
         Ok(Arc::new(BorrowedEngine::new(lender, Box::new(start), Arc::clone(&self.progress))))
     }
@@ -228,7 +233,7 @@ impl App {
         for model in options.draft.iter().chain(&options.pinned) {
             self.model_file(model)?;
         }
-        Ok(Arc::new(VisibleEngine::start(options, &self.store, &self.data_folder)?))
+        Ok(Arc::new(VisibleEngine::start(options, &self.store, &self.data_folder, &self.command)?))
     }
 
     /// The engine's settings, for comparison between processes.
@@ -254,7 +259,7 @@ impl App {
         let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
         let embedder = Arc::new(embedder(&config, &store));
         let (progress, fleet) = (Arc::clone(&self.progress), Arc::clone(&self.fleet));
-        App { config, progress, store, data_folder, embedder, fleet }
+        App { config, progress, store, command: self.command.clone(), data_folder, embedder, fleet }
     }
 
     /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,

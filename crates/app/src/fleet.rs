@@ -31,9 +31,9 @@ impl App {
     ///
     /// # Errors
     /// When the fleet cannot be used.
-    pub fn report_to_fleet(&self, command: &str) -> anyhow::Result<()> {
+    pub fn report_to_fleet(&self) -> anyhow::Result<()> {
         if let Some(models) = self.fleet_models()? {
-            models.report(command);
+            models.report(&self.command);
         }
         Ok(())
     }

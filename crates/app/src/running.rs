@@ -61,13 +61,18 @@ pub struct VisibleEngine {
 }
 
 impl VisibleEngine {
-    /// Starts an engine and publishes its status. If that fails, the engine still works.
+    /// Starts an engine and publishes its status, along with the process's command. If that fails, the engine still works.
     ///
     /// # Errors
     /// When the device or the backend is unavailable.
-    pub fn start(options: EngineOptions, store: &Arc<Store>, data_folder: &Path) -> Result<VisibleEngine, EngineError> {
+    pub fn start(
+        options: EngineOptions,
+        store: &Arc<Store>,
+        data_folder: &Path,
+        command: &str,
+    ) -> Result<VisibleEngine, EngineError> {
         let engine = EngineHandle::start(options, store.clone())?;
-        let window = window::Window::open(data_folder, engine.clone());
+        let window = window::Window::open(data_folder, engine.clone(), command.to_owned());
         let window = window.inspect_err(|error| tracing::debug!(%error, "`hone ps` cannot see this process"));
         Ok(VisibleEngine { _window: window.ok(), engine })
     }

@@ -60,17 +60,17 @@ use crate::invocation::Invocation;
 use crate::terminal::Output;
 use crate::threads;
 
-/// Runs a command.
+/// Runs the command of this name.
 ///
 /// # Errors
 /// When the command fails.
-pub(crate) fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run(arguments: Arguments, name: &str, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
     let overrides = arguments.overrides();
     let command = arguments.command;
     let loaded = Config::load(&places, command.preset(), overrides);
     let runs_a_model = command.runs_a_model();
-    let app = |loaded| start(loaded, runs_a_model, output);
+    let app = |loaded| start(loaded, runs_a_model, name, output);
     match command {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Help(arguments) => help::run(&arguments),
@@ -131,6 +131,7 @@ fn answering(app: Invocation) -> anyhow::Result<Invocation> {
 fn start(
     loaded: anyhow::Result<(Config, Vec<String>)>,
     runs_a_model: bool,
+    name: &str,
     output: Output,
 ) -> anyhow::Result<Invocation> {
     let (config, warnings) = loaded?;
@@ -140,5 +141,5 @@ fn start(
     if runs_a_model {
         threads::apply(&config.engine.options.model)?;
     }
-    Invocation::new(config, output)
+    Invocation::new(config, output, name)
 }

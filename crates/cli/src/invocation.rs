@@ -17,12 +17,13 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// Finds the user's data folder and the models in it and in this executable; creates nothing.
+    /// Finds the user's data folder and the models in it and in this executable; creates nothing. Other processes see
+    /// the name of the command.
     ///
     /// # Errors
     /// When the data folder cannot be determined, or the models inside this executable are damaged.
-    pub(crate) fn new(config: Config, output: Output) -> anyhow::Result<Invocation> {
-        Ok(Invocation { app: App::new(config, Arc::new(output))?, output })
+    pub(crate) fn new(config: Config, output: Output, command: &str) -> anyhow::Result<Invocation> {
+        Ok(Invocation { app: App::new(config, Arc::new(output), command)?, output })
     }
 
     /// This app with a different configuration.

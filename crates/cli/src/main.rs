@@ -37,9 +37,9 @@ fn main() -> ExitCode {
         };
     }
     completion::answer_shell();
-    let arguments = parse();
+    let (arguments, command) = parse();
     let output = Output::of_this_process();
-    match run(arguments, output) {
+    match run(arguments, &command, output) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) => {
             if !is_broken_pipe(&error) {
@@ -50,14 +50,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments as they were typed. Ends the process if they are wrong, or ask for help.
-fn parse() -> Arguments {
+/// The arguments as they were typed, and the name of the command. Ends the process if they are wrong, or ask for help.
+fn parse() -> (Arguments, String) {
     let words = match begins_alone() {
         true => vec!["hone".into(), "chat".into(), "--guide".into()],
         false => spelled_out(std::env::args_os().collect()),
     };
     let matches = command_line().get_matches_from(words);
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let command = matches.subcommand_name().unwrap_or_default().to_owned();
+    (Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), command)
 }
 
 /// Whether a person at a terminal started hone by its name alone.
@@ -68,7 +69,7 @@ fn begins_alone() -> bool {
         && std::io::stderr().is_terminal()
 }
 
-fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {
+fn run(arguments: Arguments, command: &str, output: Output) -> anyhow::Result<Outcome> {
     logging::start(arguments.verbose, output)?;
-    commands::run(arguments, output)
+    commands::run(arguments, command, output)
 }

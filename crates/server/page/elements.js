@@ -148,7 +148,7 @@ export function confirmedWith(title, note, action, option) {
   });
 }
 
-/** Bytes for a person. */
+/** Bytes for a person, as the terminal says them. */
 export function bytes(count) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
@@ -156,7 +156,7 @@ export function bytes(count) {
     count /= 1000;
     unit += 1;
   }
-  return `${count < 10 && unit > 0 ? count.toFixed(1) : Math.round(count)} ${units[unit]}`;
+  return `${count.toFixed(unit > 0 ? 2 : 0)} ${units[unit]}`;
 }
 
 /** A moment for a person: the time today, the day otherwise. */

@@ -23,18 +23,17 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn open(data_folder: &Path, engine: EngineHandle) -> io::Result<Window> {
+    pub(super) fn open(data_folder: &Path, engine: EngineHandle, command: String) -> io::Result<Window> {
         // A client that disconnects is not a failure.
-        let listener = Listener::open(data_folder, FOLDER, move |visitor| drop(show(&visitor, &engine)))?;
+        let listener = Listener::open(data_folder, FOLDER, move |visitor| drop(show(&visitor, &engine, &command)))?;
         Ok(Window { _listener: listener })
     }
 }
 
-fn show(mut visitor: &UnixStream, engine: &EngineHandle) -> io::Result<()> {
+fn show(mut visitor: &UnixStream, engine: &EngineHandle, command: &str) -> io::Result<()> {
     visitor.set_write_timeout(Some(PATIENCE))?;
     let status = engine.status().map_err(io::Error::other)?;
-    let command = std::env::args().nth(1).unwrap_or_default();
-    let running = RunningProcess { process: process::id(), command, status };
+    let running = RunningProcess { process: process::id(), command: command.to_owned(), status };
     visitor.write_all(&serde_json::to_vec(&running)?)
 }
 

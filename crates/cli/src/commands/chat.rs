@@ -55,7 +55,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &Invocation, arguments: ChatArguments) -> anyhow::Result<Outcome> {
     let app = &app.with_model_of_fleet()?;
-    app.report_to_fleet("chat")?;
+    app.report_to_fleet()?;
     let is_guided = arguments.guide && !app.is_elsewhere(&app.config.engine.model);
     let wanted = if is_guided { start::guide(app)? } else { Wanted::default() };
     let mut remembered = Remembered::default();

@@ -40,7 +40,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
         return new_key(app);
     }
     let app = &app.with_model_of_fleet()?;
-    app.report_to_fleet("serve")?;
+    app.report_to_fleet()?;
     let inherited = inherited()?;
     let mut settings = app.config.server.clone();
     if let Some(listener) = &inherited {

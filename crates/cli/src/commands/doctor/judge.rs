@@ -95,7 +95,7 @@ impl Judge {
         if !self.is_installed {
             return self;
         }
-        match Invocation::new(config.clone(), output).and_then(|app| seconds_per_grade(&app, deep)) {
+        match Invocation::new(config.clone(), output, "doctor").and_then(|app| seconds_per_grade(&app, deep)) {
             Ok(seconds) => self.seconds_per_grade = seconds,
             Err(error) => self.grading_problem = Some(format!("{error:#}")),
         }
