@@ -93,7 +93,7 @@ pub(super) fn remark_on_silence(app: &Invocation) -> Option<Remark> {
     let beside = missing_judge(app, &app.config.engine.model);
     let advice = beside.map(|(name, size)| {
         let size = bytes(size);
-        format!(": `hone pull {name}` ({size}) downloads a judge that grades every answer, and judge.model = {name:?} lets it grade")
+        format!(". `hone pull {name}` ({size}) gets a judge that grades every answer, if judge.model is {name:?}")
     });
     let text = format!("no mark: {CANNOT_TELL}{}", advice.unwrap_or_default());
     let made = move || {
