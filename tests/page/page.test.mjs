@@ -532,9 +532,23 @@ test("a server that needs a key asks for it once", async () => {
     await context.close();
     context = await browser.newContext({ viewport: DESKTOP });
     page = await context.newPage();
-    await page.goto(`${locked.address}/#key=${key}`);
-    await page.locator("#model option").first().waitFor({ state: "attached" });
+    await page.goto(locked.address);
+    await page.getByRole("textbox", { name: "Key" }).fill("old");
+    await page.getByLabel(/Keep it in this browser/).check();
+    await page.keyboard.press("Enter");
+    await page.getByText("That key was not accepted").waitFor();
+    await page.evaluate((key) => (location.hash = `key=${key}`), key);
+    await page.getByText("This is the key of the link that you opened.").waitFor();
     assert.equal(new URL(page.url()).hash, "", "the key is hidden");
+    await page.keyboard.press("Enter");
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    await context.close();
+    context = await browser.newContext({ viewport: DESKTOP });
+    page = await context.newPage();
+    await page.goto(`${locked.address}/#key=${key}`);
+    await page.getByText("This is the key of the link that you opened.").waitFor();
+    await page.getByRole("button", { name: "Continue", exact: true }).click();
+    await page.locator("#model option").first().waitFor({ state: "attached" });
   } finally {
     await page.goto("about:blank");
     await locked.stop();

@@ -6,7 +6,10 @@ const KEY = "hone-key";
 
 let asking = null;
 
+/** The key of the link that was opened, which `hone serve --new-key` has shown. A person is asked before it is used. */
+let keyOfLink = null;
 takeKeyFromAddress();
+addEventListener("hashchange", takeKeyFromAddress);
 
 /** A request that the server has refused, or that did not reach it. */
 export class Refused extends Error {
@@ -16,12 +19,20 @@ export class Refused extends Error {
   }
 }
 
-/** Keeps the key of a link that `hone serve --new-key` has shown, unless this browser has one, and hides it. */
+/** Takes the key out of the address. */
 function takeKeyFromAddress() {
   const key = /^#key=(.+)$/.exec(location.hash)?.[1];
   if (!key) return;
-  if (!kept()) localStorage.setItem(KEY, key);
+  keyOfLink = key;
   history.replaceState(null, "", location.pathname);
+  if (byId("key-dialog").open) offerKeyOfLink();
+}
+
+function offerKeyOfLink() {
+  byId("key").value = keyOfLink;
+  byId("key-kept").checked = true;
+  byId("key-note").textContent = "This is the key of the link that you opened.";
+  keyOfLink = null;
 }
 
 /** The key that was given: in this tab, or for this browser. */
@@ -108,6 +119,7 @@ function askForKey(wasWrong) {
   const dialog = byId("key-dialog");
   byId("key").value = "";
   if (wasWrong) byId("key-note").textContent = "That key was not accepted. Try another one.";
+  if (keyOfLink !== null) offerKeyOfLink();
   dialog.oncancel = (event) => event.preventDefault();
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {

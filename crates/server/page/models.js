@@ -84,7 +84,7 @@ function redraw() {
 function changed() {
   told();
   const list = byId("catalog-list");
-  if (list?.childNodes.length > 0) fillCatalog(list);
+  if (list?.querySelector("ul")) fillCatalog(list);
 }
 
 /** The groups of the catalog, by the role of their models. */
@@ -94,19 +94,21 @@ const GROUPS = { generator: "To chat with", judge: "To grade answers", embedder:
 function catalog() {
   const list = element("div", { id: "catalog-list" });
   const details = element("details", { id: "catalog" }, element("summary", { text: "Models to download" }), list);
-  details.addEventListener("toggle", () => details.open && list.childNodes.length === 0 && fillCatalog(list));
+  details.addEventListener("toggle", () => details.open && !list.querySelector("ul") && fillCatalog(list));
   return details;
 }
 
 async function fillCatalog(list) {
+  if (list.childNodes.length === 0) list.append(element("p", { class: "quiet", text: "Looking at this machine…" }));
   try {
-    const { models, remark } = await call("/hone/v1/catalog");
+    const { models } = await call("/hone/v1/catalog");
     const missing = models.filter((model) => !model.installed);
     const groups = Object.entries(GROUPS).flatMap(([role, title]) => {
       const rows = missing.filter((model) => model.role === role).map(offerOf);
       return rows.length > 0 ? [element("h3", { text: title }), element("ul", { class: "models" }, ...rows)] : [];
     });
-    list.replaceChildren(...groups, element("p", { class: "quiet", text: remark }));
+    const note = "Speeds are estimated from how fast the memory is read here; hone bench measures them.";
+    list.replaceChildren(...groups, element("p", { class: "quiet", text: note }));
   } catch (error) {
     list.replaceChildren(element("p", { class: "complaint", role: "alert", text: error.message }));
   }
@@ -172,15 +174,18 @@ function pullOf([name, { status, completed, total, error }]) {
 }
 
 async function pull(name) {
+  if (pulls.has(name) && !pulls.get(name).error) return;
   pulls.set(name, { status: "asking…" });
   redraw();
+  let last = {};
   try {
     const response = await request("/api/pull", { method: "POST", body: { model: name } });
     for await (const line of linesOf(response)) {
+      last = line;
       pulls.set(name, line);
       redraw();
     }
-    if (!pulls.get(name).error) {
+    if (!last.error) {
       pulls.delete(name);
       changed();
     }

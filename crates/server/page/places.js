@@ -16,18 +16,20 @@ export function pin(name, isWanted) {
 
 /** The folder of a conversation; empty without one. */
 export function folderOf(name) {
-  return kept(FOLDERS)[name] ?? "";
+  return assigned().get(name) ?? "";
 }
 
 /** Puts a conversation into a folder, or with an empty name out of its folder. */
 export function moveTo(name, folder) {
-  const { [name]: _, ...others } = kept(FOLDERS);
-  keep(FOLDERS, folder ? { ...others, [name]: folder } : others);
+  const all = assigned();
+  all.delete(name);
+  if (folder) all.set(name, folder);
+  keep(FOLDERS, Object.fromEntries(all));
 }
 
 /** The folders that hold something. */
 export function folders() {
-  return [...new Set(Object.values(kept(FOLDERS)))].sort((one, other) => one.localeCompare(other));
+  return [...new Set(assigned().values())].sort((one, other) => one.localeCompare(other));
 }
 
 /** Whether the conversations of a folder are shown. */
@@ -52,6 +54,11 @@ export function renamed(old, name) {
 export function removed(name) {
   pin(name, false);
   moveTo(name, "");
+}
+
+/** The folders of conversations, by name. What is not one in a damaged entry is left out. */
+function assigned() {
+  return new Map(Object.entries(kept(FOLDERS)).filter(([, folder]) => typeof folder === "string" && folder));
 }
 
 function names(key) {

@@ -128,7 +128,8 @@ function mark() {
 
 /** The settings of the conversation that is shown, as far as they are not saved with it. */
 function own() {
-  return kept()[shown.name] ?? {};
+  const all = kept();
+  return Object.hasOwn(all, shown.name) ? all[shown.name] : {};
 }
 
 function replace(settings) {

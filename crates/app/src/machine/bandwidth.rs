@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use hone_engine::Card;
 use hone_files::write_private;
@@ -62,6 +63,9 @@ fn kept_or_measured<Of: PartialEq + Serialize + DeserializeOwned>(
     of: Of,
     measure: impl FnOnce() -> Option<f64>,
 ) -> Option<f64> {
+    // Two readings at the same time would each have half of the memory.
+    static MEASURING: Mutex<()> = Mutex::new(());
+    let _measuring = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = data_folder.join(file);
     let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Measured<Of>>(&text).ok());
     let is_sound = |kept: &Measured<Of>| kept.bytes_per_second.is_finite() && kept.bytes_per_second > 0.0;

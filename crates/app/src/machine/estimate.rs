@@ -1,7 +1,7 @@
 //! Whether a model fits a machine, and how fast it would be there: estimates from its size and its active parameters.
 
-use hone_engine::Card;
-use hone_models::{Catalog, CatalogModel, InstalledModel, Role};
+use hone_engine::{Card, GpuLayers};
+use hone_models::{CatalogModel, InstalledModel, Role};
 use serde::Serialize;
 
 use super::{Machine, bandwidth};
@@ -53,7 +53,8 @@ impl Limits {
     /// The limits of this machine, whose memory bandwidth is measured if it was not before.
     pub fn here(app: &App, machine: &Machine) -> Limits {
         let data_folder = app.data_folder();
-        let card = app.model_options().ok().and_then(|options| Card::of(&options)).and_then(|card| {
+        let options = app.model_options().ok().filter(|options| options.gpu_layers != GpuLayers::AtMost(0));
+        let card = options.and_then(|options| Card::of(&options)).and_then(|card| {
             let bandwidth = bandwidth::of_card(&card, data_folder)?;
             Some(CardLimits { memory_bytes: card.memory_bytes, bandwidth })
         });
@@ -61,10 +62,12 @@ impl Limits {
     }
 
     /// The largest generator of the catalog that leaves room for other programs and is as fast as people read; `None` if
-    /// it is not larger than the one named `present`.
-    pub fn suggested<'a>(self, catalog: &'a Catalog, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
+    /// it is not larger than the one named `present`, or the size of that one is unknown.
+    pub fn suggested<'a>(self, app: &'a App, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
         let limits = self.with_room_for_others();
-        let present = catalog.find(present).map_or(0, CatalogModel::size);
+        let catalog = app.store.catalog();
+        let installed = || app.model_file(present).ok().map(|file| file.size());
+        let present = catalog.about(present).map(CatalogModel::size).or_else(installed)?;
         let answers = catalog.models.iter().filter(|model| model.role == Role::Generator && model.size() > present);
         let estimated = answers.map(|model| (model, limits.known(model)));
         estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())

@@ -6,11 +6,10 @@ use serde::Serialize;
 use super::{Estimate, Limits, Machine};
 use crate::App;
 
-/// The models of the catalog, and what their estimates are made of.
+/// The models of the catalog.
 #[derive(Debug, Serialize)]
 pub struct Offers {
     models: Vec<Offer>,
-    remark: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,7 +36,7 @@ impl Offers {
     pub fn here(app: &App) -> Result<Offers, StoreError> {
         let installed = app.store.list()?.models;
         let (catalog, limits) = (app.store.catalog(), Limits::here(app, &Machine::look()));
-        let suggested = limits.suggested(catalog, &app.config.engine.model).map(|(model, _)| &model.name);
+        let suggested = limits.suggested(app, &app.config.engine.model).map(|(model, _)| &model.name);
         let offer = |model: &CatalogModel| Offer {
             name: model.name.clone(),
             role: model.role.name(),
@@ -51,6 +50,6 @@ impl Offers {
             suggested: suggested == Some(&model.name),
             estimate: limits.known(model),
         };
-        Ok(Offers { models: catalog.models.iter().map(offer).collect(), remark: limits.remark() })
+        Ok(Offers { models: catalog.models.iter().map(offer).collect() })
     }
 }

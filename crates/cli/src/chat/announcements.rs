@@ -53,12 +53,8 @@ pub(crate) struct Announcements {
     pub(crate) lines: Lines,
 }
 
-/// A remark that is made once.
-pub(crate) struct Remark {
-    pub(crate) text: String,
-    /// Called when it was made.
-    pub(crate) made: Box<dyn Fn() + Send>,
-}
+/// A remark that is made once: what it says is found out when it is made.
+pub(crate) type Remark = Box<dyn FnOnce() -> String + Send>;
 
 #[derive(Default)]
 struct Board {
@@ -220,9 +216,8 @@ impl Board {
         if judging.method != JudgingMethod::Likelihood || judging.failure.is_some() || badge(grade, None).is_some() {
             return None;
         }
-        let Remark { text, made } = self.on_silence.take()?;
-        made();
-        Some(Line::plain(text))
+        let remark = self.on_silence.take()?;
+        Some(Line::plain(remark()))
     }
 
     /// The text as a line, unless it was announced last.
@@ -296,8 +291,11 @@ mod tests {
             Envelope::new("critic", SessionId::from_bits(9), payload).about(id, id, RespondentId::A)
         };
         let (told, tells) = crossbeam_channel::unbounded();
-        let made = Box::new(move || told.send(()).unwrap());
-        let mut board = Board { on_silence: Some(Remark { text: "no mark".to_string(), made }), ..Board::default() };
+        let remark: Remark = Box::new(move || {
+            told.send(()).unwrap();
+            "no mark".to_string()
+        });
+        let mut board = Board { on_silence: Some(remark), ..Board::default() };
         let scored = critique(FIRST, RespondentId::A, Some(4));
         let lines: Vec<Option<Line>> =
             [scored, silent(FIRST), silent(SECOND)].iter().map(|envelope| board.take(envelope)).collect();

@@ -128,7 +128,7 @@ fn chat(
     *remembered = Remembered { memory: stack.store().cloned(), tells_due };
     let announcements = Announcements::new(Lines::new(app.output))
         .calibrated_by(app.calibrated()?)
-        .remarking_on_silence(start::remark_on_silence(app));
+        .remarking_on_silence(question.as_ref().map_or_else(|| start::remark_on_silence(app), |_| None));
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;

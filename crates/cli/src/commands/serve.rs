@@ -10,6 +10,7 @@ use anyhow::Context;
 use hone_agents::{Expected, Load};
 use hone_app::config::{KeyHash, ServerSettings};
 use hone_app::judging::{ServedJudges, background_critic};
+use hone_app::machine::{Limits, Machine};
 use hone_app::models::ServedModels;
 use hone_app::running::VisibleEngine;
 use hone_app::{App, ServedMemory, Stack, StackOptions};
@@ -48,6 +49,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ServeArguments) -> anyhow::Resul
     }
     settings.check().map_err(|invalid| usage(invalid.to_string()))?;
     app.obtain(&app.config.engine.model)?;
+    // Measured now, while nothing is computed, for the page's list of models.
+    Limits::here(app, &Machine::look());
     let (stack, engine) = app.stack_with_engine(StackOptions {
         grades: app.config.chat.grade && !arguments.no_grade,
         respondent_b: Some(respondent_b(app, &settings)?),
@@ -167,7 +170,7 @@ fn new_key(app: &Invocation) -> anyhow::Result<Outcome> {
     ));
     let address = devices::reachable(app.config.server.listen).filter(|_| app.output.colors_stdout());
     if let Some(address) = address {
-        app.output.note("the page takes the key from this link, and keeps it in the browser that opens it:");
+        app.output.note("once the server knows the hash, a phone that scans this opens the page with the key:");
         app.output.print_black_on_white(&devices::qr_code(&format!("http://{address}/#key={key}"))?)?;
     }
     Ok(Outcome::Done)

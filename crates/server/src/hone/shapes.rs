@@ -63,7 +63,7 @@ documented! {
     /// Everything about one engram.
     HoneEngram = engram([("html", text()), ("fields", nullable(map(anything())))], []);
     /// The models that can be installed by name, and how well each would run on this machine.
-    HoneCatalog = object([("models", list(known_model())), ("remark", text())], []);
+    HoneCatalog = object([("models", list(known_model()))], []);
     /// The installed models, and the one that answers by default.
     HoneModels = object([("default", text()), ("models", list(model())), ("respondent_b", respondent_b())], []);
     /// Named settings for a chat: configuration keys and their values.

@@ -61,7 +61,7 @@ pub(super) fn guide(app: &Invocation) -> anyhow::Result<Wanted> {
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
-    let suggested = Limits::here(app, &machine).suggested(app.store.catalog(), &app.config.engine.model);
+    let suggested = Limits::here(app, &machine).suggested(app, &app.config.engine.model);
     kept::write(app.data_folder(), &shown, &true)?;
     let generator = match suggested {
         Some((model, estimate)) => offer_generator(app, model, estimate)?,
@@ -84,23 +84,22 @@ fn offer_generator(app: &Invocation, model: &CatalogModel, estimate: Estimate) -
     Ok(is_wanted.then(|| name.clone()))
 }
 
-/// The first remark about an answer without a mark, if no configured judge is installed. It is made once.
+/// The remark on the first answer without a mark, if no configured judge is installed and it was not made before.
 pub(super) fn remark_on_silence(app: &Invocation) -> Option<Remark> {
-    let (folder, remarked) = (app.data_folder().to_owned(), app.data_folder().join(REMARKED));
+    let remarked = app.data_folder().join(REMARKED);
     if !app.config.chat.save || remarked.exists() || has_judge(app) {
         return None;
     }
-    let beside = missing_judge(app, &app.config.engine.model);
-    let advice = beside.map(|(name, size)| {
-        let size = bytes(size);
-        format!(". `hone pull {name}` ({size}) gets a judge that grades every answer, if judge.model is {name:?}")
-    });
-    let text = format!("no mark: {CANNOT_TELL}{}", advice.unwrap_or_default());
-    let made = move || {
+    let app = app.with_config(app.config.clone());
+    Some(Box::new(move || {
         // If the file cannot be written, the remark is made again in another chat.
-        let _ = kept::write(&folder, &remarked, &true);
-    };
-    Some(Remark { text, made: Box::new(made) })
+        let _ = kept::write(app.data_folder(), &remarked, &true);
+        let advice = missing_judge(&app, &app.config.engine.model).map(|(name, size)| {
+            let size = bytes(size);
+            format!(". `hone pull {name}` ({size}) gets a judge that grades every answer, if judge.model is {name:?}")
+        });
+        format!("no mark: {CANNOT_TELL}{}", advice.unwrap_or_default())
+    }))
 }
 
 /// Whether a configured judge is installed, or none is wanted.
@@ -211,7 +210,7 @@ pub(super) fn hint(app: &Invocation, session: &Session) -> anyhow::Result<()> {
     }
     kept::write(app.data_folder(), &app.data_folder().join(HINTED), &true)?;
     let limits = Limits::here(app, &Machine::look());
-    let Some((model, estimate)) = limits.suggested(app.store.catalog(), session.model()) else { return Ok(()) };
+    let Some((model, estimate)) = limits.suggested(app, session.model()) else { return Ok(()) };
     let [_, speed] = estimate.columns();
     let (name, size) = (&model.name, bytes(model.size()));
     output

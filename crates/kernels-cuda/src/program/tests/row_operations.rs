@@ -266,7 +266,7 @@ impl Recipe for Together {
 fn row_operations_that_depend_on_each_other_see_what_those_before_them_wrote() {
     let mut random = Random::new(12);
     // Other differences were up to 3e-6.
-    (200..260).for_each(|seed| check_together(&mut random, seed, 3e-5));
+    (200..260).for_each(|seed| check_together(&mut random, seed, 3e-5, 1e-6));
 }
 
 #[test]
@@ -275,12 +275,12 @@ fn many_random_batches_of_row_operations_are_those_of_the_processor() {
     let mut seed = 10_000;
     compare_many(|random| {
         seed += 1;
-        // A norm of numbers that nearly cancel each other magnifies their rounding.
-        check_together(random, seed, 1e-3);
+        // Numbers of about 1 are rounded, also where they cancel each other, and a norm magnifies that.
+        check_together(random, seed, 1e-3, 0.1);
     });
 }
 
-fn check_together(random: &mut Random, seed: u64, tolerance: f32) {
+fn check_together(random: &mut Random, seed: u64, tolerance: f32, least: f32) {
     let together = Together::random(random, seed);
     let mut twins = Twins::new(&together);
     // Products have the precision of 8 bits.
@@ -289,7 +289,6 @@ fn check_together(random: &mut Random, seed: u64, tolerance: f32) {
         let tokens = random.tokens(n_tokens);
         let Together { width, has_norms, gives_product, .. } = together;
         let what = format!("seed {seed}, {n_tokens} rows of {width}, norms: {has_norms}, product: {gives_product}");
-        // Numbers of about 1 are rounded, also where they cancel each other.
-        twins.check_from(0.1, &[whole(&tokens, &[0])], tolerance, &what);
+        twins.check_from(least, &[whole(&tokens, &[0])], tolerance, &what);
     }
 }
