@@ -716,6 +716,30 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await picture("pinned");
 });
 
+test("a downloaded model can be chosen at once, and a failed download says why", async () => {
+  const { models, ...listed } = await (await page.request.get(`${served.address}/hone/v1/models`)).json();
+  const before = await page.locator("#model").inputValue();
+  await page.getByRole("button", { name: "Details" }).click();
+  await page.getByRole("tab", { name: "Models" }).click();
+  await page.getByText("Models to download").click();
+  const download = page.getByRole("button", { name: "Download qwen3:0.6b" });
+  await download.waitFor();
+  // There is no hub to download from here: these stand in for the server's words.
+  const says = (...lines) =>
+    page.route("**/api/pull", (route) => route.fulfill({ body: lines.map((line) => JSON.stringify(line) + "\n").join("") }));
+  await says({ status: "pulling qwen3", completed: 1, total: 2 }, { error: "the disk is full" });
+  await download.click();
+  await page.locator("#models").getByRole("alert").getByText("qwen3:0.6b: the disk is full").waitFor();
+  await page.unroute("**/api/pull");
+  await says({ status: "pulling qwen3", completed: 1, total: 2 }, { status: "success" });
+  const added = { name: "qwen3:0.6b", bytes: 2, installed: 0, answers: true, context: 4096, elsewhere: false };
+  await page.route("**/hone/v1/models", (route) => route.fulfill({ json: { ...listed, models: [...models, added] } }));
+  await download.click();
+  await page.locator("#model option[value='qwen3:0.6b']").waitFor({ state: "attached" });
+  assert.equal(await page.locator("#model").inputValue(), before, "the chosen model stays chosen");
+  assert.equal(await page.locator("#models").getByRole("alert").count(), 0, "the failure is over");
+});
+
 test("conversations are put into folders, which stay closed if a person has closed them", async () => {
   await ask("What is 2 + 2?");
   await answered();
