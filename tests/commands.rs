@@ -331,6 +331,27 @@ fn the_list_says_how_fast_a_model_would_be() {
     assert_eq!(plain, serde_json::json!([]));
 }
 
+#[test]
+fn the_list_says_how_fast_a_model_was() {
+    let (home, file) = (Home::new(), smollm2());
+    assert_eq!(home.run(&["pull", &file, "--name", "smollm2:135m"]).code, 0);
+    let listed = || home.json(&["list", "--all", "--json"])[0].clone();
+    assert_eq!(listed()["speed_is_seen"], false);
+    let answer = home.run(&["chat", "--max-tokens", "40", "Write a long story about a lighthouse."]);
+    assert_eq!(answer.code, 0, "{}", answer.stderr);
+    let model = listed();
+    assert_eq!(model["speed_is_seen"], true, "{model}");
+    let shown = home.run(&["list", "--all"]).stdout;
+    let row = shown.lines().find(|line| line.starts_with("smollm2:135m ")).unwrap();
+    assert!(row.contains(" tokens/s") && !row.contains('~'), "{row}");
+    // Another file of the same name starts anew.
+    let kept = home.path("data/generation-speeds.json");
+    let mut speeds: serde_json::Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    speeds["models"]["smollm2:135m"]["bytes"] = 1.into();
+    std::fs::write(&kept, speeds.to_string()).unwrap();
+    assert_eq!(listed()["speed_is_seen"], false);
+}
+
 /// Changes one bit of a file.
 fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();

@@ -25,6 +25,7 @@ use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::machine::seen::note_speeds;
 use crate::memory_options::memory_options;
 use crate::presets::Presets;
 use crate::progress::Progress;
@@ -293,7 +294,11 @@ impl App {
         let memory = self.memory(options.memory.as_deref(), options.grades_due);
         let StackOptions { works_off_backlog, load, .. } = options;
         let critic = options.critic.and_then(|find| find(self, &generator));
-        Stack::start(TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load })
+        let parts = TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load };
+        let stack = Stack::start(parts)?;
+        let device = self.config.engine.options.model.device;
+        let speeds = note_speeds(stack.bus(), &self.data_folder, &self.store, device);
+        Ok(stack.with_speeds(speeds))
     }
 
     /// The judge that the configuration describes, or the jury.

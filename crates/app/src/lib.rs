@@ -14,6 +14,7 @@ pub mod decisions;
 pub mod describe;
 mod elsewhere;
 mod embedder;
+pub mod estimates;
 pub mod evaluation;
 pub mod fleet;
 mod interrupt;

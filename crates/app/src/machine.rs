@@ -1,12 +1,9 @@
-//! The machine: processor, instruction sets, memory, and how well models run on it.
+//! The machine: processor, instruction sets, memory, and how fast memory is read and models generate there.
 
-mod bandwidth;
-mod estimate;
-mod offers;
+pub(crate) mod bandwidth;
+pub(crate) mod seen;
 
-pub use bandwidth::memory_bandwidth;
-pub use estimate::{Estimate, Limits};
-pub use offers::Offers;
+pub use bandwidth::{BUFFER_BYTES, memory_bandwidth};
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::{Asker, Expected, MemoryParts, Recaller, Team, TeamParts};
-use hone_bus::Bus;
+use hone_bus::{AgentHandle, Bus};
 use hone_judging::Jury;
 use hone_memory::MemoryStore;
 use hone_protocol::Generate;
@@ -21,6 +21,8 @@ pub struct Stack {
     jury: Option<Jury>,
     expected: Expected,
     _team: Team,
+    // Dropped last: an answer of a moment ago counts, too.
+    _speeds: Option<AgentHandle>,
 }
 
 impl Stack {
@@ -39,7 +41,12 @@ impl Stack {
             respondent_b: parts.respondent_b.is_some(),
         };
         let team = Team::start(&bus, parts).context("cannot start the agents")?;
-        Ok(Stack { bus, store, recaller, generator, jury, expected, _team: team })
+        Ok(Stack { bus, store, recaller, generator, jury, expected, _team: team, _speeds: None })
+    }
+
+    /// These agents, and one that notes how fast models generate.
+    pub(crate) fn with_speeds(self, speeds: Option<AgentHandle>) -> Stack {
+        Stack { _speeds: speeds, ..self }
     }
 
     /// The bus that the agents are on.

@@ -135,10 +135,10 @@ function offerOf({ name, parameters, quantization, licence, bytes: size, suggest
 }
 
 /** Whether a model fits this machine, and how fast it is there. */
-function fitOf({ needs_memory: needs, fits, runs_from_file: runsFromFile, is_divided: isDivided, tokens_per_second: speed }) {
+function fitOf({ needs_memory: needs, fits, runs_from_file: runsFromFile, is_divided: isDivided, tokens_per_second: speed, speed_is_seen: isSeen }) {
   if (runsFromFile) return `needs ${bytes(needs)} of memory, runs from the disk`;
   if (fits === false) return `needs ${bytes(needs)} of memory`;
-  const parts = speed === null ? [] : [`about ${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s`];
+  const parts = speed === null ? [] : [`${isSeen ? "" : "about "}${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s`];
   if (isDivided) parts.push("in part on the GPU");
   return parts.join(", ");
 }

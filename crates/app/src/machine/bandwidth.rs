@@ -19,7 +19,7 @@ use super::Machine;
 const FILE: &str = "memory-bandwidth.json";
 const CARD_FILE: &str = "gpu-memory-bandwidth.json";
 /// Bytes to read: more than the caches of most machines hold.
-const BUFFER_BYTES: u64 = 256 << 20;
+pub const BUFFER_BYTES: u64 = 256 << 20;
 
 /// A measured figure, and what it is of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -29,11 +29,19 @@ struct Measured<Of> {
     bytes_per_second: f64,
 }
 
+/// The properties by which a machine is recognised.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct OfMachine {
+pub(super) struct OfMachine {
     processor: String,
     physical_cores: usize,
     memory_bytes: Option<u64>,
+}
+
+impl OfMachine {
+    pub(crate) fn of(machine: &Machine) -> OfMachine {
+        let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
+        OfMachine { processor, physical_cores, memory_bytes: machine.memory_bytes }
+    }
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -43,16 +51,15 @@ struct OfCard {
 }
 
 /// The bandwidth of this machine's memory in bytes per second: as measured before, or now.
-pub(super) fn of(machine: &Machine, data_folder: &Path) -> f64 {
-    let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
-    let of = OfMachine { processor, physical_cores, memory_bytes: machine.memory_bytes };
+pub(crate) fn of(machine: &Machine, data_folder: &Path) -> f64 {
+    let of = OfMachine::of(machine);
     let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
     let measure = || Some(measure_within(available, machine.physical_cores));
     kept_or_measured(data_folder, FILE, of, measure).expect("it was measured")
 }
 
 /// The same of a GPU's memory; `None` if it is full.
-pub(super) fn of_card(card: &Card, data_folder: &Path) -> Option<f64> {
+pub(crate) fn of_card(card: &Card, data_folder: &Path) -> Option<f64> {
     let of = OfCard { product_name: card.product_name.clone(), memory_bytes: card.memory_bytes };
     kept_or_measured(data_folder, CARD_FILE, of, || card.measure_bandwidth())
 }

@@ -6,7 +6,7 @@ mod sweep;
 
 use anyhow::Context;
 use hone_app::config::Source;
-use hone_app::machine::memory_bandwidth;
+use hone_app::machine::{BUFFER_BYTES, memory_bandwidth};
 use hone_engine::gguf::Gguf;
 use hone_engine::{
     Card, DeviceChoice, EngineHandle, EngineOptions, LoadOptions, LoadProgress, Model, ModelOptions, Speculation,
@@ -127,7 +127,10 @@ fn measure(app: &Invocation, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let steps = Steps::new(app.output, "runs");
     let bytes_per_token = bytes_per_token(&gguf, model.spec());
     let mut measure = |test: &SpeedTest| {
-        let is_limited = matches!(test.work, Work::Generation(_)) && (test.depth, test.batch) == (0, 1);
+        // Weights that fit the processor's caches do not wait for memory.
+        let is_limited = matches!(test.work, Work::Generation(_))
+            && (test.depth, test.batch) == (0, 1)
+            && bytes_per_token >= BUFFER_BYTES;
         let before = is_limited.then(|| bandwidth_for(&model, &run.options)).flatten();
         let row = measure_test(run, &mut model, test, &steps)?;
         let after = before.and_then(|_| bandwidth_for(&model, &run.options));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hone_app::machine::Estimate;
+use hone_app::estimates::Estimate;
 use hone_models::{Catalog, CatalogModel, InstalledModel, Place};
 use serde::Serialize;
 

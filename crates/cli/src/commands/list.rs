@@ -3,7 +3,8 @@
 use anyhow::Context;
 use hone_app::SavedPrefixes;
 use hone_app::describe::bytes;
-use hone_app::machine::{Estimate, Limits, Machine};
+use hone_app::estimates::{Estimate, Limits};
+use hone_app::machine::Machine;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
 use super::describe::{JsonModel, place_name};
@@ -23,8 +24,8 @@ pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
     let limits = arguments.all.then(|| Limits::here(app, &Machine::look()));
     let of_installed =
-        |model: &InstalledModel| limits.map(|limits| limits.installed(model, catalog.about(&model.name)));
-    let of_missing = |model: &CatalogModel| limits.map(|limits| limits.known(model));
+        |model: &InstalledModel| limits.as_ref().map(|limits| limits.installed(model, catalog.about(&model.name)));
+    let of_missing = |model: &CatalogModel| limits.as_ref().map(|limits| limits.known(model));
     if arguments.json.json {
         let installed =
             listing.models.iter().map(|model| JsonModel::installed(model, catalog).expecting(of_installed(model)));

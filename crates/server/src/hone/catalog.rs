@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use hone_app::machine::Offers;
+use hone_app::estimates::Offers;
 
 use super::shapes::HoneCatalog;
 use super::status::reported;

@@ -251,6 +251,7 @@ fn known_model() -> Value {
             ("is_divided", flag()),
             ("runs_from_file", flag()),
             ("tokens_per_second", nullable(number())),
+            ("speed_is_seen", flag()),
         ],
         [],
     );

@@ -8,8 +8,9 @@ use anyhow::Context;
 use hone_app::config::{Config, Places};
 use hone_app::conversations::Session;
 use hone_app::describe::bytes;
+use hone_app::estimates::{Estimate, Limits};
 use hone_app::kept;
-use hone_app::machine::{Estimate, Limits, Machine};
+use hone_app::machine::Machine;
 use hone_judging::LIKELIHOOD;
 use hone_models::{CatalogModel, Role};
 

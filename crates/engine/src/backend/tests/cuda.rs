@@ -14,6 +14,8 @@ use crate::kv_cache::StateAt;
 use crate::logprobs::log_sum_exp;
 use crate::synth::{self, Quantization, Shape};
 
+mod recorded;
+
 const VOCAB_SIZE: usize = 300;
 
 fn tokens(seed: u32, n: usize) -> Vec<u32> {

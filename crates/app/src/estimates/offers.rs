@@ -3,8 +3,9 @@
 use hone_models::{CatalogModel, StoreError};
 use serde::Serialize;
 
-use super::{Estimate, Limits, Machine};
+use super::{Estimate, Limits};
 use crate::App;
+use crate::machine::Machine;
 
 /// The models of the catalog.
 #[derive(Debug, Serialize)]

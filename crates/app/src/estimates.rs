@@ -1,13 +1,18 @@
 //! Whether a model fits a machine, and how fast it would be there: estimates from its size and its active parameters.
 
+mod offers;
+
 use hone_engine::{Card, GpuLayers};
-use hone_models::{CatalogModel, InstalledModel, Role};
+use hone_models::{Catalog, CatalogModel, InstalledModel, Role};
 use serde::Serialize;
 
-use super::{Machine, bandwidth};
 use crate::App;
 use crate::describe::bytes;
+use crate::machine::seen::SeenSpeeds;
+use crate::machine::{BUFFER_BYTES, Machine, bandwidth};
 use crate::room::memory_needed;
+
+pub use offers::Offers;
 
 /// Maximum share of the memory for a suggested model, in per cent: other programs need some, too.
 const MOST_MEMORY: u64 = 60;
@@ -16,22 +21,24 @@ const MOST_MEMORY: u64 = 60;
 const READING_SPEED: f64 = 8.0;
 
 /// This machine's limits on models.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// The machine's memory, if the system tells.
     pub(crate) memory_bytes: Option<u64>,
-    /// How fast it is read, in bytes per second.
-    pub bandwidth: f64,
+    /// How fast it is read while a model generates, in bytes per second.
+    pub(crate) bandwidth: f64,
     /// Those of the GPU that runs models, if any.
-    pub card: Option<CardLimits>,
+    pub(crate) card: Option<CardLimits>,
+    /// How fast models generated.
+    seen: SeenSpeeds,
 }
 
 /// A GPU's limits on models.
 #[derive(Clone, Copy, Debug)]
-pub struct CardLimits {
-    pub memory_bytes: u64,
+pub(crate) struct CardLimits {
+    memory_bytes: u64,
     /// How fast it is read, in bytes per second.
-    pub bandwidth: f64,
+    bandwidth: f64,
 }
 
 /// The estimated memory needs and speed of a model here.
@@ -45,8 +52,11 @@ pub struct Estimate {
     pub is_divided: bool,
     /// Whether it runs here although it does not fit, because experts are read from its file when they are chosen.
     pub runs_from_file: bool,
-    /// Tokens per second at which memory lets it generate; `None` if it does not generate or does not fit.
+    /// Tokens per second at which it generated or memory would let it generate; `None` if it does not generate or does
+    /// not fit.
     pub tokens_per_second: Option<f64>,
+    /// Whether that is the median of its latest answers.
+    pub speed_is_seen: bool,
 }
 
 impl Limits {
@@ -58,12 +68,18 @@ impl Limits {
             let bandwidth = bandwidth::of_card(&card, data_folder)?;
             Some(CardLimits { memory_bytes: card.memory_bytes, bandwidth })
         });
-        Limits { memory_bytes: machine.memory_bytes, bandwidth: bandwidth::of(machine, data_folder), card }
+        let seen = SeenSpeeds::here(data_folder, machine, app.config.engine.options.model.device);
+        let bandwidth = match card {
+            None => bandwidth_seen(&seen, app.store.catalog()),
+            Some(_) => None,
+        };
+        let bandwidth = bandwidth.unwrap_or_else(|| bandwidth::of(machine, data_folder));
+        Limits { memory_bytes: machine.memory_bytes, bandwidth, card, seen }
     }
 
     /// The largest generator of the catalog that leaves room for other programs and is as fast as people read; `None` if
     /// it is not larger than the one named `present`, or the size of that one is unknown.
-    pub fn suggested<'a>(self, app: &'a App, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
+    pub fn suggested<'a>(&self, app: &'a App, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
         let limits = self.with_room_for_others();
         let catalog = app.store.catalog();
         let installed = || app.model_file(present).ok().map(|file| file.size());
@@ -73,27 +89,25 @@ impl Limits {
         estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())
     }
 
-    fn with_room_for_others(self) -> Limits {
+    fn with_room_for_others(&self) -> Limits {
         let share = |bytes: u64| bytes / 100 * MOST_MEMORY;
         let card = self.card.map(|card| CardLimits { memory_bytes: share(card.memory_bytes), ..card });
-        Limits { memory_bytes: self.memory_bytes.map(share), card, ..self }
+        Limits { memory_bytes: self.memory_bytes.map(share), card, ..self.clone() }
     }
 
     /// The estimate for a model of the catalog.
-    pub fn known(self, model: &CatalogModel) -> Estimate {
+    pub fn known(&self, model: &CatalogModel) -> Estimate {
         let generates = model.role.writes();
-        self.estimate(model.size(), generates.then(|| model.active_bytes()))
+        self.estimate(&model.name, model.size(), generates.then(|| model.active_bytes()))
     }
 
     /// The estimate for an installed model. Only its catalog entry tells how much of it is active.
-    pub fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
-        let known = known.filter(|known| known.role.writes() && known.size() > 0);
-        // It may be installed in another quantization than the catalog's.
-        let share = |known: &CatalogModel| known.active_bytes() as f64 / known.size() as f64;
-        self.estimate(model.size(), known.map(|known| (model.size() as f64 * share(known)) as u64))
+    pub fn installed(&self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
+        let active_bytes = known.and_then(|known| active_bytes(model.size(), known));
+        self.estimate(&model.name, model.size(), active_bytes)
     }
 
-    fn estimate(self, size: u64, active_bytes: Option<u64>) -> Estimate {
+    fn estimate(&self, name: &str, size: u64, active_bytes: Option<u64>) -> Estimate {
         let needs_memory = memory_needed(size);
         let share_on_card = self.card.map_or(0.0, |card| card.memory_bytes as f64 / needs_memory as f64).min(1.0);
         let needs_beside_card = needs_memory.saturating_sub(self.card.map_or(0, |card| card.memory_bytes));
@@ -109,26 +123,51 @@ impl Limits {
         let active_bytes = active_bytes.filter(|_| fits != Some(false));
         let seconds_per_byte =
             self.card.map_or(0.0, |card| share_on_card / card.bandwidth) + (1.0 - share_on_card) / self.bandwidth;
-        let tokens_per_second = active_bytes.map(|bytes| 1.0 / (seconds_per_byte * bytes as f64));
+        let estimated = active_bytes.map(|bytes| 1.0 / (seconds_per_byte * bytes as f64));
+        let seen = self.seen.of(name, size);
         let is_divided = fits == Some(true) && share_on_card > 0.0 && share_on_card < 1.0;
-        Estimate { needs_memory, fits, is_divided, runs_from_file, tokens_per_second }
+        let tokens_per_second = seen.or(estimated);
+        Estimate { needs_memory, fits, is_divided, runs_from_file, tokens_per_second, speed_is_seen: seen.is_some() }
     }
 
     /// An explanation of the columns, for display.
-    pub fn remark(self) -> String {
+    pub fn remark(&self) -> String {
         let memory = self.memory_bytes.map_or("unknown".to_string(), bytes);
         let bandwidth = self.bandwidth / 1e9;
-        match self.card {
-            Some(card) => format!(
-                "FITS compares a model with the GPU's memory ({}) and this machine's ({memory}), which may share its layers; SPEED is about what memory allows ({:.1} GB/s on the GPU, {bandwidth:.1} GB/s beside it): `hone bench` measures it",
-                bytes(card.memory_bytes),
-                card.bandwidth / 1e9
+        let (fits, allowed) = match self.card {
+            Some(card) => (
+                format!(
+                    "the GPU's memory ({}) and this machine's ({memory}), which may share its layers",
+                    bytes(card.memory_bytes)
+                ),
+                format!("{:.1} GB/s on the GPU, {bandwidth:.1} GB/s beside it", card.bandwidth / 1e9),
             ),
-            None => format!(
-                "FITS compares a model with this machine's memory ({memory}), where a mixture of experts may fit in part: the other experts are read from the disk; SPEED is about what memory allows ({bandwidth:.1} GB/s): `hone bench` measures it"
+            None => (
+                format!(
+                    "this machine's memory ({memory}), where a mixture of experts may fit in part: the other experts are read from the disk"
+                ),
+                format!("{bandwidth:.1} GB/s"),
             ),
-        }
+        };
+        format!(
+            "FITS compares a model with {fits}; SPEED is what its latest answers reached or, with ~, what memory allows ({allowed}): models that fit the processor's caches are faster"
+        )
     }
+}
+
+/// Bytes of a model's file of this size that every token reads, if it writes text. It may be in another quantization
+/// than the catalog's.
+fn active_bytes(size: u64, known: &CatalogModel) -> Option<u64> {
+    let share = || known.active_bytes() as f64 / known.size() as f64;
+    (known.role.writes() && known.size() > 0).then(|| (size as f64 * share()) as u64)
+}
+
+/// The bandwidth that the largest model of the catalog reached when it generated, in bytes per second. Models that may
+/// stay in the processor's caches tell nothing about larger ones.
+fn bandwidth_seen(seen: &SeenSpeeds, catalog: &Catalog) -> Option<f64> {
+    let reached = seen.all().filter_map(|(name, size, speed)| Some((active_bytes(size, catalog.about(name)?)?, speed)));
+    let largest = reached.filter(|(bytes, _)| *bytes >= BUFFER_BYTES).max_by_key(|(bytes, _)| *bytes);
+    largest.map(|(bytes, speed)| bytes as f64 * speed)
 }
 
 impl Estimate {
@@ -147,8 +186,9 @@ impl Estimate {
             None => "?".to_string(),
         };
         let speed = match self.tokens_per_second {
-            Some(speed) if speed < 10.0 => format!("~{speed:.1} tokens/s"),
-            Some(speed) => format!("~{speed:.0} tokens/s"),
+            Some(speed) => {
+                format!("{}{speed:.*} tokens/s", if self.speed_is_seen { "" } else { "~" }, usize::from(speed < 10.0))
+            }
             None if self.runs_from_file => "the disk's".to_string(),
             None => "-".to_string(),
         };
@@ -162,14 +202,17 @@ mod tests {
 
     use super::*;
 
+    fn limits(memory: Option<u64>, seen: SeenSpeeds) -> Limits {
+        Limits { memory_bytes: memory.map(|gib| gib << 30), bandwidth: 20e9, card: None, seen }
+    }
+
     /// The columns of a model of the catalog on a machine with this memory in GiB, which reads 20 GB/s.
     fn check(name: &str, memory: Option<u64>, expected: [&str; 2]) {
-        let limits = Limits { memory_bytes: memory.map(|gib| gib << 30), bandwidth: 20e9, card: None };
-        check_in(limits, name, expected);
+        check_in(&limits(memory, SeenSpeeds::default()), name, expected);
     }
 
     #[track_caller]
-    fn check_in(limits: Limits, name: &str, expected: [&str; 2]) {
+    fn check_in(limits: &Limits, name: &str, expected: [&str; 2]) {
         let catalog = Catalog::built_in().unwrap();
         assert_eq!(limits.known(catalog.find(name).unwrap()).columns(), expected, "{name} with {limits:?}");
     }
@@ -177,15 +220,14 @@ mod tests {
     #[test]
     fn a_gpu_runs_what_it_has_room_for_and_shares_the_rest() {
         let with_card = |gib: u64| Limits {
-            memory_bytes: Some(32 << 30),
-            bandwidth: 20e9,
             card: Some(CardLimits { memory_bytes: gib << 30, bandwidth: 400e9 }),
+            ..limits(Some(32), SeenSpeeds::default())
         };
-        check_in(with_card(16), "qwen3:8b", ["yes", "~80 tokens/s"]);
-        check_in(with_card(4), "qwen3:8b", ["yes, in part on the GPU", "~8.9 tokens/s"]);
-        check_in(with_card(4), "all-minilm:l6-v2", ["yes", "-"]);
-        check_in(Limits { memory_bytes: Some(1 << 30), ..with_card(4) }, "qwen3:8b", ["no, needs 7.36 GB", "-"]);
-        check_in(Limits { memory_bytes: None, ..with_card(16) }, "qwen3:8b", ["yes", "~80 tokens/s"]);
+        check_in(&with_card(16), "qwen3:8b", ["yes", "~80 tokens/s"]);
+        check_in(&with_card(4), "qwen3:8b", ["yes, in part on the GPU", "~8.9 tokens/s"]);
+        check_in(&with_card(4), "all-minilm:l6-v2", ["yes", "-"]);
+        check_in(&Limits { memory_bytes: Some(1 << 30), ..with_card(4) }, "qwen3:8b", ["no, needs 7.36 GB", "-"]);
+        check_in(&Limits { memory_bytes: None, ..with_card(16) }, "qwen3:8b", ["yes", "~80 tokens/s"]);
     }
 
     #[test]
@@ -201,6 +243,20 @@ mod tests {
         check("qwen3:8b", Some(16), ["yes", "~4.0 tokens/s"]);
         check("smollm2:135m", Some(16), ["yes", "~203 tokens/s"]);
         check("qwen3:8b", Some(4), ["no, needs 7.36 GB", "-"]);
+    }
+
+    #[test]
+    fn a_speed_that_was_seen_takes_the_place_of_an_estimate() {
+        let catalog = Catalog::built_in().unwrap();
+        let size = |name: &str| catalog.find(name).unwrap().size();
+        let seen = SeenSpeeds::just("smollm2:135m", size("smollm2:135m"), 321.4);
+        assert_eq!(bandwidth_seen(&seen, &catalog), None, "it may stay in the caches");
+        check_in(&limits(Some(16), seen), "smollm2:135m", ["yes", "321 tokens/s"]);
+        let another_file = SeenSpeeds::just("smollm2:135m", 1, 321.4);
+        check_in(&limits(Some(16), another_file), "smollm2:135m", ["yes", "~203 tokens/s"]);
+        let seen = SeenSpeeds::just("qwen3:8b", size("qwen3:8b"), 2.0);
+        assert_eq!(bandwidth_seen(&seen, &catalog), Some(2.0 * size("qwen3:8b") as f64));
+        check_in(&limits(Some(16), seen), "qwen3:8b", ["yes", "2.0 tokens/s"]);
     }
 
     #[test]
