@@ -14,6 +14,8 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 const PICTURES = process.env.PAGE_PICTURES;
 const DESKTOP = { width: 1280, height: 800 };
 const PHONE = { width: 390, height: 844 };
+/** The widths at which every state of the page is looked at. */
+const WIDTHS = { phone: PHONE.width, tablet: 820, desktop: DESKTOP.width };
 /** How long an answer or its grade may take, in milliseconds. */
 const PATIENCE = 60_000;
 
@@ -68,10 +70,32 @@ async function answered() {
   return page.locator(".turn.answer").last();
 }
 
+/** Looks at a state of the page at every width: nothing is cut off. With a folder for pictures, they are kept, light and dark. */
 async function picture(name) {
-  if (!PICTURES) return;
+  const viewport = page.viewportSize();
+  for (const [size, width] of Object.entries(WIDTHS)) {
+    await page.setViewportSize({ width, height: viewport.height });
+    await page.evaluate(() => {
+      const ending = document.getAnimations().filter(({ effect }) => effect.getTiming().iterations !== Infinity);
+      return Promise.allSettled(ending.map(({ finished }) => finished));
+    });
+    const { scrollWidth, clientWidth } = await page.evaluate(() => {
+      const { scrollWidth, clientWidth } = document.documentElement;
+      return { scrollWidth, clientWidth };
+    });
+    assert.ok(scrollWidth <= clientWidth, `${name} at ${width} pixels is ${scrollWidth} wide`);
+    if (PICTURES) await keepPictures(`${name}-${size}`);
+  }
+  await page.setViewportSize(viewport);
+}
+
+async function keepPictures(name) {
   mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.screenshot({ path: join(PICTURES, `${name}-${colorScheme}.png`) });
+  }
+  await page.emulateMedia({ colorScheme: null });
 }
 
 async function checkAccessibility(where) {
@@ -316,7 +340,7 @@ test("code is coloured and formulas are drawn, in light and dark", async () => {
     const height = await page.locator("mfrac").first().evaluate((it) => it.getBoundingClientRect().height);
     assert.ok(height > 25, "a fraction has two lines");
     await checkAccessibility(`code and formulas in ${colorScheme}`);
-    await picture(`code-${colorScheme}`);
+    if (colorScheme === "light") await picture("code");
   }
 });
 
@@ -412,7 +436,7 @@ test("the dark page is as accessible", async () => {
   await (await answered()).locator(".badge").waitFor();
   await page.locator(".badge").hover();
   await checkAccessibility("the dark page");
-  await picture("dark");
+  await picture("list");
 });
 
 test("everything is reached with the keyboard alone", async () => {
@@ -790,7 +814,7 @@ test("themes are switched and keys do what buttons do", async () => {
   await page.locator("#log").focus();
   await page.keyboard.press("?");
   await page.getByRole("heading", { name: "Keys" }).waitFor();
-  await picture("keys-dark");
+  await picture("keys");
   await checkAccessibility("the sheet of keys in the dark");
   await page.keyboard.press("Escape");
   await page.keyboard.press("/");

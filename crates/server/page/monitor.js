@@ -100,8 +100,8 @@ function brief(subject, payload) {
       return payload.answer;
     case "critique.result":
       if (payload.failure) return `unscored: ${payload.failure}`;
-      if (payload.score === null) return `${payload.likely ? `likely ${payload.likely}` : "undecided"} ${payload.feedback}`;
-      return `${payload.score}/5 ${payload.feedback}`;
+      if (payload.score === null) return [payload.likely ? `likely ${payload.likely}` : "undecided", payload.feedback].filter(Boolean).join(" · ");
+      return [`${payload.score}/5`, payload.feedback].filter(Boolean).join(" · ");
     case "memory.recalled":
       return `${payload.engrams.length} recalled`;
     case "memory.stored":

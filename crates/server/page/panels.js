@@ -153,13 +153,14 @@ function blockOf({ query_id: id, content_type: type, text, reason, state, right,
         await blocks(target);
       },
     });
+  const reviews = right === null ? [review("Rightly blocked", true), review("Wrongly blocked", false)] : [];
   return element(
     "li",
-    {},
-    element("span", { class: "name", text }),
+    { class: "block" },
+    element("p", { class: "name", text }),
     element("p", { class: "quiet", text: `${type} · ${moment(at)} · ${said}` }),
     element("p", { text: reason }),
-    ...(right === null ? [review("Rightly blocked", true), review("Wrongly blocked", false)] : []),
+    element("div", { class: "bar" }, ...reviews),
   );
 }
 
