@@ -7,5 +7,6 @@ mod backlog;
 mod commands;
 mod critic;
 mod critique;
+mod decisions;
 mod eval;
 mod standing;
