@@ -235,6 +235,9 @@ test("a question is edited and answered again in branches, and answers are rated
   const good = page.getByRole("button", { name: "Good answer" });
   await good.click();
   await page.locator('[data-rating="good"][aria-pressed="true"]').waitFor();
+  await ask("Why?");
+  await answered();
+  assert.equal(await page.locator('[data-rating="good"][aria-pressed="true"]').count(), 1, "the next question keeps it");
   await page.reload();
   await page.locator('[data-rating="good"][aria-pressed="true"]').waitFor();
 });
@@ -411,6 +414,9 @@ test("the panels show quality, memory, models, decisions and events", async () =
 test("a phone has room for everything", async () => {
   await open(PHONE, { hasTouch: true, isMobile: true });
   await ask("What is the capital of Japan?");
+  const field = page.getByLabel("Question", { exact: true });
+  assert.equal(await field.inputValue(), "What is the capital of Japan?\n", "Enter begins a new line");
+  await page.locator("#send").tap();
   const badge = (await answered()).locator(".badge");
   await badge.waitFor();
   const isTooWide = () => document.documentElement.scrollWidth > innerWidth;
@@ -589,6 +595,12 @@ test("an answer goes on while another conversation is open, and after a reload",
   assert.equal(await page.locator("#stop").isVisible(), false);
   await page.goBack();
   await page.locator(".turn.running").waitFor();
+  await page.getByRole("button", { name: "Details", exact: true }).click();
+  await page.locator("#tab-quality").focus();
+  await page.keyboard.press("Escape");
+  await page.locator("#panel").waitFor({ state: "hidden" });
+  assert.equal(await page.locator(".turn.running").count(), 1, "the key that closes a panel does not stop the answer");
+  await page.locator(".turn.running").waitFor();
   assert.equal(new URL(page.url()).hash, place);
   assert.equal(await page.locator(".turn.user .text").innerText(), begun, "the question is told with the answer");
   await page.reload();
@@ -599,6 +611,22 @@ test("an answer goes on while another conversation is open, and after a reload",
   await page.reload();
   await page.locator(".turn.answer .content p").first().waitFor();
   assert.equal(await page.locator(".turn.user").count(), 1);
+});
+
+test("a question that cannot be sent comes back before what is being written", async () => {
+  let fail;
+  const written = new Promise((resolve) => (fail = resolve));
+  await page.route("**/hone/v1/chat", async (route) => {
+    await written;
+    await route.abort();
+  });
+  await ask("What is the tide?");
+  await page.locator(".turn.running").waitFor();
+  await page.getByLabel("Question", { exact: true }).fill("And the ebb?");
+  fail();
+  await page.getByText("The server cannot be reached").waitFor();
+  assert.equal(await page.getByLabel("Question", { exact: true }).inputValue(), "What is the tide?\n\nAnd the ebb?");
+  problems = problems.filter((problem) => !problem.includes("ERR_FAILED"));
 });
 
 test("files go with a question: chosen, dropped and pasted", async () => {

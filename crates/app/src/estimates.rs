@@ -27,7 +27,7 @@ pub struct Limits {
     pub(crate) memory_bytes: Option<u64>,
     /// How fast it is read while a model generates, in bytes per second.
     pub(crate) bandwidth: f64,
-    /// Those of the GPU that runs models, if any.
+    /// The GPU's limits, if one runs models.
     pub(crate) card: Option<CardLimits>,
     /// How fast models generated.
     seen: SeenSpeeds,

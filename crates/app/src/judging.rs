@@ -361,8 +361,8 @@ fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Op
     ending.map(|_| verdict)
 }
 
-/// The author, where it makes a difference who that is. If the model that answered stands in for the judge, it is the
-/// configured one: whoever names an author does not choose a judge.
+/// The author that a judge is told. Where the generator stands in for the judge, authors are ignored: otherwise a
+/// client could choose the judge by naming an author.
 fn known_author<'a>(app: &App, author: Option<&'a str>) -> Option<&'a str> {
     author.filter(|_| app.config.judge.fallback != Fallback::Generator)
 }

@@ -55,7 +55,7 @@ impl Machine {
 #[cfg(target_arch = "x86_64")]
 fn instruction_sets() -> Vec<&'static str> {
     use std::arch::is_x86_feature_detected as has;
-    let known = [
+    present([
         ("sse4.2", has!("sse4.2")),
         ("avx", has!("avx")),
         ("avx2", has!("avx2")),
@@ -68,25 +68,27 @@ fn instruction_sets() -> Vec<&'static str> {
         ("avx512bf16", has!("avx512bf16")),
         ("avx512fp16", has!("avx512fp16")),
         ("avxvnni", has!("avxvnni")),
-    ];
-    known.into_iter().filter_map(|(name, there)| there.then_some(name)).collect()
+    ])
 }
 
 #[cfg(target_arch = "aarch64")]
 fn instruction_sets() -> Vec<&'static str> {
     use std::arch::is_aarch64_feature_detected as has;
-    let known = [
+    present([
         ("neon", has!("neon")),
         ("fp16", has!("fp16")),
         ("dotprod", has!("dotprod")),
         ("i8mm", has!("i8mm")),
         ("bf16", has!("bf16")),
         ("sve", has!("sve")),
-    ];
-    known.into_iter().filter_map(|(name, there)| there.then_some(name)).collect()
+    ])
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn instruction_sets() -> Vec<&'static str> {
-    Vec::new()
+    present([])
+}
+
+fn present<const N: usize>(known: [(&'static str, bool); N]) -> Vec<&'static str> {
+    known.into_iter().filter_map(|(name, is_present)| is_present.then_some(name)).collect()
 }

@@ -330,8 +330,8 @@ impl DecoderSpec {
         1..first_source.map_or(self.layers.len(), |source| source + 1)
     }
 
-    /// The largest number of first layers, up to `n_layers`, after which the decoder can be cut; 0 if there is none, and
-    /// `None` if these are all.
+    /// The largest number of layers, up to `n_layers`, after which the decoder can be cut: 0 if it cannot be cut there;
+    /// `None` if it has no more than `n_layers`.
     pub(crate) fn cut_at(&self, n_layers: usize) -> Option<usize> {
         (n_layers < self.layers.len()).then(|| self.cuts().rfind(|cut| *cut <= n_layers).unwrap_or(0))
     }

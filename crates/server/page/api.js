@@ -48,7 +48,9 @@ export async function request(path, { method = "GET", body, headers = {}, signal
     if (key) all.Authorization = `Bearer ${key}`;
     if (body !== undefined) all["Content-Type"] = "application/json";
     const options = { method, headers: all, signal, body: body === undefined ? undefined : JSON.stringify(body) };
-    const response = await fetch(path, options);
+    const response = await fetch(path, options).catch((error) => {
+      throw error.name === "AbortError" ? error : new Error("The server cannot be reached: does hone serve still run?");
+    });
     if (response.status !== 401) {
       if (!response.ok) throw await refused(response);
       return response;

@@ -81,6 +81,11 @@ function draw() {
   byId("attached").hidden = attached.length === 0;
 }
 
+/** Whether files go with the next question. */
+export function any() {
+  return attached.length > 0;
+}
+
 /** Waits until every file that was given has been read. */
 export function read() {
   return reading;

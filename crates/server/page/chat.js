@@ -9,6 +9,8 @@ import * as settings from "./settings.js";
 
 /** How near to its end a conversation follows what is written, in pixels. */
 const NEAR = 80;
+/** Whether there is a mouse, and so most likely a keyboard. */
+const HAS_KEYBOARD = matchMedia("(hover: hover)");
 
 /** How often a question that waits is looked for in the queue, in milliseconds. */
 const QUEUE_INTERVAL = 1500;
@@ -46,14 +48,19 @@ export function start({ changed, moved }) {
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
-    if (!question || state.running) return;
+    if (state.running) return;
+    if (!question) {
+      if (attachments.any()) complain("Write a question that goes with the files.");
+      return;
+    }
     await attachments.read();
     if (state.running) return;
     byId("question").value = "";
     ask(attachments.composed(question), state.exchanges.length);
   });
   byId("question").addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    // The keyboard of a phone has no other key for a new line.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || !HAS_KEYBOARD.matches) return;
     event.preventDefault();
     byId("ask").requestSubmit();
   });
@@ -62,7 +69,8 @@ export function start({ changed, moved }) {
   byId("log").addEventListener("scroll", () => (byId("to-end").hidden = isAtEnd()));
   byId("to-end").addEventListener("click", () => toEnd());
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && state.running && !event.target.closest?.(".grade, dialog, details")) stop();
+    const isMeant = event.key === "Escape" && !event.defaultPrevented;
+    if (isMeant && state.running && !event.target.closest?.(".grade, dialog, details")) stop();
   });
 }
 
@@ -137,7 +145,9 @@ function measureContext() {
   const { timings, model } = state.exchanges.at(-1) ?? {};
   const taken = (timings?.prompt_tokens ?? 0) + (timings?.generation_tokens ?? 0);
   const most = state.contexts.get(model);
-  byId("context").textContent = taken && most ? `${taken} of ${most} tokens` : "Enter sends";
+  const isKnown = taken > 0 && most > 0;
+  byId("context").textContent = isKnown ? `${taken} of ${most} tokens` : "Enter sends";
+  byId("context").title = isKnown ? "How much of the model's context the conversation takes" : "Shift + Enter begins a new line";
 }
 
 function turnsOf(exchange, index) {
@@ -216,7 +226,7 @@ function answerOf(exchange, index) {
   if (exchange.finish_reason === "length" && index === state.exchanges.length - 1) {
     actions.append(element("button", { type: "button", class: "quiet", text: "Continue", onclick: () => goOn(index) }));
   }
-  if (id) actions.append(...thumbs(id, exchange.rating));
+  if (id) actions.append(...thumbs(exchange));
   const foot = element("footer", {}, actions, element("span", { class: "quiet", text: cost(exchange) }));
   const sides = new Sides(content, model);
   if (id) foot.append(sides.note, gradePlace(id, exchange, sides));
@@ -275,20 +285,21 @@ function cost({ model, timings }) {
   return speed ? `${model} · ${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s` : model;
 }
 
-function thumbs(id, rating) {
+function thumbs(exchange) {
   const buttons = [
     ["up", "Good answer", "good"],
     ["down", "Bad answer", "bad"],
   ].map(([name, label, value]) => {
-    const pressed = String(rating === value);
-    return iconButton(name, label, () => rate(id, value, buttons), { "aria-pressed": pressed, "data-rating": value });
+    const pressed = String(exchange.rating === value);
+    return iconButton(name, label, () => rate(exchange, value, buttons), { "aria-pressed": pressed, "data-rating": value });
   });
   return buttons;
 }
 
-async function rate(id, rating, buttons) {
+async function rate(exchange, rating, buttons) {
   try {
-    await call("/hone/v1/feedback", { method: "POST", body: { query_id: id, rating } });
+    await call("/hone/v1/feedback", { method: "POST", body: { query_id: exchange.query_id, rating } });
+    exchange.rating = rating;
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.rating === rating));
   } catch (error) {
     complain(error.message);
@@ -297,12 +308,13 @@ async function rate(id, rating, buttons) {
 
 // Grades
 
-function gradePlace(id, { grade, finish_reason: reason, isCompared }, sides) {
+function gradePlace(id, exchange, sides) {
+  const { grade, isGraded, finish_reason: reason, isCompared } = exchange;
   const place = element("span", { class: "grade-place" });
-  judged.set(id, { place, sides });
+  judged.set(id, { place, sides, exchange });
   if (isCompared) sides.wait();
   if (grade) sides.update(grade);
-  if (grade?.badge) settle(place, grade);
+  if (grade?.badge || isGraded) settle(place, grade);
   else if (state.grades && reason !== null) pending(place);
   if (place.dataset.state === "pending") showGrade(id);
   return place;
@@ -321,11 +333,13 @@ function pending(place, reason) {
 }
 
 async function showGrade(id) {
-  const { place, sides } = judged.get(id);
+  const { place, sides, exchange } = judged.get(id);
   try {
     const grade = await call(`/hone/v1/critique/${id}`);
     sides.update(grade);
     if (grade.status === "pending") return pending(place, grade.failure);
+    // The conversation is drawn again with the next question.
+    Object.assign(exchange, { grade, isGraded: true });
     const isNew = place.dataset.state !== "settled" && grade.badge;
     settle(place, grade);
     if (isNew) announce(grade.score === null ? `Answer ${grade.badge.text.slice(2)}` : `Grade ${grade.score} of 5`);
@@ -376,7 +390,10 @@ function edit(turn, question, index) {
     if (text && !state.running) ask(text, index);
   };
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") cancel();
+    if (event.key === "Escape") {
+      event.preventDefault();
+      cancel();
+    }
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     send();
@@ -601,8 +618,9 @@ class Running {
     if (state.exchanges.length === 0) state.name = null;
     draw();
     hooks.moved(state.name);
-    if (!byId("question").value && this.question !== null) {
-      byId("question").value = attachments.restored(this.question);
+    if (this.question !== null) {
+      const draft = byId("question").value;
+      byId("question").value = [attachments.restored(this.question), draft].filter(Boolean).join("\n\n");
     }
     grow();
   }
@@ -640,7 +658,7 @@ function chooseModel(name) {
 
 /** Makes ready for the next question; a phone would show its keyboard. */
 function focusQuestion() {
-  if (matchMedia("(hover: hover)").matches) byId("question").focus();
+  if (HAS_KEYBOARD.matches) byId("question").focus();
 }
 
 function isAtEnd() {

@@ -1,7 +1,7 @@
 // The panel of the models: those that are installed, those in memory, the workers, and the catalog.
 
 import { call, linesOf, request } from "./api.js";
-import { byId, bytes, confirmed, element, pairs } from "./elements.js";
+import { byId, bytes, confirmed, element, iconButton, pairs } from "./elements.js";
 
 /** Pulls in progress, by what is pulled: what was last heard of them. */
 const pulls = new Map();
@@ -53,7 +53,7 @@ function workersOf({ is_connected: isConnected, workers, users, queues, seconds_
   return [heading, element("ul", { class: "models workers" }, ...rows), left];
 }
 
-function modelOf({ name, bytes: size, elsewhere }) {
+function modelOf({ name, bytes: size, answers, elsewhere }) {
   if (elsewhere) {
     const place = element("span", { class: "quiet", text: `${bytes(size)}, on a worker` });
     return element("li", {}, element("span", { class: "name", text: name }), place);
@@ -71,7 +71,7 @@ function modelOf({ name, bytes: size, elsewhere }) {
     {},
     element("span", { class: "name", text: name }),
     element("span", { class: "quiet", text: bytes(size) }),
-    element("span", { class: "bar" }, load, discard),
+    element("span", { class: "bar" }, answers ? load : null, discard),
   );
 }
 
@@ -107,7 +107,7 @@ async function fillCatalog(list) {
       const rows = missing.filter((model) => model.role === role).map(offerOf);
       return rows.length > 0 ? [element("h3", { text: title }), element("ul", { class: "models" }, ...rows)] : [];
     });
-    const note = "Speeds are estimated from how fast the memory is read here; hone bench measures them.";
+    const note = "Speeds are those of a model's latest answers or, with “about”, what this machine's memory allows.";
     list.replaceChildren(...groups, element("p", { class: "quiet", text: note }));
   } catch (error) {
     list.replaceChildren(element("p", { class: "complaint", role: "alert", text: error.message }));
@@ -162,7 +162,11 @@ function pullForm() {
 function pullOf([name, { status, completed, total, error }]) {
   if (error) {
     const text = error.includes(name) ? error : `${name}: ${error}`;
-    return element("p", { class: "complaint", role: "alert", text });
+    const dismiss = () => {
+      pulls.delete(name);
+      redraw();
+    };
+    return element("div", { class: "complaint", role: "alert" }, element("span", { text }), iconButton("close", "Dismiss", dismiss));
   }
   return element(
     "div",
@@ -172,6 +176,11 @@ function pullOf([name, { status, completed, total, error }]) {
     total ? element("progress", { max: total, value: completed, "aria-label": `Downloading ${name}` }) : null,
   );
 }
+
+// A download ends with the page, and goes on from there when it is asked for again.
+addEventListener("beforeunload", (event) => {
+  if ([...pulls.values()].some(({ error }) => !error)) event.preventDefault();
+});
 
 async function pull(name) {
   if (pulls.has(name) && !pulls.get(name).error) return;

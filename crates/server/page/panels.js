@@ -32,7 +32,9 @@ export function start() {
     });
   }
   byId("panel").addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !event.target.closest(".grade")) close();
+    if (event.key !== "Escape" || event.target.closest(".grade")) return;
+    event.preventDefault();
+    close();
   });
 }
 

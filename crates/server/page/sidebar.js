@@ -25,6 +25,7 @@ export function start(given) {
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const menu = event.target.closest?.("details.menu[open]");
+    if (menu) event.preventDefault();
     closeMenus(null);
     menu?.querySelector("summary").focus();
   });
@@ -161,7 +162,9 @@ function askInRow(details, { label, value, choices = [] }, done) {
   };
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") finish(true);
-    if (event.key === "Escape") finish(false);
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    finish(false);
   });
   field.addEventListener("blur", () => finish(true));
   row.replaceChildren(field, list);

@@ -230,7 +230,7 @@ impl Twins {
         self.check_from(1e-6, sequences, tolerance, what);
     }
 
-    /// The same, with the largest value of a row taken to be at least `least`.
+    /// Checks that no value differs by more than `tolerance` times the largest value of its row, or times `least` if that is larger.
     #[track_caller]
     fn check_from(&mut self, least: f32, sequences: &[Sequence<'_>], tolerance: f32, what: &str) {
         let (ours, theirs) = self.run(sequences);

@@ -34,8 +34,8 @@ documented! {
     );
     /// A grade, or the state of a pending one.
     HoneCritique = critique();
-    /// A grade; its score is null if `failure` says why there is none, or if the likelihood judge gives a `probability`
-    /// instead.
+    /// A grade. Its score is null if the judge failed, for the reason in `failure`, or if the likelihood judge gave a
+    /// `probability` instead.
     HoneGrade = grade();
     /// The choice between two answers; the winner is null for a tie, and if `failure` says why there is no verdict.
     HonePreference = open([

@@ -195,7 +195,7 @@ impl Demand {
         Demand { draft: Share::default(), ..self }
     }
 
-    /// What is left of the memory that it takes with `positions` positions if there is no draft model.
+    /// Subtracts the draft model's part from the `memory` that all models take with a cache of `positions` positions.
     pub(super) fn without_draft(&self, memory: ModelMemory, positions: usize) -> ModelMemory {
         let draft = self.draft.memory(positions);
         ModelMemory { weights: memory.weights - draft.weights, kv_cache: memory.kv_cache - draft.kv_cache }
