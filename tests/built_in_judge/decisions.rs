@@ -91,7 +91,12 @@ fn check(answer: &Value, asked: &Value) {
     for (name, question) in asked["questions"].as_object().unwrap() {
         let said = &answer["answers"][name];
         let probabilities: Vec<f64> = match &said["probabilities"] {
-            Value::Object(options) => options.values().map(|value| value.as_f64().unwrap()).collect(),
+            Value::Object(options) => {
+                let n_asked = question["criteria"].as_object().map(Map::len);
+                let n_asked = n_asked.or_else(|| question["criteria"].as_array().map(Vec::len));
+                assert_eq!(Some(options.len()), n_asked, "{question}: {answer}");
+                options.values().map(|value| value.as_f64().unwrap()).collect()
+            }
             _ => {
                 let yes = said["noul"].as_f64().unwrap_or_else(|| panic!("{question}: {answer}"));
                 vec![yes, 1.0 - yes]
@@ -120,7 +125,8 @@ fn a_thousand_hostile_requests_get_an_answer_or_a_clear_error() {
             }
             status => {
                 let error = body_of(&reply);
-                let is_clear = error.to_string().len() > 30;
+                let said = error["detail"][0]["msg"].as_str().or_else(|| error["error"]["message"].as_str());
+                let is_clear = said.is_some_and(|said| said.len() > 15);
                 assert!((400..500).contains(&status) && is_clear, "{status} {error} for {asked}");
                 n_refused += 1;
             }

@@ -296,8 +296,8 @@ impl App {
         let critic = options.critic.and_then(|find| find(self, &generator));
         let parts = TeamParts { generator, respondent_b, judge, graders, memory, works_off_backlog, critic, load };
         let stack = Stack::start(parts)?;
-        let device = self.config.engine.options.model.device;
-        let speeds = note_speeds(stack.bus(), &self.data_folder, &self.store, device);
+        let options = &self.config.engine.options.model;
+        let speeds = note_speeds(stack.bus(), &self.data_folder, &self.store, options);
         Ok(stack.with_speeds(speeds))
     }
 

@@ -68,9 +68,9 @@ impl Limits {
             let bandwidth = bandwidth::of_card(&card, data_folder)?;
             Some(CardLimits { memory_bytes: card.memory_bytes, bandwidth })
         });
-        let seen = SeenSpeeds::here(data_folder, machine, app.config.engine.options.model.device);
+        let seen = SeenSpeeds::here(data_folder, machine, &app.config.engine.options.model);
         let bandwidth = match card {
-            None => bandwidth_seen(&seen, app.store.catalog()),
+            None => bandwidth_seen(&seen, app.store.catalog(), machine.memory_bytes),
             Some(_) => None,
         };
         let bandwidth = bandwidth.unwrap_or_else(|| bandwidth::of(machine, data_folder));
@@ -163,11 +163,12 @@ fn active_bytes(size: u64, known: &CatalogModel) -> Option<u64> {
 }
 
 /// The bandwidth that the largest model of the catalog reached when it generated, in bytes per second. Models that may
-/// stay in the processor's caches tell nothing about larger ones.
-fn bandwidth_seen(seen: &SeenSpeeds, catalog: &Catalog) -> Option<f64> {
-    let reached = seen.all().filter_map(|(name, size, speed)| Some((active_bytes(size, catalog.about(name)?)?, speed)));
-    let largest = reached.filter(|(bytes, _)| *bytes >= BUFFER_BYTES).max_by_key(|(bytes, _)| *bytes);
-    largest.map(|(bytes, speed)| bytes as f64 * speed)
+/// stay in the processor's caches tell nothing about larger ones, and neither do those that do not fit into memory.
+fn bandwidth_seen(seen: &SeenSpeeds, catalog: &Catalog, memory_bytes: Option<u64>) -> Option<f64> {
+    let is_telling = |size: u64| size >= BUFFER_BYTES && memory_bytes.is_some_and(|most| memory_needed(size) <= most);
+    let telling = seen.steps().filter(|(_, size, _)| is_telling(*size));
+    let reached = telling.filter_map(|(name, size, steps)| Some((active_bytes(size, catalog.about(name)?)?, steps)));
+    reached.max_by_key(|(bytes, _)| *bytes).map(|(bytes, steps)| bytes as f64 * steps)
 }
 
 impl Estimate {
@@ -250,12 +251,14 @@ mod tests {
         let catalog = Catalog::built_in().unwrap();
         let size = |name: &str| catalog.find(name).unwrap().size();
         let seen = SeenSpeeds::just("smollm2:135m", size("smollm2:135m"), 321.4);
-        assert_eq!(bandwidth_seen(&seen, &catalog), None, "it may stay in the caches");
+        let memory = Some(16 << 30);
+        assert_eq!(bandwidth_seen(&seen, &catalog, memory), None, "it may stay in the caches");
         check_in(&limits(Some(16), seen), "smollm2:135m", ["yes", "321 tokens/s"]);
         let another_file = SeenSpeeds::just("smollm2:135m", 1, 321.4);
         check_in(&limits(Some(16), another_file), "smollm2:135m", ["yes", "~203 tokens/s"]);
         let seen = SeenSpeeds::just("qwen3:8b", size("qwen3:8b"), 2.0);
-        assert_eq!(bandwidth_seen(&seen, &catalog), Some(2.0 * size("qwen3:8b") as f64));
+        assert_eq!(bandwidth_seen(&seen, &catalog, memory), Some(2.0 * size("qwen3:8b") as f64));
+        assert_eq!(bandwidth_seen(&seen, &catalog, Some(4 << 30)), None, "it was read from the disk");
         check_in(&limits(Some(16), seen), "qwen3:8b", ["yes", "2.0 tokens/s"]);
     }
 

@@ -48,9 +48,7 @@ export async function request(path, { method = "GET", body, headers = {}, signal
     if (key) all.Authorization = `Bearer ${key}`;
     if (body !== undefined) all["Content-Type"] = "application/json";
     const options = { method, headers: all, signal, body: body === undefined ? undefined : JSON.stringify(body) };
-    const response = await fetch(path, options).catch((error) => {
-      throw error.name === "AbortError" ? error : new Error("The server cannot be reached: does hone serve still run?");
-    });
+    const response = await sent(path, options, key);
     if (response.status !== 401) {
       if (!response.ok) throw await refused(response);
       return response;
@@ -59,6 +57,16 @@ export async function request(path, { method = "GET", body, headers = {}, signal
       asking ??= askForKey(key !== null).finally(() => (asking = null));
       await asking;
     }
+  }
+}
+
+/** Sends a request once. A key that no header can hold is not accepted. */
+async function sent(path, options, key) {
+  if (key && !/^[\x21-\x7e]+$/.test(key)) return new Response(null, { status: 401 });
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error("The server cannot be reached: does hone serve still run?");
   }
 }
 

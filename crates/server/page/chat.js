@@ -56,21 +56,22 @@ export function start({ changed, moved }) {
     await attachments.read();
     if (state.running) return;
     byId("question").value = "";
-    ask(attachments.composed(question), state.exchanges.length);
+    answering(new Running(attachments.composed(question), state.exchanges.length, true));
   });
   byId("question").addEventListener("keydown", (event) => {
-    // The keyboard of a phone has no other key for a new line.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || !HAS_KEYBOARD.matches) return;
+    if (!sends(event)) return;
     event.preventDefault();
     byId("ask").requestSubmit();
   });
   byId("question").addEventListener("input", grow);
+  byId("question").enterKeyHint = HAS_KEYBOARD.matches ? "send" : "enter";
   byId("stop").addEventListener("click", stop);
   byId("log").addEventListener("scroll", () => (byId("to-end").hidden = isAtEnd()));
   byId("to-end").addEventListener("click", () => toEnd());
   document.addEventListener("keydown", (event) => {
-    const isMeant = event.key === "Escape" && !event.defaultPrevented;
-    if (isMeant && state.running && !event.target.closest?.(".grade, dialog, details")) stop();
+    const isMeant = event.key === "Escape" && !event.defaultPrevented && !event.isComposing;
+    const closes = event.target.closest?.(".grade, dialog, details") ?? document.querySelector("details.menu[open]");
+    if (isMeant && state.running && !closes) stop();
   });
 }
 
@@ -146,7 +147,8 @@ function measureContext() {
   const taken = (timings?.prompt_tokens ?? 0) + (timings?.generation_tokens ?? 0);
   const most = state.contexts.get(model);
   const isKnown = taken > 0 && most > 0;
-  byId("context").textContent = isKnown ? `${taken} of ${most} tokens` : "Enter sends";
+  const sending = HAS_KEYBOARD.matches ? "Enter sends" : "";
+  byId("context").textContent = isKnown ? `${taken} of ${most} tokens` : sending;
   byId("context").title = isKnown ? "How much of the model's context the conversation takes" : "Shift + Enter begins a new line";
 }
 
@@ -351,6 +353,11 @@ async function showGrade(id) {
 
 // Questions
 
+/** Whether a key sends what is written. The keyboard of a phone has no other key than Enter for a new line. */
+function sends(event) {
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && HAS_KEYBOARD.matches;
+}
+
 /** Asks a question after the first `keep` exchanges; those after it stay as another branch. */
 function ask(question, keep) {
   return answering(new Running(question, keep));
@@ -394,7 +401,7 @@ function edit(turn, question, index) {
       event.preventDefault();
       cancel();
     }
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (!sends(event)) return;
     event.preventDefault();
     send();
   });
@@ -420,8 +427,9 @@ function setBusy(isBusy) {
 
 /** A question that is being answered; without a question, the one that is being answered in the conversation already. */
 class Running {
-  constructor(question, keep) {
-    Object.assign(this, { question, keep, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
+  /** `isWritten` says that the question comes from the field for it. */
+  constructor(question, keep, isWritten = false) {
+    Object.assign(this, { question, keep, isWritten, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
     this.model = byId("model").value;
     this.second = wanted();
     this.status = element("p", { class: "quiet waiting", text: "Reading the question…" });
@@ -618,8 +626,8 @@ class Running {
     if (state.exchanges.length === 0) state.name = null;
     draw();
     hooks.moved(state.name);
-    if (this.question !== null) {
-      const draft = byId("question").value;
+    const draft = byId("question").value;
+    if (this.question !== null && (this.isWritten || !draft)) {
       byId("question").value = [attachments.restored(this.question), draft].filter(Boolean).join("\n\n");
     }
     grow();

@@ -107,7 +107,7 @@ async function fillCatalog(list) {
       const rows = missing.filter((model) => model.role === role).map(offerOf);
       return rows.length > 0 ? [element("h3", { text: title }), element("ul", { class: "models" }, ...rows)] : [];
     });
-    const note = "Speeds are those of a model's latest answers or, with “about”, what this machine's memory allows.";
+    const note = "Speeds are what this machine's memory allows; models that fit the processor's caches are faster.";
     list.replaceChildren(...groups, element("p", { class: "quiet", text: note }));
   } catch (error) {
     list.replaceChildren(element("p", { class: "complaint", role: "alert", text: error.message }));
@@ -163,6 +163,7 @@ function pullOf([name, { status, completed, total, error }]) {
   if (error) {
     const text = error.includes(name) ? error : `${name}: ${error}`;
     const dismiss = () => {
+      document.activeElement.blur();
       pulls.delete(name);
       redraw();
     };

@@ -29,19 +29,11 @@ struct Measured<Of> {
     bytes_per_second: f64,
 }
 
-/// The properties by which a machine is recognised.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct OfMachine {
+struct OfMachine {
     processor: String,
     physical_cores: usize,
     memory_bytes: Option<u64>,
-}
-
-impl OfMachine {
-    pub(crate) fn of(machine: &Machine) -> OfMachine {
-        let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
-        OfMachine { processor, physical_cores, memory_bytes: machine.memory_bytes }
-    }
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +44,8 @@ struct OfCard {
 
 /// The bandwidth of this machine's memory in bytes per second: as measured before, or now.
 pub(crate) fn of(machine: &Machine, data_folder: &Path) -> f64 {
-    let of = OfMachine::of(machine);
+    let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
+    let of = OfMachine { processor, physical_cores, memory_bytes: machine.memory_bytes };
     let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
     let measure = || Some(measure_within(available, machine.physical_cores));
     kept_or_measured(data_folder, FILE, of, measure).expect("it was measured")

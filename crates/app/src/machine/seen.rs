@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hone_bus::{Agent, AgentHandle, Bus, Inbox, Overload, Subscription, Wakeup, spawn};
-use hone_engine::DeviceChoice;
-use hone_files::write_private;
+use hone_engine::ModelOptions;
 use hone_models::Store;
-use hone_protocol::{Envelope, LocateModel, Payload, Response, Subject};
+use hone_protocol::{Envelope, LocateModel, Payload, Response, Subject, Timings};
 use serde::{Deserialize, Serialize};
 
 use super::Machine;
-use super::bandwidth::OfMachine;
+use crate::kept::write;
 
 /// The file in the data folder.
 const FILE: &str = "generation-speeds.json";
@@ -27,18 +26,27 @@ const LATEST: usize = 8;
 /// Answers that may wait to be noted.
 const WAITING: usize = 16;
 
-/// What speeds are of.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Setting {
-    #[serde(flatten)]
-    machine: OfMachine,
-    /// The device that is configured.
-    device: String,
+/// What the speeds in a group are of: the machine, and the device that is configured.
+fn setting(machine: &Machine, options: &ModelOptions) -> String {
+    let Machine { processor, physical_cores, memory_bytes, .. } = machine;
+    let memory = memory_bytes.unwrap_or(0);
+    format!("{processor}, {physical_cores} cores, {memory} bytes, {}, {:?}", options.device, options.gpu_layers)
 }
 
-impl Setting {
-    fn new(machine: &Machine, device: DeviceChoice) -> Setting {
-        Setting { machine: OfMachine::of(machine), device: device.to_string() }
+/// The speed of one answer.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Reading {
+    tokens_per_second: f64,
+    /// Steps of the model, which are fewer where it accepts guesses of tokens.
+    steps_per_second: f64,
+}
+
+impl Reading {
+    fn of(timings: &Timings) -> Reading {
+        let tokens = timings.generation_tokens.max(1) as f64;
+        let guessed = timings.accepted_tokens as f64 / tokens;
+        let tokens_per_second = timings.generation_tokens_per_second;
+        Reading { tokens_per_second, steps_per_second: tokens_per_second * (1.0 - guessed) }
     }
 }
 
@@ -47,15 +55,25 @@ impl Setting {
 struct Speeds {
     /// The size of its file: another file may have the same name later.
     bytes: u64,
-    /// Tokens per second of the latest answers, the latest last.
-    latest: Vec<f64>,
+    /// Those of its latest answers, the latest last.
+    latest: Vec<Reading>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    #[serde(flatten)]
-    of: Setting,
-    models: BTreeMap<String, Speeds>,
+impl Speeds {
+    fn median(&self, figure: impl Fn(&Reading) -> f64) -> Option<f64> {
+        let mut latest: Vec<f64> = self.latest.iter().map(figure).collect();
+        latest.retain(|speed| speed.is_finite() && *speed > 0.0);
+        latest.sort_unstable_by(f64::total_cmp);
+        latest.get(latest.len() / 2).copied()
+    }
+}
+
+/// How fast models generated, by name, in every setting.
+type Kept = BTreeMap<String, BTreeMap<String, Speeds>>;
+
+/// A damaged file is one without speeds.
+fn read(path: &Path) -> Kept {
+    fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 /// How fast models generated here, by name.
@@ -66,58 +84,40 @@ pub(crate) struct SeenSpeeds {
 
 impl SeenSpeeds {
     /// Those of this machine on the configured device.
-    pub(crate) fn here(data_folder: &Path, machine: &Machine, device: DeviceChoice) -> SeenSpeeds {
-        SeenSpeeds::read(&data_folder.join(FILE), &Setting::new(machine, device))
-    }
-
-    /// Those of another machine do not count, and neither does a damaged file.
-    fn read(path: &Path, of: &Setting) -> SeenSpeeds {
-        let kept = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
-        SeenSpeeds { models: kept.filter(|kept| kept.of == *of).map(|kept| kept.models).unwrap_or_default() }
+    pub(crate) fn here(data_folder: &Path, machine: &Machine, options: &ModelOptions) -> SeenSpeeds {
+        let models = read(&data_folder.join(FILE)).remove(&setting(machine, options));
+        SeenSpeeds { models: models.unwrap_or_default() }
     }
 
     /// The median of a model's latest answers in tokens per second.
     pub(crate) fn of(&self, name: &str, bytes: u64) -> Option<f64> {
-        let mut latest = self.models.get(name).filter(|speeds| speeds.bytes == bytes)?.latest.clone();
-        latest.retain(|speed| speed.is_finite() && *speed > 0.0);
-        latest.sort_unstable_by(f64::total_cmp);
-        latest.get(latest.len() / 2).copied()
+        let speeds = self.models.get(name).filter(|speeds| speeds.bytes == bytes)?;
+        speeds.median(|reading| reading.tokens_per_second)
     }
 
-    /// The models with their sizes in bytes and their speeds in tokens per second.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, u64, f64)> {
-        self.models
-            .iter()
-            .filter_map(|(name, speeds)| Some((name.as_str(), speeds.bytes, self.of(name, speeds.bytes)?)))
-    }
-
-    fn add(&mut self, name: &str, bytes: u64, speed: f64) {
-        let speeds = self.models.entry(name.to_owned()).or_insert(Speeds { bytes, latest: Vec::new() });
-        if speeds.bytes != bytes {
-            *speeds = Speeds { bytes, latest: Vec::new() };
-        }
-        speeds.latest.push(speed);
-        speeds.latest.drain(..speeds.latest.len().saturating_sub(LATEST));
+    /// The models with their sizes in bytes and their steps per second.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (&str, u64, f64)> {
+        let steps = |speeds: &Speeds| speeds.median(|reading| reading.steps_per_second);
+        self.models.iter().filter_map(move |(name, speeds)| Some((name.as_str(), speeds.bytes, steps(speeds)?)))
     }
 
     #[cfg(test)]
     pub(crate) fn just(name: &str, bytes: u64, speed: f64) -> SeenSpeeds {
-        let mut seen = SeenSpeeds::default();
-        seen.add(name, bytes, speed);
-        seen
+        let reading = Reading { tokens_per_second: speed, steps_per_second: speed };
+        SeenSpeeds { models: [(name.to_owned(), Speeds { bytes, latest: vec![reading] })].into() }
     }
 }
 
-/// Notes the speeds of answers on a bus, by models of the store on the configured device, until the returned value is
-/// dropped. If no thread can be started, none is noted.
+/// Notes the speeds of answers on a bus, by models of the store with these options, until the returned value is dropped.
+/// If no thread can be started, none is noted.
 pub(crate) fn note_speeds(
     bus: &Bus,
     data_folder: &Path,
     store: &Arc<Store>,
-    device: DeviceChoice,
+    options: &ModelOptions,
 ) -> Option<AgentHandle> {
-    let (path, store) = (data_folder.join(FILE), Arc::clone(store));
-    let make = move || Notes { path: path.clone(), store: Arc::clone(&store), device };
+    let (folder, store, options) = (data_folder.to_path_buf(), Arc::clone(store), options.clone());
+    let make = move || Notes { folder: folder.clone(), store: Arc::clone(&store), options: options.clone() };
     let subscription = Subscription {
         name: "speeds".to_owned(),
         subjects: vec![Subject::ResponseGeneration],
@@ -129,9 +129,9 @@ pub(crate) fn note_speeds(
 }
 
 struct Notes {
-    path: PathBuf,
+    folder: PathBuf,
     store: Arc<Store>,
-    device: DeviceChoice,
+    options: ModelOptions,
 }
 
 impl Notes {
@@ -145,16 +145,20 @@ impl Notes {
 
     /// Adds the speed of an answer by a model of this machine.
     fn note(&self, Response { model, timings, .. }: &Response) -> anyhow::Result<()> {
-        let is_kept = self.path.parent().is_some_and(Path::is_dir);
-        if timings.generation_tokens < SHORTEST || !is_kept {
+        if timings.generation_tokens < SHORTEST || !self.folder.is_dir() {
             return Ok(());
         }
         let bytes = self.store.locate(model)?.size();
-        let of = Setting::new(&Machine::look(), self.device);
-        let mut seen = SeenSpeeds::read(&self.path, &of);
-        seen.add(model, bytes, timings.generation_tokens_per_second);
-        write_private(&self.path, &serde_json::to_vec(&Kept { of, models: seen.models })?)?;
-        Ok(())
+        let path = self.folder.join(FILE);
+        let mut kept = read(&path);
+        let models = kept.entry(setting(&Machine::look(), &self.options)).or_default();
+        let speeds = models.entry(self.store.installed_name(model)).or_insert(Speeds { bytes, latest: Vec::new() });
+        if speeds.bytes != bytes {
+            *speeds = Speeds { bytes, latest: Vec::new() };
+        }
+        speeds.latest.push(Reading::of(timings));
+        speeds.latest.drain(..speeds.latest.len().saturating_sub(LATEST));
+        write(&self.folder, &path, &kept)
     }
 }
 

@@ -126,11 +126,11 @@ fn measure(app: &Invocation, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     }
     let steps = Steps::new(app.output, "runs");
     let bytes_per_token = bytes_per_token(&gguf, model.spec());
+    // Weights that fit the processor's caches do not wait for memory.
+    let may_be_cached = model.device_name() == "cpu" && file.size() < BUFFER_BYTES;
     let mut measure = |test: &SpeedTest| {
-        // Weights that fit the processor's caches do not wait for memory.
-        let is_limited = matches!(test.work, Work::Generation(_))
-            && (test.depth, test.batch) == (0, 1)
-            && bytes_per_token >= BUFFER_BYTES;
+        let is_limited =
+            matches!(test.work, Work::Generation(_)) && (test.depth, test.batch) == (0, 1) && !may_be_cached;
         let before = is_limited.then(|| bandwidth_for(&model, &run.options)).flatten();
         let row = measure_test(run, &mut model, test, &steps)?;
         let after = before.and_then(|_| bandwidth_for(&model, &run.options));
