@@ -379,11 +379,13 @@ test("the panels show quality, memory, models, decisions and events", async () =
   problems = problems.filter((problem) => !problem.includes("status of 404"));
   await page.getByText("Models to download").click();
   await page.getByRole("button", { name: "Download qwen3:0.6b" }).waitFor();
+  await picture("models");
+  await page.locator("#models").getByRole("button", { name: "Dismiss" }).click();
+  await page.locator("#models").getByRole("alert").waitFor({ state: "detached" });
   assert.equal(await page.getByRole("button", { name: "Download smollm2:135m" }).count(), 0, "it is installed");
   assert.equal(await page.getByText("The best one for this machine").count(), 1);
   await page.locator("#catalog-list").getByText(/tokens\/s/).first().waitFor();
   await checkAccessibility("the panel of the models");
-  await picture("models");
   await page.getByRole("tab", { name: "Decide" }).click();
   const panel = page.locator("#decide");
   await panel.getByLabel("Text").fill("The parcel has not arrived after three weeks.");
@@ -599,7 +601,10 @@ test("an answer goes on while another conversation is open, and after a reload",
   await page.locator("#tab-quality").focus();
   await page.keyboard.press("Escape");
   await page.locator("#panel").waitFor({ state: "hidden" });
-  assert.equal(await page.locator(".turn.running").count(), 1, "the key that closes a panel does not stop the answer");
+  await page.locator("#conversations summary").first().click();
+  await page.keyboard.press("Escape");
+  await page.locator("details.menu[open]").waitFor({ state: "detached" });
+  assert.equal(await page.locator(".turn.running").count(), 1, "the key that closes something does not stop the answer");
   await page.locator(".turn.running").waitFor();
   assert.equal(new URL(page.url()).hash, place);
   assert.equal(await page.locator(".turn.user .text").innerText(), begun, "the question is told with the answer");
