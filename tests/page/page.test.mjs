@@ -790,11 +790,25 @@ test("a downloaded model can be chosen at once, and a failed download says why",
   await page.unroute("**/api/pull");
   await says({ status: "pulling qwen3", completed: 1, total: 2 }, { status: "success" });
   const added = { name: "qwen3:0.6b", bytes: 2, installed: 0, answers: true, context: 4096, elsewhere: false };
-  await page.route("**/hone/v1/models", (route) => route.fulfill({ json: { ...listed, models: [...models, added] } }));
+  const embedder = { ...added, name: "all-minilm:l6-v2", answers: false };
+  const all = { ...listed, models: [...models, added, embedder] };
+  await page.route("**/hone/v1/models", (route) => route.fulfill({ json: all }));
   await download.click();
   await page.locator("#model option[value='qwen3:0.6b']").waitFor({ state: "attached" });
   assert.equal(await page.locator("#model").inputValue(), before, "the chosen model stays chosen");
   assert.equal(await page.locator("#models").getByRole("alert").count(), 0, "the failure is over");
+  await page.getByRole("button", { name: "Remove all-minilm:l6-v2" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Load all-minilm:l6-v2" }).count(), 0, "it does not chat");
+
+  await page.unroute("**/api/pull");
+  await page.route("**/api/pull", () => {});
+  await page.getByRole("button", { name: "Download qwen3:1.7b" }).click();
+  const asked = page.waitForEvent("dialog");
+  const reloaded = page.reload();
+  const dialog = await asked;
+  assert.equal(dialog.type(), "beforeunload", "a reload would end the download");
+  await dialog.accept();
+  await reloaded;
 });
 
 test("conversations are put into folders, which stay closed if a person has closed them", async () => {
