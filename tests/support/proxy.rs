@@ -94,31 +94,36 @@ impl Shared {
                 server.set_nodelay(true)?;
                 client.set_nodelay(true)?;
                 let close = server.try_clone()?;
-                self.pass(client.try_clone()?, server.try_clone()?, server, client.try_clone()?);
-                close.shutdown(Shutdown::Both)
+                self.pass(client, server.try_clone()?, server, move || close.shutdown(Shutdown::Both))
             }
             Target::Socket(path) => {
                 let server = UnixStream::connect(path)?;
                 client.set_nodelay(true)?;
                 let close = server.try_clone()?;
-                self.pass(client.try_clone()?, server.try_clone()?, server, client.try_clone()?);
-                close.shutdown(Shutdown::Both)
+                self.pass(client, server.try_clone()?, server, move || close.shutdown(Shutdown::Both))
             }
         }
     }
 
-    /// Copies in both directions until one of them ends.
+    /// Copies in both directions until one of them ends, which ends the other. While the network is cut, the server does
+    /// not learn that its client has gone.
     fn pass(
         self: &Arc<Shared>,
-        from_client: TcpStream,
+        client: &TcpStream,
         to_server: impl Write + Send + 'static,
         from_server: impl Read,
-        to_client: TcpStream,
-    ) {
-        let (there, client) = (Arc::clone(self), to_client.try_clone());
-        thread::spawn(move || there.copy(from_client, to_server));
-        self.copy(from_server, to_client);
-        client.into_iter().for_each(|client| drop(client.shutdown(Shutdown::Both)));
+        close_server: impl Fn() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (there, from_client) = (Arc::clone(self), client.try_clone()?);
+        thread::spawn(move || {
+            there.copy(from_client, to_server);
+            if !there.is_cut.load(Ordering::Acquire) {
+                drop(close_server());
+            }
+        });
+        self.copy(from_server, client);
+        // The other direction ends with it.
+        client.shutdown(Shutdown::Both)
     }
 
     /// Data that arrives while the network is cut is lost.
