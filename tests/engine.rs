@@ -94,6 +94,10 @@ fn piped_text_and_files_go_with_a_question() {
     assert_eq!(asked(&home, &["-f", &format!("{folder}/n*.txt")], b"Why?"), format!("{file}Why?"));
     let both = asked(&home, &["Why?", "-f", "-", "-f", notes], b"Water is wet.");
     assert_eq!(both, format!("File: stdin\n```\nWater is wet.\n```\n\n{file}Why?"));
+    let pdf = home.write("mill.pdf", include_bytes!("data/mill.pdf"));
+    let pages = "The mill was built in 1792.\n\nIt burned down in 1871.";
+    let asked = asked(&home, &["Why?", "-f", pdf.to_str().unwrap()], b"");
+    assert_eq!(asked, format!("File: ~/mill.pdf\n```\n{pages}\n```\n\nWhy?"));
 }
 
 #[test]
@@ -104,8 +108,10 @@ fn what_cannot_go_with_a_question_is_named() {
         check_failure(&[&["chat", "--model", &smollm2()], arguments].concat(), stdin, code, complaint);
     };
     let photo = photo.to_str().unwrap();
-    refused(&["Why?", "-f", photo], b"", 1, "photo.png is a binary file: only text can go with a question");
-    refused(&["Why?"], b"\xff\xfe", 1, "stdin is not UTF-8: only text can go with a question");
+    refused(&["Why?", "-f", photo], b"", 1, "photo.png is a binary file: only texts and PDFs can go with a question");
+    let cut = home.write("cut.pdf", b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog");
+    refused(&["Why?", "-f", cut.to_str().unwrap()], b"", 1, "cut.pdf is not a PDF that can be read");
+    refused(&["Why?"], b"\xff\xfe", 1, "stdin is not UTF-8: only texts and PDFs can go with a question");
     refused(&["Why?", "-f", "no-such-file"], b"", 1, "cannot read no-such-file");
     refused(&["Why?", "-f", "no-such-*"], b"", 1, "no file matches \"no-such-*\"");
     refused(&["-f", "-"], b"text", 2, "-f - takes stdin as a file: give the question as argument");

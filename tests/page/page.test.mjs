@@ -198,6 +198,22 @@ test("an answer is stopped in the middle, and what there is of it stays", async 
   assert.equal(await page.locator(".turn.answer .content").innerText(), text);
 });
 
+test("what is selected in an answer stays so while it grows, and once it has ended", async () => {
+  await ask("Write a very long story about a lighthouse keeper, with many chapters.");
+  const blocks = page.locator(".running .content > *");
+  await blocks.nth(1).waitFor();
+  const selected = () => page.evaluate(() => String(getSelection()));
+  await blocks.first().evaluate((block) => getSelection().selectAllChildren(block));
+  const text = await selected();
+  assert.match(text, /\w/);
+  const before = await page.locator(".running .content").innerText();
+  await page.waitForFunction((before) => document.querySelector(".running .content")?.innerText !== before, before);
+  assert.equal(await selected(), text, "it is selected while the answer grows");
+  await page.keyboard.press("Escape");
+  await answered();
+  assert.equal(await selected(), text, "it is selected once the answer has ended");
+});
+
 test("a question is edited and answered again in branches, and answers are rated", async () => {
   const questions = () => page.locator(".turn.user .text").allInnerTexts();
   const place = page.locator(".branches .quiet");
@@ -638,6 +654,8 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   const chosen = { name: "tides.txt", mimeType: "text/plain", buffer: Buffer.from("The tide is high at noon.\n```\ncode\n```") };
   await page.locator("#files").setInputFiles([chosen, { ...chosen, name: "moon.txt" }]);
   await page.getByRole("button", { name: "Do not send moon.txt" }).click();
+  await page.locator("#files").setInputFiles(new URL("../data/mill.pdf", import.meta.url).pathname);
+  await page.getByRole("button", { name: "Do not send mill.pdf" }).waitFor();
   const hand = (kind) =>
     page.evaluate((kind) => {
       const data = new DataTransfer();
@@ -661,7 +679,10 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   await ask("When is the tide high?");
   await answered();
   const files = page.locator(".turn.user details.file summary");
-  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "drop.md", "paste.md"]);
+  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "mill.pdf", "drop.md", "paste.md"]);
+  await files.nth(1).click();
+  const pages = "The mill was built in 1792.\n\nIt burned down in 1871.";
+  assert.equal(await page.locator(".turn.user details.file pre").nth(1).innerText(), pages);
   await files.first().click();
   assert.match(await page.locator(".turn.user details.file pre").first().innerText(), /high at noon\.\n```\ncode\n```/);
   assert.equal(await page.locator("#attached li").count(), 0, "they go with one question");
@@ -669,7 +690,38 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   assert.equal(await page.locator("#title").innerText(), "When is the tide high?", "files are no title");
   await page.reload();
   await files.first().waitFor();
-  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "drop.md", "paste.md"]);
+  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "mill.pdf", "drop.md", "paste.md"]);
+  await page.getByRole("button", { name: "Edit the question" }).click();
+  const editor = page.locator(".turn.user .editor");
+  assert.equal(await editor.inputValue(), "When is the tide high?", "the field holds the text alone");
+  await page.getByRole("button", { name: "Do not send drop.md" }).click();
+  assert.deepEqual(await page.locator(".turn.user .attached li").allInnerTexts(), ["tides.txt", "mill.pdf", "paste.md"]);
+  await checkAccessibility("the editor of a question with files");
+  await picture("edit-files");
+  await editor.focus();
+  await page.keyboard.press("Enter");
+  await answered();
+  assert.deepEqual(await files.allInnerTexts(), ["tides.txt", "mill.pdf", "paste.md"]);
+  await files.first().click();
+  assert.match(await page.locator(".turn.user details.file pre").first().innerText(), /high at noon\.\n```\ncode\n```/);
+});
+
+test("a draft and its files stay with their conversation", async () => {
+  const field = page.getByLabel("Question", { exact: true });
+  const attached = () => page.locator("#attached li").allInnerTexts();
+  const first = page.locator("#conversations button.conversation").first();
+  await field.fill("A new one");
+  await page.locator("#files").setInputFiles({ name: "draft.txt", mimeType: "text/plain", buffer: Buffer.from("Ebb") });
+  await first.click();
+  await page.locator(".turn.user").first().waitFor();
+  assert.deepEqual([await field.inputValue(), await attached()], ["", []]);
+  await field.fill("A later one");
+  await page.locator("#new").click();
+  await page.locator("#welcome").waitFor();
+  assert.deepEqual([await field.inputValue(), await attached()], ["A new one", ["draft.txt"]]);
+  await first.click();
+  await page.locator(".turn.user").first().waitFor();
+  assert.deepEqual([await field.inputValue(), await attached()], ["A later one", []]);
 });
 
 test("a conversation has settings of its own", async () => {
@@ -751,8 +803,9 @@ test("a lost connection is found again, and a conversation that opens late stays
 
 test("an answer that was cut goes on, presets fill the settings, and conversations are pinned", async () => {
   home.run("preset", "create", "pirate", "--system", "You are a pirate.", "--max-tokens", "4");
-  await page.getByRole("button", { name: "Settings of this conversation" }).click();
-  await page.getByLabel("Preset").selectOption("pirate");
+  const settings = page.getByRole("button", { name: "Settings of this conversation" });
+  await settings.click();
+  await page.locator("#set-preset").selectOption("pirate");
   assert.equal(await page.getByLabel("Instructions").inputValue(), "You are a pirate.");
   assert.equal(await page.getByLabel("Longest answer, in tokens").inputValue(), "4");
   await page.getByRole("button", { name: "Save" }).click();
@@ -761,9 +814,51 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await page.locator(".turn.answer").nth(1).locator(".grade-place").waitFor({ state: "attached" });
   await answered();
   assert.equal(await page.locator(".turn.user").count(), 2);
+
+  // The preset is shown as long as the settings are its own; others become a new one.
+  const chosen = (name) => page.waitForFunction((name) => document.getElementById("set-preset").value === name, name);
+  await page.reload();
+  await page.locator(".turn.answer").first().waitFor();
+  await settings.click();
+  await chosen("pirate");
+  await page.getByLabel("Temperature").fill("0.3");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await settings.click();
+  await page.getByText("Save as a preset").click();
+  await chosen("");
+  await page.getByLabel("Name of the preset").fill("pirate");
+  await page.keyboard.press("Enter");
+  await page.getByText('a preset "pirate" exists already').waitFor();
+  problems = problems.filter((problem) => !problem.includes("status of 409"));
+  await picture("preset");
+  await checkAccessibility("the settings with a new preset");
+  await page.getByLabel("Name of the preset").fill("calm-pirate");
+  await page.getByRole("button", { name: "Save the preset" }).click();
+  await chosen("calm-pirate");
+  assert.match(home.run("preset", "show", "calm-pirate"), /system = "You are a pirate\."[^]*max_tokens = 4\ntemperature = 0\.3/);
+
+  await page.getByLabel("Use as defaults of new conversations").check();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.locator("#new").click();
-  await ask("What is 1 + 1?");
+  const [request] = await Promise.all([
+    page.waitForRequest((request) => request.url().endsWith("/hone/v1/chat")),
+    ask("What is 1 + 1?"),
+  ]);
+  const { system, temperature, max_tokens: most } = request.postDataJSON();
+  assert.deepEqual([system, temperature, most], ["You are a pirate.", 0.3, 4], "a new conversation has the defaults");
   await answered();
+  await settings.click();
+  assert.equal(await page.getByLabel("Temperature").inputValue(), "0.3", "and keeps them");
+  await page.getByRole("button", { name: "Remove the defaults" }).click();
+  await page.getByText("New conversations begin without settings.").waitFor();
+  await page.keyboard.press("Escape");
+  await page.locator("#new").click();
+  await page.locator("#welcome").waitFor();
+  await settings.click();
+  assert.equal(await page.getByLabel("Temperature").inputValue(), "");
+  assert.equal(await page.getByLabel("Instructions").inputValue(), "");
+  await page.keyboard.press("Escape");
+
   const first = page.locator("#conversations li").first();
   assert.match(await first.innerText(), /1 \+ 1/);
   await page.getByLabel("More for Tell me about the sea.").click();
@@ -847,6 +942,76 @@ test("conversations are put into folders, which stay closed if a person has clos
   await page.keyboard.press("Enter");
   await page.locator(".folder").waitFor({ state: "detached" });
   await page.locator("#conversations").getByText("Four").waitFor();
+});
+
+test("a menu at the end of the list is wholly visible, and the keyboard has it", async () => {
+  await page.setViewportSize({ width: DESKTOP.width, height: 420 });
+  const open = () => page.locator("details.menu[open] > div");
+  const whole = () =>
+    open().evaluate((box) =>
+      [...box.children].every((button) => {
+        const { left, right, top, bottom } = button.getBoundingClientRect();
+        return button === document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+      }),
+    );
+  for (const summary of [page.locator("#conversations summary.icon").last(), page.locator("#conversations summary.icon").first()]) {
+    await summary.scrollIntoViewIfNeeded();
+    await summary.focus();
+    await page.keyboard.press("Enter");
+    await open().waitFor();
+    assert.ok(await whole(), "nothing of the menu is cut off");
+    if (await summary.evaluate((it) => it.closest("li").nextElementSibling === null)) await picture("last-menu");
+    await page.keyboard.press("Tab");
+    assert.match(await page.evaluate(() => document.activeElement.textContent), /^(Pin|Unpin)$/);
+    await page.keyboard.press("Escape");
+    await open().waitFor({ state: "detached" });
+    assert.ok(await summary.evaluate((it) => it === document.activeElement), "the focus is at its button again");
+  }
+});
+
+test("a refresh of the list keeps the focus, and a name that is being written", async () => {
+  const at = (index) => page.locator("#conversations > li").nth(index);
+  const refresh = () => page.evaluate(async () => (await import("/page/sidebar.js")).refresh());
+  const focused = () => page.evaluate(() => [document.activeElement.tagName, document.activeElement.closest("li")?.textContent]);
+  await at(1).locator("button.conversation").waitFor();
+  const order = await page.locator("#conversations .conversation").evaluateAll((all) => all.map((it) => it.dataset.name));
+  const chosen = page.locator(`#conversations [data-name="${order[1]}"]`);
+  await chosen.focus();
+  const before = await focused();
+  // Another order, as after an answer elsewhere.
+  await page.route("**/hone/v1/conversations?search=", async (route) => {
+    const response = await route.fetch();
+    const { conversations } = await response.json();
+    await route.fulfill({ response, json: { conversations: conversations.reverse() } });
+  });
+  await refresh();
+  assert.deepEqual(await focused(), before);
+  const names = await page.locator("#conversations .conversation").evaluateAll((all) => all.map((it) => it.dataset.name));
+  assert.deepEqual(names, order.toReversed());
+  await page.unroute("**/hone/v1/conversations?search=");
+
+  await chosen.locator("xpath=..").locator("summary").click();
+  await page.getByRole("button", { name: "Rename" }).click();
+  const field = page.getByLabel("New name");
+  await field.fill("Half a na");
+  await refresh();
+  await page.keyboard.type("me");
+  assert.equal(await field.inputValue(), "Half a name");
+  await page.keyboard.press("Escape");
+  await chosen.waitFor();
+  assert.equal((await focused())[0], "SUMMARY", "the focus goes back to the menu");
+});
+
+test("the page can be installed", async () => {
+  const session = await context.newCDPSession(page);
+  const { url, errors, data } = await session.send("Page.getAppManifest");
+  assert.deepEqual(errors, []);
+  assert.equal(url, `${served.address}/page/hone.webmanifest`);
+  const { start_url: start, display, icons } = JSON.parse(data);
+  assert.deepEqual([start, display], ["/", "standalone"]);
+  assert.equal((await page.request.get(new URL(icons[0].src, served.address).href)).status(), 200);
+  const { installabilityErrors: others } = await session.send("Page.getInstallabilityErrors");
+  assert.deepEqual(others.map(({ errorId }) => errorId), ["in-incognito"], "only the test's window cannot keep it");
 });
 
 test("themes are switched and keys do what buttons do", async () => {

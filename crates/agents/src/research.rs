@@ -31,7 +31,7 @@ pub use answering::{AnswerError, ResearchWriter};
 pub use checking::{AskJudge, CheckedClaim, ClaimChecks};
 pub use document::{Document, Passage, PassagePlace};
 pub use gathering::{Skipped, SourceError, SourceLimits, SourcePath, Sources};
-pub use pdf::{PdfProcess, serve_pdf};
+pub use pdf::{PdfProcess, is_pdf, serve_pdf};
 pub use reading::{NotText, SourceReader, UnreadableSource, decode_text};
 pub use retrieval::{PassageVectors, best_passages};
 pub use settings::{ResearchSettings, Unsupported};

@@ -7,6 +7,7 @@
 
 pub mod editing;
 mod moved;
+mod preset;
 mod sections;
 mod server;
 mod sources;
@@ -28,6 +29,7 @@ use toml::Value;
 use crate::describe::nearest;
 use crate::presets::Presets;
 use crate::usage;
+pub use preset::{ChatSettings, check_preset};
 pub use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig};
 pub use server::{InvalidSettings, KeyHash, ServerSettings};
 pub use sources::Places;

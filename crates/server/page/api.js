@@ -40,14 +40,15 @@ function kept() {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
-/** Sends a request, with a key if one is needed. */
+/** Sends a request, with a key if one is needed. The body is bytes, or an object that is sent as JSON. */
 export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
     const key = kept();
     const all = { ...headers };
     if (key) all.Authorization = `Bearer ${key}`;
-    if (body !== undefined) all["Content-Type"] = "application/json";
-    const options = { method, headers: all, signal, body: body === undefined ? undefined : JSON.stringify(body) };
+    const isBytes = body instanceof Uint8Array;
+    if (body !== undefined) all["Content-Type"] = isBytes ? "application/octet-stream" : "application/json";
+    const options = { method, headers: all, signal, body: isBytes ? body : JSON.stringify(body) };
     const response = await sent(path, options, key);
     if (response.status !== 401) {
       if (!response.ok) throw await refused(response);

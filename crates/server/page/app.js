@@ -48,11 +48,11 @@ sidebar.start({
   },
   renamed: (old, name) => {
     settings.moved(old, name);
-    if (chat.current() === old) chat.renamed(name);
+    chat.renamed(old, name);
   },
   removed: (name) => {
     settings.removed(name);
-    if (chat.current() === name) location.hash = "";
+    chat.removed(name);
   },
   failed: (message) => chat.complain(message),
 });

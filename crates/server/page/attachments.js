@@ -1,9 +1,14 @@
-// Text files that go with the next question, in the form in which `hone chat -f` sends them.
+// Texts and PDFs that go with the next question, in the form in which `hone chat -f` sends them.
 
+import { call } from "./api.js";
 import { byId, bytes, element, iconButton } from "./elements.js";
 
-/** The largest file, in bytes: more than most contexts hold. */
+/** The largest text, in bytes: more than most contexts hold. */
 const LARGEST = 1 << 20;
+/** The largest PDF, in bytes: `server.most_body` is the same. */
+const LARGEST_PDF = 8 << 20;
+/** The bytes with which a PDF begins. */
+const PDF = "%PDF-";
 /** A file before a question: its name, a fence, its text, and the same fence. */
 const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2\n\n/;
 
@@ -58,8 +63,10 @@ async function addAll(files, failed) {
 }
 
 async function textOf(file) {
-  if (file.size > LARGEST) throw new Error(`it is ${bytes(file.size)}; the limit is ${bytes(LARGEST)}.`);
+  const isPdf = (await file.slice(0, PDF.length).text()) === PDF;
+  within(isPdf ? LARGEST_PDF : LARGEST, file.size, "it");
   const content = new Uint8Array(await file.arrayBuffer());
+  if (isPdf) return { name: file.name, text: await textOfPdf(content) };
   if (content.includes(0)) throw new Error("it is not a text file.");
   try {
     return { name: file.name, text: new TextDecoder("utf-8", { fatal: true }).decode(content) };
@@ -68,17 +75,33 @@ async function textOf(file) {
   }
 }
 
+async function textOfPdf(body) {
+  const { text } = await call("/hone/v1/text", { method: "POST", body });
+  within(LARGEST, new Blob([text]).size, "its text");
+  return text;
+}
+
+function within(limit, size, what) {
+  if (size > limit) throw new Error(`${what} is ${bytes(size)}; the limit is ${bytes(limit)}.`);
+}
+
 function draw() {
+  show(byId("attached"), attached, (others) => {
+    attached = others;
+    draw();
+    byId("question").focus();
+  });
+}
+
+/** Shows files in a list, where each can be discarded: `changed` is called with the others. */
+export function show(list, files, changed) {
   const chip = (file) => {
-    const discard = iconButton("close", `Do not send ${file.name}`, () => {
-      attached = attached.filter((other) => other !== file);
-      draw();
-      byId("question").focus();
-    });
+    const others = () => files.filter((other) => other !== file);
+    const discard = iconButton("close", `Do not send ${file.name}`, () => changed(others()));
     return element("li", { class: "file" }, element("span", { class: "name", text: file.name }), discard);
   };
-  byId("attached").replaceChildren(...attached.map(chip));
-  byId("attached").hidden = attached.length === 0;
+  list.replaceChildren(...files.map(chip));
+  list.hidden = files.length === 0;
 }
 
 /** Whether files go with the next question. */
@@ -91,7 +114,7 @@ export function read() {
   return reading;
 }
 
-/** The question of a text that was not answered; its files go with the next question again. */
+/** The question of a text; its files go with the next question again. */
 export function restored(text) {
   const { files, question } = split(text);
   attached = [...files, ...attached];
@@ -99,17 +122,22 @@ export function restored(text) {
   return question;
 }
 
-/** The question with the files before it, which then go with no other. */
+/** The question with the attached files before it, which then go with no other. */
 export function composed(question) {
+  const text = joined(attached, question);
+  attached = [];
+  draw();
+  return text;
+}
+
+/** A question with files before it. */
+export function joined(files, question) {
   const block = ({ name, text }) => {
     const runs = [...text.matchAll(/`+/g)].map(([run]) => run.length);
     const fence = "`".repeat(Math.max(2, ...runs) + 1);
     return `File: ${name.replace(/\s+/g, " ")}\n${fence}\n${text.trimEnd()}\n${fence}\n\n`;
   };
-  const text = attached.map(block).join("") + question;
-  attached = [];
-  draw();
-  return text;
+  return files.map(block).join("") + question;
 }
 
 /** The files before a question, and the question itself. */

@@ -4,7 +4,7 @@ import { call, conversationPath, eventsOf, request } from "./api.js";
 import { badge } from "./badge.js";
 import * as attachments from "./attachments.js";
 import { Sides, wanted } from "./compare.js";
-import { announce, byId, confirmed, copied, element, fillWithRendered, iconButton } from "./elements.js";
+import { announce, byId, confirmed, copied, element, fillWithRendered, iconButton, select, selectionIn } from "./elements.js";
 import * as settings from "./settings.js";
 
 /** How near to its end a conversation follows what is written, in pixels. */
@@ -34,6 +34,8 @@ const hooks = { changed: () => {}, moved: () => {} };
 /** How many conversations have been opened: only the latest is shown. */
 let opened = 0;
 const state = { name: null, exchanges: [], running: null, grades: true, contexts: new Map() };
+/** What was being written in conversations that are not shown, by their names; the new one has none. */
+const drafts = new Map();
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
 
@@ -48,11 +50,7 @@ export function start({ changed, moved }) {
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const question = byId("question").value.trim();
-    if (state.running) return;
-    if (!question) {
-      if (attachments.any()) complain("Write a question that goes with the files.");
-      return;
-    }
+    if (state.running || !isWritten(question, attachments.any())) return;
     await attachments.read();
     if (state.running) return;
     byId("question").value = "";
@@ -104,6 +102,8 @@ export async function open(name) {
   if (turn !== opened) return;
   // What was asked meanwhile was asked in another conversation.
   state.running?.leave();
+  // What the browser has kept over a reload belongs to the first conversation.
+  if (turn > 1) changeDraft(state.name, name);
   Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
   settings.show(name, conversation?.system ?? "");
   if (conversation) chooseModel(conversation.model);
@@ -113,10 +113,27 @@ export async function open(name) {
   if (conversation?.is_answering) answering(new Running(null, state.exchanges.length));
 }
 
-/** The conversation that is shown has another name. */
-export function renamed(name) {
+/** Keeps what is being written in a conversation, and shows what was in another one. */
+function changeDraft(from, to) {
+  drafts.set(from, attachments.composed(byId("question").value));
+  byId("question").value = attachments.restored(drafts.get(to) ?? "");
+  drafts.delete(to);
+  grow();
+}
+
+/** A conversation has another name. */
+export function renamed(old, name) {
+  if (drafts.has(old)) drafts.set(name, drafts.get(old));
+  drafts.delete(old);
+  if (state.name !== old) return;
   state.name = name;
   hooks.moved(name);
+}
+
+/** A conversation is gone, and so is what was being written in it. */
+export async function removed(name) {
+  if (state.name === name) await open(null);
+  drafts.delete(name);
 }
 
 /** A judge has said something about an answer, or the second respondent has answered. */
@@ -358,6 +375,12 @@ function sends(event) {
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && HAS_KEYBOARD.matches;
 }
 
+/** Whether there is a question; files alone are none. */
+function isWritten(question, hasFiles) {
+  if (!question && hasFiles) complain("Write a question that goes with the files.");
+  return question !== "";
+}
+
 /** Asks a question after the first `keep` exchanges; those after it stay as another branch. */
 function ask(question, keep) {
   return answering(new Running(question, keep));
@@ -390,11 +413,18 @@ function goOn(index) {
 
 function edit(turn, question, index) {
   const field = element("textarea", { class: "editor", "aria-label": "Question", rows: "3" });
-  field.value = question;
+  const list = element("ul", { class: "attached", "aria-label": "Files that go with the question" });
+  let { files, question: asked } = attachments.split(question);
+  field.value = asked;
+  const show = (wanted) => {
+    files = wanted;
+    attachments.show(list, files, show);
+    field.focus();
+  };
   const cancel = () => turn.replaceWith(questionOf(question, index, state.exchanges[index].branch));
   const send = () => {
     const text = field.value.trim();
-    if (text && !state.running) ask(text, index);
+    if (!state.running && isWritten(text, files.length > 0)) ask(attachments.joined(files, text), index);
   };
   field.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
@@ -411,8 +441,8 @@ function edit(turn, question, index) {
     element("button", { type: "button", text: "Cancel", onclick: cancel }),
     element("button", { type: "button", class: "primary", text: "Ask again", onclick: send }),
   );
-  turn.replaceChildren(element("h2", { class: "hidden", text: "You" }), field, bar);
-  field.focus();
+  turn.replaceChildren(element("h2", { class: "hidden", text: "You" }), list, field, bar);
+  show(files);
 }
 
 async function stop() {
@@ -599,7 +629,9 @@ class Running {
     this.hasEnded = true;
     settings.saved();
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
+    const selected = selectionIn(this.content);
     draw(isAtEnd());
+    if (selected) select([...byId("turns").querySelectorAll(".answer .content")].at(-1), selected);
     if (document.activeElement === document.body) focusQuestion();
     if (leftOut > 0) {
       complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);

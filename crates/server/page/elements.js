@@ -67,10 +67,20 @@ export function iconButton(name, label, onclick, properties = {}) {
   return button;
 }
 
-/** Fills an element with HTML that the server has rendered and sanitised. */
+/** Fills an element with HTML that the server has rendered and sanitised. Blocks at its front that are shown already stay. */
 export function fillWithRendered(target, html) {
-  target.innerHTML = html;
-  for (const block of target.querySelectorAll("pre")) {
+  const wanted = [...rendered(html).childNodes];
+  const shown = [...target.childNodes];
+  const changed = wanted.findIndex((node, at) => !shown[at]?.isEqualNode(node));
+  const kept = changed < 0 ? wanted.length : changed;
+  for (const node of shown.slice(kept)) node.remove();
+  target.append(...wanted.slice(kept));
+}
+
+function rendered(html) {
+  const content = element("div");
+  content.innerHTML = html;
+  for (const block of content.querySelectorAll("pre")) {
     block.tabIndex = 0;
     const copy = iconButton("copy", "Copy the code", () =>
       copied(copy, block.querySelector("code")?.textContent ?? ""),
@@ -81,6 +91,23 @@ export function fillWithRendered(target, html) {
     if (language) box.append(element("span", { class: "language", text: language }));
     box.append(block, copy);
   }
+  return content;
+}
+
+/** Where a selection within an element begins and ends, each a path of nodes and an offset; null if nothing is selected. */
+export function selectionIn(target) {
+  const { type, anchorNode, anchorOffset, focusNode, focusOffset } = getSelection();
+  if (type !== "Range" || !target.contains(anchorNode) || !target.contains(focusNode)) return null;
+  const path = (node) => (node === target ? [] : [...path(node.parentNode), [...node.parentNode.childNodes].indexOf(node)]);
+  return [[path(anchorNode), anchorOffset], [path(focusNode), focusOffset]];
+}
+
+/** Selects in an element what was selected in another one, whose content was much the same. */
+export function select(target, ends) {
+  const found = ends.map(([path, offset]) => [path.reduce((node, at) => node?.childNodes[at], target), offset]);
+  if (!found.every(([node]) => node)) return;
+  const places = found.map(([node, offset]) => [node, Math.min(offset, node.length ?? node.childNodes.length)]);
+  getSelection().setBaseAndExtent(...places.flat());
 }
 
 /** Terms with their values. */

@@ -1,12 +1,20 @@
 // The settings of a conversation. Its instructions are saved with its next answer; until then they are kept by this browser, as
-// is how its answers are sampled.
+// is how its answers are sampled. It also keeps the defaults of new conversations.
 
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
 
 const KEPT = "hone-settings";
+const DEFAULTS = "hone-default-settings";
 /** Settings that are numbers, with their fields. */
 const NUMBERS = ["temperature", "top_p", "max_tokens"];
+/** The keys of presets that the fields hold, with their fields. */
+const FIELDS = new Map([
+  ["chat.system", "set-system"],
+  ["sampling.thinking", "set-thinking"],
+  ...NUMBERS.map((name) => [`sampling.${name}`, `set-${name}`]),
+]);
+const MODEL = "engine.model";
 /** Those of a conversation that is not saved yet. */
 const NEW = "";
 
@@ -24,6 +32,11 @@ export function start() {
     save();
     byId("settings").close();
   });
+  byId("remove-defaults").addEventListener("click", removeDefaults);
+  byId("preset-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    savePreset();
+  });
 }
 
 /** Another conversation is shown, whose saved instructions are these. */
@@ -34,21 +47,23 @@ export function show(name, system) {
 
 /** The conversation that is shown has a name now. */
 export function named(name) {
-  moved(shown.name, name);
+  const settings = own();
+  removed(shown.name);
   shown.name = name;
+  replace(settings);
 }
 
 /** A conversation has another name. */
 export function moved(old, name) {
-  const { [old]: own, ...others } = kept();
-  keep(own ? { ...others, [name]: own } : others);
+  const { [old]: own, ...others } = kept(KEPT);
+  keep(KEPT, own ? { ...others, [name]: own } : others);
   if (shown.name === old) shown.name = name;
 }
 
 /** A conversation is gone. */
 export function removed(name) {
-  const { [name]: _, ...others } = kept();
-  keep(others);
+  const { [name]: _, ...others } = kept(KEPT);
+  keep(KEPT, others);
 }
 
 /** An answer was saved, and with it the instructions of the conversation. */
@@ -59,12 +74,14 @@ export function saved() {
   replace(rest);
 }
 
-/** Offers the presets, if there are any. */
+/** Offers the presets, if there are any; the one whose settings the fields hold is chosen. */
 async function offerPresets() {
-  const { presets } = await call("/hone/v1/presets").catch(() => ({ presets: [] }));
+  const { presets, can_save: canSave } = await call("/hone/v1/presets").catch(() => ({ presets: [] }));
   byId("preset-choice").hidden = presets.length === 0;
+  byId("preset-saving").hidden = !canSave;
   const names = presets.map(({ name }) => element("option", { value: name, text: name }));
   byId("set-preset").replaceChildren(element("option", { value: "", text: "none" }), ...names);
+  byId("set-preset").value = presets.find(({ settings }) => isHeld(settings))?.name ?? "";
   byId("set-preset").onchange = () => {
     const chosen = presets.find(({ name }) => name === byId("set-preset").value);
     if (chosen) fill(chosen.settings);
@@ -72,15 +89,42 @@ async function offerPresets() {
   };
 }
 
+/** The text of a field for a setting of a preset. */
+function fieldText(preset, key) {
+  const value = preset[key] ?? "";
+  return key === "sampling.thinking" ? ({ off: "false", on: "true" }[value] ?? "") : String(value);
+}
+
+/** Whether the fields and the chosen model are those of a preset, as far as this page knows its settings. */
+function isHeld(preset) {
+  const isSame = [...FIELDS].every(([key, id]) => byId(id).value === fieldText(preset, key));
+  const hasModel = [undefined, byId("model").value].includes(preset[MODEL]);
+  return isSame && hasModel && Object.keys(preset).some(isKnown);
+}
+
+function isKnown(key) {
+  return key === MODEL || FIELDS.has(key);
+}
+
 /** Fills the fields with the settings of a preset, and says which of them a question of the page does not take. */
 function fill(preset) {
-  byId("set-system").value = preset["chat.system"] ?? "";
-  for (const name of NUMBERS) byId(`set-${name}`).value = preset[`sampling.${name}`] ?? "";
-  byId("set-thinking").value = { off: "false", on: "true" }[preset["sampling.thinking"]] ?? "";
-  chosenModel = preset["engine.model"];
-  const known = ["chat.system", "engine.model", "sampling.thinking", ...NUMBERS.map((name) => `sampling.${name}`)];
-  const others = Object.keys(preset).filter((key) => !known.includes(key));
+  for (const [key, id] of FIELDS) byId(id).value = fieldText(preset, key);
+  chosenModel = preset[MODEL];
+  const others = Object.keys(preset).filter((key) => !isKnown(key));
   byId("preset-note").textContent = others.length > 0 ? `Not used on this page: ${others.join(", ")}` : "";
+}
+
+/** Saves what the fields hold as a preset. */
+async function savePreset() {
+  const name = byId("preset-name").value.trim();
+  try {
+    await call("/hone/v1/presets", { method: "POST", body: { name, ...written() } });
+    byId("preset-saving").open = false;
+    byId("settings-note").textContent = `The preset ${name} is saved.`;
+    await offerPresets();
+  } catch (error) {
+    byId("settings-note").textContent = error.message;
+  }
 }
 
 /** Fills the fields with the settings of the conversation. */
@@ -97,6 +141,11 @@ function fillOwn() {
 export function open() {
   offerPresets();
   fillOwn();
+  byId("preset-saving").open = false;
+  byId("preset-name").value = "";
+  byId("settings-note").textContent = "";
+  byId("set-default").checked = false;
+  byId("remove-defaults").hidden = !hasDefaults();
   byId("settings").showModal();
 }
 
@@ -105,19 +154,46 @@ export function wanted() {
   return own();
 }
 
-function save() {
+/** What the fields hold. */
+function written() {
   const settings = {};
+  const system = byId("set-system").value;
+  if (system) settings.system = system;
   for (const name of NUMBERS) {
     const text = byId(`set-${name}`).value.trim();
     if (text) settings[name] = Number(text);
   }
   const thinking = byId("set-thinking").value;
   if (thinking) settings.thinking = thinking === "true";
-  const system = byId("set-system").value;
+  return settings;
+}
+
+function save() {
+  const { system = "", ...settings } = written();
   if (system !== shown.saved) settings.system = system;
+  if (byId("set-default").checked) saveDefaults();
   replace(settings);
   const models = [...byId("model").options].map((option) => option.value);
   if (models.includes(chosenModel)) byId("model").value = chosenModel;
+}
+
+/** New conversations begin with what the fields hold. */
+function saveDefaults() {
+  keep(DEFAULTS, written());
+  removed(NEW);
+}
+
+function removeDefaults() {
+  localStorage.removeItem(DEFAULTS);
+  byId("remove-defaults").hidden = true;
+  byId("set-default").focus();
+  byId("settings-note").textContent = "New conversations begin without settings.";
+  if (shown.name === NEW) fillOwn();
+  mark();
+}
+
+function hasDefaults() {
+  return Object.keys(kept(DEFAULTS)).length > 0;
 }
 
 /** Shows whether this conversation has settings of its own. */
@@ -128,24 +204,27 @@ function mark() {
 
 /** The settings of the conversation that is shown, as far as they are not saved with it. */
 function own() {
-  const all = kept();
-  return Object.hasOwn(all, shown.name) ? all[shown.name] : {};
+  const all = kept(KEPT);
+  if (Object.hasOwn(all, shown.name)) return all[shown.name];
+  return shown.name === NEW ? kept(DEFAULTS) : {};
 }
 
 function replace(settings) {
-  const { [shown.name]: _, ...others } = kept();
-  keep(Object.keys(settings).length > 0 ? { ...others, [shown.name]: settings } : others);
+  const { [shown.name]: _, ...others } = kept(KEPT);
+  // A new conversation may do without the defaults.
+  const isKept = Object.keys(settings).length > 0 || (shown.name === NEW && hasDefaults());
+  keep(KEPT, isKept ? { ...others, [shown.name]: settings } : others);
   mark();
 }
 
-function kept() {
+function kept(key) {
   try {
-    return JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    return JSON.parse(localStorage.getItem(key)) ?? {};
   } catch {
     return {};
   }
 }
 
-function keep(all) {
-  localStorage.setItem(KEPT, JSON.stringify(all));
+function keep(key, value) {
+  localStorage.setItem(key, JSON.stringify(value));
 }

@@ -8,8 +8,9 @@ import * as places from "./places.js";
 const PAUSE = 200;
 
 const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: () => {} };
-/** The titles of the conversations that were listed, by name. */
-const titles = new Map();
+/** The rows of the conversations that were listed, by name, and those of folders. They stay when the list is refreshed. */
+const rows = new Map();
+const folderRows = new Map();
 let shown = null;
 let timer = null;
 
@@ -29,6 +30,8 @@ export function start(given) {
     closeMenus(null);
     menu?.querySelector("summary").focus();
   });
+  byId("conversations").addEventListener("scroll", placeMenus);
+  addEventListener("resize", placeMenus);
 }
 
 /** Marks the conversation that is shown. */
@@ -42,7 +45,7 @@ export function mark(name) {
 
 /** The title of a conversation that was listed before; its name otherwise. */
 export function titleOf(name) {
-  return titles.get(name) ?? name;
+  return rows.get(name)?.title ?? name;
 }
 
 /** Lists the conversations that are searched for. */
@@ -50,8 +53,10 @@ export async function refresh() {
   const search = byId("search").value.trim();
   try {
     const { conversations } = await call(`/hone/v1/conversations?search=${encodeURIComponent(search)}`);
-    for (const { name, title } of conversations) titles.set(name, title);
-    byId("conversations").replaceChildren(...(search ? conversations.map(item) : ordered(conversations)));
+    const [list, focused] = [byId("conversations"), document.activeElement];
+    fill(list, search ? conversations.map(item) : ordered(conversations));
+    if (list.contains(focused)) focused.focus();
+    placeMenus();
     byId("no-conversations").hidden = conversations.length > 0;
     byId("no-conversations").textContent = search ? "Nothing found" : "Conversations appear here";
     mark(shown);
@@ -69,107 +74,165 @@ function ordered(conversations) {
   return [...pinned.map(item), ...filled.map(([folder, found]) => folderItem(folder, found)), ...inFolder("").map(item)];
 }
 
+/** Puts rows into a list. One that holds the focus stays where it is, with the others around it. */
+function fill(list, wanted) {
+  const still = wanted.findIndex((row) => row.parentNode === list && row.contains(document.activeElement));
+  if (still < 0) return list.replaceChildren(...wanted);
+  for (const row of [...list.children]) if (!wanted.includes(row)) row.remove();
+  wanted[still].before(...wanted.slice(0, still));
+  wanted[still].after(...wanted.slice(still + 1));
+}
+
 function folderItem(folder, conversations) {
+  const row = folderRows.get(folder) ?? newFolder(folder);
+  folderRows.set(folder, row);
+  row.querySelector(".quiet").textContent = String(conversations.length);
+  fill(row.querySelector("ul"), conversations.map(item));
+  return row;
+}
+
+function newFolder(folder) {
   const details = element(
     "details",
     { class: "folder", open: places.isOpen(folder) },
-    element(
-      "summary",
-      {},
-      element("span", { class: "name", text: folder }),
-      element("span", { class: "quiet", text: String(conversations.length) }),
-    ),
-    element("ul", {}, ...conversations.map(item)),
+    element("summary", {}, element("span", { class: "name", text: folder }), element("span", { class: "quiet" })),
+    element("ul"),
   );
   details.addEventListener("toggle", () => places.toggled(folder, details.open));
   return element("li", { class: "in-folder" }, details);
 }
 
-function item({ name, title, written }) {
-  const isPinned = places.isPinned(name);
-  const open = element(
-    "button",
-    { type: "button", class: "conversation", "data-name": name, title, onclick: () => hooks.chosen(name) },
-    element("span", { class: "name", text: title }),
-    element("span", { class: "quiet", text: isPinned ? `Pinned · ${moment(written)}` : moment(written) }),
-  );
-  return element("li", {}, open, menu(name, title, isPinned));
+function item(conversation) {
+  const row = rows.get(conversation.name) ?? new Row();
+  rows.set(conversation.name, row);
+  row.show(conversation);
+  return row.element;
 }
 
-function menu(name, title, isPinned) {
-  const summary = element("summary", { class: "icon", title: "More" }, icon("more"));
-  summary.setAttribute("aria-label", `More for ${title}`);
-  const action = (text, onclick) => element("button", { type: "button", text, onclick });
-  const details = element(
-    "details",
-    { class: "menu" },
-    summary,
-    element(
-      "div",
-      {},
-      action(isPinned ? "Unpin" : "Pin", () => {
-        places.pin(name, !isPinned);
-        refresh();
-      }),
-      action("Move to a folder", () => move(details, name)),
-      action("Rename", () => rename(details, name, title)),
-      action("Export as Markdown", () => save(name, "markdown", "md")),
-      action("Export as JSON", () => save(name, "json", "json")),
-      action("Delete", () => remove(name, title)),
-    ),
-  );
-  return details;
+/** A conversation in the list, with its menu. */
+class Row {
+  constructor() {
+    this.label = element("span", { class: "name" });
+    this.about = element("span", { class: "quiet" });
+    const choose = () => hooks.chosen(this.name);
+    this.open = element("button", { type: "button", class: "conversation", onclick: choose }, this.label, this.about);
+    this.more = element("summary", { class: "icon", title: "More", onclick: (event) => this.toggle(event) }, icon("more"));
+    this.pin = action("", () => this.turnPin());
+    this.menu = element(
+      "details",
+      { class: "menu" },
+      this.more,
+      element(
+        "div",
+        {},
+        this.pin,
+        action("Move to a folder", () => this.move()),
+        action("Rename", () => this.rename()),
+        action("Export as Markdown", () => save(this.name, "markdown", "md")),
+        action("Export as JSON", () => save(this.name, "json", "json")),
+        action("Delete", () => remove(this.name, this.title)),
+      ),
+    );
+    this.element = element("li", {}, this.open, this.menu);
+  }
+
+  /** Shows what is known of the conversation. */
+  show({ name, title, written }) {
+    Object.assign(this, { name, title });
+    const isPinned = places.isPinned(name);
+    this.open.dataset.name = name;
+    this.open.title = title;
+    this.label.textContent = title;
+    this.about.textContent = isPinned ? `Pinned · ${moment(written)}` : moment(written);
+    this.more.setAttribute("aria-label", `More for ${title}`);
+    this.pin.textContent = isPinned ? "Unpin" : "Pin";
+  }
+
+  /** Opens or closes the menu; it has its place at once. */
+  toggle(event) {
+    event.preventDefault();
+    this.menu.open = !this.menu.open;
+    placeMenus();
+  }
+
+  async turnPin() {
+    closeMenus(null);
+    this.more.focus();
+    places.pin(this.name, !places.isPinned(this.name));
+    await refresh();
+  }
+
+  rename() {
+    this.ask({ label: "New name", value: asName(this.title) }, async (text) => {
+      const wanted = asName(text);
+      if (!wanted || wanted === asName(this.title)) return;
+      await attempt(async () => {
+        await call(conversationPath(this.name), { method: "PATCH", body: { name: wanted } });
+        const old = this.name;
+        rows.delete(old);
+        rows.set(wanted, this);
+        Object.assign(this, { name: wanted, title: wanted });
+        places.renamed(old, wanted);
+        hooks.renamed(old, wanted);
+      });
+    });
+  }
+
+  move() {
+    const label = "Name of a folder, empty for none";
+    this.ask({ label, value: places.folderOf(this.name), choices: places.folders() }, async (folder) => {
+      places.moveTo(this.name, folder.trim());
+      await refresh();
+    });
+  }
+
+  /** Shows a field in place of the conversation. Enter, or leaving the field, is what `done` is called after. */
+  ask({ label, value, choices = [] }, done) {
+    const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
+    const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
+    field.value = value;
+    let isDone = false;
+    const finish = (isWanted) => {
+      if (isDone) return;
+      isDone = true;
+      const hadFocus = field === document.activeElement;
+      this.element.replaceChildren(this.open, this.menu);
+      if (hadFocus) this.more.focus();
+      if (isWanted) done(field.value);
+    };
+    field.addEventListener("keydown", (event) => {
+      if (!["Enter", "Escape"].includes(event.key)) return;
+      // Else the key would also open the menu, whose button gets the focus.
+      event.preventDefault();
+      finish(event.key === "Enter");
+    });
+    field.addEventListener("blur", () => finish(true));
+    closeMenus(null);
+    this.element.replaceChildren(field, list);
+    field.select();
+    field.focus();
+  }
+}
+
+function action(text, onclick) {
+  return element("button", { type: "button", text, onclick });
 }
 
 function closeMenus(except) {
   for (const open of document.querySelectorAll("details.menu[open]")) if (open !== except) open.open = false;
 }
 
-function rename(details, name, title) {
-  askInRow(details, { label: "New name", value: asName(title) }, async (text) => {
-    const wanted = asName(text);
-    if (!wanted || wanted === asName(title)) return;
-    await attempt(async () => {
-      await call(conversationPath(name), { method: "PATCH", body: { name: wanted } });
-      places.renamed(name, wanted);
-      hooks.renamed(name, wanted);
-    });
-  });
-}
-
-function move(details, name) {
-  const label = "Name of a folder, empty for none";
-  askInRow(details, { label, value: places.folderOf(name), choices: places.folders() }, async (folder) => {
-    places.moveTo(name, folder.trim());
-    await refresh();
-  });
-}
-
-/** Shows a field in place of a conversation. Enter, or leaving the field, is what `done` is called after. */
-function askInRow(details, { label, value, choices = [] }, done) {
-  const row = details.closest("li");
-  const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
-  const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
-  field.value = value;
-  const before = [...row.childNodes];
-  let isDone = false;
-  const finish = async (isWanted) => {
-    if (isDone) return;
-    isDone = true;
-    details.open = false;
-    row.replaceChildren(...before);
-    if (isWanted) await done(field.value);
-  };
-  field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") finish(true);
-    if (event.key !== "Escape") return;
-    event.preventDefault();
-    finish(false);
-  });
-  field.addEventListener("blur", () => finish(true));
-  row.replaceChildren(field, list);
-  field.select();
-  field.focus();
+/** Shows open menus under their buttons, or above them where there is no room below. They close if the button is out of sight. */
+function placeMenus() {
+  const list = byId("conversations").getBoundingClientRect();
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    const [button, box] = menu.children;
+    const { top, bottom, right } = button.getBoundingClientRect();
+    const isBelow = bottom + box.offsetHeight <= innerHeight;
+    box.style.top = `${isBelow ? bottom : Math.max(0, top - box.offsetHeight)}px`;
+    box.style.left = `${Math.max(0, right - box.offsetWidth)}px`;
+    menu.open = bottom > list.top && top < list.bottom;
+  }
 }
 
 /** A text as a name, which is that of a file. */
@@ -186,6 +249,7 @@ async function remove(name, title) {
   await attempt(async () => {
     await call(conversationPath(name, forgets ? "?forget=true" : ""), { method: "DELETE" });
     places.removed(name);
+    rows.delete(name);
     hooks.removed(name);
   });
 }

@@ -69,7 +69,7 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     if needs_key && owner.is_none() {
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer KEY"));
     }
-    if method == Method::POST && !may_be_json(headers) && !is_refused_by_router(shared, request) {
+    if method == Method::POST && !has_known_type(headers) && !is_refused_by_router(shared, request) {
         let what = "the header Content-Type must be application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
     }
@@ -105,19 +105,19 @@ fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
     keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
 }
 
-/// Whether a body may be JSON: its content type says so, or says nothing. Some programs send no content type, the one
-/// for arbitrary bytes, or that of a form (`curl -d`). A page could, too, but its browser adds the page's origin.
-fn may_be_json(headers: &HeaderMap) -> bool {
+/// Whether a body has a content type that another site's page cannot send without being asked first, JSON or arbitrary
+/// bytes, or comes from a program that is no browser. Some of them send no content type, or that of a form (`curl -d`).
+fn has_known_type(headers: &HeaderMap) -> bool {
     let is_from_browser = [header::ORIGIN, header::REFERER, SEC_FETCH_SITE].iter().any(|it| headers.contains_key(it));
     if !headers.contains_key(header::CONTENT_TYPE) {
         return !is_from_browser;
     }
     let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    let says_nothing = ["application/octet-stream", "application/x-www-form-urlencoded"]
-        .iter()
-        .any(|nothing| kind.eq_ignore_ascii_case(nothing));
-    kind.eq_ignore_ascii_case("application/json") || says_nothing && !is_from_browser
+    let is = |known: &str| kind.eq_ignore_ascii_case(known);
+    is("application/json")
+        || is("application/octet-stream")
+        || is("application/x-www-form-urlencoded") && !is_from_browser
 }
 
 /// The names that a server answers to.

@@ -12,6 +12,7 @@ mod events;
 mod graph;
 mod judging;
 mod memory;
+mod presets;
 mod report;
 mod sessions;
 mod shapes;
@@ -54,9 +55,10 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(memory::search))
         .routes(routes!(memory::show, memory::forget))
         .routes(routes!(status::models))
-        .routes(routes!(status::presets))
+        .routes(routes!(presets::list, presets::save))
         .routes(routes!(status::processes))
         .routes(routes!(status::render))
+        .routes(routes!(status::text))
         .routes(routes!(report::show))
 }
 

@@ -18,7 +18,7 @@ use crate::error::ApiError;
 
 /// The page's content security policy.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page itself.
 const INDEX: &str = "index.html";
@@ -27,6 +27,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
+const MANIFEST: &str = "application/manifest+json";
 
 /// A file of the page.
 struct PageFile {
@@ -42,10 +43,11 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 18] = files! {
+const FILES: [PageFile; 19] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
+    "hone.webmanifest" is MANIFEST,
     "app.js" is SCRIPT,
     "api.js" is SCRIPT,
     "appearance.js" is SCRIPT,

@@ -28,6 +28,8 @@ pub(crate) struct Turns(LazyLock<Semaphore>);
 pub(crate) static BODIES: Turns = Turns::new();
 /// Turns for rendering answers as HTML.
 pub(crate) static DRAWING: Turns = Turns::new();
+/// Turns for reading PDFs.
+pub(crate) static DOCUMENTS: Turns = Turns::new();
 
 impl Turns {
     const fn new() -> Turns {

@@ -15,8 +15,15 @@ use std::time::Duration;
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// The stack of the reading thread, large since references nest.
 const STACK_BYTES: usize = 64 << 20;
+/// The bytes with which a PDF begins.
+const MARK: &[u8] = b"%PDF-";
 /// The most bytes of a file's text.
 const MOST_TEXT: u64 = 64 << 20;
+
+/// Whether a file begins as a PDF does.
+pub fn is_pdf(file: &[u8]) -> bool {
+    file.starts_with(MARK)
+}
 
 /// Starts the processes that read PDF files.
 #[derive(Clone, Debug)]
@@ -39,7 +46,7 @@ impl PdfProcess {
     ///
     /// # Errors
     /// Why it cannot be read, worded to follow "it".
-    pub(super) fn pages(&self, file: Vec<u8>) -> Result<Vec<String>, String> {
+    pub fn pages(&self, file: Vec<u8>) -> Result<Vec<String>, String> {
         let started = Command::new(&self.program)
             .arg(&self.argument)
             .env("RUST_BACKTRACE", "0")

@@ -10,11 +10,7 @@ use thiserror::Error;
 
 use super::document::Document;
 use super::html;
-use super::pdf::PdfProcess;
-
-/// The marker of a PDF, and the number of first bytes that must contain it.
-const PDF_MARK: &[u8] = b"%PDF-";
-const PDF_MARK_WITHIN: usize = 1024;
+use super::pdf::{PdfProcess, is_pdf};
 
 /// The reason why a file cannot be a source, worded to follow the name of the file.
 #[derive(Debug, Error)]
@@ -129,12 +125,11 @@ enum SourceFormat {
 impl SourceFormat {
     fn of(path: &Path, bytes: &[u8]) -> SourceFormat {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        let beginning = &bytes[..bytes.len().min(PDF_MARK_WITHIN)];
         match extension.as_str() {
             "pdf" => SourceFormat::Pdf,
             "html" | "htm" | "xhtml" => SourceFormat::Html,
             // Markdown and code may mention a PDF's marker; a PDF contains it and is not text.
-            _ if beginning.starts_with(PDF_MARK) => SourceFormat::Pdf,
+            _ if is_pdf(bytes) => SourceFormat::Pdf,
             _ => SourceFormat::Text,
         }
     }

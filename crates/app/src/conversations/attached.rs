@@ -3,10 +3,30 @@
 //! A fence is longer than every run of backticks in its text, so that no text ends its own block, and [`split`] finds
 //! the question again.
 
+use anyhow::{anyhow, bail};
+use hone_agents::research::{decode_text, is_pdf};
+
 use crate::describe::on_one_line;
+use crate::workers::documents::pdf_process;
 
 /// The prefix of a block's name.
 const FILE: &str = "File: ";
+
+/// The text of a file: of a PDF's pages, or the file itself.
+///
+/// # Errors
+/// The reason why it cannot go with a question, worded to follow the file's name.
+pub fn text_of(file: Vec<u8>) -> anyhow::Result<String> {
+    if !is_pdf(&file) {
+        return decode_text(file).map_err(|reason| anyhow!("{reason}: only texts and PDFs can go with a question"));
+    }
+    let pages = pdf_process()?.pages(file).map_err(|reason| anyhow!(reason))?;
+    let pages: Vec<&str> = pages.iter().map(|page| page.trim()).filter(|page| !page.is_empty()).collect();
+    if pages.is_empty() {
+        bail!("is a PDF without text: its pages may be pictures");
+    }
+    Ok(pages.join("\n\n"))
+}
 
 /// Formats a text to precede a question.
 pub fn block(name: &str, text: &str) -> String {

@@ -55,7 +55,7 @@ impl Reading {
 struct Speeds {
     /// The size of its file: another file may have the same name later.
     bytes: u64,
-    /// Those of its latest answers, the latest last.
+    /// Its latest answers, in order.
     latest: Vec<Reading>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct SeenSpeeds {
 }
 
 impl SeenSpeeds {
-    /// Those of this machine on the configured device.
+    /// The speeds that were seen on this machine with the configured device.
     pub(crate) fn here(data_folder: &Path, machine: &Machine, options: &ModelOptions) -> SeenSpeeds {
         let models = read(&data_folder.join(FILE)).remove(&setting(machine, options));
         SeenSpeeds { models: models.unwrap_or_default() }

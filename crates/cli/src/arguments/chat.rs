@@ -14,7 +14,7 @@ pub(crate) struct ChatArguments {
     /// question
     #[arg(value_name = "QUESTION")]
     question: Vec<String>,
-    /// Attach a text file, the files that match a pattern, or stdin (-) to the question; may be repeated
+    /// Attach a text or PDF file, the files that match a pattern, or stdin (-) to the question; may be repeated
     #[arg(short, long = "file", value_name = "FILE")]
     pub(crate) files: Vec<String>,
     /// Use the settings of a preset; flags override them

@@ -8,8 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use hone_agents::research::decode_text;
-use hone_app::conversations::attached::{block, split};
+use hone_app::conversations::attached::{block, split, text_of};
 use hone_app::describe::bytes;
 use hone_app::describe::on_one_line;
 
@@ -164,7 +163,7 @@ fn read(name: &str, source: impl Read) -> anyhow::Result<String> {
     if content.len() as u64 > LARGEST {
         bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST));
     }
-    decode_text(content).map_err(|not_text| anyhow!("{name} {not_text}: only text can go with a question"))
+    text_of(content).map_err(|reason| anyhow!("{name} {reason}"))
 }
 
 #[cfg(test)]
@@ -229,9 +228,9 @@ mod tests {
 
     #[test]
     fn only_text_goes_with_a_question() {
-        let binary = "photo.png is a binary file: only text can go with a question";
+        let binary = "photo.png is a binary file: only texts and PDFs can go with a question";
         check_refused("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", binary);
-        check_refused("old.txt", b"gr\xfcn", "old.txt is not UTF-8: only text can go with a question");
+        check_refused("old.txt", b"gr\xfcn", "old.txt is not UTF-8: only texts and PDFs can go with a question");
         let large = vec![b'a'; LARGEST as usize + 1];
         check_refused("log", &large, "log is larger than 16.78 MB: no model's context holds it");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use hone_app::config::{Config, Override, Places, Source};
+use hone_app::config::{Override, Places, check_preset};
 use hone_app::describe::on_one_line;
 use hone_app::presets::Presets;
 use hone_app::presets::modelfile::Modelfile;
@@ -43,11 +43,7 @@ fn create(presets: &Presets, arguments: &PresetCreateArguments, output: Output) 
     if keys.is_empty() {
         return Err(usage("a preset needs a setting: --from MODEL, --system TEXT, -f MODELFILE or a flag of sampling"));
     }
-    // Invalid settings are rejected here, not by the chat that uses the preset.
-    let mut checked = Config::defaults()?;
-    for (key, value) in &keys {
-        checked.set(key, value.clone(), Source::Preset(arguments.name.clone()))?;
-    }
+    check_preset(&arguments.name, &keys)?;
     let path = presets.save(&arguments.name, keys, arguments.force)?;
     if arguments.json.json {
         return output.print_json(&json(presets, &arguments.name)?);

@@ -66,11 +66,16 @@ documented! {
     HoneCatalog = object([("models", list(known_model()))], []);
     /// The installed models, and the one that answers by default.
     HoneModels = object([("default", text()), ("models", list(model())), ("respondent_b", respondent_b())], []);
-    /// Named settings for a chat: configuration keys and their values.
+    /// Named settings for a chat: configuration keys and their values; and whether this client can save some.
     HonePresets = object(
-        [("presets", list(object([("name", text()), ("settings", map(anything()))], [])))],
+        [
+            ("presets", list(object([("name", text()), ("settings", map(anything()))], []))),
+            ("can_save", flag()),
+        ],
         [],
     );
+    /// The preset that was saved.
+    HonePresetSaved = object([("name", text())], []);
     /// The running hone processes.
     HoneProcesses = object(
         [
@@ -84,6 +89,8 @@ documented! {
     );
     /// Markdown as HTML.
     HoneRendered = object([("html", text())], []);
+    /// The text of a file.
+    HoneText = object([("text", text())], []);
     /// Statistics about the quality of the answers, with graphs.
     HoneReport = object(
         [

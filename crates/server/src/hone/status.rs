@@ -1,6 +1,5 @@
 //! The program's state, and small services for the page.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use hone_app::config::ServerSettings;
+use hone_app::conversations::attached;
 use hone_app::judging::known_judges;
 use hone_app::models::{ModelInfo, ModelKind};
 use hone_memory::Whose;
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::blocking;
-use super::shapes::{HoneJudges, HoneModels, HonePresets, HoneProcesses, HoneRendered};
+use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered, HoneText};
 use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::{LONGEST, html_of};
 use crate::requests::parsed;
-use crate::threads::DRAWING;
+use crate::threads::{DOCUMENTS, DRAWING};
 
 /// The installed models, and the one that answers by default.
 #[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
@@ -49,24 +49,6 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Val
         "models": models,
         "respondent_b": {"is_on": respondent_b, "model": model_b, "temperature": temperature_b},
     })))
-}
-
-/// The presets of the server's owner; clients with keys see none.
-#[utoipa::path(get, path = "/hone/v1/presets", tag = "hone", responses((status = OK, body = HonePresets)))]
-pub(super) async fn presets(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
-    reported(shared, move |shared| {
-        let is_own = client.owner().is_none();
-        let presets = shared.parts.app.presets().ok().filter(|_| is_own);
-        let names = presets.as_ref().and_then(|presets| presets.names().ok()).unwrap_or_default();
-        let keys = |name: &String| presets.as_ref()?.keys(name).ok();
-        let presets: Vec<Value> = names
-            .iter()
-            // Invalid presets are not offered; `hone preset show` says why.
-            .filter_map(|name| Some(json!({"name": name, "settings": BTreeMap::from_iter(keys(name)?)})))
-            .collect();
-        Ok(json!({"presets": presets}))
-    })
-    .await
 }
 
 /// The running hone processes with their models and queues, the answers whose grades are due, and the workers on the bus.
@@ -136,4 +118,18 @@ pub(super) async fn render(body: Bytes) -> Result<Json<Value>, ApiError> {
     }
     let html = DRAWING.computed(move || html_of(&markdown)).await?;
     Ok(Json(json!({"html": html})))
+}
+
+/// The text of a file, to be attached to a question: of a PDF's pages, or the file itself if it is a text in UTF-8.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/text",
+    tag = "hone",
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = OK, body = HoneText), (status = BAD_REQUEST))
+)]
+pub(super) async fn text(body: Bytes) -> Result<Json<Value>, ApiError> {
+    let read = DOCUMENTS.computed(move || attached::text_of(body.into())).await?;
+    let text = read.map_err(|reason| ApiError::bad_request(format!("the file {reason:#}")))?;
+    Ok(Json(json!({"text": text})))
 }

@@ -20,13 +20,14 @@ fn head(stage: &Stage, path: &str, headers: &str) -> String {
 fn the_page_may_load_and_run_nothing_from_elsewhere() {
     let stage = Stage::start(settings(), echo);
     let policy = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; \
-                  img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                  img-src 'self' data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     for (path, kind) in [
         ("/", "text/html"),
         ("/page/style.css", "text/css"),
         ("/page/app.js", "text/javascript"),
         ("/page/chat.js", "text/javascript"),
         ("/page/icon.svg", "image/svg+xml"),
+        ("/page/hone.webmanifest", "application/manifest+json"),
     ] {
         let head = head(&stage, path, "");
         for expected in [
@@ -52,7 +53,7 @@ fn the_page_may_load_and_run_nothing_from_elsewhere() {
 #[test]
 fn only_the_files_of_the_page_need_no_key() {
     let stage = Stage::start(ServerSettings { keys: vec![KeyHash::of("sesame")], ..settings() }, echo);
-    for path in ["/", "/page/app.js", "/page/style.css", "/page/icon.svg"] {
+    for path in ["/", "/page/app.js", "/page/style.css", "/page/icon.svg", "/page/hone.webmanifest"] {
         assert_eq!(stage.get(path).0, 200, "{path}");
     }
     for path in [
@@ -72,6 +73,16 @@ fn only_the_files_of_the_page_need_no_key() {
         assert_eq!(stage.get(path).0, 401, "{path}");
     }
     assert_eq!(stage.post("/hone/v1/render", &json!({"markdown": "x"})).0, 401);
+}
+
+/// Presets are files of the server's owner.
+#[test]
+fn clients_with_keys_neither_see_nor_save_presets() {
+    let locked = Stage::start(ServerSettings { keys: vec![KeyHash::of("sesame")], ..settings() }, echo);
+    let nothing = json!({"presets": [], "can_save": false});
+    assert_eq!(locked.with_key("sesame", "GET", "/hone/v1/presets", &json!({})), (200, nothing));
+    let preset = json!({"name": "mine", "temperature": 0.5});
+    assert_eq!(locked.with_key("sesame", "POST", "/hone/v1/presets", &preset).0, 403);
 }
 
 /// Attacks by an answer; none of them may become more than text or a harmless link.
