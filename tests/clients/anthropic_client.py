@@ -6,7 +6,7 @@ import anthropic
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from checking import address, model, one_cancelled, run
+from checking import about_mill, address, mill, model, one_cancelled, run
 
 client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0, timeout=120)
 weather = {
@@ -65,6 +65,13 @@ def check_call(message):
     assert (call.type, call.name) == ("tool_use", "get_weather"), call
     assert set(call.input) == {"city", "unit"} and call.input["unit"] in ("celsius", "fahrenheit"), call
     return call
+
+
+def a_document_is_read():
+    source = {"type": "base64", "media_type": "application/pdf", "data": mill}
+    document = {"type": "document", "title": "mill.pdf", "source": source}
+    message = client.messages.create(**ask([document, {"type": "text", "text": about_mill}]))
+    assert "1792" in message.content[0].text, message
 
 
 def a_tool_is_called():
@@ -129,6 +136,7 @@ def a_stream_that_is_left_ends():
 run(
     a_message_is_answered,
     a_message_is_streamed,
+    a_document_is_read,
     a_tool_is_called,
     a_form_is_kept,
     a_stop_sequence_is_named,

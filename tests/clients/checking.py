@@ -1,7 +1,9 @@
 """What the scripts of all Python clients share. Arguments of each: the server's address and a model."""
 
+import base64
 import contextlib
 import json
+import pathlib
 import sys
 import time
 import urllib.request
@@ -30,6 +32,10 @@ class City(Form):
 
     city: str = Field(max_length=20)
 
+
+# A PDF with a page that says when a mill was built, as base64, and a question about it.
+mill = base64.b64encode((pathlib.Path(__file__).parents[1] / "data/mill.pdf").read_bytes()).decode()
+about_mill = "In which year was the mill built?"
 
 clock = {
     "type": "function",

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from checking import address, clock, endless, model, nested, one_cancelled, refused, run, story, turns
+from checking import about_mill, address, clock, endless, mill, model, nested, one_cancelled, refused, run, story, turns
 
 client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
 
@@ -26,6 +26,14 @@ def streaming():
         text += "".join(choice.delta.content or "" for choice in chunk.choices)
         usage = chunk.usage or usage
     assert "Paris" in text and usage.completion_tokens > 0, (text, usage)
+
+
+def files():
+    file = {"filename": "mill.pdf", "file_data": f"data:application/pdf;base64,{mill}"}
+    parts = [{"type": "file", "file": file}, {"type": "text", "text": about_mill}]
+    told = [{"role": "user", "content": parts}]
+    answer = client.chat.completions.create(model=model, messages=told, temperature=0, max_tokens=24)
+    assert "1792" in answer.choices[0].message.content, answer
 
 
 def log_probabilities():
@@ -102,4 +110,4 @@ def cancelling():
         stream.close()
 
 
-run(chat, streaming, log_probabilities, forms, tools, texts, errors, cancelling)
+run(chat, streaming, files, log_probabilities, forms, tools, texts, errors, cancelling)

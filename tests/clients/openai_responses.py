@@ -7,7 +7,7 @@ import openai
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from checking import address, model, one_cancelled, run, story
+from checking import about_mill, address, mill, model, one_cancelled, run, story
 
 client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
 weather = {
@@ -70,6 +70,13 @@ def check_call(response):
     arguments = json.loads(call.arguments)
     assert set(arguments) == {"city", "unit"} and arguments["unit"] in ("celsius", "fahrenheit"), call
     return call
+
+
+def a_file_is_read():
+    file = {"type": "input_file", "filename": "mill.pdf", "file_data": f"data:application/pdf;base64,{mill}"}
+    parts = [file, {"type": "input_text", "text": about_mill}]
+    response = check_type(client.responses.create(**ask([{"role": "user", "content": parts}])))
+    assert "1792" in response.output_text, response
 
 
 def a_function_is_called():
@@ -151,6 +158,7 @@ def errors_are_typed():
 run(
     a_response_is_answered,
     a_response_is_streamed,
+    a_file_is_read,
     a_function_is_called,
     a_form_is_kept,
     responses_are_kept,

@@ -22,8 +22,8 @@ use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::{Answered, Answering, kept_header, note_kept};
 use crate::clients::{Caller, RecallHeader};
+use crate::documents::parsed_with_texts;
 use crate::error::{ApiError, REQUEST_ID, request_id};
-use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
 use crate::{Shared, counting, streams};
 
@@ -49,7 +49,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     )
 )]
 async fn messages(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes) -> Result<HttpResponse, ApiError> {
-    let request: MessagesRequest = parsed(body).await?;
+    let request: MessagesRequest = parsed_with_texts(body).await?;
     let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
     let model = query.model.clone();
     let slot = stream.then(|| shared.streams.take(caller.client)).transpose()?;
@@ -76,7 +76,7 @@ async fn messages(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes
     responses((status = OK, body = AnthropicTokens), (status = NOT_FOUND))
 )]
 async fn count_tokens(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let request: MessagesRequest = parsed(body).await?;
+    let request: MessagesRequest = parsed_with_texts(body).await?;
     let query = request.counted(&shared.parts)?;
     Ok(Json(json!({"input_tokens": counting::prompt_tokens(&shared, query).await?})))
 }

@@ -16,6 +16,7 @@ mod connections;
 mod conversation;
 mod counting;
 mod decisions;
+mod documents;
 mod effort;
 mod embedding;
 mod error;

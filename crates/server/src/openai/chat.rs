@@ -16,8 +16,8 @@ use super::shapes::OpenAiChatCompletion;
 use crate::Shared;
 use crate::answering::{Answered, Whole};
 use crate::clients::{Caller, RecallHeader};
+use crate::documents::parsed_with_texts;
 use crate::error::ApiError;
-use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
 
 /// Answers a chat.
@@ -38,7 +38,7 @@ pub(super) async fn complete(
     caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: ChatRequest = parsed(body).await?;
+    let request: ChatRequest = parsed_with_texts(body).await?;
     let stream = Streaming { is_on: request.common.stream, include_usage: request.common.include_usage() };
     let most_calls = if request.parallel_tool_calls.unwrap_or(true) { usize::MAX } else { 1 };
     let queries = request.queries(Defaults::of(&shared))?;

@@ -29,8 +29,8 @@ use self::request::{AskedResponse, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
 use crate::answering::{Answering, kept_header};
 use crate::clients::{Caller, Client, RecallHeader};
+use crate::documents::parsed_with_texts;
 use crate::error::ApiError;
-use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::threads::apart;
 use crate::{Shared, counting};
@@ -119,7 +119,7 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: B
 
 /// The question of a request, after the conversation that it continues.
 async fn asked(shared: &Arc<Shared>, client: Client, body: Bytes) -> Result<AskedResponse, ApiError> {
-    let request: ResponseRequest = parsed(body).await?;
+    let request: ResponseRequest = parsed_with_texts(body).await?;
     let before = match request.previous() {
         None => Vec::new(),
         Some(text) => {
