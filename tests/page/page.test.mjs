@@ -212,6 +212,16 @@ test("what is selected in an answer stays so while it grows, and once it has end
   await page.keyboard.press("Escape");
   await answered();
   assert.equal(await selected(), text, "it is selected once the answer has ended");
+
+  await ask("Write a very long story about a seal, with many chapters.");
+  await page.getByRole("button", { name: "Edit the question" }).first().click();
+  await page.keyboard.press("End");
+  await page.keyboard.type("!");
+  // A click would take the focus.
+  await page.locator("#stop").dispatchEvent("click");
+  await answered();
+  await page.keyboard.type("?");
+  assert.match(await page.locator(".turn.user .editor").inputValue(), /chapters\.!\?$/, "an edit goes on when an answer ends");
 });
 
 test("a question is edited and answered again in branches, and answers are rated", async () => {
@@ -670,6 +680,24 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   await page.getByRole("button", { name: "Do not send paste.md" }).waitFor();
   await picture("files");
   await checkAccessibility("a question with files");
+  // A question waits for its files, and for those that cannot be read it is not sent.
+  let isHeld;
+  const held = new Promise((resolve) => (isHeld = resolve));
+  await page.route("**/hone/v1/text", async (route) => {
+    await held;
+    await route.fulfill({ status: 400, json: { error: { message: "the file is a PDF without text" } } });
+  });
+  await page.locator("#files").setInputFiles({ name: "scan.pdf", mimeType: "application/pdf", buffer: Buffer.from("%PDF-") });
+  await page.locator("#attached li", { hasText: "reading…" }).waitFor();
+  await page.getByLabel("Question", { exact: true }).fill("When is the tide high?");
+  await page.keyboard.press("Enter");
+  isHeld();
+  await page.locator(".complaint", { hasText: "scan.pdf: the file is a PDF without text" }).waitFor();
+  assert.deepEqual(await page.locator("#attached li").allInnerTexts(), ["tides.txt", "mill.pdf", "drop.md", "paste.md"]);
+  assert.equal(await page.locator(".turn").count(), 0, "nothing was asked");
+  await page.locator(".complaint").getByRole("button", { name: "Dismiss" }).click();
+  await page.unroute("**/hone/v1/text");
+  problems = problems.filter((problem) => !problem.includes("status of 400"));
   const picked = { name: "cat.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0, 1]) };
   await page.locator("#files").setInputFiles(picked);
   const complaint = page.locator(".complaint");
@@ -857,6 +885,13 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await settings.click();
   assert.equal(await page.getByLabel("Temperature").inputValue(), "");
   assert.equal(await page.getByLabel("Instructions").inputValue(), "");
+  await page.getByLabel("Temperature").fill("0.2");
+  await page.getByLabel("Use as defaults of new conversations").check();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await settings.click();
+  assert.equal(await page.getByLabel("Temperature").inputValue(), "0.2");
+  await page.getByRole("button", { name: "Remove the defaults" }).click();
+  assert.equal(await page.getByLabel("Temperature").inputValue(), "");
   await page.keyboard.press("Escape");
 
   const first = page.locator("#conversations li").first();

@@ -12,17 +12,18 @@ const PDF = "%PDF-";
 /** A file before a question: its name, a fence, its text, and the same fence. */
 const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2\n\n/;
 
-/** What goes with the next question: objects with `name` and `text`. */
+/**
+ * What goes with the next question: objects with `name` and `text`, which is null until the file is read, or if it cannot be.
+ * `isRead` then says, once that is known, whether it could be.
+ */
 let attached = [];
-/** Settled once every file that was given has been read. */
-let reading = Promise.resolve();
 
 /** Begins. `failed` is called with what is wrong with a file. */
 export function start(failed) {
   const input = byId("files");
   byId("attach").addEventListener("click", () => input.click());
-  input.addEventListener("change", async () => {
-    await add([...input.files], failed);
+  input.addEventListener("change", () => {
+    add([...input.files], failed);
     input.value = "";
   });
   byId("question").addEventListener("paste", (event) => {
@@ -46,30 +47,37 @@ export function start(failed) {
 }
 
 function add(files, failed) {
-  reading = reading.then(() => addAll(files, failed));
-  return reading;
-}
-
-async function addAll(files, failed) {
-  for (const file of files) {
-    try {
-      attached.push(await textOf(file));
-    } catch (error) {
-      failed(`${file.name}: ${error.message}`);
-    }
-  }
+  attached = [...attached, ...files.map((file) => begun(file, failed))];
   draw();
   byId("question").focus();
+}
+
+/** A file that is being read. */
+function begun(file, failed) {
+  const item = { name: file.name, text: null };
+  item.isRead = textOf(file).then(
+    (text) => ((item.text = text), true),
+    (error) => (failed(`${file.name}: ${error.message}`), false),
+  );
+  item.isRead.then((isRead) => {
+    if (!isRead) discard(item);
+    draw();
+  });
+  return item;
+}
+
+function discard(file) {
+  attached = attached.filter((other) => other !== file);
 }
 
 async function textOf(file) {
   const isPdf = (await file.slice(0, PDF.length).text()) === PDF;
   within(isPdf ? LARGEST_PDF : LARGEST, file.size, "it");
   const content = new Uint8Array(await file.arrayBuffer());
-  if (isPdf) return { name: file.name, text: await textOfPdf(content) };
+  if (isPdf) return textOfPdf(content);
   if (content.includes(0)) throw new Error("it is not a text file.");
   try {
-    return { name: file.name, text: new TextDecoder("utf-8", { fatal: true }).decode(content) };
+    return new TextDecoder("utf-8", { fatal: true }).decode(content);
   } catch {
     throw new Error("it is not a text file in UTF-8.");
   }
@@ -98,7 +106,8 @@ export function show(list, files, changed) {
   const chip = (file) => {
     const others = () => files.filter((other) => other !== file);
     const discard = iconButton("close", `Do not send ${file.name}`, () => changed(others()));
-    return element("li", { class: "file" }, element("span", { class: "name", text: file.name }), discard);
+    const reading = file.text === null ? [element("span", { class: "quiet", text: "reading…" })] : [];
+    return element("li", { class: "file" }, element("span", { class: "name", text: file.name }), ...reading, discard);
   };
   list.replaceChildren(...files.map(chip));
   list.hidden = files.length === 0;
@@ -109,25 +118,33 @@ export function any() {
   return attached.length > 0;
 }
 
-/** Waits until every file that was given has been read. */
-export function read() {
-  return reading;
+/** Waits until every file has been read, and says whether all could be. */
+export async function read() {
+  const read = await Promise.all(attached.map(({ isRead }) => isRead ?? true));
+  return read.every(Boolean);
 }
 
 /** The question of a text; its files go with the next question again. */
 export function restored(text) {
   const { files, question } = split(text);
-  attached = [...files, ...attached];
-  draw();
+  give([...files, ...attached]);
   return question;
 }
 
-/** The question with the attached files before it, which then go with no other. */
-export function composed(question) {
-  const text = joined(attached, question);
-  attached = [];
+/** The files, which then go with no question. */
+export function taken() {
+  const files = attached;
+  give([]);
+  return files;
+}
+
+/** These files go with the next question. */
+export async function give(files) {
+  attached = files;
   draw();
-  return text;
+  // One of another conversation may have turned out meanwhile to be no text.
+  for (const file of files) if ((await file.isRead) === false) discard(file);
+  draw();
 }
 
 /** A question with files before it. */

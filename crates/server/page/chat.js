@@ -34,7 +34,7 @@ const hooks = { changed: () => {}, moved: () => {} };
 /** How many conversations have been opened: only the latest is shown. */
 let opened = 0;
 const state = { name: null, exchanges: [], running: null, grades: true, contexts: new Map() };
-/** What was being written in conversations that are not shown, by their names; the new one has none. */
+/** What was being written in conversations that are not shown, question and files, by their names; the new one has none. */
 const drafts = new Map();
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
@@ -49,12 +49,13 @@ export function start({ changed, moved }) {
   Object.assign(hooks, { changed, moved });
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
+    const turn = opened;
+    const isRead = await attachments.read();
+    if (state.running || !isRead || turn !== opened) return;
     const question = byId("question").value.trim();
-    if (state.running || !isWritten(question, attachments.any())) return;
-    await attachments.read();
-    if (state.running) return;
+    if (!isWritten(question, attachments.any())) return;
     byId("question").value = "";
-    answering(new Running(attachments.composed(question), state.exchanges.length, true));
+    answering(new Running(attachments.joined(attachments.taken(), question), state.exchanges.length, true));
   });
   byId("question").addEventListener("keydown", (event) => {
     if (!sends(event)) return;
@@ -105,6 +106,7 @@ export async function open(name) {
   // What the browser has kept over a reload belongs to the first conversation.
   if (turn > 1) changeDraft(state.name, name);
   Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
+  byId("turns").replaceChildren();
   settings.show(name, conversation?.system ?? "");
   if (conversation) chooseModel(conversation.model);
   draw();
@@ -115,9 +117,13 @@ export async function open(name) {
 
 /** Keeps what is being written in a conversation, and shows what was in another one. */
 function changeDraft(from, to) {
-  drafts.set(from, attachments.composed(byId("question").value));
-  byId("question").value = attachments.restored(drafts.get(to) ?? "");
+  if (from === to) return;
+  const draft = { question: byId("question").value, files: attachments.taken() };
+  if (draft.question || draft.files.length > 0) drafts.set(from, draft);
+  const { question = "", files = [] } = drafts.get(to) ?? {};
   drafts.delete(to);
+  byId("question").value = question;
+  attachments.give(files);
   grow();
 }
 
@@ -147,11 +153,14 @@ export function lookForGrades() {
   for (const [id, { place }] of judged) if (place.dataset.state === "pending") showGrade(id);
 }
 
-/** Draws the conversation, and shows its end unless an earlier place is being read. */
+/** Draws the conversation around questions that are being edited, and shows its end unless an earlier place is being read. */
 function draw(follows = true) {
-  const place = byId("log").scrollTop;
+  const [place, focused] = [byId("log").scrollTop, document.activeElement];
+  const edited = [...byId("turns").querySelectorAll(".turn.user:has(.editor)")];
+  const shown = (turn) => edited.find(({ dataset }) => dataset.index === turn.dataset.index) ?? turn;
   judged.clear();
-  byId("turns").replaceChildren(...state.exchanges.flatMap(turnsOf));
+  byId("turns").replaceChildren(...state.exchanges.flatMap(turnsOf).map(shown));
+  if (focused.isConnected && focused !== document.activeElement) focused.focus();
   byId("welcome").hidden = state.exchanges.length > 0;
   measureContext();
   if (follows) toEnd();
@@ -180,7 +189,7 @@ function questionOf(question, index, branch) {
   const actions = element("div", { class: "actions" });
   const turn = element(
     "article",
-    { class: "turn user" },
+    { class: "turn user", "data-index": String(index) },
     element("h2", { class: "hidden", text: "You" }),
     text,
     actions,
@@ -629,9 +638,10 @@ class Running {
     this.hasEnded = true;
     settings.saved();
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
-    const selected = selectionIn(this.content);
+    const [selected, earlier] = [selectionIn(this.content), selectionIn(byId("turns"))];
     draw(isAtEnd());
     if (selected) select([...byId("turns").querySelectorAll(".answer .content")].at(-1), selected);
+    else if (earlier) select(byId("turns"), earlier);
     if (document.activeElement === document.body) focusQuestion();
     if (leftOut > 0) {
       complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);

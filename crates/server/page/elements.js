@@ -67,7 +67,7 @@ export function iconButton(name, label, onclick, properties = {}) {
   return button;
 }
 
-/** Fills an element with HTML that the server has rendered and sanitised. Blocks at its front that are shown already stay. */
+/** Fills an element with HTML that the server has rendered and sanitised. Leading blocks that have not changed stay in place. */
 export function fillWithRendered(target, html) {
   const wanted = [...rendered(html).childNodes];
   const shown = [...target.childNodes];

@@ -15,7 +15,7 @@ const FIELDS = new Map([
   ...NUMBERS.map((name) => [`sampling.${name}`, `set-${name}`]),
 ]);
 const MODEL = "engine.model";
-/** Those of a conversation that is not saved yet. */
+/** The name under which the settings of a conversation are kept that is not saved yet. */
 const NEW = "";
 
 /** The conversation that is shown, and the instructions that are saved with it. */
@@ -116,6 +116,7 @@ function fill(preset) {
 
 /** Saves what the fields hold as a preset. */
 async function savePreset() {
+  if (!byId("settings-form").reportValidity()) return;
   const name = byId("preset-name").value.trim();
   try {
     await call("/hone/v1/presets", { method: "POST", body: { name, ...written() } });
@@ -172,7 +173,8 @@ function save() {
   const { system = "", ...settings } = written();
   if (system !== shown.saved) settings.system = system;
   if (byId("set-default").checked) saveDefaults();
-  replace(settings);
+  if (byId("set-default").checked && shown.name === NEW) mark();
+  else replace(settings);
   const models = [...byId("model").options].map((option) => option.value);
   if (models.includes(chosenModel)) byId("model").value = chosenModel;
 }

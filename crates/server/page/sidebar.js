@@ -11,6 +11,8 @@ const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: 
 /** The rows of the conversations that were listed, by name, and those of folders. They stay when the list is refreshed. */
 const rows = new Map();
 const folderRows = new Map();
+/** Whether rows are being put into a list, which takes the focus from those that leave it. */
+let isFilling = false;
 let shown = null;
 let timer = null;
 
@@ -53,6 +55,7 @@ export async function refresh() {
   const search = byId("search").value.trim();
   try {
     const { conversations } = await call(`/hone/v1/conversations?search=${encodeURIComponent(search)}`);
+    if (search !== byId("search").value.trim()) return;
     const [list, focused] = [byId("conversations"), document.activeElement];
     fill(list, search ? conversations.map(item) : ordered(conversations));
     if (list.contains(focused)) focused.focus();
@@ -77,7 +80,12 @@ function ordered(conversations) {
 /** Puts rows into a list. One that holds the focus stays where it is, with the others around it. */
 function fill(list, wanted) {
   const still = wanted.findIndex((row) => row.parentNode === list && row.contains(document.activeElement));
-  if (still < 0) return list.replaceChildren(...wanted);
+  if (still < 0) {
+    isFilling = true;
+    list.replaceChildren(...wanted);
+    isFilling = false;
+    return;
+  }
   for (const row of [...list.children]) if (!wanted.includes(row)) row.remove();
   wanted[still].before(...wanted.slice(0, still));
   wanted[still].after(...wanted.slice(still + 1));
@@ -117,7 +125,12 @@ class Row {
     const choose = () => hooks.chosen(this.name);
     this.open = element("button", { type: "button", class: "conversation", onclick: choose }, this.label, this.about);
     this.more = element("summary", { class: "icon", title: "More", onclick: (event) => this.toggle(event) }, icon("more"));
-    this.pin = action("", () => this.turnPin());
+    const act = (does) => () => {
+      closeMenus(null);
+      this.more.focus();
+      does();
+    };
+    this.pin = action("", act(() => this.turnPin()));
     this.menu = element(
       "details",
       { class: "menu" },
@@ -126,11 +139,11 @@ class Row {
         "div",
         {},
         this.pin,
-        action("Move to a folder", () => this.move()),
-        action("Rename", () => this.rename()),
-        action("Export as Markdown", () => save(this.name, "markdown", "md")),
-        action("Export as JSON", () => save(this.name, "json", "json")),
-        action("Delete", () => remove(this.name, this.title)),
+        action("Move to a folder", act(() => this.move())),
+        action("Rename", act(() => this.rename())),
+        action("Export as Markdown", act(() => save(this.name, "markdown", "md"))),
+        action("Export as JSON", act(() => save(this.name, "json", "json"))),
+        action("Delete", act(() => remove(this.name, this.title))),
       ),
     );
     this.element = element("li", {}, this.open, this.menu);
@@ -156,8 +169,6 @@ class Row {
   }
 
   async turnPin() {
-    closeMenus(null);
-    this.more.focus();
     places.pin(this.name, !places.isPinned(this.name));
     await refresh();
   }
@@ -186,7 +197,7 @@ class Row {
     });
   }
 
-  /** Shows a field in place of the conversation. Enter, or leaving the field, is what `done` is called after. */
+  /** Shows a field in place of the conversation. `done` is called on Enter, and when the field loses the focus. */
   ask({ label, value, choices = [] }, done) {
     const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
     const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
@@ -202,12 +213,11 @@ class Row {
     };
     field.addEventListener("keydown", (event) => {
       if (!["Enter", "Escape"].includes(event.key)) return;
-      // Else the key would also open the menu, whose button gets the focus.
+      // Otherwise the key would also open the menu, whose button gets the focus.
       event.preventDefault();
       finish(event.key === "Enter");
     });
-    field.addEventListener("blur", () => finish(true));
-    closeMenus(null);
+    field.addEventListener("blur", () => finish(!isFilling));
     this.element.replaceChildren(field, list);
     field.select();
     field.focus();
@@ -242,7 +252,6 @@ function asName(text) {
 }
 
 async function remove(name, title) {
-  closeMenus(null);
   const option = "Also forget what is remembered of it";
   const forgets = await confirmedWith("Delete this conversation?", `“${title}” is deleted.`, "Delete", option);
   if (forgets === null) return;
@@ -255,7 +264,6 @@ async function remove(name, title) {
 }
 
 async function save(name, format, ending) {
-  closeMenus(null);
   await attempt(async () => {
     const response = await request(conversationPath(name, `/export?format=${format}`));
     const address = URL.createObjectURL(await response.blob());

@@ -16,31 +16,47 @@ use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::threads::DOCUMENTS;
 
-/// A request with files has one of these.
+/// Every request with files contains one of these.
 const SIGNS: [&str; 2] = ["\"file_data\"", "\"document\""];
 /// The keys of a request whose values may have files.
 const CONVERSATIONS: [&str; 2] = ["messages", "input"];
 /// The name of a file without one.
 const UNNAMED: &str = "file";
+/// The most files of a request, each of which may need a process.
+const MOST_FILES: usize = 16;
 
 /// Parses a request body as [`parsed`] does, with texts in place of files.
 ///
 /// # Errors
-/// Those of [`parsed`], and when a file that no tool has returned cannot be read.
+/// When the body is not a valid request, has too many files, or a file outside a tool's result cannot be read.
 pub(crate) async fn parsed_with_texts<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
-    match from_utf8(&body).is_ok_and(|text| SIGNS.iter().any(|sign| text.contains(sign))) {
-        true => parsed(DOCUMENTS.computed(move || with_texts(body)).await??).await,
-        false => parsed(body).await,
+    let may_have_files = from_utf8(&body).is_ok_and(|text| SIGNS.iter().any(|sign| text.contains(sign)));
+    if !may_have_files {
+        return parsed(body).await;
+    }
+    let request: Value = parsed(body.clone()).await?;
+    let n_files: usize = CONVERSATIONS.iter().filter_map(|key| request.get(key)).map(n_files).sum();
+    match n_files {
+        0 => parsed(body).await,
+        1..=MOST_FILES => parsed(DOCUMENTS.computed(move || with_texts(request)).await??).await,
+        _ => Err(ApiError::bad_request(format!("the request has {n_files} files: at most {MOST_FILES} are read"))),
     }
 }
 
-fn with_texts(body: Bytes) -> Result<Bytes, ApiError> {
-    // The parser says what is wrong with it.
-    let Ok(mut request) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
-    let conversations = CONVERSATIONS.iter().filter_map(|key| Some((*key, request.get(key)?.clone())));
-    for (key, mut turns) in conversations.collect::<Vec<_>>() {
-        replace(&mut turns, false).map_err(|error| error.about(key))?;
-        request[key] = turns;
+fn n_files(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => values.iter().map(n_files).sum(),
+        Value::Object(part) if ClientFile::of(part).is_some() => 1,
+        Value::Object(part) => part.values().map(n_files).sum(),
+        _ => 0,
+    }
+}
+
+/// The request as JSON, with texts in place of files.
+fn with_texts(mut request: Value) -> Result<Bytes, ApiError> {
+    for key in CONVERSATIONS {
+        let turns = request.get_mut(key).map(|turns| replace(turns, false));
+        turns.transpose().map_err(|error| error.about(key))?;
     }
     Ok(Bytes::from(request.to_string()))
 }
@@ -65,8 +81,8 @@ fn replace(value: &mut Value, is_result: bool) -> Result<(), ApiError> {
 }
 
 fn is_tool_result(part: &Map<String, Value>) -> bool {
-    let is = |key: &str, values: &[&str]| part.get(key).and_then(Value::as_str).is_some_and(|it| values.contains(&it));
-    is("role", &["tool"]) || is("type", &["tool_result", "function_call_output"])
+    let text = |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
+    text("role") == "tool" || text("type") == "tool_result" || text("type").ends_with("_call_output")
 }
 
 /// A file as a client sends it.
@@ -135,8 +151,7 @@ mod tests {
     use super::*;
 
     fn replaced(key: &str, turns: Value) -> Result<Value, String> {
-        let body = Bytes::from(json!({"model": "m", key: turns}).to_string());
-        let texts = with_texts(body).map_err(|error| error.message)?;
+        let texts = with_texts(json!({"model": "m", key: turns})).map_err(|error| error.message)?;
         Ok(serde_json::from_slice::<Value>(&texts).unwrap()[key].take())
     }
 
@@ -170,8 +185,8 @@ mod tests {
         let by_id = json!({"type": "input_file", "file_id": "file-1"});
         let said = json!({"role": "user", "content": "the \"document\" and its \"file_data\""});
         let turns = json!([by_address, by_id, said]);
+        assert_eq!(n_files(&turns), 0);
         assert_eq!(replaced("messages", turns.clone()).unwrap(), turns);
-        assert_eq!(with_texts(Bytes::from("{\"messages\": ")).unwrap(), "{\"messages\": ");
     }
 
     #[test]
@@ -184,7 +199,22 @@ mod tests {
         assert_eq!(replaced("messages", turn("x", "AAA=")).unwrap_err(), format!("the file \"a.png\" {reason}"));
         let error = replaced("messages", turn("x", "!")).unwrap_err();
         assert!(error.starts_with("the file \"a.png\" is not in base64"), "{error}");
-        let noted = replaced("messages", turn("tool_result", "AAA=")).unwrap();
-        assert_eq!(noted[0]["content"][0]["content"][0]["text"], format!("(a.png {reason})"));
+        for kind in ["tool_result", "custom_tool_call_output"] {
+            let noted = replaced("messages", turn(kind, "AAA=")).unwrap();
+            assert_eq!(noted[0]["content"][0]["content"][0]["text"], format!("(a.png {reason})"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_has_few_files() {
+        let request = |n: usize| {
+            let file = json!({"type": "input_file", "filename": "tides.txt", "file_data": TIDES});
+            // A byte-order mark, and half of a character, as clients send them.
+            Bytes::from(format!("\u{feff}{{\"cut\": \"\\ud83d\", \"input\": {}}}", json!(vec![file; n])))
+        };
+        let read: Value = parsed_with_texts(request(MOST_FILES)).await.unwrap();
+        assert_eq!(read["input"][MOST_FILES - 1]["text"], format!("{BLOCK}\n\n"));
+        let error = parsed_with_texts::<Value>(request(MOST_FILES + 1)).await.unwrap_err();
+        assert_eq!(error.message, "the request has 17 files: at most 16 are read");
     }
 }

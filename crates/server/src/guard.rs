@@ -24,6 +24,8 @@ use crate::page;
 use crate::shapes::template;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The path to which a page sends files: a browser sends arbitrary bytes elsewhere only after a preflight request, too.
+const FILE_PATH: &str = "/hone/v1/text";
 
 /// A socket through which requests arrive.
 #[derive(Clone)]
@@ -69,8 +71,11 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     if needs_key && owner.is_none() {
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer KEY"));
     }
-    if method == Method::POST && !has_known_type(headers) && !is_refused_by_router(shared, request) {
-        let what = "the header Content-Type must be application/json";
+    if method == Method::POST
+        && !has_known_type(headers, request.uri().path())
+        && !is_refused_by_router(shared, request)
+    {
+        let what = "the header Content-Type must be application/json, and for a file application/octet-stream";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
     }
     let address = request.extensions().get::<Peer>().map_or(address.ip(), |Peer(peer)| *peer);
@@ -105,9 +110,10 @@ fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
     keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
 }
 
-/// Whether a body has a content type that another site's page cannot send without being asked first, JSON or arbitrary
-/// bytes, or comes from a program that is no browser. Some of them send no content type, or that of a form (`curl -d`).
-fn has_known_type(headers: &HeaderMap) -> bool {
+/// Whether a body may be what the path takes: its content type says so, or says nothing. Some programs send no content
+/// type, the one for arbitrary bytes, or that of a form (`curl -d`). A page could, too, but its browser adds the page's
+/// origin.
+fn has_known_type(headers: &HeaderMap, path: &str) -> bool {
     let is_from_browser = [header::ORIGIN, header::REFERER, SEC_FETCH_SITE].iter().any(|it| headers.contains_key(it));
     if !headers.contains_key(header::CONTENT_TYPE) {
         return !is_from_browser;
@@ -115,9 +121,8 @@ fn has_known_type(headers: &HeaderMap) -> bool {
     let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let is = |known: &str| kind.eq_ignore_ascii_case(known);
-    is("application/json")
-        || is("application/octet-stream")
-        || is("application/x-www-form-urlencoded") && !is_from_browser
+    let (is_bytes, is_form) = (is("application/octet-stream"), is("application/x-www-form-urlencoded"));
+    is("application/json") || is_bytes && path == FILE_PATH || (is_bytes || is_form) && !is_from_browser
 }
 
 /// The names that a server answers to.

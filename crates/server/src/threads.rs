@@ -28,7 +28,7 @@ pub(crate) struct Turns(LazyLock<Semaphore>);
 pub(crate) static BODIES: Turns = Turns::new();
 /// Turns for rendering answers as HTML.
 pub(crate) static DRAWING: Turns = Turns::new();
-/// Turns for reading PDFs.
+/// Turns for reading PDFs and other files.
 pub(crate) static DOCUMENTS: Turns = Turns::new();
 
 impl Turns {

@@ -6,11 +6,14 @@
 use anyhow::{anyhow, bail};
 use hone_agents::research::{decode_text, is_pdf};
 
-use crate::describe::on_one_line;
+use crate::describe::{bytes, on_one_line};
 use crate::workers::documents::pdf_process;
 
 /// The prefix of a block's name.
 const FILE: &str = "File: ";
+
+/// The most bytes of a text that goes with a question: more than any context holds.
+pub const LARGEST_TEXT: u64 = 16 << 20;
 
 /// The text of a file: of a PDF's pages, or the file itself.
 ///
@@ -24,6 +27,10 @@ pub fn text_of(file: Vec<u8>) -> anyhow::Result<String> {
     let pages: Vec<&str> = pages.iter().map(|page| page.trim()).filter(|page| !page.is_empty()).collect();
     if pages.is_empty() {
         bail!("is a PDF without text: its pages may be pictures");
+    }
+    let n_bytes: u64 = pages.iter().map(|page| page.len() as u64).sum();
+    if n_bytes > LARGEST_TEXT {
+        bail!("is a PDF with {} of text: no model's context holds it", bytes(n_bytes));
     }
     Ok(pages.join("\n\n"))
 }

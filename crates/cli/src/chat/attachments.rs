@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use hone_app::conversations::attached::{block, split, text_of};
+use hone_app::conversations::attached::{LARGEST_TEXT, block, split, text_of};
 use hone_app::describe::bytes;
 use hone_app::describe::on_one_line;
 
@@ -34,7 +34,7 @@ impl Attachment {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
+    /// When it cannot be read, is larger than [`LARGEST_TEXT`], or is not a text.
     pub(crate) fn file(path: &Path) -> anyhow::Result<Attachment> {
         let name = path.display().to_string();
         let cannot = || format!("cannot read {name}");
@@ -48,7 +48,7 @@ impl Attachment {
     /// Reads piped input; `None` if it is blank.
     ///
     /// # Errors
-    /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
+    /// When it cannot be read, is larger than [`LARGEST_TEXT`], or is not a text.
     pub(crate) fn stdin() -> anyhow::Result<Option<Attachment>> {
         let text = read(STDIN, std::io::stdin().lock())?;
         Ok((!text.trim().is_empty()).then(|| Attachment { name: STDIN.to_owned(), text }))
@@ -100,9 +100,6 @@ pub(crate) fn label(composed: &str) -> String {
     let question = on_one_line(question);
     if names.is_empty() { question } else { format!("[{}] {question}", names.join(", ")) }
 }
-
-/// Maximum size of an attachment in bytes: more than any context holds.
-const LARGEST: u64 = 16 << 20;
 
 const STDIN: &str = "stdin";
 
@@ -159,9 +156,9 @@ pub(crate) fn paths(path: &str) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(name: &str, source: impl Read) -> anyhow::Result<String> {
     let mut content = Vec::new();
-    source.take(LARGEST + 1).read_to_end(&mut content).with_context(|| format!("cannot read {name}"))?;
-    if content.len() as u64 > LARGEST {
-        bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST));
+    source.take(LARGEST_TEXT + 1).read_to_end(&mut content).with_context(|| format!("cannot read {name}"))?;
+    if content.len() as u64 > LARGEST_TEXT {
+        bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST_TEXT));
     }
     text_of(content).map_err(|reason| anyhow!("{name} {reason}"))
 }
@@ -231,7 +228,7 @@ mod tests {
         let binary = "photo.png is a binary file: only texts and PDFs can go with a question";
         check_refused("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", binary);
         check_refused("old.txt", b"gr\xfcn", "old.txt is not UTF-8: only texts and PDFs can go with a question");
-        let large = vec![b'a'; LARGEST as usize + 1];
+        let large = vec![b'a'; LARGEST_TEXT as usize + 1];
         check_refused("log", &large, "log is larger than 16.78 MB: no model's context holds it");
     }
 

@@ -164,7 +164,9 @@ fn result_text(content: Content) -> String {
 }
 
 fn unknown_block(kind: &str) -> ApiError {
-    ApiError::bad_request(format!("a block of the type {kind:?} is not supported here: only text and tools are known"))
+    ApiError::bad_request(format!(
+        "a block of the type {kind:?} is not supported here: only text, tools, and documents with their data are known"
+    ))
 }
 
 impl TurnRole {

@@ -115,10 +115,10 @@ fn part_text(part: Part, role: Role) -> Result<String, ApiError> {
         "input_json" if !part.data.is_null() => Ok(part.data.to_string()),
         "refusal" => Ok(part.refusal.unwrap_or_default()),
         other if role == Role::Tool => Ok(left_out(other)),
-        other => {
-            Err(ApiError::bad_request(format!("a part of a message is of the type {other:?}: only text is known"))
-                .about("messages"))
-        }
+        other => Err(ApiError::bad_request(format!(
+            "a part of a message is of the type {other:?}: only text, and files with their data, are known"
+        ))
+        .about("messages")),
     }
 }
 
@@ -174,7 +174,10 @@ mod tests {
         check(json!([]), "messages has no message of the role user");
         check(json!([{"role": "assistant", "content": "x"}]), "messages has no message of the role user");
         let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
-        check(image, "a part of a message is of the type \"image_url\": only text is known");
+        check(
+            image,
+            "a part of a message is of the type \"image_url\": only text, and files with their data, are known",
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The web page, and the parts of an answer that it shows.
 
 use hone_app::config::{KeyHash, ServerSettings};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::{Stage, echo, settings};
 
@@ -83,6 +83,40 @@ fn clients_with_keys_neither_see_nor_save_presets() {
     assert_eq!(locked.with_key("sesame", "GET", "/hone/v1/presets", &json!({})), (200, nothing));
     let preset = json!({"name": "mine", "temperature": 0.5});
     assert_eq!(locked.with_key("sesame", "POST", "/hone/v1/presets", &preset).0, 403);
+}
+
+#[test]
+fn a_preset_is_saved_under_a_new_name() {
+    let stage = Stage::start(settings(), echo);
+    let save = |preset: Value| {
+        let (status, answer) = stage.post("/hone/v1/presets", &preset);
+        (status, answer["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(save(json!({"name": "calm", "temperature": 0.5, "thinking": false})), (200, String::new()));
+    let settings = json!({"sampling.temperature": 0.5, "sampling.thinking": "off"});
+    let saved = json!({"presets": [{"name": "calm", "settings": settings}], "can_save": true});
+    assert_eq!(stage.get("/hone/v1/presets"), (200, saved));
+    let taken = "a preset \"calm\" exists already: choose another name";
+    assert_eq!(save(json!({"name": "calm", "top_p": 0.5})), (409, taken.to_owned()));
+    assert_eq!(save(json!({"name": "../calm", "top_p": 0.5})).0, 400);
+    assert_eq!(save(json!({"name": "wild", "top_p": 7.0})).0, 400);
+    assert_eq!(save(json!({"name": "empty"})), (400, "a preset needs a setting".to_owned()));
+}
+
+/// A page sends files as arbitrary bytes, which it may do to this path only.
+#[test]
+fn a_file_is_read_for_the_page() {
+    let stage = Stage::start(settings(), echo);
+    let as_file = format!("Content-Type: application/octet-stream\r\nOrigin: http://{}\r\n", stage.address);
+    let send = |path: &str, replaced: &str| {
+        let request = stage.post_text(path, &json!("Ebb?"));
+        let request = request.replace("Content-Type: application/json\r\n", &as_file).replace('?', replaced);
+        stage.send(&request)
+    };
+    assert_eq!(send("/hone/v1/text", "!"), (200, json!({"text": "\"Ebb!\""}).to_string()));
+    let (status, refused) = send("/hone/v1/text", "\0");
+    assert!(status == 400 && refused.contains("the file is a binary file"), "{status} {refused}");
+    assert_eq!(send("/hone/v1/render", "!").0, 415);
 }
 
 /// Attacks by an answer; none of them may become more than text or a harmless link.
