@@ -1,5 +1,12 @@
 //! `hone decide` with the built-in model.
 
+use std::sync::Arc;
+
+use hone_app::config::Config;
+use hone_app::decisions::ExaminedPurposes;
+use hone_app::{App, Silent};
+use hone_judging::{Purpose, PurposeMarks};
+use hone_protocol::Decision;
 use serde_json::{Value, json};
 
 use crate::support::served::{Served, body_of, status_of};
@@ -145,4 +152,39 @@ fn hostile_requests_get_an_answer_or_a_clear_error() {
     let refused = served.post("/v1/systemone", &too_long);
     assert_eq!(status_of(&refused), 422, "{refused}");
     assert!(refused.contains("maximum context length"), "{refused}");
+}
+
+/// Gives a model the marks of one that gets every pair of these purposes right.
+fn pass(home: &Home, model: &str, purposes: &[Purpose]) {
+    let app = App::in_folder(Config::defaults().unwrap(), home.path("data"), Arc::new(Silent)).unwrap();
+    let marks = purposes.iter().map(|purpose| {
+        let cases = purpose.cases();
+        let decision = |answer: bool| Decision { probabilities: if answer { vec![0.1, 0.9] } else { vec![0.9, 0.1] } };
+        let decisions: Vec<Decision> = cases.iter().map(|case| decision(case.answer)).collect();
+        (*purpose, PurposeMarks::of(&cases, &decisions).unwrap())
+    });
+    ExaminedPurposes { model: model.to_owned(), marks: marks.collect() }.keep(&app).unwrap();
+}
+
+#[test]
+fn models_that_have_passed_remark_on_answers_of_others() {
+    let home = Home::new();
+    let pulled = home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]);
+    assert_eq!(pulled.code, 0, "{}", pulled.stderr);
+    let grade = |author: &str, flags: &[&str]| {
+        let question =
+            ["grade", "--query", "When was the mill built?", "--answer", "In 1792.", "--answered-by", author];
+        let graded = home.run(&[&question[..], flags].concat());
+        assert_eq!(graded.code, 0, "{}", graded.stderr);
+        graded.stdout
+    };
+    assert!(!grade("x", &["--why"]).contains("remarks:"), "no model has passed");
+    pass(&home, "smollm2:135m", &[Purpose::Addressed, Purpose::Inconsistency]);
+    let graded: Value = serde_json::from_str(&grade("x", &["--why", "--json"])).unwrap();
+    let remarks = graded["remarks"].as_array().unwrap();
+    assert_eq!(remarks.iter().map(|remark| &remark["about"]).collect::<Vec<_>>(), ["addressed", "inconsistency"]);
+    assert!(remarks.iter().all(|remark| remark["model"] == "smollm2:135m" && remark["probability"].is_f64()), "{graded}");
+    let shown = grade("x", &["--why"]);
+    assert!(shown.contains("remarks: ") && shown.contains("(by smollm2:135m)"), "{shown}");
+    assert!(!grade("smollm2:135m", &["--why"]).contains("remarks:"), "no model remarks on its own answers");
 }

@@ -189,13 +189,23 @@ async function askAndStop(question) {
   }
 }
 
-test("an answer is stopped in the middle, and what there is of it stays", async () => {
+test("an answer is stopped in the middle, and what there is of it stays and can go on", async () => {
   const answer = await askAndStop("Write a very long story about a lighthouse keeper, with many chapters.");
   const text = await answer.locator(".content").innerText();
   assert.ok(text.length > 0);
   await page.reload();
   await page.getByText("Stopped.").waitFor();
-  assert.equal(await page.locator(".turn.answer .content").innerText(), text);
+  const content = page.locator(".turn.answer .content");
+  assert.equal(await content.innerText(), text);
+  await page.getByRole("button", { name: "Continue", exact: true }).click();
+  // Its last word and formatting may still be incomplete.
+  const begins = async () => (await content.innerText()).startsWith(text.slice(0, text.length / 2));
+  assert.ok(await begins(), "it stays while it goes on");
+  await picture("continuing");
+  await page.locator("#stop").click({ force: true, timeout: 1_000 }).catch(() => {});
+  await answered();
+  assert.ok(await begins());
+  assert.equal(await page.locator(".turn.user").count(), 1);
 });
 
 test("what is selected in an answer stays so while it grows, and once it has ended", async () => {
@@ -586,6 +596,16 @@ test("a server that needs a key asks for it once", async () => {
     await page.goto(locked.address);
     await page.locator("#model option").first().waitFor({ state: "attached" });
     assert.equal(await page.locator("#key-dialog").isVisible(), false, "the key is kept");
+    // The next person in this tab has another key.
+    await page.getByLabel("Question", { exact: true }).fill("A private draft");
+    await page.evaluate(() => localStorage.setItem("hone-key", "other"));
+    await page.reload();
+    await page.getByRole("textbox", { name: "Key" }).fill(key);
+    await page.keyboard.press("Enter");
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    await page.locator("#key-dialog").waitFor({ state: "hidden" });
+    await page.waitForFunction(() => document.title.startsWith("hone"));
+    assert.equal(await page.getByLabel("Question", { exact: true }).inputValue(), "");
     // Another device opens the link of the QR code.
     await context.close();
     context = await browser.newContext({ viewport: DESKTOP });
@@ -752,6 +772,65 @@ test("a draft and its files stay with their conversation", async () => {
   assert.deepEqual([await field.inputValue(), await attached()], ["A later one", []]);
 });
 
+test("drafts survive a reload, with the files that there is room for", async () => {
+  const field = page.getByLabel("Question", { exact: true });
+  const attached = () => page.locator("#attached li").allInnerTexts();
+  const shows = (text) => page.waitForFunction((text) => document.getElementById("question").value === text, text);
+  const attach = async (files) => {
+    await page.locator("#files").setInputFiles(files.map(([name, buffer]) => ({ name, mimeType: "text/plain", buffer })));
+    await page.locator("#attached li", { hasText: files.at(-1)[0] }).waitFor();
+    await page.locator("#attached li", { hasText: "reading…" }).first().waitFor({ state: "detached" });
+  };
+  const first = page.locator("#conversations button.conversation").first();
+  await field.fill("When is the ebb?");
+  await attach([["ebb.txt", Buffer.from("The ebb is at six.")]]);
+  await first.click();
+  await page.locator(".turn.user").first().waitFor();
+  await field.fill("A later one");
+  await page.reload();
+  await shows("A later one");
+  assert.deepEqual(await attached(), []);
+  await page.locator("#new").click();
+  await shows("When is the ebb?");
+  assert.deepEqual(await attached(), ["ebb.txt"]);
+
+  const large = Buffer.alloc(1 << 20, "a");
+  await attach(Array.from({ length: 11 }, (_, index) => [`large-${index}.txt`, large]));
+  await page.reload();
+  await shows("When is the ebb?");
+  const left = await attached();
+  assert.ok(left.includes("ebb.txt") && left.length > 1 && left.length < 12, `the largest files are left out: ${left}`);
+  for (const name of left.slice(1)) await page.getByRole("button", { name: `Do not send ${name}` }).click();
+  await ask("When is the ebb?");
+  await answered();
+  assert.deepEqual(await page.locator(".turn.user details.file summary").allInnerTexts(), ["ebb.txt"]);
+  await page.reload();
+  await page.locator(".turn.answer").waitFor();
+  assert.equal(await field.inputValue(), "", "what was sent is no draft");
+
+  await attach([["flood.txt", Buffer.from("The flood is at noon.")]]);
+  await page.evaluate(() => {
+    for (let piece = "x".repeat(1 << 20), n = 0; piece; n += 1) {
+      try {
+        sessionStorage.setItem(`full-${n}`, piece);
+      } catch {
+        piece = piece.slice(Math.ceil(piece.length / 2));
+      }
+    }
+  });
+  await field.fill("And when is the flood?");
+  await page.reload();
+  await shows("And when is the flood?");
+  assert.deepEqual(await attached(), [], "the file made way");
+  await field.fill("");
+  const drafts = () => page.evaluate(() => Object.keys(sessionStorage).filter((key) => key.startsWith("hone-draft")));
+  assert.deepEqual(await drafts(), ["hone-draft-questions"]);
+  await page.locator("#conversations button.conversation").nth(1).click();
+  await shows("A later one");
+  await field.fill("");
+  assert.deepEqual(await drafts(), []);
+});
+
 test("a conversation has settings of its own", async () => {
   await page.getByRole("button", { name: "Settings of this conversation" }).click();
   await page.getByLabel("Instructions").fill("You are a pirate.");
@@ -838,10 +917,18 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   assert.equal(await page.getByLabel("Longest answer, in tokens").inputValue(), "4");
   await page.getByRole("button", { name: "Save" }).click();
   await ask("Tell me about the sea.");
+  await page.getByText("Cut off at the token limit.").waitFor();
+  const content = page.locator(".turn.answer .content");
+  const cut = await content.innerText();
+  await picture("cut");
   await page.getByRole("button", { name: "Continue", exact: true }).click();
-  await page.locator(".turn.answer").nth(1).locator(".grade-place").waitFor({ state: "attached" });
-  await answered();
-  assert.equal(await page.locator(".turn.user").count(), 2);
+  const whole = await (await answered()).locator(".content").innerText();
+  assert.ok(whole.startsWith(cut) && whole.length > cut.length, `${whole} continues ${cut}`);
+  await picture("continued");
+  assert.deepEqual(await page.locator(".turn.user .text").allInnerTexts(), ["Tell me about the sea."]);
+  await page.getByRole("button", { name: "Earlier branch" }).click();
+  await page.locator(".branches .quiet").getByText("1/2").waitFor();
+  assert.equal(await content.innerText(), cut, "the shorter answer stays as another branch");
 
   // The preset is shown as long as the settings are its own; others become a new one.
   const chosen = (name) => page.waitForFunction((name) => document.getElementById("set-preset").value === name, name);
@@ -1118,6 +1205,7 @@ test("a page without a model of its own answers with that of a worker, and shows
     await checkAccessibility("the workers");
     await picture("workers");
   } finally {
+    await page.goto("about:blank");
     for (const running of [other, worker, nats]) await running.stop();
     bare.remove();
   }

@@ -23,7 +23,7 @@ use hone_protocol::{
     ToolCall,
 };
 
-use self::answer::{AnswerSoFar, Round, RoundStep};
+use self::answer::{AnswerSoFar, Round, RoundKind, RoundStep};
 use self::question::{QuestionInProgress, Recollection, response};
 use self::states::{
     AnswerInProgress, Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State,
@@ -153,9 +153,9 @@ impl GeneratorAgent {
     fn recollection_for(&self, query: &Query) -> Recollection {
         let recaller = self.parts.recaller.as_ref().filter(|_| query.options.recalls && !query.options.is_raw);
         let Some(recaller) = recaller else { return Recollection::Nothing };
-        // A program has tools of its own, and an answer that is held to a form cannot be a call.
+        // A program has tools of its own, and an answer that is held to a form, or has begun, cannot be a call.
         let options = &query.options;
-        let is_free = !options.is_of_client && options.constraint.is_none();
+        let is_free = !options.is_of_client && options.constraint.is_none() && options.begun.is_empty();
         let may_call = is_free && !self.without_tools.contains(&query.model);
         match (recaller.settings.mode, may_call) {
             (MemoryMode::Auto | MemoryMode::Tool, true) => Recollection::Tool,
@@ -170,9 +170,9 @@ impl GeneratorAgent {
         // The client's tools come first, followed by the agent's own, if any.
         let (tools, own) = request.tools.split_at(question.query.options.tools.len());
         let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
-        let is_raw = question.query.options.is_raw;
+        let kind = RoundKind::of(&request.prompt, &question.answer);
         let generation = Generation::start(&*self.parts.generator, request);
-        let round = Round::new(generation, scanner, is_raw, &question.answer);
+        let round = Round::new(generation, scanner, kind);
         State::Generating(recalling.act(StartGenerate), Box::new(AnswerInProgress { question, round }))
     }
 
@@ -198,6 +198,9 @@ impl GeneratorAgent {
         } else {
             messages.push(Message::new(Role::User, turn));
             messages.extend(query.options.turns_after.iter().chain(question.rounds.turns()).cloned());
+            if !query.options.begun.is_empty() {
+                messages.push(Message::new(Role::Assistant, &query.options.begun));
+            }
             Prompt::Chat(messages)
         };
         GenerateRequest {
@@ -239,7 +242,7 @@ impl GeneratorAgent {
                 self.tell(&question.topic, Payload::MemoryRecalled(recall));
             }
         }
-        for chunk in chunks {
+        for chunk in question.resumed(round.has_begun).into_iter().chain(chunks) {
             self.tell(&question.topic, Payload::ResponseChunk(chunk));
         }
         match step {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use hone_judging::fill;
 use hone_memory::{Filters, MemoryError, MemoryStore, QuestionType, RecallQuestion, Whose, WithinScope};
 use hone_protocol::{
-    Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState, with_causes,
+    AnswerOptions, Embed, Message, OwnerId, Query, Rating, RecalledEngram, Role, Tool, ToolCall, VettingState,
+    with_causes,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -117,8 +118,9 @@ impl Recaller {
     fn question(&self, search: &str, query: &Query) -> Result<RecallQuestion, String> {
         let asked = query.history.iter().filter(|message| message.role == Role::User);
         let asked = asked.map(|message| &message.content);
-        // With the results of its tools, a program sends its question again.
-        let again = (!query.options.turns_after.is_empty()).then_some(&query.query);
+        // The question is sent again with the results of a program's tools, or to continue an answer.
+        let AnswerOptions { turns_after, begun, .. } = &query.options;
+        let again = (!turns_after.is_empty() || !begun.is_empty()).then_some(&query.query);
         Ok(RecallQuestion {
             text: search.to_owned(),
             vector: self.embedder.embed_query(search).map_err(|error| with_causes(&error))?,

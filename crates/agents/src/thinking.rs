@@ -47,6 +47,11 @@ impl Splitter {
         Splitter { part: inside.map_or(TurnPart::Answer, TurnPart::Reasoning), held: String::new(), at_start: true }
     }
 
+    /// A splitter for the rest of an answer that has begun: its leading white space counts.
+    pub(crate) fn within_answer() -> Splitter {
+        Splitter { at_start: false, ..Splitter::new(None) }
+    }
+
     /// Whether the next text may still be reasoning.
     pub(crate) fn is_inside(&self) -> bool {
         matches!(self.part, TurnPart::Reasoning(_) | TurnPart::Header(..))

@@ -71,7 +71,8 @@ pub fn answer(
     let limits = ToolLimits { rounds: session.config().chat.tool_rounds, calls: usize::MAX };
     let mut rounds = ToolRounds::new(limits);
     let outcome = loop {
-        let offered = if rounds.may_call() { tools.offered() } else { &[] };
+        let may_call = rounds.may_call() && !session.continues();
+        let offered = if may_call { tools.offered() } else { &[] };
         match attempt(session, asker, offered, &listening, audience) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
             Ok((exchange, response)) if calls_tools(&response) => {
@@ -232,7 +233,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, audience: &mut 
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             audience.note(&format!(
-                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
+                "the answer was cut after {tokens} tokens: /continue goes on with it, --max-tokens 0 lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -307,7 +308,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: /continue goes on with it, --max-tokens 0 lifts the limit\nAnswered",
         );
         check(
             0,

@@ -74,6 +74,8 @@ pub struct App {
     pub store: Arc<Store>,
     /// The command that the process carries out, such as `chat`.
     pub(crate) command: String,
+    /// The places of the user's configuration.
+    places: Places,
     data_folder: PathBuf,
     embedder: Arc<SharedEmbedder>,
     fleet: Arc<KnownFleet>,
@@ -85,7 +87,7 @@ impl App {
     /// # Errors
     /// When no configuration folder is known.
     pub fn presets(&self) -> anyhow::Result<Presets> {
-        Presets::of(Places::of_this_process().folder())
+        Presets::of(self.places.folder())
     }
 
     /// Finds the user's data folder and the models in it and in this executable; creates nothing. Other processes see
@@ -103,18 +105,20 @@ impl App {
         }
         let store = Arc::new(store.with_bundle(bundle));
         let embedder = Arc::new(embedder(&config, &store));
-        let command = command.to_owned();
-        Ok(App { config, progress, store, command, data_folder, embedder, fleet: Arc::default() })
+        let (command, places, fleet) = (command.to_owned(), Places::of_this_process(), Arc::default());
+        Ok(App { config, progress, store, command, places, data_folder, embedder, fleet })
     }
 
-    /// An app with another data folder, without the models in this executable.
+    /// An app whose data are in this folder, and whose configuration is in its folder `config`. It does not use the
+    /// models in this executable.
     ///
     /// # Errors
     /// When the models in it cannot be listed.
     pub fn in_folder(config: Config, data_folder: PathBuf, progress: Arc<dyn Progress>) -> anyhow::Result<App> {
         let store = Arc::new(Store::open(&data_folder)?);
         let embedder = Arc::new(embedder(&config, &store));
-        Ok(App { config, progress, store, command: String::new(), data_folder, embedder, fleet: Arc::default() })
+        let (command, places) = (String::new(), Places::new(Some(data_folder.join("config")), Vec::new()));
+        Ok(App { config, progress, store, command, places, data_folder, embedder, fleet: Arc::default() })
     }
 
     /// The running hone processes that use this data folder.
@@ -260,7 +264,8 @@ impl App {
         let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
         let embedder = Arc::new(embedder(&config, &store));
         let (progress, fleet) = (Arc::clone(&self.progress), Arc::clone(&self.fleet));
-        App { config, progress, store, command: self.command.clone(), data_folder, embedder, fleet }
+        let (command, places) = (self.command.clone(), self.places.clone());
+        App { config, progress, store, command, places, data_folder, embedder, fleet }
     }
 
     /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
@@ -437,12 +442,12 @@ impl App {
         TaskStore::new(self.data_folder.join("tasks"))
     }
 
-    /// The phases of tasks, as this process is configured.
+    /// The phases of tasks, as configured.
     ///
     /// # Errors
     /// When their file cannot be read, or is not valid.
     pub fn phases(&self) -> anyhow::Result<Vec<TaskPhase>> {
-        let table = Places::of_this_process().tables(PHASES)?;
+        let table = self.places.tables(PHASES)?;
         TaskPhase::all(table).map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))
     }
 

@@ -29,7 +29,7 @@ use toml::Value;
 use crate::describe::nearest;
 use crate::presets::Presets;
 use crate::usage;
-pub use preset::{ChatSettings, check_preset};
+pub use preset::{check_preset, preset_keys};
 pub use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig};
 pub use server::{InvalidSettings, KeyHash, ServerSettings};
 pub use sources::Places;
@@ -350,7 +350,7 @@ impl Config {
     }
 }
 
-/// The purpose of a key: the comment above it, or above the keys that share it; empty if there is none.
+/// The purpose of a key, from the comment above it. Several keys in a row may have one comment. Empty without a comment.
 pub fn description(key: &str) -> String {
     let (section, name) = key.split_once('.').unwrap_or((key, ""));
     let name = name.rsplit('.').next().unwrap_or_default();

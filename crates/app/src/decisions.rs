@@ -4,6 +4,7 @@
 mod examined;
 mod marks;
 mod purposes;
+mod remarks;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 pub use examined::ExaminedDecisions;
 pub use marks::identity_of;
 pub use purposes::{ExaminedPurposes, decider_for};
+pub use remarks::remarks;
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

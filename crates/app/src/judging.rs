@@ -26,10 +26,11 @@ use hone_judging::{
     CriticMarks, Fallback, GradeTask, Judge, JudgeSettings, Jury, LIKELIHOOD, Marks, Question, QuestionSet, Standing,
     Standings, explained,
 };
-use hone_protocol::{ContentType, Generate, Grade, GradedAnswer, Lane, OwnerId};
+use hone_protocol::{ContentType, Generate, GenerateError, Grade, GradedAnswer, Lane, OwnerId, Remark};
 use serde_json::{Map, Value};
 
 use crate::app::App;
+use crate::decisions::remarks;
 use crate::interrupt::Interrupt;
 use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
@@ -231,6 +232,20 @@ impl JudgeSession {
         activity: &dyn Activity,
     ) -> anyhow::Result<Option<Grade>> {
         explained_alone(&self.driver(activity), task, grade)
+    }
+
+    /// Remarks on a graded answer; none if the user stopped them.
+    ///
+    /// # Errors
+    /// When the answer is too long for the models that have passed, or they cannot be asked.
+    pub fn remarks(&self, app: &App, task: &GradeTask) -> anyhow::Result<Vec<Remark>> {
+        let listening = self.interrupt.listen();
+        let is_over = || !listening.pressed().is_empty();
+        let texts = [task.query.as_str(), &task.answer];
+        match remarks(app, self.judge().generator(), texts, &self.answered_by, None, &is_over) {
+            Err(GenerateError::Stopped) => Ok(Vec::new()),
+            remarks => Ok(remarks?),
+        }
     }
 
     /// Judges the lines of a file that have no verdict in `output` yet, and writes the verdicts in the order of the

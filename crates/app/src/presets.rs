@@ -8,14 +8,17 @@ pub mod modelfile;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use hone_files::{create_private_folder, replace};
+use anyhow::Context;
+use hone_files::{create_private_folder, replace, write_new};
 use toml::{Table, Value};
 
 use crate::usage;
 
 /// The folder within the configuration folder.
 const FOLDER: &str = "presets";
+
+/// The purpose in the names of presets that are being written.
+const PURPOSE: &str = "preset";
 
 /// The longest name of a preset, in characters.
 const LONGEST_NAME: usize = 60;
@@ -106,26 +109,37 @@ impl Presets {
         Ok(keys)
     }
 
-    /// Writes a preset; `replaces` allows it to take the place of another.
+    /// Writes a new preset, and returns its file; `None` if the name is taken.
     ///
     /// # Errors
-    /// When the name is taken or not valid, or the file cannot be written.
-    pub fn save(&self, name: &str, keys: Vec<(String, Value)>, replaces: bool) -> anyhow::Result<PathBuf> {
+    /// When the name is not valid, or the file cannot be written.
+    pub fn create(&self, name: &str, keys: Vec<(String, Value)>) -> anyhow::Result<Option<PathBuf>> {
+        let (path, text) = self.file(name, keys)?;
+        let is_new = write_new(&path, PURPOSE, |file| file.write_all(text.as_bytes()));
+        Ok(is_new.with_context(|| unwritable(&path))?.then_some(path))
+    }
+
+    /// Writes a preset, in place of an existing one of this name, and returns its file.
+    ///
+    /// # Errors
+    /// When the name is not valid, or the file cannot be written.
+    pub fn replace(&self, name: &str, keys: Vec<(String, Value)>) -> anyhow::Result<PathBuf> {
+        let (path, text) = self.file(name, keys)?;
+        let written = replace(&path, PURPOSE, |file| file.write_all(text.as_bytes()));
+        written.with_context(|| unwritable(&path)).map(|()| path)
+    }
+
+    /// The file of a preset with these keys, and its text. Creates the folder.
+    fn file(&self, name: &str, keys: Vec<(String, Value)>) -> anyhow::Result<(PathBuf, String)> {
         let path = self.path(name)?;
-        if path.exists() && !replaces {
-            bail!("a preset {name:?} exists already: --force replaces it");
-        }
         let mut sections = Table::new();
         for (key, value) in keys {
             let (section, name) = key.split_once('.').with_context(|| format!("key {key} has no section"))?;
             let section = sections.entry(section).or_insert_with(|| Value::Table(Table::new()));
             section.as_table_mut().into_iter().for_each(|table| drop(table.insert(name.to_owned(), value.clone())));
         }
-        let failure = || format!("cannot write {}", path.display());
-        create_private_folder(&self.folder).with_context(failure)?;
-        let text = toml::to_string_pretty(&sections)?;
-        replace(&path, "preset", |file| file.write_all(text.as_bytes())).with_context(failure)?;
-        Ok(path)
+        create_private_folder(&self.folder).with_context(|| unwritable(&path))?;
+        Ok((path, toml::to_string_pretty(&sections)?))
     }
 
     /// Deletes a preset.
@@ -138,6 +152,10 @@ impl Presets {
         let path = self.path(name)?;
         std::fs::remove_file(&path).with_context(|| format!("cannot delete {}", path.display()))
     }
+}
+
+fn unwritable(path: &Path) -> String {
+    format!("cannot write {}", path.display())
 }
 
 #[cfg(test)]
@@ -153,10 +171,14 @@ mod tests {
             ("chat.system".to_owned(), Value::from("be brief")),
             ("sampling.temperature".to_owned(), Value::from(0.5)),
         ];
-        presets.save("brief", keys.clone(), false).unwrap();
+        let path = presets.create("brief", keys.clone()).unwrap();
+        assert_eq!(path, Some(presets.path("brief").unwrap()));
         assert_eq!(presets.keys("brief").unwrap(), keys);
-        assert!(presets.save("brief", keys.clone(), false).unwrap_err().to_string().contains("--force"));
-        presets.save("brief", keys, true).unwrap();
+        let other = vec![("sampling.top_k".to_owned(), Value::from(5))];
+        assert_eq!(presets.create("brief", other.clone()).unwrap(), None);
+        assert_eq!(presets.keys("brief").unwrap(), keys, "an existing preset stays");
+        presets.replace("brief", other.clone()).unwrap();
+        assert_eq!(presets.keys("brief").unwrap(), other);
         assert_eq!(presets.text("b").unwrap_err().to_string(), "no preset \"b\" exists: known are brief");
         presets.delete("brief").unwrap();
         assert_eq!(

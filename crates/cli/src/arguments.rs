@@ -396,7 +396,7 @@ pub(crate) struct GradeArguments {
     /// Rubric to grade by: built-in, or from the configuration's `rubrics` folder
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// Have the judge write its reasons if it gives a score without any (judge.feedback)
+    /// Have the judge write its reasons if it gives a score without any (judge.feedback), and add remarks
     #[arg(long, conflicts_with_all = ["input", "due"])]
     pub(crate) why: bool,
     /// Exit with 3 if the score or mean score is below SCORE, and with 1 if there is no score

@@ -146,6 +146,11 @@ impl Judge {
         if self.is_own(likelihood, answered_by) { &likelihood.own } else { &likelihood.foreign }
     }
 
+    /// The engine of its models.
+    pub fn generator(&self) -> &Arc<dyn Generate> {
+        &self.shared.generator
+    }
+
     /// Its settings.
     pub fn settings(&self) -> &JudgeSettings {
         &self.shared.settings

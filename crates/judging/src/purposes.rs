@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use hone_protocol::{
-    Decision, DecisionKind, DecisionQuestion, DecisionRequest, Generate, GenerateError, Lane, hexadecimal,
+    AnswerTrait, Decision, DecisionKind, DecisionQuestion, DecisionRequest, Generate, GenerateError, Lane, OwnerId,
+    hexadecimal,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -30,6 +31,12 @@ pub enum Purpose {
     Contradiction,
     /// Whether a note helps to answer a question (recall).
     Relevance,
+    /// Whether a reply addresses its question, rightly or wrongly (beside a grade).
+    Addressed,
+    /// Whether a reply declines to do what was asked (beside a grade).
+    Refusal,
+    /// Whether a reply contradicts itself (beside a grade).
+    Inconsistency,
 }
 
 /// Two texts with a known answer.
@@ -37,7 +44,7 @@ pub enum Purpose {
 pub struct PurposeCase {
     #[serde(alias = "passage", alias = "earlier", alias = "question")]
     first: String,
-    #[serde(alias = "claim", alias = "later", alias = "note")]
+    #[serde(alias = "claim", alias = "later", alias = "note", alias = "reply")]
     second: String,
     /// The right answer.
     pub answer: bool,
@@ -45,7 +52,23 @@ pub struct PurposeCase {
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Purpose; 3] = [Purpose::Citation, Purpose::Contradiction, Purpose::Relevance];
+    pub const ALL: [Purpose; 6] = [
+        Purpose::Citation,
+        Purpose::Contradiction,
+        Purpose::Relevance,
+        Purpose::Addressed,
+        Purpose::Refusal,
+        Purpose::Inconsistency,
+    ];
+
+    /// The purpose of a remark on an answer.
+    pub fn of(about: AnswerTrait) -> Purpose {
+        match about {
+            AnswerTrait::Addressed => Purpose::Addressed,
+            AnswerTrait::Refusal => Purpose::Refusal,
+            AnswerTrait::Inconsistency => Purpose::Inconsistency,
+        }
+    }
 
     /// The display name.
     pub fn name(self) -> &'static str {
@@ -53,6 +76,9 @@ impl Purpose {
             Purpose::Citation => "a passage supports a claim",
             Purpose::Contradiction => "a statement replaces another",
             Purpose::Relevance => "a note answers a question",
+            Purpose::Addressed => "a reply answers its question",
+            Purpose::Refusal => "a reply refuses",
+            Purpose::Inconsistency => "a reply contradicts itself",
         }
     }
 
@@ -82,6 +108,9 @@ impl Purpose {
             Purpose::Citation => include_str!("../../../config/purposes/citation.jsonl"),
             Purpose::Contradiction => include_str!("../../../config/purposes/contradiction.jsonl"),
             Purpose::Relevance => include_str!("../../../config/purposes/relevance.jsonl"),
+            Purpose::Addressed => include_str!("../../../config/purposes/addressed.jsonl"),
+            Purpose::Refusal => include_str!("../../../config/purposes/refusal.jsonl"),
+            Purpose::Inconsistency => include_str!("../../../config/purposes/inconsistency.jsonl"),
         }
     }
 
@@ -93,6 +122,11 @@ impl Purpose {
                 "Does the later statement correct or replace the earlier one, so that both cannot be true now?"
             }
             Purpose::Relevance => "Does the note help to answer this very question?",
+            Purpose::Addressed => {
+                "Does the reply address the very question that was asked, whether rightly or wrongly?"
+            }
+            Purpose::Refusal => "Does the reply decline to do what was asked?",
+            Purpose::Inconsistency => "Does the reply contradict itself?",
         };
         DecisionQuestion { instructions: instructions.to_owned(), kind: DecisionKind::YesNo { yes: None, no: None } }
     }
@@ -103,6 +137,7 @@ impl Purpose {
             Purpose::Citation => ["Passage", "Claim"],
             Purpose::Contradiction => ["Earlier statement", "Later statement"],
             Purpose::Relevance => ["Question", "Note"],
+            Purpose::Addressed | Purpose::Refusal | Purpose::Inconsistency => ["Question", "Reply"],
         };
         let mut state = String::new();
         for (name, text) in std::iter::zip(names, [first, second]) {
@@ -197,6 +232,8 @@ pub struct PurposeDecider {
     pub threshold: f64,
     /// The priority of its requests.
     pub lane: Lane,
+    /// The owner of the texts, whose requests alone may use their KV cache.
+    pub owner: Option<OwnerId>,
     /// Remembers its biases.
     pub decider: Arc<Decider>,
 }
@@ -205,16 +242,29 @@ impl PurposeDecider {
     /// A model that is yet to be examined.
     pub fn unexamined(generator: Arc<dyn Generate>, purpose: Purpose, model: &str) -> Self {
         let (model, threshold, lane) = (model.to_owned(), 0.5, Lane::Batch);
-        PurposeDecider { generator, purpose, model, threshold, lane, decider: Arc::default() }
+        PurposeDecider { generator, purpose, model, threshold, lane, owner: None, decider: Arc::default() }
+    }
+
+    /// Sets the owner of the texts.
+    pub fn of_owner(self, owner: Option<OwnerId>) -> Self {
+        PurposeDecider { owner, ..self }
     }
 
     /// Whether the answer is yes for two texts: a passage and a claim, an earlier and a later statement, a question and
-    /// a note.
+    /// a note, a question and a reply.
     ///
     /// # Errors
     /// When the texts are too long, the model cannot be asked, or nobody waits (`is_over`).
     pub fn decide(&self, first: &str, second: &str, is_over: &dyn Fn() -> bool) -> Result<bool, GenerateError> {
-        Ok(self.decision(first, second, is_over)?.yes() >= self.threshold)
+        Ok(self.probability(first, second, is_over)? >= self.threshold)
+    }
+
+    /// The probability of yes for two texts.
+    ///
+    /// # Errors
+    /// As [`PurposeDecider::decide`].
+    pub fn probability(&self, first: &str, second: &str, is_over: &dyn Fn() -> bool) -> Result<f64, GenerateError> {
+        Ok(self.decision(first, second, is_over)?.yes())
     }
 
     /// The decision on a case of the examination.
@@ -229,6 +279,7 @@ impl PurposeDecider {
         let state = self.purpose.state(first, second);
         let request = DecisionRequest {
             lane: self.lane,
+            owner: self.owner,
             ..DecisionRequest::new(self.model.clone(), state, vec![self.purpose.question()])
         };
         let mut answers = self.decider.decide(&*self.generator, &request, is_over)?.answers;

@@ -264,6 +264,8 @@ pub struct AnswerOptions {
     pub is_of_client: bool,
     /// The turns after the question: calls of the client's tools, and their results.
     pub turns_after: Vec<Message>,
+    /// The beginning of the answer, which the model continues; empty if it begins. It is part of the answer.
+    pub begun: String,
     /// Report the log-probability of each token ([`Chunk::Logprobs`]), and of this many of the likeliest at its
     /// position; `None` reports nothing.
     pub logprobs: Option<usize>,
@@ -283,6 +285,7 @@ impl Default for AnswerOptions {
             recalls: true,
             is_of_client: false,
             turns_after: Vec::new(),
+            begun: String::new(),
             logprobs: None,
             thinking: ThinkingOptions::default(),
             second: SecondAnswer::default(),

@@ -22,6 +22,7 @@ mod ids;
 mod model;
 pub mod prospect;
 mod reasoning;
+mod remark;
 mod rerank;
 mod sampling;
 #[cfg(feature = "scripted")]
@@ -63,6 +64,7 @@ pub use ids::{EnvelopeId, HolderId, InvalidRespondent, OwnerId, QueryId, Respond
 pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
+pub use remark::{AnswerTrait, Remark, remarks_in_words};
 pub use rerank::{Relevance, Rerank, RerankError};
 pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
 pub use support::Support;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::RespondentId;
 use crate::prospect::Prospect;
+use crate::remark::Remark;
 
 /// The cost of a verdict, and the model that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,6 +104,9 @@ pub struct Grade {
     /// The members of the jury with their own grades; empty if a single judge graded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jury: Vec<Juror<Grade>>,
+    /// Remarks on the answer, if somebody asked about the grade.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<Remark>,
     /// The cost.
     #[serde(flatten)]
     pub judging: Judging,

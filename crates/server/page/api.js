@@ -1,5 +1,6 @@
 // hone's own API. If the server needs a key, the person is asked for it once; it is kept until the tab is closed, or in this browser if wanted.
 
+import * as drafts from "./drafts.js";
 import { byId } from "./elements.js";
 
 const KEY = "hone-key";
@@ -38,6 +39,13 @@ function offerKeyOfLink() {
 /** The key that was given: in this tab, or for this browser. */
 function kept() {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
+}
+
+/** Keeps a key. Another key may be another person's, who must not see the drafts of the earlier one. */
+function keep(key, isForBrowser) {
+  if (key !== kept()) drafts.forget();
+  for (const storage of [sessionStorage, localStorage]) storage.removeItem(KEY);
+  (isForBrowser ? localStorage : sessionStorage).setItem(KEY, key);
 }
 
 /** Sends a request, with a key if one is needed. The body is bytes, or an object that is sent as JSON. */
@@ -136,9 +144,7 @@ function askForKey(wasWrong) {
   return new Promise((resolve) => {
     byId("key-form").onsubmit = (event) => {
       event.preventDefault();
-      const isForBrowser = byId("key-kept").checked;
-      for (const storage of [sessionStorage, localStorage]) storage.removeItem(KEY);
-      (isForBrowser ? localStorage : sessionStorage).setItem(KEY, byId("key").value.trim());
+      keep(byId("key").value.trim(), byId("key-kept").checked);
       dialog.close();
       resolve();
     };

@@ -37,7 +37,7 @@ byId("log").addEventListener("click", () => document.body.classList.remove("with
 addEventListener("hashchange", openPlace);
 
 appearance.start();
-attachments.start((message) => chat.complain(message));
+attachments.start({ failed: (message) => chat.complain(message), changed: () => chat.keepFiles() });
 settings.start();
 chat.start({ changed: changed, moved: moved });
 sidebar.start({

@@ -14,22 +14,24 @@ const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2\n\n/;
 
 /**
  * What goes with the next question: objects with `name` and `text`, which is null until the file is read, or if it cannot be.
- * `isRead` then says, once that is known, whether it could be.
+ * `isRead` then says, once that is known, whether it could be, and `isUnreadable` is true if it could not.
  */
 let attached = [];
+const hooks = { failed: () => {}, changed: () => {} };
 
-/** Begins. `failed` is called with what is wrong with a file. */
-export function start(failed) {
+/** Begins. `failed` is called with what is wrong with a file, `changed` when other files go with the next question or one was read. */
+export function start({ failed, changed }) {
+  Object.assign(hooks, { failed, changed });
   const input = byId("files");
   byId("attach").addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
-    add([...input.files], failed);
+    add([...input.files]);
     input.value = "";
   });
   byId("question").addEventListener("paste", (event) => {
     if (event.clipboardData.files.length === 0) return;
     event.preventDefault();
-    add([...event.clipboardData.files], failed);
+    add([...event.clipboardData.files]);
   });
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   addEventListener("dragover", (event) => {
@@ -42,32 +44,24 @@ export function start(failed) {
     document.body.classList.remove("dropping");
     if (!holds(event)) return;
     event.preventDefault();
-    add([...event.dataTransfer.files], failed);
+    add([...event.dataTransfer.files]);
   });
 }
 
-function add(files, failed) {
-  attached = [...attached, ...files.map((file) => begun(file, failed))];
-  draw();
+function add(files) {
+  give([...attached, ...files.map(begun)]);
   byId("question").focus();
 }
 
 /** A file that is being read. */
-function begun(file, failed) {
+function begun(file) {
   const item = { name: file.name, text: null };
   item.isRead = textOf(file).then(
     (text) => ((item.text = text), true),
-    (error) => (failed(`${file.name}: ${error.message}`), false),
+    (error) => ((item.isUnreadable = true), hooks.failed(`${file.name}: ${error.message}`), false),
   );
-  item.isRead.then((isRead) => {
-    if (!isRead) discard(item);
-    draw();
-  });
+  item.isRead.then(() => give(attached));
   return item;
-}
-
-function discard(file) {
-  attached = attached.filter((other) => other !== file);
 }
 
 async function textOf(file) {
@@ -93,14 +87,6 @@ function within(limit, size, what) {
   if (size > limit) throw new Error(`${what} is ${bytes(size)}; the limit is ${bytes(limit)}.`);
 }
 
-function draw() {
-  show(byId("attached"), attached, (others) => {
-    attached = others;
-    draw();
-    byId("question").focus();
-  });
-}
-
 /** Shows files in a list, where each can be discarded: `changed` is called with the others. */
 export function show(list, files, changed) {
   const chip = (file) => {
@@ -111,11 +97,6 @@ export function show(list, files, changed) {
   };
   list.replaceChildren(...files.map(chip));
   list.hidden = files.length === 0;
-}
-
-/** Whether files go with the next question. */
-export function any() {
-  return attached.length > 0;
 }
 
 /** Waits until every file has been read, and says whether all could be. */
@@ -131,6 +112,11 @@ export function restored(text) {
   return question;
 }
 
+/** The files that go with the next question. */
+export function all() {
+  return attached;
+}
+
 /** The files, which then go with no question. */
 export function taken() {
   const files = attached;
@@ -138,13 +124,14 @@ export function taken() {
   return files;
 }
 
-/** These files go with the next question. */
-export async function give(files) {
-  attached = files;
-  draw();
-  // One of another conversation may have turned out meanwhile to be no text.
-  for (const file of files) if ((await file.isRead) === false) discard(file);
-  draw();
+/** These files go with the next question, except for those that have turned out to be no text. */
+export function give(files) {
+  attached = files.filter(({ isUnreadable }) => !isUnreadable);
+  show(byId("attached"), attached, (others) => {
+    give(others);
+    byId("question").focus();
+  });
+  hooks.changed();
 }
 
 /** A question with files before it. */

@@ -23,7 +23,7 @@ export function badge(grade) {
   // Not every browser focuses a button that is touched.
   button.addEventListener("click", () => {
     const isOpen = box.classList.toggle("open");
-    if (isOpen && lacksReasons(grade)) askForReasons(grade, tip).then(() => place(button, tip, box));
+    if (isOpen && !isExplained(grade)) explain(grade, tip).then(() => place(button, tip, box));
   });
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
@@ -39,17 +39,24 @@ function lacksReasons(grade) {
   return Boolean(grade.query_id) && grade.score !== null && !grade.feedback;
 }
 
-/** Has the judge write its reasons, once, and shows them. */
-async function askForReasons(grade, tip) {
+/** Whether nothing can be added to a grade: neither reasons nor remarks. */
+function isExplained(grade) {
+  return !grade.query_id || grade.isExplained || (!lacksReasons(grade) && grade.remarked !== "");
+}
+
+/** Has the judge write its reasons, and others their remarks, once, and shows them. */
+async function explain(grade, tip) {
   if (tip.ariaBusy === "true") return;
   tip.ariaBusy = "true";
-  const told = element("span", { text: "The judge writes its reasons…" });
+  const told = element("span", { text: lacksReasons(grade) ? "The judge writes its reasons…" : "" });
   tip.replaceChildren(told, ...explanation(grade));
   announce(told.textContent);
   try {
-    Object.assign(grade, await call(`/hone/v1/critique/${grade.query_id}/reasons`, { method: "POST" }));
+    const isNew = lacksReasons(grade);
+    Object.assign(grade, await call(`/hone/v1/critique/${grade.query_id}/reasons`, { method: "POST", body: {} }));
+    grade.isExplained = true;
     tip.replaceChildren(...explanation(grade));
-    announce(grade.feedback);
+    announce([isNew ? grade.feedback : "", grade.remarked].filter(Boolean).join(" "));
   } catch (error) {
     told.textContent = error.message;
     announce(error.message);
@@ -75,6 +82,7 @@ function explanation(grade) {
   if (grade.concluded_early) facts.push("concluded early");
   const lines = [element("span", { class: "facts", text: facts.filter(Boolean).join(" · ") })];
   if (grade.warning) lines.unshift(element("span", { class: "warning", text: grade.warning }));
+  if (grade.remarked) lines.unshift(element("span", { text: `The answer ${grade.remarked}.` }));
   if (grade.feedback) lines.unshift(element("span", { text: grade.feedback }));
   if (lacksReasons(grade)) lines.push(element("span", { class: "facts", text: "Click for the reasons." }));
   for (const juror of grade.jury ?? []) {

@@ -4,6 +4,7 @@ import { call, conversationPath, eventsOf, request } from "./api.js";
 import { badge } from "./badge.js";
 import * as attachments from "./attachments.js";
 import { Sides, wanted } from "./compare.js";
+import * as drafts from "./drafts.js";
 import { announce, byId, confirmed, copied, element, fillWithRendered, iconButton, select, selectionIn } from "./elements.js";
 import * as settings from "./settings.js";
 
@@ -23,6 +24,9 @@ const LONGEST_PAUSE = 10_000;
 /** The messages after which more is known about an answer. */
 const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
 
+/** Why an answer ended that the model can continue: a person stopped it, or it reached the token limit. */
+const CUT_OFF = [null, "length"];
+
 // What is said below an answer that did not end by itself.
 const endings = new Map([
   [null, "Stopped."],
@@ -33,9 +37,8 @@ const endings = new Map([
 const hooks = { changed: () => {}, moved: () => {} };
 /** How many conversations have been opened: only the latest is shown. */
 let opened = 0;
-const state = { name: null, exchanges: [], running: null, grades: true, contexts: new Map() };
-/** What was being written in conversations that are not shown, question and files, by their names; the new one has none. */
-const drafts = new Map();
+/** `isOpen` says that a conversation is shown, which is so from when the first one was loaded. */
+const state = { name: null, isOpen: false, exchanges: [], running: null, grades: true, contexts: new Map() };
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
 
@@ -53,16 +56,17 @@ export function start({ changed, moved }) {
     const isRead = await attachments.read();
     if (state.running || !isRead || turn !== opened) return;
     const question = byId("question").value.trim();
-    if (!isWritten(question, attachments.any())) return;
-    byId("question").value = "";
-    answering(new Running(attachments.joined(attachments.taken(), question), state.exchanges.length, true));
+    if (!isWritten(question, attachments.all().length > 0)) return;
+    const files = attachments.taken();
+    write("");
+    answering(new Running(attachments.joined(files, question), state.exchanges.length, { isWritten: true }));
   });
   byId("question").addEventListener("keydown", (event) => {
     if (!sends(event)) return;
     event.preventDefault();
     byId("ask").requestSubmit();
   });
-  byId("question").addEventListener("input", grow);
+  byId("question").addEventListener("input", written);
   byId("question").enterKeyHint = HAS_KEYBOARD.matches ? "send" : "enter";
   byId("stop").addEventListener("click", stop);
   byId("log").addEventListener("scroll", () => (byId("to-end").hidden = isAtEnd()));
@@ -103,9 +107,8 @@ export async function open(name) {
   if (turn !== opened) return;
   // What was asked meanwhile was asked in another conversation.
   state.running?.leave();
-  // What the browser has kept over a reload belongs to the first conversation.
-  if (turn > 1) changeDraft(state.name, name);
   Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
+  showDraft();
   byId("turns").replaceChildren();
   settings.show(name, conversation?.system ?? "");
   if (conversation) chooseModel(conversation.model);
@@ -115,31 +118,44 @@ export async function open(name) {
   if (conversation?.is_answering) answering(new Running(null, state.exchanges.length));
 }
 
-/** Keeps what is being written in a conversation, and shows what was in another one. */
-function changeDraft(from, to) {
-  if (from === to) return;
-  const draft = { question: byId("question").value, files: attachments.taken() };
-  if (draft.question || draft.files.length > 0) drafts.set(from, draft);
-  const { question = "", files = [] } = drafts.get(to) ?? {};
-  drafts.delete(to);
-  byId("question").value = question;
-  attachments.give(files);
-  grow();
+/** Shows the draft of the conversation. */
+function showDraft() {
+  const { question, files } = drafts.of(state.name);
+  // This was written while the first conversation was loaded.
+  const early = state.isOpen ? { question: "", files: [] } : { question: byId("question").value, files: attachments.all() };
+  state.isOpen = true;
+  attachments.give([...files, ...early.files]);
+  write(joined(question, early.question));
+}
+
+/** Two texts that are being written, one after the other. */
+function joined(first, second) {
+  return [first, second].filter(Boolean).join("\n\n");
+}
+
+/** Other files go with the question that is being written, or one was read. */
+export function keepFiles() {
+  if (state.isOpen) drafts.keepFiles(state.name, attachments.all());
+}
+
+/** The conversation that is shown has another name now, null if it is not saved. Its draft stays with it. */
+function nameShown(name) {
+  if (state.isOpen) drafts.renamed(state.name, name);
+  state.name = name;
 }
 
 /** A conversation has another name. */
 export function renamed(old, name) {
-  if (drafts.has(old)) drafts.set(name, drafts.get(old));
-  drafts.delete(old);
+  drafts.renamed(old, name);
   if (state.name !== old) return;
   state.name = name;
   hooks.moved(name);
 }
 
-/** A conversation is gone, and so is what was being written in it. */
+/** A conversation is gone, and so is its draft. */
 export async function removed(name) {
   if (state.name === name) await open(null);
-  drafts.delete(name);
+  drafts.removed(name);
 }
 
 /** A judge has said something about an answer, or the second respondent has answered. */
@@ -251,7 +267,7 @@ function answerOf(exchange, index) {
   const copy = iconButton("copy", "Copy the answer", () => copied(copy, answer));
   const redo = iconButton("redo", "Answer again", () => again(index));
   const actions = element("div", { class: "actions" }, copy, redo);
-  if (exchange.finish_reason === "length" && index === state.exchanges.length - 1) {
+  if (CUT_OFF.includes(exchange.finish_reason) && index === state.exchanges.length - 1) {
     actions.append(element("button", { type: "button", class: "quiet", text: "Continue", onclick: () => goOn(index) }));
   }
   if (id) actions.append(...thumbs(exchange));
@@ -391,8 +407,8 @@ function isWritten(question, hasFiles) {
 }
 
 /** Asks a question after the first `keep` exchanges; those after it stay as another branch. */
-function ask(question, keep) {
-  return answering(new Running(question, keep));
+function ask(question, keep, options) {
+  return answering(new Running(question, keep, options));
 }
 
 /** Shows an answer while it is given. */
@@ -415,9 +431,9 @@ function again(index) {
   if (!state.running) ask(state.exchanges[index].question, index);
 }
 
-/** Has the model go on where the limit of tokens ended its answer. */
+/** Has the model continue an answer that was cut off. */
 function goOn(index) {
-  if (!state.running) ask("Continue exactly where you stopped.", index + 1);
+  if (!state.running) ask(state.exchanges[index].question, index, { goesOn: true });
 }
 
 function edit(turn, question, index) {
@@ -466,9 +482,9 @@ function setBusy(isBusy) {
 
 /** A question that is being answered; without a question, the one that is being answered in the conversation already. */
 class Running {
-  /** `isWritten` says that the question comes from the field for it. */
-  constructor(question, keep, isWritten = false) {
-    Object.assign(this, { question, keep, isWritten, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
+  /** `isWritten` says that the question comes from the field for it, `goesOn` that the earlier answer to it is continued. */
+  constructor(question, keep, { isWritten = false, goesOn = false } = {}) {
+    Object.assign(this, { question, keep, isWritten, goesOn, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
     this.model = byId("model").value;
     this.second = wanted();
     this.status = element("p", { class: "quiet waiting", text: "Reading the question…" });
@@ -478,10 +494,10 @@ class Running {
       "article",
       { class: "turn answer running" },
       element("h2", { class: "hidden", text: "hone" }),
-      this.status,
-      this.content,
+      ...(goesOn ? [this.content, this.status] : [this.status, this.content]),
     );
     this.before = state.exchanges;
+    if (goesOn) fillWithRendered(this.content, this.before[keep].html);
     if (question !== null) this.show();
     announce("Answering");
   }
@@ -522,6 +538,7 @@ class Running {
     const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second, ...settings.wanted() };
     const after = this.before[this.keep - 1]?.query_id;
     if (after) body.after = after;
+    if (this.goesOn) body.goes_on = true;
     if (this.model) body.model = this.model;
     return request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
   }
@@ -576,8 +593,7 @@ class Running {
         this.think(event.text);
         break;
       case "html":
-        this.status.remove();
-        fillWithRendered(this.content, event.html);
+        this.draw(event.html);
         break;
       case "answered":
         this.end(event);
@@ -613,7 +629,7 @@ class Running {
       this.show();
     }
     if (state.name === name) return;
-    state.name = name;
+    nameShown(name);
     settings.named(name);
     hooks.moved(name);
     hooks.changed();
@@ -634,6 +650,13 @@ class Running {
     this.thoughts.append(text);
   }
 
+  draw(html) {
+    // An answer that is continued is shown before it grows.
+    if (this.goesOn && html === this.before[this.keep].html) return;
+    this.status.remove();
+    fillWithRendered(this.content, html);
+  }
+
   end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered, is_saved: isSaved }) {
     this.hasEnded = true;
     settings.saved();
@@ -649,7 +672,8 @@ class Running {
     if (!isRemembered) complain("This answer could not be remembered, and it is not graded: the server's log says why.");
     if (!isSaved) {
       complain("This answer is not saved: its conversation was deleted or renamed elsewhere. The next question begins a new one.");
-      state.name = null;
+      nameShown(null);
+      showDraft();
       hooks.moved(null);
     }
     announce(exchange.finish_reason === null ? "Stopped" : "Answered");
@@ -665,14 +689,12 @@ class Running {
   /** Shows what was there before, with the question where it can be asked again. */
   restore() {
     state.exchanges = this.before;
-    if (state.exchanges.length === 0) state.name = null;
+    if (state.exchanges.length === 0) nameShown(null);
     draw();
     hooks.moved(state.name);
     const draft = byId("question").value;
-    if (this.question !== null && (this.isWritten || !draft)) {
-      byId("question").value = [attachments.restored(this.question), draft].filter(Boolean).join("\n\n");
-    }
-    grow();
+    const canAsk = this.question !== null && !this.goesOn;
+    if (canAsk && (this.isWritten || !draft)) write(joined(attachments.restored(this.question), draft));
   }
 
   async stop() {
@@ -719,6 +741,18 @@ function isAtEnd() {
 function toEnd() {
   const log = byId("log");
   log.scrollTop = log.scrollHeight;
+}
+
+/** Puts a text into the field for the question. */
+function write(text) {
+  byId("question").value = text;
+  written();
+}
+
+/** The question that is being written has changed. */
+function written() {
+  grow();
+  if (state.isOpen) drafts.keepQuestion(state.name, byId("question").value);
 }
 
 function grow() {

@@ -21,7 +21,7 @@ use self::message::Head;
 use self::request::{AskedMessages, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::{Answered, Answering, kept_header, note_kept};
-use crate::clients::{Caller, RecallHeader};
+use crate::clients::{Caller, Client, RecallHeader};
 use crate::documents::parsed_with_texts;
 use crate::error::{ApiError, REQUEST_ID, request_id};
 use crate::shapes::ServerSentEvent;
@@ -49,7 +49,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
     )
 )]
 async fn messages(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes) -> Result<HttpResponse, ApiError> {
-    let request: MessagesRequest = parsed_with_texts(body).await?;
+    let request: MessagesRequest = parsed_with_texts(&shared, caller.client, body).await?;
     let AskedMessages { query, stream, most_calls } = request.asked(&shared.parts)?;
     let model = query.model.clone();
     let slot = stream.then(|| shared.streams.take(caller.client)).transpose()?;
@@ -75,8 +75,8 @@ async fn messages(State(shared): State<Arc<Shared>>, caller: Caller, body: Bytes
     request_body = MessagesRequest,
     responses((status = OK, body = AnthropicTokens), (status = NOT_FOUND))
 )]
-async fn count_tokens(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
-    let request: MessagesRequest = parsed_with_texts(body).await?;
+async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let request: MessagesRequest = parsed_with_texts(&shared, client, body).await?;
     let query = request.counted(&shared.parts)?;
     Ok(Json(json!({"input_tokens": counting::prompt_tokens(&shared, query).await?})))
 }

@@ -3,15 +3,22 @@
 //! A file is a part of a message: `file` in OpenAI's Chat Completions, `input_file` in its Responses, `document` in
 //! Anthropic's Messages. Files that have only an address or an id stay as they are, and their part is refused later.
 
+use std::collections::VecDeque;
 use std::str::from_utf8;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hone_agents::research::is_pdf;
 use hone_app::conversations::attached::{block, text_of};
+use hone_protocol::OwnerId;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
+use crate::Shared;
+use crate::clients::Client;
 use crate::error::ApiError;
 use crate::requests::parsed;
 use crate::threads::DOCUMENTS;
@@ -22,67 +29,167 @@ const SIGNS: [&str; 2] = ["\"file_data\"", "\"document\""];
 const CONVERSATIONS: [&str; 2] = ["messages", "input"];
 /// The name of a file without one.
 const UNNAMED: &str = "file";
-/// The most files of a request, each of which may need a process.
-const MOST_FILES: usize = 16;
+/// The most PDFs that are read for a request, each of which needs a process. Those of earlier requests do not count.
+const MOST_READ: usize = 16;
+/// The most bytes of texts of PDFs that are kept.
+const MOST_KEPT_BYTES: usize = 32 << 20;
 
 /// Parses a request body as [`parsed`] does, with texts in place of files.
 ///
 /// # Errors
-/// When the body is not a valid request, has too many files, or a file outside a tool's result cannot be read.
-pub(crate) async fn parsed_with_texts<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
+/// When the body is not a valid request, or a file outside a tool's result cannot be read.
+pub(crate) async fn parsed_with_texts<T: DeserializeOwned + Send + 'static>(
+    shared: &Shared,
+    client: Client,
+    body: Bytes,
+) -> Result<T, ApiError> {
     let may_have_files = from_utf8(&body).is_ok_and(|text| SIGNS.iter().any(|sign| text.contains(sign)));
     if !may_have_files {
         return parsed(body).await;
     }
-    let request: Value = parsed(body.clone()).await?;
-    let n_files: usize = CONVERSATIONS.iter().filter_map(|key| request.get(key)).map(n_files).sum();
-    match n_files {
-        0 => parsed(body).await,
-        1..=MOST_FILES => parsed(DOCUMENTS.computed(move || with_texts(request)).await??).await,
-        _ => Err(ApiError::bad_request(format!("the request has {n_files} files: at most {MOST_FILES} are read"))),
+    let mut request: Value = parsed(body.clone()).await?;
+    if !CONVERSATIONS.iter().filter_map(|key| request.get(key)).any(has_files) {
+        return parsed(body).await;
     }
+    let mut reading = Reading { texts: Arc::clone(&shared.pdf_texts), owner: client.owner(), n_read: 0 };
+    parsed(DOCUMENTS.computed(move || reading.with_texts(&mut request)).await??).await
 }
 
-fn n_files(value: &Value) -> usize {
+fn has_files(value: &Value) -> bool {
     match value {
-        Value::Array(values) => values.iter().map(n_files).sum(),
-        Value::Object(part) if ClientFile::of(part).is_some() => 1,
-        Value::Object(part) => part.values().map(n_files).sum(),
-        _ => 0,
+        Value::Array(values) => values.iter().any(has_files),
+        Value::Object(part) if is_call(part) => false,
+        Value::Object(part) => ClientFile::of(part).is_some() || part.values().any(has_files),
+        _ => false,
     }
 }
 
-/// The request as JSON, with texts in place of files.
-fn with_texts(mut request: Value) -> Result<Bytes, ApiError> {
-    for key in CONVERSATIONS {
-        let turns = request.get_mut(key).map(|turns| replace(turns, false));
-        turns.transpose().map_err(|error| error.about(key))?;
-    }
-    Ok(Bytes::from(request.to_string()))
-}
-
-/// Replaces the files in a value. One that cannot be read becomes a note in a tool's result: the result stays in the
-/// conversation, and refusing it would refuse every later request.
-fn replace(value: &mut Value, is_result: bool) -> Result<(), ApiError> {
-    match value {
-        Value::Array(values) => values.iter_mut().try_for_each(|value| replace(value, is_result)),
-        Value::Object(part) => match ClientFile::of(part) {
-            Some(file) => {
-                *value = file.part(is_result)?;
-                Ok(())
-            }
-            None => {
-                let is_result = is_result || is_tool_result(part);
-                part.values_mut().try_for_each(|value| replace(value, is_result))
-            }
-        },
-        _ => Ok(()),
-    }
+/// Whether a part is the model's call of a tool. Its arguments have the form that the tool gives them, and no files.
+fn is_call(part: &Map<String, Value>) -> bool {
+    matches!(part.get("type").and_then(Value::as_str), Some("tool_use" | "function_call" | "custom_tool_call"))
 }
 
 fn is_tool_result(part: &Map<String, Value>) -> bool {
     let text = |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
     text("role") == "tool" || text("type") == "tool_result" || text("type").ends_with("_call_output")
+}
+
+/// The texts of PDFs that clients have sent, the latest last: a client sends its conversation with every question.
+#[derive(Default)]
+pub(crate) struct PdfTexts(Mutex<VecDeque<(PdfKey, Arc<str>)>>);
+
+/// A digest of a PDF and its owner: otherwise a faster answer could reveal another owner's files.
+type PdfKey = [u8; 32];
+
+impl PdfTexts {
+    fn get(&self, key: &PdfKey) -> Option<Arc<str>> {
+        let mut kept = self.lock();
+        let place = kept.iter().position(|(other, _)| other == key)?;
+        let found = kept.remove(place)?;
+        let text = Arc::clone(&found.1);
+        kept.push_back(found);
+        Some(text)
+    }
+
+    fn keep(&self, key: PdfKey, text: Arc<str>) {
+        let mut kept = self.lock();
+        kept.retain(|(other, _)| *other != key);
+        kept.push_back((key, text));
+        let mut n_bytes: usize = kept.iter().map(|(_, text)| text.len()).sum();
+        while n_bytes > MOST_KEPT_BYTES {
+            n_bytes -= kept.pop_front().map_or(n_bytes, |(_, oldest)| oldest.len());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(PdfKey, Arc<str>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the files of a request.
+struct Reading {
+    texts: Arc<PdfTexts>,
+    owner: Option<OwnerId>,
+    /// The PDFs that were read for this request.
+    n_read: usize,
+}
+
+impl Reading {
+    /// The request as JSON, with texts in place of files.
+    fn with_texts(&mut self, request: &mut Value) -> Result<Bytes, ApiError> {
+        for key in CONVERSATIONS {
+            let turns = request.get_mut(key).map(|turns| self.replace(turns, false));
+            turns.transpose().map_err(|error| error.about(key))?;
+        }
+        Ok(Bytes::from(request.to_string()))
+    }
+
+    /// Replaces the files in a value. One that cannot be read becomes a note in a tool's result: the result stays in the
+    /// conversation, and refusing it would refuse every later request.
+    fn replace(&mut self, value: &mut Value, is_result: bool) -> Result<(), ApiError> {
+        match value {
+            Value::Array(values) => values.iter_mut().try_for_each(|value| self.replace(value, is_result)),
+            Value::Object(part) if is_call(part) => Ok(()),
+            Value::Object(part) => match ClientFile::of(part) {
+                Some(file) => {
+                    *value = self.part(file, is_result)?;
+                    Ok(())
+                }
+                None => {
+                    let is_result = is_result || is_tool_result(part);
+                    part.values_mut().try_for_each(|value| self.replace(value, is_result))
+                }
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The part that takes a file's place.
+    fn part(&mut self, file: ClientFile, is_result: bool) -> Result<Value, ApiError> {
+        let ClientFile { name, content, kind, is_paragraph } = file;
+        let text = match self.text(content) {
+            Ok(text) => block(&name, &text),
+            Err(reason) if is_result => format!("({name} {reason})"),
+            Err(reason) => return Err(ApiError::bad_request(format!("the file {name:?} {reason}"))),
+        };
+        let text = if is_paragraph { text.trim_end() } else { &text };
+        Ok(json!({"type": kind, "text": text}))
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// The reason why it has none, worded to follow its name.
+    fn text(&mut self, content: FileContent) -> Result<Arc<str>, String> {
+        let data = match content {
+            FileContent::Text(text) => return Ok(text.into()),
+            FileContent::Base64(data) => data,
+        };
+        let data = data.split_once(";base64,").map_or(data.as_str(), |(_, data)| data);
+        let file = STANDARD.decode(data).map_err(|error| format!("is not in base64: {error}"))?;
+        if is_pdf(&file) { self.pdf(file) } else { read(file) }
+    }
+
+    fn pdf(&mut self, file: Vec<u8>) -> Result<Arc<str>, String> {
+        let mut sha256 = Sha256::new_with_prefix(self.owner.map(|owner| owner.to_string()).unwrap_or_default());
+        sha256.update([0]);
+        sha256.update(&file);
+        let key = sha256.finalize().into();
+        if let Some(known) = self.texts.get(&key) {
+            return Ok(known);
+        }
+        if self.n_read == MOST_READ {
+            return Err(format!("is one PDF too many: {MOST_READ} new ones are read for a request"));
+        }
+        self.n_read += 1;
+        let text = read(file)?;
+        self.texts.keep(key, Arc::clone(&text));
+        Ok(text)
+    }
+}
+
+fn read(file: Vec<u8>) -> Result<Arc<str>, String> {
+    text_of(file).map(Arc::from).map_err(|reason| format!("{reason:#}"))
 }
 
 /// A file as a client sends it.
@@ -116,34 +223,6 @@ impl ClientFile {
         let content = if is_paragraph && is_text() { FileContent::Text(data) } else { FileContent::Base64(data) };
         Some(ClientFile { name: text(name).unwrap_or_else(|| UNNAMED.to_owned()), content, kind, is_paragraph })
     }
-
-    /// The part that takes its place.
-    fn part(self, is_result: bool) -> Result<Value, ApiError> {
-        let text = match self.content.read() {
-            Ok(text) => block(&self.name, &text),
-            Err(reason) if is_result => format!("({} {reason})", self.name),
-            Err(reason) => return Err(ApiError::bad_request(format!("the file {:?} {reason}", self.name))),
-        };
-        let text = if self.is_paragraph { text.trim_end() } else { &text };
-        Ok(json!({"type": self.kind, "text": text}))
-    }
-}
-
-impl FileContent {
-    /// The text of the file.
-    ///
-    /// # Errors
-    /// The reason why it has none, worded to follow its name.
-    fn read(&self) -> Result<String, String> {
-        match self {
-            FileContent::Text(text) => Ok(text.clone()),
-            FileContent::Base64(data) => {
-                let data = data.split_once(";base64,").map_or(data.as_str(), |(_, data)| data);
-                let file = STANDARD.decode(data).map_err(|error| format!("is not in base64: {error}"))?;
-                text_of(file).map_err(|reason| format!("{reason:#}"))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -151,7 +230,9 @@ mod tests {
     use super::*;
 
     fn replaced(key: &str, turns: Value) -> Result<Value, String> {
-        let texts = with_texts(json!({"model": "m", key: turns})).map_err(|error| error.message)?;
+        let mut reading = Reading { texts: Arc::default(), owner: None, n_read: 0 };
+        let mut request = json!({"model": "m", key: turns});
+        let texts = reading.with_texts(&mut request).map_err(|error| error.message)?;
         Ok(serde_json::from_slice::<Value>(&texts).unwrap()[key].take())
     }
 
@@ -184,8 +265,10 @@ mod tests {
         let by_address = json!({"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}});
         let by_id = json!({"type": "input_file", "file_id": "file-1"});
         let said = json!({"role": "user", "content": "the \"document\" and its \"file_data\""});
-        let turns = json!([by_address, by_id, said]);
-        assert_eq!(n_files(&turns), 0);
+        let source = json!({"type": "base64", "data": TIDES});
+        let call = json!({"type": "tool_use", "name": "save", "input": {"type": "document", "source": source}});
+        let turns = json!([by_address, by_id, said, {"role": "assistant", "content": [call]}]);
+        assert!(!has_files(&turns));
         assert_eq!(replaced("messages", turns.clone()).unwrap(), turns);
     }
 
@@ -205,16 +288,37 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_request_has_few_files() {
-        let request = |n: usize| {
-            let file = json!({"type": "input_file", "filename": "tides.txt", "file_data": TIDES});
-            // A byte-order mark, and half of a character, as clients send them.
-            Bytes::from(format!("\u{feff}{{\"cut\": \"\\ud83d\", \"input\": {}}}", json!(vec![file; n])))
+    #[test]
+    fn the_texts_of_pdfs_are_kept_for_their_owner() {
+        let texts = Arc::new(PdfTexts::default());
+        let reading = |owner: Option<u128>| {
+            let owner = owner.map(OwnerId::from_bits);
+            Reading { texts: Arc::clone(&texts), owner, n_read: 0 }
         };
-        let read: Value = parsed_with_texts(request(MOST_FILES)).await.unwrap();
-        assert_eq!(read["input"][MOST_FILES - 1]["text"], format!("{BLOCK}\n\n"));
-        let error = parsed_with_texts::<Value>(request(MOST_FILES + 1)).await.unwrap_err();
-        assert_eq!(error.message, "the request has 17 files: at most 16 are read");
+        // The built-in reader is a process of hone itself, which a test is not: nothing but what is kept has a text.
+        let file = b"%PDF-1.7 and nothing else";
+        assert!(reading(None).pdf(file.to_vec()).is_err());
+        let mut sha256 = Sha256::new_with_prefix([0]);
+        sha256.update(file);
+        texts.keep(sha256.finalize().into(), "Tides.".into());
+        assert_eq!(reading(None).pdf(file.to_vec()).as_deref(), Ok("Tides."));
+        assert!(reading(Some(1)).pdf(file.to_vec()).is_err());
+
+        let mut full = Reading { n_read: MOST_READ, ..reading(None) };
+        assert_eq!(full.pdf(file.to_vec()).as_deref(), Ok("Tides."), "it is not read again");
+        let error = full.pdf(b"%PDF-1.4".to_vec()).unwrap_err();
+        assert_eq!(error, "is one PDF too many: 16 new ones are read for a request");
+    }
+
+    #[test]
+    fn the_oldest_texts_make_room() {
+        let texts = PdfTexts::default();
+        let long: Arc<str> = "x".repeat(MOST_KEPT_BYTES / 2).into();
+        (0..3).for_each(|number| texts.keep([number; 32], Arc::clone(&long)));
+        let is_kept = |number| texts.get(&[number; 32]).is_some();
+        assert_eq!([0, 1, 2].map(is_kept), [false, true, true]);
+        texts.keep([2; 32], "short".into());
+        texts.keep([3; 32], long);
+        assert_eq!([1, 2, 3].map(is_kept), [true, true, true]);
     }
 }

@@ -73,6 +73,7 @@ pub use answering::API_SENDER;
 use answering::Durability;
 use clients::{Client, ClientStreams};
 use connections::Limits;
+use documents::PdfTexts;
 use error::ApiError;
 pub use highlighting::{CodeHighlighter, WordKind};
 use hone::Sessions;
@@ -146,6 +147,8 @@ struct Shared {
     durability: Arc<Durability>,
     /// The decider, with its knowledge of the models.
     decider: Decider,
+    /// The texts of PDFs that clients have sent.
+    pdf_texts: Arc<PdfTexts>,
     /// Turns at the embedder.
     embedding: Arc<Semaphore>,
     /// The turn at the rerankers, each of which uses all processors.
@@ -171,6 +174,7 @@ impl Shared {
             streams: Arc::new(ClientStreams::new(settings.most_streams)),
             durability: Arc::default(),
             decider: Decider::default(),
+            pdf_texts: Arc::default(),
             embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
             reranking: Arc::new(Semaphore::new(1)),
             lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),

@@ -43,7 +43,7 @@ macro_rules! files {
 }
 
 /// All files.
-const FILES: [PageFile; 19] = files! {
+const FILES: [PageFile; 20] = files! {
     "index.html" is HTML,
     "style.css" is CSS,
     "icon.svg" is SVG,
@@ -56,6 +56,7 @@ const FILES: [PageFile; 19] = files! {
     "chat.js" is SCRIPT,
     "compare.js" is SCRIPT,
     "decide.js" is SCRIPT,
+    "drafts.js" is SCRIPT,
     "elements.js" is SCRIPT,
     "models.js" is SCRIPT,
     "monitor.js" is SCRIPT,

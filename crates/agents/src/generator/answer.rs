@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use hone_protocol::{
-    Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, TokenLogprobs, ToolCall,
+    Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Prompt, ReasoningTags, Role, Timings,
+    TokenLogprobs, ToolCall,
 };
 
 use super::clock::RoundClock;
@@ -25,6 +26,7 @@ pub(crate) struct AnswerSoFar {
 /// A round of generation in progress.
 pub(crate) struct Round {
     pub(crate) generation: Generation,
+    kind: RoundKind,
     /// Separates reasoning; `None` for a text that is continued as it stands.
     splitter: Option<Splitter>,
     /// Scans for calls, if the model was given tools.
@@ -38,6 +40,39 @@ pub(crate) struct Round {
     clock: RoundClock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
+}
+
+/// The text that a round follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundKind {
+    /// None: it begins an answer.
+    Begins,
+    /// The text of an earlier round, after which the model called a tool.
+    FollowsCalls,
+    /// The beginning of the answer, which the model continues.
+    Continues,
+    /// A text that is not a conversation.
+    Raw,
+}
+
+impl RoundKind {
+    pub(crate) fn of(prompt: &Prompt, answer: &AnswerSoFar) -> RoundKind {
+        let Prompt::Chat(messages) = prompt else { return RoundKind::Raw };
+        match messages.last() {
+            Some(last) if last.role == Role::Assistant && last.tool_calls.is_empty() => RoundKind::Continues,
+            _ if answer.text.is_empty() || answer.text.ends_with('\n') => RoundKind::Begins,
+            _ => RoundKind::FollowsCalls,
+        }
+    }
+
+    /// Separates reasoning in a round that begins inside these tags, if any.
+    fn splitter(self, inside: Option<ReasoningTags>) -> Option<Splitter> {
+        match self {
+            RoundKind::Begins | RoundKind::FollowsCalls => Some(Splitter::new(inside)),
+            RoundKind::Continues => Some(Splitter::within_answer()),
+            RoundKind::Raw => None,
+        }
+    }
 }
 
 /// The meaning of an event for the round.
@@ -54,19 +89,14 @@ pub(crate) enum RoundStep {
 }
 
 impl Round {
-    /// A round that has just been requested, following the answer so far.
-    pub(crate) fn new(
-        generation: Generation,
-        scanner: Option<CallScanner>,
-        is_raw: bool,
-        answer: &AnswerSoFar,
-    ) -> Round {
-        let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
+    /// A round that has just been requested.
+    pub(crate) fn new(generation: Generation, scanner: Option<CallScanner>, kind: RoundKind) -> Round {
         Round {
             generation,
-            splitter: (!is_raw).then(|| Splitter::new(None)),
+            kind,
+            splitter: kind.splitter(None),
             scanner,
-            separator,
+            separator: if kind == RoundKind::FollowsCalls { "\n\n" } else { "" },
             text: String::new(),
             logprobs: Vec::new(),
             clock: RoundClock::started(Instant::now()),
@@ -84,7 +114,7 @@ impl Round {
         self.clock.take(&event, now);
         match event {
             GenerationEvent::Started { reasoning, .. } => {
-                self.splitter.iter_mut().for_each(|splitter| *splitter = Splitter::new(reasoning));
+                self.splitter = self.kind.splitter(reasoning);
                 (Vec::new(), RoundStep::GoesOn)
             }
             GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], RoundStep::GoesOn),

@@ -1,6 +1,6 @@
 //! A question to a respondent, and its progress.
 
-use hone_protocol::{FinishReason, Query, Recall, Response, ToolCall, ToolLimits, ToolRounds};
+use hone_protocol::{Chunk, FinishReason, Query, Recall, Response, ToolCall, ToolLimits, ToolRounds};
 
 use super::answer::{AnswerSoFar, Round};
 use crate::recall::scope;
@@ -17,6 +17,8 @@ pub(crate) struct QuestionInProgress {
     /// The searches in memory.
     pub(super) rounds: ToolRounds,
     pub(super) answer: AnswerSoFar,
+    /// Whether the answer's beginning, which is continued, has been passed on.
+    pub(super) is_resumed: bool,
 }
 
 /// How memory is used in an answer.
@@ -32,12 +34,22 @@ impl QuestionInProgress {
     pub(super) fn new(topic: Topic, query: Query, recollection: Recollection, n_searches: usize) -> QuestionInProgress {
         QuestionInProgress {
             topic,
-            query,
             recollection,
             recalled: Vec::new(),
             rounds: ToolRounds::new(ToolLimits { rounds: usize::MAX, calls: n_searches }),
-            answer: AnswerSoFar::default(),
+            answer: AnswerSoFar { text: query.options.begun.clone(), ..AnswerSoFar::default() },
+            is_resumed: query.options.begun.is_empty(),
+            query,
         }
+    }
+
+    /// The beginning of an answer that is continued, once, when the model has begun.
+    pub(super) fn resumed(&mut self, has_begun: bool) -> Option<Chunk> {
+        if !has_begun || self.is_resumed {
+            return None;
+        }
+        self.is_resumed = true;
+        Some(Chunk::Text(self.query.options.begun.clone()))
     }
 
     /// The calls of the client's own tools.

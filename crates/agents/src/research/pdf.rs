@@ -17,12 +17,19 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 const STACK_BYTES: usize = 64 << 20;
 /// The bytes with which a PDF begins.
 const MARK: &[u8] = b"%PDF-";
+/// The most bytes before the beginning of a PDF.
+const MOST_BEFORE: usize = 1024;
 /// The most bytes of a file's text.
 const MOST_TEXT: u64 = 64 << 20;
 
-/// Whether a file begins as a PDF does.
+/// Whether a file is a PDF. Other bytes may precede it, if the file is not a text that is about PDFs.
 pub fn is_pdf(file: &[u8]) -> bool {
-    file.starts_with(MARK)
+    file.starts_with(MARK) || beginning(file).is_some() && std::str::from_utf8(file).is_err()
+}
+
+/// Where a PDF begins in its file (ISO 32000-1, annex H.3, implementation note 13).
+fn beginning(file: &[u8]) -> Option<usize> {
+    file.windows(MARK.len()).take(MOST_BEFORE).position(|bytes| bytes == MARK)
 }
 
 /// Starts the processes that read PDF files.
@@ -103,6 +110,7 @@ pub fn serve_pdf() -> io::Result<()> {
 
 /// The text of each page.
 fn text_of(file: &[u8]) -> Result<Vec<String>, String> {
+    let file = &file[beginning(file).unwrap_or_default()..];
     let read = AssertUnwindSafe(|| pdf_extract::extract_text_from_mem_by_pages(file));
     match catch_unwind(read) {
         Ok(Ok(pages)) => Ok(pages),
@@ -123,6 +131,13 @@ mod tests {
             pages.iter().map(|page| page.trim()).collect::<Vec<_>>(),
             ["The mill was built in 1792.", "It burned down in 1871."]
         );
+    }
+
+    #[test]
+    fn a_pdf_may_begin_after_other_bytes() {
+        let file = [b"\xff\x00\r\n".as_slice(), &pdf(&["The mill was built in 1792."])].concat();
+        assert!(is_pdf(&file) && !is_pdf("A PDF begins with %PDF-, and this does not.".as_bytes()));
+        assert!(text_of(&file).unwrap()[0].contains("1792"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The settings that a preset may have.
 
-use toml::Value;
+use serde::Serialize;
+use toml::{Table, Value};
 
 use super::{Config, Source};
 
@@ -13,34 +14,13 @@ pub fn check_preset(name: &str, keys: &[(String, Value)]) -> anyhow::Result<()> 
     keys.iter().try_for_each(|(key, value)| config.set(key, value.clone(), Source::Preset(name.to_owned())))
 }
 
-/// Settings of a chat; those that are `None` stay as configured.
-#[derive(Clone, Debug, Default)]
-pub struct ChatSettings {
-    /// Instructions before the conversation.
-    pub system: Option<String>,
-    /// The sampling temperature.
-    pub temperature: Option<f64>,
-    /// The total probability of the tokens that are kept.
-    pub top_p: Option<f64>,
-    /// The maximum number of tokens in an answer.
-    pub max_tokens: Option<u32>,
-    /// Whether the model reasons, if it can.
-    pub thinking: Option<bool>,
-}
-
-impl ChatSettings {
-    /// The keys with their values.
-    pub fn keys(self) -> Vec<(String, Value)> {
-        let thinking = self.thinking.map(|is_on| if is_on { "on" } else { "off" });
-        let keys: [(&str, Option<Value>); 5] = [
-            ("chat.system", self.system.map(Value::from)),
-            ("sampling.temperature", self.temperature.map(Value::from)),
-            ("sampling.top_p", self.top_p.map(Value::from)),
-            ("sampling.max_tokens", self.max_tokens.map(Value::from)),
-            ("sampling.thinking", thinking.map(Value::from)),
-        ];
-        keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
-    }
+/// The keys of settings whose fields are serialized under the names of keys, such as `sampling.temperature`. Those that
+/// are `None` stay as configured and have no key.
+///
+/// # Errors
+/// When a value has no form in TOML.
+pub fn preset_keys(settings: &impl Serialize) -> anyhow::Result<Vec<(String, Value)>> {
+    Ok(Table::try_from(settings)?.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -48,14 +28,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_a_chat_become_keys_that_are_checked() {
-        let settings = ChatSettings { temperature: Some(0.5), thinking: Some(false), ..ChatSettings::default() };
-        let keys = [("sampling.temperature", Value::from(0.5)), ("sampling.thinking", Value::from("off"))]
-            .map(|(key, value)| (key.to_owned(), value));
-        assert_eq!(settings.keys(), keys);
+    fn settings_become_keys_that_are_checked() {
+        #[derive(Serialize)]
+        struct Settings {
+            #[serde(rename = "sampling.temperature")]
+            temperature: f64,
+            #[serde(rename = "sampling.top_p")]
+            top_p: Option<f64>,
+        }
+        let keys = preset_keys(&Settings { temperature: 0.5, top_p: None }).unwrap();
+        assert_eq!(keys, [("sampling.temperature".to_owned(), Value::from(0.5))]);
         check_preset("calm", &keys).unwrap();
-        let wild = ChatSettings { temperature: Some(-1.0), ..ChatSettings::default() };
-        let error = check_preset("wild", &wild.keys()).unwrap_err().to_string();
+        let wild = preset_keys(&Settings { temperature: -1.0, top_p: None }).unwrap();
+        let error = check_preset("wild", &wild).unwrap_err().to_string();
         assert!(error.starts_with("sampling.temperature (preset wild)"), "{error}");
     }
 }

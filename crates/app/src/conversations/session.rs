@@ -39,6 +39,13 @@ pub struct SavedExchange {
     pub recalled: Vec<QueryId>,
 }
 
+impl SavedExchange {
+    /// Whether the answer ended before the model was done with it, so that it can be continued.
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self.finish_reason, None | Some(FinishReason::Length)) && !self.answer.is_empty()
+    }
+}
+
 /// A conversation as it is saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,7 +99,7 @@ pub struct Session {
     undone_ids: BTreeSet<QueryId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenQuestion {
     question: String,
     /// The conversation with the answer that is being replaced; restored if the question is withdrawn.
@@ -103,6 +110,8 @@ struct OpenQuestion {
     turns_after: Vec<Message>,
     /// The model that answers, if it is not the conversation's.
     model: Option<String>,
+    /// The answer so far, which is continued; empty for a new answer.
+    begun: String,
 }
 
 impl Session {
@@ -213,19 +222,39 @@ impl Session {
 
     /// Opens a question.
     pub fn ask(&mut self, question: String) {
-        let (before, left_out_before, turns_after) = (None, self.left_out, Vec::new());
-        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after, model: None });
+        self.open(OpenQuestion { question, ..OpenQuestion::default() });
     }
 
     /// Reopens the last question, for `model` or the conversation's model. The earlier answer stays a branch. Returns
     /// `false` if there is no question.
     pub fn ask_again(&mut self, model: Option<String>) -> bool {
         let Some(last) = self.exchanges.shown().last() else { return false };
-        let (question, left_out_before) = (last.question.clone(), self.left_out);
-        let (before, turns_after) = (Some(self.exchanges.clone()), Vec::new());
-        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after, model });
-        self.exchanges.show_first(self.exchanges.n_shown() - 1);
+        self.open_again(OpenQuestion { question: last.question.clone(), model, ..OpenQuestion::default() });
         true
+    }
+
+    /// Reopens the last question for the rest of its answer, which was cut off. The earlier answer stays a branch.
+    /// Returns `false` if there is none, or it is complete.
+    pub fn continue_answer(&mut self) -> bool {
+        let Some(last) = self.exchanges.shown().last().filter(|last| last.is_cut_off()) else { return false };
+        let (question, begun, model) = (last.question.clone(), last.answer.clone(), Some(last.model.clone()));
+        self.open_again(OpenQuestion { question, begun, model, ..OpenQuestion::default() });
+        true
+    }
+
+    /// Whether the open question's answer has begun, and is continued.
+    pub fn continues(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| !open.begun.is_empty())
+    }
+
+    fn open(&mut self, question: OpenQuestion) {
+        self.open = Some(OpenQuestion { left_out_before: self.left_out, ..question });
+    }
+
+    /// Opens the question of the last exchange in its place.
+    fn open_again(&mut self, question: OpenQuestion) {
+        self.open(OpenQuestion { before: Some(self.exchanges.clone()), ..question });
+        self.exchanges.show_first(self.exchanges.n_shown() - 1);
     }
 
     /// The query for the respondents; `None` if no question is open.
@@ -251,6 +280,7 @@ impl Session {
             options: AnswerOptions {
                 thinking: sampling.thinking(),
                 turns_after: open.turns_after.clone(),
+                begun: open.begun.clone(),
                 ..AnswerOptions::default()
             },
         })
@@ -408,6 +438,25 @@ pub(super) mod tests {
         let mut flagged = Session::new(config);
         flagged.resume("tides".into(), saved()).unwrap();
         assert_eq!((flagged.model(), flagged.config().chat.system.as_str()), ("new", "s"));
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_is_continued_and_stays_a_branch() {
+        let mut session = session(1);
+        assert!(!session.continue_answer(), "it is complete");
+        session.ask("q2".into());
+        session.finish(QueryId::fresh(), "a2 and".into(), Some(FinishReason::Length), Timings::default());
+        assert!(session.continue_answer() && session.continues());
+        let query = session.query().unwrap();
+        assert_eq!((query.query.as_str(), query.history.len(), query.options.begun.as_str()), ("q2", 2, "a2 and"));
+        session.withdraw();
+        assert_eq!(session.exchanges()[1].answer, "a2 and");
+        session.continue_answer();
+        session.finish(QueryId::fresh(), "a2 and so on".into(), Some(FinishReason::Stop), Timings::default());
+        let answers: Vec<&str> = session.exchanges().iter().map(|exchange| exchange.answer.as_str()).collect();
+        assert_eq!(answers, ["a1", "a2 and so on"]);
+        assert_eq!(session.conversation().exchanges.len(), 3);
+        assert!(!session.continue_answer());
     }
 
     #[test]

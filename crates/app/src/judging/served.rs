@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::task::BatchTask;
 use super::{JudgeSession, judged_alone, reasons};
 use crate::app::App;
+use crate::decisions::remarks;
 use crate::interrupt::Interrupt;
 use crate::progress::Silent;
 
@@ -71,12 +72,12 @@ impl ServedJudges {
         verdict.map_err(|error| format!("{error:#}"))
     }
 
-    /// Adds reasons to the grade of an owner's answer, which the model `answered_by` gave; the judge writes them now.
-    /// `None` if something comes from `withdrawn` first.
+    /// Adds what is missing to the grade of an owner's answer, which the model `answered_by` gave: reasons, which the
+    /// judge writes now, and remarks. `None` if something comes from `withdrawn` first.
     ///
     /// # Errors
-    /// When the judge writes none, or is not the one that graded.
-    pub fn reasons(
+    /// When the judge writes no reasons, or is not the one that graded.
+    pub fn explained(
         &self,
         graded: &GradedAnswer,
         answered_by: &str,
@@ -86,12 +87,27 @@ impl ServedJudges {
         if !withdrawn.is_empty() {
             return Ok(None);
         }
+        let is_withdrawn = || !withdrawn.is_empty();
+        let remarks = match &self.source {
+            Source::Configured { app, generator } if graded.grade.remarks.is_empty() => {
+                let texts = [graded.query.as_str(), &graded.answer];
+                remarks(app, generator, texts, answered_by, owner, &is_withdrawn).unwrap_or_else(|error| {
+                    tracing::info!("a grade stays without remarks: {error}");
+                    Vec::new()
+                })
+            }
+            _ => graded.grade.remarks.clone(),
+        };
+        let graded = GradedAnswer { grade: Grade { remarks, ..graded.grade.clone() }, ..graded.clone() };
+        if !graded.grade.lacks_reasons() {
+            return Ok(Some(graded.grade));
+        }
         let jury = match &self.source {
             Source::Configured { app, generator } => app.jury(Arc::clone(generator)),
             Source::Given(jury) => Ok(jury.clone()),
         };
         let interrupt = Interrupt::from_channel(withdrawn);
-        jury.and_then(|jury| reasons(&jury.of_owner(owner), graded, answered_by, &interrupt, &Silent))
+        jury.and_then(|jury| reasons(&jury.of_owner(owner), &graded, answered_by, &interrupt, &Silent))
             .map_err(|error| format!("{error:#}"))
     }
 }

@@ -36,6 +36,8 @@ impl BatchTask for GradeTask {
             spread: Some(0),
             disputed: true,
             jury: vec![juror()],
+            // They are made for single answers, on request.
+            remarks: Vec::new(),
             judging: full_judging(),
         }
     }

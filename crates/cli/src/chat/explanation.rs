@@ -7,7 +7,7 @@ use hone_app::Stack;
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
     GenerateError, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Response,
-    Subject,
+    Subject, remarks_in_words,
 };
 
 use crate::badge;
@@ -19,13 +19,13 @@ pub(crate) struct Explanation {
     pub(crate) rows: Vec<Vec<String>>,
     /// The judge's feedback.
     pub(crate) feedback: Option<String>,
-    /// The answer, if its judge can be asked for the reasons of a score that it gave without any.
-    pub(crate) unexplained: Option<Unexplained>,
+    /// The answer, if a judge has reached a verdict.
+    pub(crate) judged: Option<JudgedAnswer>,
 }
 
-/// An answer with a score without reasons.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Unexplained {
+/// An answer with a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct JudgedAnswer {
     /// The answer and its grade.
     pub(crate) graded: GradedAnswer,
     /// The model that answered.
@@ -64,9 +64,9 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
         rows.add("recalled", format!("{:.2} {mark} {score} {}", recalled.similarity, recalled.query));
     }
     let feedback = grade.as_ref().map(|grade| grade.feedback.clone()).filter(|feedback| !feedback.is_empty());
-    let grade = grade.filter(|grade| grade.lacks_reasons() && stack.jury().is_some());
-    let unexplained = grade.and_then(|grade| unexplained(grade, heard(RespondentId::A), a));
-    Ok(Explanation { rows: rows.0, feedback, unexplained })
+    let grade = grade.filter(Grade::is_verdict);
+    let judged = grade.and_then(|grade| judged(grade, heard(RespondentId::A), a));
+    Ok(Explanation { rows: rows.0, feedback, judged })
 }
 
 /// The grade of an answer, from this chat or memory.
@@ -75,13 +75,13 @@ pub(crate) fn grade(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> 
     best_grade(exchange.map(|exchange| exchange.reply(RespondentId::A)), a.as_ref())
 }
 
-fn unexplained(grade: Grade, heard: Option<&RespondentReply>, remembered: Option<Engram>) -> Option<Unexplained> {
+fn judged(grade: Grade, heard: Option<&RespondentReply>, remembered: Option<Engram>) -> Option<JudgedAnswer> {
     let heard = heard
         .and_then(|reply| reply.response.clone())
         .map(|Response { query, answer, model, .. }| (query, answer, model));
     let remembered = remembered.map(|Engram { query, answer, model, .. }| (query, answer, model));
     let (query, answer, model) = remembered.or(heard)?;
-    Some(Unexplained { graded: GradedAnswer { query, answer, grade }, model })
+    Some(JudgedAnswer { graded: GradedAnswer { query, answer, grade }, model })
 }
 
 /// The engrams of both answers to a question, if they exist.
@@ -241,6 +241,7 @@ impl Rows {
             self.add("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
         }
         self.add("suspicious", grade.suspicious.as_ref().map(ToString::to_string).unwrap_or_default());
+        self.add("remarks", remarks_in_words(&grade.remarks));
         for juror in &grade.jury {
             self.add(&format!("juror {}", badge::juror_name(juror)), badge::juror_grade(juror));
         }

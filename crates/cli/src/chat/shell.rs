@@ -5,6 +5,8 @@
 mod actions;
 mod telling;
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use hone_agents::Asker;
 use hone_app::answering::{Ending, answer};
@@ -14,7 +16,7 @@ use hone_app::judging::reasons;
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Silent, Stack};
 use hone_memory::Update;
-use hone_protocol::{QueryId, Rating};
+use hone_protocol::{Generate, GenerateError, Grade, QueryId, Rating, Remark, remarks_in_words};
 use time::OffsetDateTime;
 
 use self::telling::{help, settings, show, statistics, system_or_none};
@@ -22,14 +24,14 @@ pub(crate) use self::telling::{tell_prompt_tokens, tell_resumed};
 use super::announcements::Announcements;
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
-use super::explanation::Unexplained;
+use super::explanation::JudgedAnswer;
 use super::fetching::Fetching;
 use super::input::{self, Input};
 use super::screen::Screen;
 use super::slash::SlashCommand;
 use crate::failure::is_broken_pipe;
 
-/// The models that a chat can switch to.
+/// The installed models, and those that a chat can download.
 pub(crate) trait ModelShelf {
     /// Makes sure that `name` can be loaded, downloading it if necessary.
     ///
@@ -39,6 +41,17 @@ pub(crate) trait ModelShelf {
 
     /// Names for completion.
     fn names(&self) -> Vec<String>;
+
+    /// Remarks on an answer, by the models that have passed for them.
+    ///
+    /// # Errors
+    /// When the answer is too long, a model cannot be asked, or nobody waits (`is_over`).
+    fn remarks(
+        &self,
+        generator: &Arc<dyn Generate>,
+        judged: &JudgedAnswer,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Vec<Remark>, GenerateError>;
 }
 
 /// Whether the chat continues.
@@ -129,6 +142,7 @@ impl Shell<'_> {
             SlashCommand::Load(None) => self.list(screen),
             SlashCommand::Load(Some(name)) => self.load(name, screen),
             SlashCommand::Again(model) => return self.ask_again(model, screen),
+            SlashCommand::Continue => return self.continue_answer(screen),
             SlashCommand::Copy(number) => self.copy(number, screen),
             SlashCommand::Edit(text) => return self.ask_edited(&text.unwrap_or_default(), screen),
             SlashCommand::Export(file) => self.export(&file, screen),
@@ -213,28 +227,50 @@ impl Shell<'_> {
         let mut rows = vec![vec!["answer".to_owned(), format!("[{number}] {}", attachments::label(question))]];
         rows.extend(explanation.rows);
         screen.say_rows(&rows)?;
-        let feedback = match (explanation.feedback, explanation.unexplained) {
-            (None, Some(unexplained)) => self.reasons(id, &unexplained, screen)?,
-            (feedback, _) => feedback,
+        let Some(mut judged) = explanation.judged else {
+            return explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")));
         };
-        feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
+        if judged.graded.grade.lacks_reasons() && self.stack.jury().is_some() {
+            let Some(grade) = self.reasons(id, &judged, screen)? else { return Ok(()) };
+            judged.graded.grade = grade;
+        }
+        let grade = &judged.graded.grade;
+        if !grade.feedback.is_empty() {
+            screen.say(&format!("\n{}", grade.feedback))?;
+        }
+        if grade.remarks.is_empty() { self.remark(id, judged, screen) } else { Ok(()) }
     }
 
-    /// The reasons that the judge writes now for a score that it gave without any; `None` if Ctrl-C comes first.
-    fn reasons(
-        &self,
-        id: QueryId,
-        unexplained: &Unexplained,
-        screen: &mut dyn Screen,
-    ) -> anyhow::Result<Option<String>> {
+    /// The grade with reasons that the judge writes now; `None` if Ctrl-C comes first.
+    fn reasons(&self, id: QueryId, judged: &JudgedAnswer, screen: &mut dyn Screen) -> anyhow::Result<Option<Grade>> {
         let jury = self.stack.jury().context("no judge is asked (--grade)")?;
         screen.note("the judge writes its reasons (Ctrl-C stops it)");
-        let Unexplained { graded, model } = unexplained;
+        let JudgedAnswer { graded, model } = judged;
         let Some(grade) = reasons(jury, graded, model, self.interrupt, &Silent)? else { return Ok(None) };
         if let Some(store) = self.stack.store() {
             store.update_score(id, &grade)?;
         }
-        Ok(Some(grade.feedback))
+        Ok(Some(grade))
+    }
+
+    /// Shows remarks on an answer, and keeps them.
+    fn remark(&self, id: QueryId, judged: JudgedAnswer, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let listening = self.interrupt.listen();
+        let is_over = || !listening.pressed().is_empty();
+        let remarks = match self.models.remarks(self.stack.generator(), &judged, &is_over) {
+            Ok(remarks) if remarks.is_empty() => return Ok(()),
+            Ok(remarks) => remarks,
+            Err(GenerateError::Stopped) => return Ok(()),
+            Err(error) => {
+                screen.note(&format!("no remarks: {error}"));
+                return Ok(());
+            }
+        };
+        let said = remarks_in_words(&remarks);
+        if let Some(store) = self.stack.store() {
+            store.update_score(id, &Grade { remarks, ..judged.graded.grade })?;
+        }
+        screen.say(&format!("\n{said}"))
     }
 
     /// Forgets what was recalled for the last answer.
@@ -379,10 +415,8 @@ const SAMPLING: &str = "sampling.";
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use hone_protocol::scripted::{Script, Scripted};
-    use hone_protocol::{GenerateError, Prompt};
+    use hone_protocol::{FinishReason, Prompt, Role};
 
     use super::*;
     use crate::terminal::Output;
@@ -399,6 +433,15 @@ mod tests {
 
         fn names(&self) -> Vec<String> {
             vec!["smollm2:135m".to_string()]
+        }
+
+        fn remarks(
+            &self,
+            _: &Arc<dyn Generate>,
+            _: &JudgedAnswer,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Vec<Remark>, GenerateError> {
+            Ok(Vec::new())
         }
     }
 
@@ -476,6 +519,21 @@ mod tests {
         check(&generator, &lines, "yes|end\nyes|end\nsmollm2:135m\nyes|end\nerror: no model \"nowhere\"\nyes|end");
         let models: Vec<String> = generator.requests().into_iter().map(|request| request.model).collect();
         assert_eq!(models, ["smollm2:135m", "b", "smollm2:135m", "smollm2:135m"]);
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_is_continued() {
+        let generator = Arc::new(Scripted::new(|request| match &request.prompt {
+            Prompt::Chat(messages) if messages.last().is_some_and(|last| last.role == Role::Assistant) => {
+                Script::saying(&[" in 1792."])
+            }
+            _ => Script { finish_reason: Some(FinishReason::Length), ..Script::saying(&["It was built"]) },
+        }));
+        let nothing = "error: no answer was cut off: there is nothing to continue";
+        let cut = "note: the answer was cut after 1 tokens: /continue goes on with it, --max-tokens 0 lifts the limit";
+        let expected = format!("{nothing}\nIt was built|end\n{cut}\nIt was built| in 1792.|end\n{nothing}");
+        check(&generator, &["/continue", "When?", "/continue", "/continue"], &expected);
+        assert_eq!(last_prompt(&generator), "When? It was built");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) enum SlashCommand {
     Load(Option<String>),
     /// Answer the last question again, with this model.
     Again(Option<String>),
+    /// Have the model go on with the last answer, which was cut off.
+    Continue,
     /// Copy an answer to the clipboard: the one with this number, or the last.
     Copy(Option<usize>),
     /// Write the next question in an editor, which begins with this text.
@@ -54,7 +56,7 @@ pub(crate) struct Description {
 }
 
 /// Every command, in the order of `/help`.
-pub(crate) const COMMANDS: [Description; 20] = [
+pub(crate) const COMMANDS: [Description; 21] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
     describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
@@ -65,6 +67,7 @@ pub(crate) const COMMANDS: [Description; 20] = [
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),
     describe("load", "[NAME]", "resume a saved conversation, or list them"),
     describe("again", "[MODEL]", "answer the last question again, with another model if one is given"),
+    describe("continue", "", "go on with the last answer, if it was cut off or stopped"),
     describe("copy", "[N]", "copy the last answer to the clipboard, or answer N as /show numbers them"),
     describe("edit", "[TEXT]", "write the next question in the editor that VISUAL or EDITOR names"),
     describe("export", "FILE", "write the conversation to a new file: Markdown, or JSON if it ends in .json"),
@@ -100,6 +103,7 @@ impl SlashCommand {
             "save" => return Ok(SlashCommand::Save(argument)),
             "load" => return Ok(SlashCommand::Load(argument)),
             "again" | "regen" => return Ok(SlashCommand::Again(argument)),
+            "continue" => SlashCommand::Continue,
             "copy" => return number("copy", argument).map(SlashCommand::Copy),
             "edit" => return Ok(SlashCommand::Edit(argument)),
             "export" => {

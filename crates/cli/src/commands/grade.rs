@@ -8,7 +8,7 @@ use hone_app::describe::on_one_line;
 use hone_app::judging::lines::is_pipe;
 use hone_app::judging::{BatchTask, JudgeSession, Summary};
 use hone_judging::GradeTask;
-use hone_protocol::{Grade, Lane};
+use hone_protocol::{Grade, Lane, remarks_in_words};
 
 use crate::arguments::{BatchFlags, GradeArguments};
 use crate::badge::{CANNOT_TELL, badge, judge_name, juror_grade, juror_name};
@@ -81,13 +81,19 @@ fn grade_one(
     };
     let mut missing = None;
     if arguments.why && grade.lacks_reasons() {
-        match session.with_reasons(task, grade.clone(), &Spinner::new(app.output, "writing reasons")) {
+        match session.with_reasons(task.clone(), grade.clone(), &Spinner::new(app.output, "writing reasons")) {
             Ok(Some(explained)) => grade = explained,
             Ok(None) => missing = Some(Outcome::Interrupted),
             Err(reason) => {
                 app.output.error(&format!("{reason:#}"));
                 missing = Some(Outcome::Failed);
             }
+        }
+    }
+    if arguments.why && missing.is_none() && grade.is_verdict() {
+        match session.remarks(app, &task) {
+            Ok(remarks) => grade.remarks = remarks,
+            Err(reason) => app.output.note(&format!("no remarks: {reason:#}")),
         }
     }
     if arguments.json.json {
@@ -203,6 +209,9 @@ fn print_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     }
     if !grade.feedback.is_empty() {
         app.output.print_line(&grade.feedback)?;
+    }
+    if !grade.remarks.is_empty() {
+        app.output.print_line(&format!("remarks: {}", remarks_in_words(&grade.remarks)))?;
     }
     for juror in &grade.jury {
         app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_grade(juror))))?;

@@ -43,12 +43,16 @@ fn create(presets: &Presets, arguments: &PresetCreateArguments, output: Output) 
     if keys.is_empty() {
         return Err(usage("a preset needs a setting: --from MODEL, --system TEXT, -f MODELFILE or a flag of sampling"));
     }
-    check_preset(&arguments.name, &keys)?;
-    let path = presets.save(&arguments.name, keys, arguments.force)?;
-    if arguments.json.json {
-        return output.print_json(&json(presets, &arguments.name)?);
-    }
     let name = &arguments.name;
+    check_preset(name, &keys)?;
+    let path = match arguments.force {
+        true => Some(presets.replace(name, keys)?),
+        false => presets.create(name, keys)?,
+    };
+    let path = path.with_context(|| format!("a preset {name:?} exists already: --force replaces it"))?;
+    if arguments.json.json {
+        return output.print_json(&json(presets, name)?);
+    }
     output.print_line(&format!("{name} is in {}: `hone chat -p {name}` uses it", path.display()))
 }
 

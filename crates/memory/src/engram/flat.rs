@@ -1,7 +1,7 @@
 //! The engram as one flat object.
 
 use hone_protocol::{
-    FinishReason, Grade, Judging, JudgingMethod, Juror, Likely, OwnerId, QueryId, Rating, RespondentId,
+    FinishReason, Grade, Judging, JudgingMethod, Juror, Likely, OwnerId, QueryId, Rating, Remark, RespondentId,
     SamplingOptions, SessionId, Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -87,6 +87,7 @@ pub(super) struct FlatGrade {
     critic_disputed: Option<bool>,
     /// The members of the jury with their own grades, for a jury.
     critic_jury: Option<Vec<Juror<Grade>>>,
+    critic_remarks: Option<Vec<Remark>>,
 }
 
 impl From<Engram> for FlatEngram {
@@ -180,6 +181,7 @@ impl From<&Grade> for FlatGrade {
             critic_spread: grade.spread,
             critic_disputed: grade.spread.map(|_| grade.disputed),
             critic_jury: (!grade.jury.is_empty()).then(|| grade.jury.clone()),
+            critic_remarks: (!grade.remarks.is_empty()).then(|| grade.remarks.clone()),
         }
     }
 }
@@ -209,6 +211,7 @@ impl FlatGrade {
             spread: self.critic_spread,
             disputed: self.critic_disputed.unwrap_or_default(),
             jury: self.critic_jury.unwrap_or_default(),
+            remarks: self.critic_remarks.unwrap_or_default(),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! `◇ likely wrong` if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` after the score of an
 //! answer that looks as if it tried to influence its judge.
 
-use hone_protocol::{Grade, Judging, JudgingMethod, Likely};
+use hone_protocol::{Grade, Judging, JudgingMethod, Likely, remarks_in_words};
 use serde_json::{Value, json};
 
 /// The colours of good, fair and poor answers.
@@ -53,9 +53,11 @@ fn text(grade: &Grade) -> String {
 
 /// A grade with its badge and other data for a page; the score is null without a grade.
 pub(super) fn grade_json(grade: Option<&Grade>) -> Value {
-    let Some(grade) = grade else { return json!({"score": null, "badge": null}) };
+    let Some(grade) = grade else { return json!({"score": null, "badge": null, "remarks": []}) };
     let mut object = serde_json::to_value(grade).unwrap_or_default();
     object["badge"] = badge(grade);
+    object["remarks"] = json!(grade.remarks);
+    object["remarked"] = json!(remarks_in_words(&grade.remarks));
     object["by"] = json!(judge_name(&grade.judging));
     object["warning"] = json!(grade.suspicious.as_ref().map(ToString::to_string));
     object

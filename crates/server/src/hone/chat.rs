@@ -57,6 +57,10 @@ struct ChatRequest {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     after: Option<QueryId>,
+    /// Whether the model continues the answer of the exchange at `keep`, which was cut off. The question is repeated; the
+    /// new answer begins with the earlier one.
+    #[serde(default)]
+    goes_on: bool,
     /// The model; the conversation's if omitted.
     #[serde(default)]
     model: Option<String>,
@@ -188,6 +192,8 @@ struct Talk {
     sampling: SamplingOptions,
     max_tokens: Option<usize>,
     second: SecondAnswer,
+    /// The exchange whose answer is continued.
+    continued: Option<SavedExchange>,
     /// The engrams recalled for the answer.
     recalled: Vec<QueryId>,
     _room: OwnedSemaphorePermit,
@@ -216,7 +222,8 @@ impl Talk {
         };
         let (sampling, max_tokens) = sampling(shared, &request)?;
         let model = chosen_model(shared, request.model, saved.as_ref())?;
-        let second = second_answer(shared, request.compare, request.model_b)?;
+        let compare = if request.goes_on { Some(false) } else { request.compare };
+        let second = second_answer(shared, compare, request.model_b)?;
         let (name, is_new) = match request.conversation {
             Some(name) => (name, false),
             None => (begin_conversation(&conversations, &request.question, &model).await?, true),
@@ -229,7 +236,12 @@ impl Talk {
             // One that is not saved changes nothing: the question follows what is shown.
             conversation.exchanges.show_to(|exchange| exchange.query_id == Some(after));
         }
-        conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
+        let keep = request.keep.unwrap_or(usize::MAX);
+        let continued = match request.goes_on {
+            true => Some(cut_off(&conversation, keep, &request.question)?),
+            false => None,
+        };
+        conversation.exchanges.show_first(keep);
         conversation.model.clone_from(&model);
         if let Some(system) = request.system {
             conversation.system = system;
@@ -251,6 +263,7 @@ impl Talk {
             sampling,
             max_tokens,
             second,
+            continued,
             recalled: Vec::new(),
             _room: room,
         };
@@ -342,7 +355,12 @@ impl Talk {
             sampling: self.sampling.clone(),
             max_tokens: self.max_tokens,
             stop: self.shared.parts.stop.clone(),
-            options: AnswerOptions { thinking: self.thinking, second: self.second.clone(), ..AnswerOptions::default() },
+            options: AnswerOptions {
+                thinking: self.thinking,
+                second: self.second.clone(),
+                begun: self.continued.as_ref().map_or_else(String::new, |continued| continued.answer.clone()),
+                ..AnswerOptions::default()
+            },
         }
     }
 
@@ -354,7 +372,10 @@ impl Talk {
         is_kept: bool,
         left_out: usize,
     ) -> Result<Value, ApiError> {
-        let exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
+        let mut exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
+        if let Some(SavedExchange { thinking, .. }) = self.continued.take() {
+            exchange.thinking = thinking;
+        }
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
         let place = self.conversation.exchanges.place(index);
@@ -472,6 +493,14 @@ fn unanswered(ending: Ending) -> Value {
 
 fn failed(error: &ApiError) -> Value {
     json!({"type": "failed", "error": error.to_hone()["error"]})
+}
+
+/// The exchange at `index`, whose answer can be continued.
+fn cut_off(conversation: &SavedConversation, index: usize, question: &str) -> Result<SavedExchange, ApiError> {
+    let found = conversation.exchanges.shown().nth(index).filter(|exchange| exchange.question == question);
+    let found = found.ok_or_else(|| ApiError::bad_request("goes_on is true, but keep is not the question's number"))?;
+    let is_cut_off = || ApiError::bad_request("the answer is complete: there is nothing to continue");
+    Some(found).filter(|exchange| exchange.is_cut_off()).cloned().ok_or_else(is_cut_off)
 }
 
 /// The model that answers: the requested one, or the conversation's if it is installed.

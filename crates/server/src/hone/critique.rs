@@ -129,8 +129,8 @@ async fn wait_for_grade(shared: &Arc<Shared>, client: Client, id: QueryId) -> Re
     }
 }
 
-/// The grade with the judge's reasons. Missing reasons are written now, for example if `judge.feedback` is
-/// `on_request`.
+/// The grade with the judge's reasons, and with remarks if an installed model has passed for them. Missing reasons are
+/// written now, for example if `judge.feedback` is `on_request`.
 #[utoipa::path(
     post,
     path = "/hone/v1/critique/{query_id}/reasons",
@@ -155,8 +155,8 @@ pub(super) async fn explain(
     }
     if let Some((graded, model)) = judged.unexplained() {
         shared.check_serving()?;
-        let grade = Bench::of(&shared).reasons(graded, model, client.owner()).await?;
-        if let Some(memory) = &shared.parts.memory {
+        let grade = Bench::of(&shared).explained(graded.clone(), model, client.owner()).await?;
+        if let Some(memory) = shared.parts.memory.as_ref().filter(|_| grade != graded.grade) {
             // The answer may have been graded again while the judge was writing.
             let standing = look_up(&shared, client, id).await?.grade;
             if standing.is_some_and(|standing| standing.score != grade.score || !standing.is_comparable(&grade)) {
@@ -256,9 +256,12 @@ impl Judged {
         }
     }
 
-    /// The answer, its grade and the model that answered, if the judge has written no reasons for the grade.
+    /// The answer, its grade and the model that answered, if the grade lacks reasons or remarks.
     fn unexplained(&self) -> Option<(GradedAnswer, String)> {
-        let grade = self.grade.clone().filter(Grade::lacks_reasons)?;
+        let grade = self
+            .grade
+            .clone()
+            .filter(|grade| grade.is_verdict() && (grade.lacks_reasons() || grade.remarks.is_empty()))?;
         let KnownAnswer { query, answer, model } = self.answer.clone()?;
         Some((GradedAnswer { query, answer, grade }, model))
     }

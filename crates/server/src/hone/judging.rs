@@ -118,14 +118,14 @@ impl Bench {
         Ok(preference_json(&preference))
     }
 
-    /// The grade of a client's answer with newly written reasons.
-    pub(super) async fn reasons(
+    /// The grade of a client's answer with reasons and remarks, which are made now if they are missing.
+    pub(super) async fn explained(
         &self,
         graded: GradedAnswer,
         answered_by: String,
         owner: Option<OwnerId>,
     ) -> Result<Grade, ApiError> {
-        self.judged(move |judges, withdrawn| judges.reasons(&graded, &answered_by, owner, withdrawn)).await
+        self.judged(move |judges, withdrawn| judges.explained(&graded, &answered_by, owner, withdrawn)).await
     }
 
     /// Judges on a thread that may block. It takes a place among the questions in progress, and ends when the client is

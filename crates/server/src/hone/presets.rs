@@ -7,8 +7,8 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use hone_app::config::{ChatSettings, check_preset};
-use serde::Deserialize;
+use hone_app::config::{check_preset, preset_keys};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -39,31 +39,28 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, client: Client) -> R
 }
 
 /// A new preset. Settings that are omitted stay as configured.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HonePresetSaving)]
 struct PresetSaving {
     name: String,
     /// Instructions before the conversation.
-    #[serde(default)]
+    #[serde(default, rename(serialize = "chat.system"))]
     system: Option<String>,
-    #[serde(default)]
+    #[serde(default, rename(serialize = "sampling.temperature"))]
     temperature: Option<f64>,
-    #[serde(default)]
+    #[serde(default, rename(serialize = "sampling.top_p"))]
     top_p: Option<f64>,
     /// The maximum number of tokens in an answer.
-    #[serde(default)]
+    #[serde(default, rename(serialize = "sampling.max_tokens"))]
     max_tokens: Option<u32>,
     /// Whether the model reasons, if it can.
-    #[serde(default)]
+    #[serde(default, rename(serialize = "sampling.thinking"), serialize_with = "on_or_off")]
     thinking: Option<bool>,
 }
 
-impl From<PresetSaving> for ChatSettings {
-    fn from(saving: PresetSaving) -> ChatSettings {
-        let PresetSaving { system, temperature, top_p, max_tokens, thinking, .. } = saving;
-        ChatSettings { system, temperature, top_p, max_tokens, thinking }
-    }
+fn on_or_off<S: Serializer>(is_on: &Option<bool>, serializer: S) -> Result<S::Ok, S::Error> {
+    is_on.map(|is_on| if is_on { "on" } else { "off" }).serialize(serializer)
 }
 
 /// Saves a preset under a new name.
@@ -93,19 +90,22 @@ pub(super) async fn save(
 }
 
 fn saved(shared: &Shared, saving: PresetSaving) -> Result<Value, ApiError> {
-    let name = saving.name.clone();
     let bad = |error| ApiError::bad_request(format!("{error:#}"));
     let failed = |error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"));
     let presets = shared.parts.app.presets().map_err(failed)?;
-    if presets.path(&name).map_err(bad)?.exists() {
-        let reason = format!("a preset {name:?} exists already: choose another name");
-        return Err(ApiError::new(StatusCode::CONFLICT, reason));
-    }
-    let keys = ChatSettings::from(saving).keys();
+    let mut keys = preset_keys(&saving).map_err(bad)?;
+    // The name is not a setting.
+    keys.retain(|(key, _)| key != "name");
     if keys.is_empty() {
         return Err(ApiError::bad_request("a preset needs a setting"));
     }
+    let name = saving.name;
+    presets.path(&name).map_err(bad)?;
     check_preset(&name, &keys).map_err(bad)?;
-    presets.save(&name, keys, false).map_err(failed)?;
+    let taken = || {
+        let reason = format!("a preset {name:?} exists already: choose another name");
+        ApiError::new(StatusCode::CONFLICT, reason)
+    };
+    presets.create(&name, keys).map_err(failed)?.ok_or_else(taken)?;
     Ok(json!({"name": name}))
 }

@@ -161,7 +161,8 @@ fn badge() -> Value {
 }
 
 fn grade() -> Value {
-    open([("score", nullable(score())), ("badge", nullable(badge()))])
+    let remark = open([("about", text()), ("holds", flag()), ("probability", number()), ("model", text())]);
+    open([("score", nullable(score())), ("badge", nullable(badge())), ("remarks", list(remark))])
 }
 
 fn conversation() -> Value {

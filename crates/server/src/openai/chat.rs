@@ -38,7 +38,7 @@ pub(super) async fn complete(
     caller: Caller,
     body: Bytes,
 ) -> Result<HttpResponse, ApiError> {
-    let request: ChatRequest = parsed_with_texts(body).await?;
+    let request: ChatRequest = parsed_with_texts(&shared, caller.client, body).await?;
     let stream = Streaming { is_on: request.common.stream, include_usage: request.common.include_usage() };
     let most_calls = if request.parallel_tool_calls.unwrap_or(true) { usize::MAX } else { 1 };
     let queries = request.queries(Defaults::of(&shared))?;

@@ -119,7 +119,7 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: B
 
 /// The question of a request, after the conversation that it continues.
 async fn asked(shared: &Arc<Shared>, client: Client, body: Bytes) -> Result<AskedResponse, ApiError> {
-    let request: ResponseRequest = parsed_with_texts(body).await?;
+    let request: ResponseRequest = parsed_with_texts(shared, client, body).await?;
     let before = match request.previous() {
         None => Vec::new(),
         Some(text) => {

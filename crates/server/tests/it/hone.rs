@@ -8,8 +8,8 @@ use hone_app::config::ServerSettings;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
-    Constraint, Envelope, GenerateError, Payload, Prompt, QueryId, RespondentId, Reward, Role, SamplingOptions,
-    SessionId, Subject,
+    Constraint, Envelope, FinishReason, GenerateError, Payload, Prompt, QueryId, RespondentId, Reward, Role,
+    SamplingOptions, SessionId, Subject,
 };
 use serde_json::{Value, json};
 
@@ -84,6 +84,47 @@ fn a_question_of_the_page_is_streamed_rendered_and_saved() {
     assert_eq!(exchanges(&stage), 2);
     chat(&stage, &json!({"question": "instead", "conversation": name, "keep": 1}));
     assert_eq!((exchanges(&stage), &stage.get(&path).1["exchanges"][1]["answer"]), (2, &json!("instead")));
+}
+
+#[test]
+fn an_answer_that_was_cut_off_is_continued() {
+    let stage = Stage::start(settings(), |request| {
+        let Prompt::Chat(messages) = &request.prompt else { panic!("{request:?}") };
+        match messages.last() {
+            Some(last) if last.role == Role::Assistant => Script::saying(&[" in 1792", "."]),
+            _ => Script { finish_reason: Some(FinishReason::Length), ..Script::saying(&["It was", " built"]) },
+        }
+    });
+    let told = chat(&stage, &json!({"question": "When?"}));
+    let name = answered(&told)["conversation"].clone();
+    let go_on = json!({"question": "When?", "conversation": name, "keep": 0, "goes_on": true});
+    let told = chat(&stage, &go_on);
+    let pieces: Vec<&str> =
+        told.iter().filter(|event| event["type"] == "text").filter_map(|it| it["text"].as_str()).collect();
+    assert_eq!(pieces, ["It was built", " in 1792", "."]);
+    let exchange = &answered(&told)["exchange"];
+    assert_eq!((&exchange["answer"], &exchange["branch"]["count"]), (&json!("It was built in 1792."), &json!(2)));
+    for (changed, reason) in [
+        (json!({"keep": 0}), "the answer is complete: there is nothing to continue"),
+        (json!({"keep": 1}), "goes_on is true, but keep is not the question's number"),
+        (json!({"question": "Why?"}), "goes_on is true, but keep is not the question's number"),
+    ] {
+        let mut request = go_on.clone();
+        request.as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
+        let (status, error) = stage.post("/hone/v1/chat", &request);
+        assert_eq!((status, &error["error"]["message"]), (400, &json!(reason)));
+    }
+}
+
+/// As a client of OpenAI's or Anthropic's API begins it.
+#[test]
+fn the_rest_of_an_answer_that_a_client_begins_keeps_its_space() {
+    let stage = Stage::start(settings(), |_| Script::saying(&[" Par", "is."]));
+    let messages = json!([{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "In"}]);
+    let (_, answer) = stage.post("/v1/chat/completions", &json!({"model": "m", "messages": messages}));
+    assert_eq!(answer["choices"][0]["message"]["content"], " Paris.");
+    let (_, answer) = stage.post("/v1/messages", &json!({"model": "m", "max_tokens": 9, "messages": messages}));
+    assert_eq!(answer["content"][0]["text"], " Paris.");
 }
 
 #[test]

@@ -85,7 +85,24 @@ fn clients_with_keys_neither_see_nor_save_presets() {
     assert_eq!(locked.with_key("sesame", "POST", "/hone/v1/presets", &preset).0, 403);
 }
 
-/// The test of the page saves presets; here, none may be written.
+#[test]
+fn presets_are_saved_under_new_names() {
+    let stage = Stage::start(settings(), echo);
+    let calm = json!({"name": "calm", "system": "Be brief.", "temperature": 0.5, "max_tokens": 9, "thinking": false});
+    assert_eq!(stage.post("/hone/v1/presets", &calm), (200, json!({"name": "calm"})));
+    let (status, refused) = stage.post("/hone/v1/presets", &json!({"name": "calm", "top_p": 0.5}));
+    let reason = "a preset \"calm\" exists already: choose another name";
+    assert_eq!((status, refused["error"]["message"].as_str()), (409, Some(reason)));
+    let settings = json!({
+        "chat.system": "Be brief.",
+        "sampling.temperature": 0.5,
+        "sampling.max_tokens": 9,
+        "sampling.thinking": "off",
+    });
+    let saved = json!({"presets": [{"name": "calm", "settings": settings}], "can_save": true});
+    assert_eq!(stage.get("/hone/v1/presets"), (200, saved));
+}
+
 #[test]
 fn presets_that_are_not_valid_are_refused() {
     let stage = Stage::start(settings(), echo);
@@ -97,6 +114,8 @@ fn presets_that_are_not_valid_are_refused() {
     refused(json!({"name": "../calm", "top_p": 0.5}), "is not a valid name for a preset");
     refused(json!({"name": "wild", "top_p": 7.0}), "sampling.top_p (preset wild)");
     refused(json!({"name": "empty"}), "a preset needs a setting");
+    refused(json!({"name": "odd", "top_k": 5}), "top_k");
+    assert_eq!(stage.get("/hone/v1/presets").1["presets"], json!([]));
 }
 
 /// A page sends files as arbitrary bytes, which it may do to this path only.

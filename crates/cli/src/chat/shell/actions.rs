@@ -24,6 +24,14 @@ impl Shell<'_> {
         self.answer(screen)
     }
 
+    /// Continues the last answer.
+    pub(super) fn continue_answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        if !self.session.continue_answer() {
+            anyhow::bail!("no answer was cut off: there is nothing to continue");
+        }
+        self.answer(screen)
+    }
+
     /// Switches to a model that has been downloaded in the meantime.
     pub(super) fn welcome(&mut self) -> anyhow::Result<()> {
         let arrived = self.fetching.and_then(|fetching| fetching.take_arrived(self.session.model()));
