@@ -183,7 +183,10 @@ fn models_that_have_passed_remark_on_answers_of_others() {
     let graded: Value = serde_json::from_str(&grade("x", &["--why", "--json"])).unwrap();
     let remarks = graded["remarks"].as_array().unwrap();
     assert_eq!(remarks.iter().map(|remark| &remark["about"]).collect::<Vec<_>>(), ["addressed", "inconsistency"]);
-    assert!(remarks.iter().all(|remark| remark["model"] == "smollm2:135m" && remark["probability"].is_f64()), "{graded}");
+    assert!(
+        remarks.iter().all(|remark| remark["model"] == "smollm2:135m" && remark["probability"].is_f64()),
+        "{graded}"
+    );
     let shown = grade("x", &["--why"]);
     assert!(shown.contains("remarks: ") && shown.contains("(by smollm2:135m)"), "{shown}");
     assert!(!grade("smollm2:135m", &["--why"]).contains("remarks:"), "no model remarks on its own answers");
