@@ -131,6 +131,10 @@ impl GeneratorAgent {
         let respondent = &self.parts.respondent;
         query.model = respondent.model_for(&query);
         query.sampling.temperature = respondent.temperature.unwrap_or(query.sampling.temperature);
+        if respondent.id != RespondentId::A {
+            // It is A's answer that is continued.
+            query.options.begun.clear();
+        }
         let recollection = self.recollection_for(&query);
         let searches = self.parts.recaller.as_ref().map_or(0, |recaller| recaller.settings.n_searches);
         let question = QuestionInProgress::new(self.topic_of(message), query, recollection, searches);

@@ -49,7 +49,7 @@ impl Splitter {
 
     /// A splitter for the rest of an answer that has begun: its leading white space counts.
     pub(crate) fn within_answer() -> Splitter {
-        Splitter { at_start: false, ..Splitter::new(None) }
+        Splitter { part: TurnPart::Message, at_start: false, ..Splitter::new(None) }
     }
 
     /// Whether the next text may still be reasoning.

@@ -233,7 +233,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, audience: &mut 
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             audience.note(&format!(
-                "the answer was cut after {tokens} tokens: /continue goes on with it, --max-tokens 0 lifts the limit"
+                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -242,8 +242,11 @@ fn close(session: &mut Session, id: QueryId, response: Response, audience: &mut 
         Some(FinishReason::Repetition) => audience.note(REPEATS),
         Some(FinishReason::Stop | FinishReason::Concluded | FinishReason::StopText) => {}
         None if answer.is_empty() => {
+            audience.note(match session.continues() {
+                true => "stopped before the answer grew: it is as it was",
+                false => "stopped before the answer began: the question was withdrawn",
+            });
             session.withdraw();
-            audience.note("stopped before the answer began: the question was withdrawn");
             return Ending::Interrupted;
         }
         None => audience.note("stopped"),
@@ -308,7 +311,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: /continue goes on with it, --max-tokens 0 lifts the limit\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
         );
         check(
             0,

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 pub use examined::ExaminedDecisions;
 pub use marks::identity_of;
 pub use purposes::{ExaminedPurposes, decider_for};
-pub use remarks::remarks;
+pub use remarks::Remarkers;
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -30,7 +30,7 @@ use hone_protocol::{ContentType, Generate, GenerateError, Grade, GradedAnswer, L
 use serde_json::{Map, Value};
 
 use crate::app::App;
-use crate::decisions::remarks;
+use crate::decisions::Remarkers;
 use crate::interrupt::Interrupt;
 use crate::judge::marks::{JudgeSetup, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
@@ -241,8 +241,8 @@ impl JudgeSession {
     pub fn remarks(&self, app: &App, task: &GradeTask) -> anyhow::Result<Vec<Remark>> {
         let listening = self.interrupt.listen();
         let is_over = || !listening.pressed().is_empty();
-        let texts = [task.query.as_str(), &task.answer];
-        match remarks(app, self.judge().generator(), texts, &self.answered_by, None, &is_over) {
+        let remarkers = Remarkers::find(app, self.judge().generator(), &self.answered_by);
+        match remarkers.remark(&task.query, &task.answer, &is_over) {
             Err(GenerateError::Stopped) => Ok(Vec::new()),
             remarks => Ok(remarks?),
         }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hone_app::App;
 use hone_app::config::{Config, Source};
-use hone_protocol::{Generate, GenerateError, Remark};
+use hone_app::decisions::Remarkers;
+use hone_protocol::Generate;
 
-use crate::chat::explanation::JudgedAnswer;
 use crate::chat::shell::ModelShelf;
 use crate::terminal::Output;
 
@@ -69,13 +69,7 @@ impl ModelShelf for Invocation {
         self.app.model_names()
     }
 
-    fn remarks(
-        &self,
-        generator: &Arc<dyn Generate>,
-        JudgedAnswer { graded, model }: &JudgedAnswer,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<Vec<Remark>, GenerateError> {
-        let texts = [graded.query.as_str(), &graded.answer];
-        hone_app::decisions::remarks(&self.app, generator, texts, model, None, is_over)
+    fn remarkers(&self, generator: &Arc<dyn Generate>, author: &str) -> Remarkers {
+        Remarkers::find(&self.app, generator, author)
     }
 }

@@ -31,11 +31,11 @@ pub enum Purpose {
     Contradiction,
     /// Whether a note helps to answer a question (recall).
     Relevance,
-    /// Whether a reply addresses its question, rightly or wrongly (beside a grade).
+    /// Whether a reply addresses its question, rightly or wrongly (a remark).
     Addressed,
-    /// Whether a reply declines to do what was asked (beside a grade).
+    /// Whether a reply declines to do what was asked (a remark).
     Refusal,
-    /// Whether a reply contradicts itself (beside a grade).
+    /// Whether a reply contradicts itself (a remark).
     Inconsistency,
 }
 

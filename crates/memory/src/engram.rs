@@ -477,7 +477,7 @@ pub(crate) mod tests {
     #[test]
     fn what_an_earlier_version_wrote_is_read() {
         let mut json = serde_json::to_value(example(3)).unwrap();
-        for later in ["critic_raw_score", "critic_spread", "critic_disputed", "critic_jury"] {
+        for later in ["critic_raw_score", "critic_spread", "critic_disputed", "critic_jury", "critic_remarks"] {
             json.as_object_mut().unwrap().remove(later).unwrap();
         }
         let grade = serde_json::from_value::<Engram>(json).unwrap().grade.unwrap();

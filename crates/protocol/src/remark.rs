@@ -1,4 +1,4 @@
-//! Remarks on an answer, beside its grade.
+//! Remarks on an answer, with its grade.
 
 use std::fmt;
 
@@ -49,10 +49,14 @@ impl fmt::Display for Remark {
 
 /// Remarks in one line, by the models that decided; empty without any.
 pub fn remarks_in_words(remarks: &[Remark]) -> String {
-    let mut models: Vec<&str> = remarks.iter().map(|remark| remark.model.as_str()).collect();
-    models.dedup();
+    let mut models: Vec<&str> = Vec::new();
+    for remark in remarks {
+        if !models.contains(&remark.model.as_str()) {
+            models.push(&remark.model);
+        }
+    }
     let said: Vec<String> = remarks.iter().map(ToString::to_string).collect();
-    if said.is_empty() { String::new() } else { format!("{} (by {})", said.join(", "), models.join(" and ")) }
+    if said.is_empty() { String::new() } else { format!("{} (by {})", said.join(", "), models.join(", ")) }
 }
 
 #[cfg(test)]
@@ -64,8 +68,8 @@ mod tests {
         let remark = |about, holds, model: &str| Remark { about, holds, probability: 0.5, model: model.to_owned() };
         let mut remarks = vec![remark(AnswerTrait::Addressed, false, "a"), remark(AnswerTrait::Refusal, true, "a")];
         assert_eq!(remarks_in_words(&remarks), "does not answer the question, refuses (by a)");
-        remarks.push(remark(AnswerTrait::Inconsistency, false, "b"));
-        let expected = "does not answer the question, refuses, does not contradict itself (by a and b)";
+        remarks.insert(1, remark(AnswerTrait::Inconsistency, false, "b"));
+        let expected = "does not answer the question, does not contradict itself, refuses (by a, b)";
         assert_eq!(remarks_in_words(&remarks), expected);
         assert_eq!(remarks_in_words(&[]), "");
     }

@@ -104,7 +104,7 @@ pub struct Grade {
     /// The members of the jury with their own grades; empty if a single judge graded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jury: Vec<Juror<Grade>>,
-    /// Remarks on the answer, if somebody asked about the grade.
+    /// Remarks on the answer, if a person asked about the grade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<Remark>,
     /// The cost.
@@ -176,8 +176,8 @@ impl Grade {
     }
 
     /// How incomplete it is: of two grades of an answer, the more complete one is shown.
-    pub fn lack(&self) -> (bool, bool, bool) {
-        (self.score.is_none(), self.probability.is_none(), self.lacks_reasons())
+    pub fn lack(&self) -> (bool, bool, bool, bool) {
+        (self.score.is_none(), self.probability.is_none(), self.lacks_reasons(), self.remarks.is_empty())
     }
 
     /// Its value on the scale from 1 to 5, for statistics about judges: the expected score, or else the score, or else

@@ -36,16 +36,23 @@ function offerKeyOfLink() {
   keyOfLink = null;
 }
 
+/** The key that was right last. */
+let accepted = kept();
+
 /** The key that was given: in this tab, or for this browser. */
 function kept() {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
-/** Keeps a key. Another key may be another person's, who must not see the drafts of the earlier one. */
 function keep(key, isForBrowser) {
-  if (key !== kept()) drafts.forget();
   for (const storage of [sessionStorage, localStorage]) storage.removeItem(KEY);
   (isForBrowser ? localStorage : sessionStorage).setItem(KEY, key);
+}
+
+/** A key is right. Another one may be another person's, who must not see the drafts of the earlier one. */
+function accept(key) {
+  if (accepted && key && key !== accepted) drafts.forget();
+  accepted = key ?? accepted;
 }
 
 /** Sends a request, with a key if one is needed. The body is bytes, or an object that is sent as JSON. */
@@ -59,6 +66,7 @@ export async function request(path, { method = "GET", body, headers = {}, signal
     const options = { method, headers: all, signal, body: isBytes ? body : JSON.stringify(body) };
     const response = await sent(path, options, key);
     if (response.status !== 401) {
+      accept(key);
       if (!response.ok) throw await refused(response);
       return response;
     }

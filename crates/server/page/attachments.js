@@ -9,6 +9,8 @@ const LARGEST = 1 << 20;
 const LARGEST_PDF = 8 << 20;
 /** The bytes with which a PDF begins. */
 const PDF = "%PDF-";
+/** The bytes within which it does. */
+const MOST_BEFORE = 1024;
 /** A file before a question: its name, a fence, its text, and the same fence. */
 const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2\n\n/;
 
@@ -64,8 +66,13 @@ function begun(file) {
   return item;
 }
 
+/** Whether a file is a PDF, by its first bytes. Others may come before it, if they are not those of a text. */
+function begins(beginning) {
+  return beginning.startsWith(PDF) || (beginning.includes(PDF) && /[\0\ufffd]/.test(beginning));
+}
+
 async function textOf(file) {
-  const isPdf = (await file.slice(0, PDF.length).text()) === PDF;
+  const isPdf = begins(await file.slice(0, MOST_BEFORE).text());
   within(isPdf ? LARGEST_PDF : LARGEST, file.size, "it");
   const content = new Uint8Array(await file.arrayBuffer());
   if (isPdf) return textOfPdf(content);

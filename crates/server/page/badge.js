@@ -3,6 +3,9 @@
 import { call } from "./api.js";
 import { announce, element } from "./elements.js";
 
+/** Milliseconds after which a wait is explained. */
+const PATIENCE = 300;
+
 let count = 0;
 
 /** The badge; nothing for an answer of which no judge says anything. */
@@ -48,11 +51,13 @@ function isExplained(grade) {
 async function explain(grade, tip) {
   if (tip.ariaBusy === "true") return;
   tip.ariaBusy = "true";
-  const told = element("span", { text: lacksReasons(grade) ? "The judge writes its reasons…" : "" });
+  const isNew = lacksReasons(grade);
+  const told = element("span", { text: isNew ? "The judge writes its reasons…" : "" });
   tip.replaceChildren(told, ...explanation(grade));
-  announce(told.textContent);
+  if (isNew) announce(told.textContent);
+  // Mostly there is nothing to wait for.
+  const wait = setTimeout(() => (told.textContent ||= "Other models check the answer…"), PATIENCE);
   try {
-    const isNew = lacksReasons(grade);
     Object.assign(grade, await call(`/hone/v1/critique/${grade.query_id}/reasons`, { method: "POST", body: {} }));
     grade.isExplained = true;
     tip.replaceChildren(...explanation(grade));
@@ -61,6 +66,7 @@ async function explain(grade, tip) {
     told.textContent = error.message;
     announce(error.message);
   } finally {
+    clearTimeout(wait);
     tip.ariaBusy = "false";
   }
 }

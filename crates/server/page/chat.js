@@ -24,9 +24,6 @@ const LONGEST_PAUSE = 10_000;
 /** The messages after which more is known about an answer. */
 const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
 
-/** Why an answer ended that the model can continue: a person stopped it, or it reached the token limit. */
-const CUT_OFF = [null, "length"];
-
 // What is said below an answer that did not end by itself.
 const endings = new Map([
   [null, "Stopped."],
@@ -125,12 +122,7 @@ function showDraft() {
   const early = state.isOpen ? { question: "", files: [] } : { question: byId("question").value, files: attachments.all() };
   state.isOpen = true;
   attachments.give([...files, ...early.files]);
-  write(joined(question, early.question));
-}
-
-/** Two texts that are being written, one after the other. */
-function joined(first, second) {
-  return [first, second].filter(Boolean).join("\n\n");
+  write(drafts.joined(question, early.question));
 }
 
 /** Other files go with the question that is being written, or one was read. */
@@ -267,7 +259,7 @@ function answerOf(exchange, index) {
   const copy = iconButton("copy", "Copy the answer", () => copied(copy, answer));
   const redo = iconButton("redo", "Answer again", () => again(index));
   const actions = element("div", { class: "actions" }, copy, redo);
-  if (CUT_OFF.includes(exchange.finish_reason) && index === state.exchanges.length - 1) {
+  if (exchange.is_cut_off && index === state.exchanges.length - 1) {
     actions.append(element("button", { type: "button", class: "quiet", text: "Continue", onclick: () => goOn(index) }));
   }
   if (id) actions.append(...thumbs(exchange));
@@ -433,7 +425,7 @@ function again(index) {
 
 /** Has the model continue an answer that was cut off. */
 function goOn(index) {
-  if (!state.running) ask(state.exchanges[index].question, index, { goesOn: true });
+  if (!state.running) ask(state.exchanges[index].question, index, { continues: true });
 }
 
 function edit(turn, question, index) {
@@ -482,9 +474,9 @@ function setBusy(isBusy) {
 
 /** A question that is being answered; without a question, the one that is being answered in the conversation already. */
 class Running {
-  /** `isWritten` says that the question comes from the field for it, `goesOn` that the earlier answer to it is continued. */
-  constructor(question, keep, { isWritten = false, goesOn = false } = {}) {
-    Object.assign(this, { question, keep, isWritten, goesOn, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
+  /** `isWritten` says that the question comes from the field for it, `continues` that the earlier answer to it is continued. */
+  constructor(question, keep, { isWritten = false, continues = false } = {}) {
+    Object.assign(this, { question, keep, isWritten, continues, name: state.name, abort: new AbortController(), isShown: true, last: 0 });
     this.model = byId("model").value;
     this.second = wanted();
     this.status = element("p", { class: "quiet waiting", text: "Reading the question…" });
@@ -494,10 +486,10 @@ class Running {
       "article",
       { class: "turn answer running" },
       element("h2", { class: "hidden", text: "hone" }),
-      ...(goesOn ? [this.content, this.status] : [this.status, this.content]),
+      ...(continues ? [this.content, this.status] : [this.status, this.content]),
     );
     this.before = state.exchanges;
-    if (goesOn) fillWithRendered(this.content, this.before[keep].html);
+    if (continues) fillWithRendered(this.content, this.before[keep].html);
     if (question !== null) this.show();
     announce("Answering");
   }
@@ -528,7 +520,7 @@ class Running {
   async showSaved() {
     const saved = this.name && (await call(conversationPath(this.name)).catch(() => null));
     if (!this.isShown) return;
-    const isSaved = this.question === null || saved?.exchanges.at(this.keep)?.question === this.question;
+    const isSaved = this.question === null || saved?.exchanges.at(this.keep)?.query_id === this.id;
     if (!saved || !isSaved) return this.fail("The connection was lost, and the question has no answer.");
     this.leave();
     await open(this.name);
@@ -538,8 +530,8 @@ class Running {
     const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second, ...settings.wanted() };
     const after = this.before[this.keep - 1]?.query_id;
     if (after) body.after = after;
-    if (this.goesOn) body.goes_on = true;
-    if (this.model) body.model = this.model;
+    if (this.continues) body.continues = true;
+    else if (this.model) body.model = this.model;
     return request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
   }
 
@@ -621,8 +613,8 @@ class Running {
     }
   }
 
-  begin({ conversation: name, question, index }) {
-    this.name = name;
+  begin({ conversation: name, question, index, query_id: id, continues }) {
+    Object.assign(this, { name, id, continues });
     if (this.isUnwanted) this.stop();
     if (this.question === null) {
       Object.assign(this, { question, keep: index });
@@ -652,7 +644,7 @@ class Running {
 
   draw(html) {
     // An answer that is continued is shown before it grows.
-    if (this.goesOn && html === this.before[this.keep].html) return;
+    if (this.continues && html === this.before[this.keep]?.html) return;
     this.status.remove();
     fillWithRendered(this.content, html);
   }
@@ -689,12 +681,15 @@ class Running {
   /** Shows what was there before, with the question where it can be asked again. */
   restore() {
     state.exchanges = this.before;
-    if (state.exchanges.length === 0) nameShown(null);
+    if (state.exchanges.length === 0) {
+      nameShown(null);
+      showDraft();
+    }
     draw();
     hooks.moved(state.name);
     const draft = byId("question").value;
-    const canAsk = this.question !== null && !this.goesOn;
-    if (canAsk && (this.isWritten || !draft)) write(joined(attachments.restored(this.question), draft));
+    const canAsk = this.question !== null && !this.continues;
+    if (canAsk && (this.isWritten || !draft)) write(drafts.joined(attachments.restored(this.question), draft));
   }
 
   async stop() {

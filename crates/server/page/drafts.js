@@ -25,12 +25,18 @@ export function keepFiles(name, attached) {
   saveFiles();
 }
 
-/** A conversation has another name. If nothing is being written in it, a draft of that name stays. */
+/** A conversation has another name. Its draft comes after one of that name. */
 export function renamed(old, name) {
-  const { question, files: attached } = of(old);
+  if (old === name) return;
+  const [draft, other] = [of(old), of(name)];
   removed(old);
-  if (question) keepQuestion(name, question);
-  if (attached.length > 0) keepFiles(name, attached);
+  keepQuestion(name, joined(other.question, draft.question));
+  keepFiles(name, [...other.files, ...draft.files]);
+}
+
+/** Two texts that are being written, one after the other. */
+export function joined(first, second) {
+  return [first, second].filter(Boolean).join("\n\n");
 }
 
 /** A conversation is gone. */

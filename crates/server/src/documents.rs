@@ -33,6 +33,8 @@ const UNNAMED: &str = "file";
 const MOST_READ: usize = 16;
 /// The most bytes of texts of PDFs that are kept.
 const MOST_KEPT_BYTES: usize = 32 << 20;
+/// The bytes that count for a PDF besides its text.
+const LEAST_BYTES: usize = 4096;
 
 /// Parses a request body as [`parsed`] does, with texts in place of files.
 ///
@@ -76,34 +78,42 @@ fn is_tool_result(part: &Map<String, Value>) -> bool {
 
 /// The texts of PDFs that clients have sent, the latest last: a client sends its conversation with every question.
 #[derive(Default)]
-pub(crate) struct PdfTexts(Mutex<VecDeque<(PdfKey, Arc<str>)>>);
+pub(crate) struct PdfTexts(Mutex<VecDeque<(PdfKey, Read)>>);
 
 /// A digest of a PDF and its owner: otherwise a faster answer could reveal another owner's files.
 type PdfKey = [u8; 32];
 
+/// The text of a file, or the reason why it has none, worded to follow its name.
+type Read = Result<Arc<str>, String>;
+
 impl PdfTexts {
-    fn get(&self, key: &PdfKey) -> Option<Arc<str>> {
+    fn get(&self, key: &PdfKey) -> Option<Read> {
         let mut kept = self.lock();
         let place = kept.iter().position(|(other, _)| other == key)?;
         let found = kept.remove(place)?;
-        let text = Arc::clone(&found.1);
+        let read = found.1.clone();
         kept.push_back(found);
-        Some(text)
+        Some(read)
     }
 
-    fn keep(&self, key: PdfKey, text: Arc<str>) {
+    fn keep(&self, key: PdfKey, read: Read) {
         let mut kept = self.lock();
         kept.retain(|(other, _)| *other != key);
-        kept.push_back((key, text));
-        let mut n_bytes: usize = kept.iter().map(|(_, text)| text.len()).sum();
+        kept.push_back((key, read));
+        let mut n_bytes: usize = kept.iter().map(|(_, read)| bytes_of(read)).sum();
         while n_bytes > MOST_KEPT_BYTES {
-            n_bytes -= kept.pop_front().map_or(n_bytes, |(_, oldest)| oldest.len());
+            n_bytes -= kept.pop_front().map_or(n_bytes, |(_, oldest)| bytes_of(&oldest));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(PdfKey, Arc<str>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(PdfKey, Read)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// About the bytes that an entry takes; that of a PDF without text takes some, too.
+fn bytes_of(read: &Read) -> usize {
+    LEAST_BYTES + read.as_ref().map_or(0, |text| text.len())
 }
 
 /// Reads the files of a request.
@@ -160,7 +170,7 @@ impl Reading {
     ///
     /// # Errors
     /// The reason why it has none, worded to follow its name.
-    fn text(&mut self, content: FileContent) -> Result<Arc<str>, String> {
+    fn text(&mut self, content: FileContent) -> Read {
         let data = match content {
             FileContent::Text(text) => return Ok(text.into()),
             FileContent::Base64(data) => data,
@@ -170,25 +180,25 @@ impl Reading {
         if is_pdf(&file) { self.pdf(file) } else { read(file) }
     }
 
-    fn pdf(&mut self, file: Vec<u8>) -> Result<Arc<str>, String> {
+    fn pdf(&mut self, file: Vec<u8>) -> Read {
         let mut sha256 = Sha256::new_with_prefix(self.owner.map(|owner| owner.to_string()).unwrap_or_default());
         sha256.update([0]);
         sha256.update(&file);
         let key = sha256.finalize().into();
         if let Some(known) = self.texts.get(&key) {
-            return Ok(known);
+            return known;
         }
         if self.n_read == MOST_READ {
-            return Err(format!("is one PDF too many: {MOST_READ} new ones are read for a request"));
+            return Err(format!("exceeds the limit of {MOST_READ} new PDFs in a request"));
         }
         self.n_read += 1;
-        let text = read(file)?;
-        self.texts.keep(key, Arc::clone(&text));
-        Ok(text)
+        let read = read(file);
+        self.texts.keep(key, read.clone());
+        read
     }
 }
 
-fn read(file: Vec<u8>) -> Result<Arc<str>, String> {
+fn read(file: Vec<u8>) -> Read {
     text_of(file).map(Arc::from).map_err(|reason| format!("{reason:#}"))
 }
 
@@ -300,25 +310,25 @@ mod tests {
         assert!(reading(None).pdf(file.to_vec()).is_err());
         let mut sha256 = Sha256::new_with_prefix([0]);
         sha256.update(file);
-        texts.keep(sha256.finalize().into(), "Tides.".into());
+        texts.keep(sha256.finalize().into(), Ok("Tides.".into()));
         assert_eq!(reading(None).pdf(file.to_vec()).as_deref(), Ok("Tides."));
         assert!(reading(Some(1)).pdf(file.to_vec()).is_err());
 
         let mut full = Reading { n_read: MOST_READ, ..reading(None) };
         assert_eq!(full.pdf(file.to_vec()).as_deref(), Ok("Tides."), "it is not read again");
         let error = full.pdf(b"%PDF-1.4".to_vec()).unwrap_err();
-        assert_eq!(error, "is one PDF too many: 16 new ones are read for a request");
+        assert_eq!(error, "exceeds the limit of 16 new PDFs in a request");
     }
 
     #[test]
     fn the_oldest_texts_make_room() {
         let texts = PdfTexts::default();
-        let long: Arc<str> = "x".repeat(MOST_KEPT_BYTES / 2).into();
-        (0..3).for_each(|number| texts.keep([number; 32], Arc::clone(&long)));
+        let long: Arc<str> = "x".repeat(MOST_KEPT_BYTES / 2 - LEAST_BYTES).into();
+        (0..3).for_each(|number| texts.keep([number; 32], Ok(Arc::clone(&long))));
         let is_kept = |number| texts.get(&[number; 32]).is_some();
         assert_eq!([0, 1, 2].map(is_kept), [false, true, true]);
-        texts.keep([2; 32], "short".into());
-        texts.keep([3; 32], long);
+        texts.keep([1; 32], Err("has no text".to_owned()));
+        texts.keep([3; 32], Ok("short".into()));
         assert_eq!([1, 2, 3].map(is_kept), [true, true, true]);
     }
 }

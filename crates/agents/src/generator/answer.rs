@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use hone_protocol::{
-    Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Prompt, ReasoningTags, Role, Timings,
+    Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Message, Prompt, ReasoningTags, Role, Timings,
     TokenLogprobs, ToolCall,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct Round {
 /// The text that a round follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundKind {
-    /// None: it begins an answer.
+    /// None that it belongs to: the round begins an answer, or a paragraph of it.
     Begins,
     /// The text of an earlier round, after which the model called a tool.
     FollowsCalls,
@@ -59,7 +59,7 @@ impl RoundKind {
     pub(crate) fn of(prompt: &Prompt, answer: &AnswerSoFar) -> RoundKind {
         let Prompt::Chat(messages) = prompt else { return RoundKind::Raw };
         match messages.last() {
-            Some(last) if last.role == Role::Assistant && last.tool_calls.is_empty() => RoundKind::Continues,
+            Some(last) if is_begun(last) => RoundKind::Continues,
             _ if answer.text.is_empty() || answer.text.ends_with('\n') => RoundKind::Begins,
             _ => RoundKind::FollowsCalls,
         }
@@ -73,6 +73,11 @@ impl RoundKind {
             RoundKind::Raw => None,
         }
     }
+}
+
+/// Whether a message at the end of a prompt is the beginning of the answer.
+fn is_begun(last: &Message) -> bool {
+    last.role == Role::Assistant && last.tool_calls.is_empty() && !last.content.is_empty()
 }
 
 /// The meaning of an event for the round.

@@ -65,7 +65,11 @@ impl QuestionInProgress {
     }
 
     /// The finished answer.
-    pub(super) fn answered(self, finish_reason: Option<FinishReason>) -> (Topic, Response) {
+    pub(super) fn answered(mut self, finish_reason: Option<FinishReason>) -> (Topic, Response) {
+        if !self.is_resumed {
+            // Nothing was added to the beginning, which is another answer.
+            self.answer.text.clear();
+        }
         (self.topic, response(&self.query, self.answer, finish_reason))
     }
 }

@@ -110,7 +110,15 @@ pub fn serve_pdf() -> io::Result<()> {
 
 /// The text of each page.
 fn text_of(file: &[u8]) -> Result<Vec<String>, String> {
-    let file = &file[beginning(file).unwrap_or_default()..];
+    let begin = beginning(file).unwrap_or_default();
+    match extracted(&file[begin..]) {
+        // Its offsets may count from the beginning of the file.
+        Err(_) if begin > 0 => extracted(file),
+        read => read,
+    }
+}
+
+fn extracted(file: &[u8]) -> Result<Vec<String>, String> {
     let read = AssertUnwindSafe(|| pdf_extract::extract_text_from_mem_by_pages(file));
     match catch_unwind(read) {
         Ok(Ok(pages)) => Ok(pages),

@@ -97,6 +97,8 @@ pub struct Session {
     name: Option<String>,
     left_out: usize,
     undone_ids: BTreeSet<QueryId>,
+    /// The tool calls and results before the last answer, if it was given here.
+    turns_of_last: Vec<Message>,
 }
 
 #[derive(Debug, Default)]
@@ -118,7 +120,16 @@ impl Session {
     /// An empty conversation.
     pub fn new(config: Config) -> Session {
         let (exchanges, undone_ids) = (Branches::default(), BTreeSet::new());
-        Session { id: SessionId::fresh(), config, exchanges, open: None, name: None, left_out: 0, undone_ids }
+        Session {
+            id: SessionId::fresh(),
+            config,
+            exchanges,
+            open: None,
+            name: None,
+            left_out: 0,
+            undone_ids,
+            turns_of_last: Vec::new(),
+        }
     }
 
     /// The conversation's id on the bus and in memory.
@@ -208,6 +219,7 @@ impl Session {
         self.name = None;
         self.left_out = 0;
         self.undone_ids.clear();
+        self.turns_of_last.clear();
     }
 
     /// Removes and returns the last exchange, if there is one.
@@ -216,6 +228,7 @@ impl Session {
         let before: BTreeSet<QueryId> = ids(&self.exchanges);
         let undone = self.exchanges.remove_last();
         self.undone_ids.extend(before.difference(&ids(&self.exchanges)));
+        self.turns_of_last.clear();
         self.left_out = 0;
         undone
     }
@@ -238,7 +251,8 @@ impl Session {
     pub fn continue_answer(&mut self) -> bool {
         let Some(last) = self.exchanges.shown().last().filter(|last| last.is_cut_off()) else { return false };
         let (question, begun, model) = (last.question.clone(), last.answer.clone(), Some(last.model.clone()));
-        self.open_again(OpenQuestion { question, begun, model, ..OpenQuestion::default() });
+        let turns_after = self.turns_of_last.clone();
+        self.open_again(OpenQuestion { question, begun, model, turns_after, ..OpenQuestion::default() });
         true
     }
 
@@ -302,7 +316,8 @@ impl Session {
 
     /// Closes the open question with its answer, which is remembered under `query_id`.
     pub fn finish(&mut self, query_id: QueryId, answer: String, finish_reason: Option<FinishReason>, timings: Timings) {
-        if let Some(OpenQuestion { question, model, .. }) = self.open.take() {
+        if let Some(OpenQuestion { question, model, turns_after, .. }) = self.open.take() {
+            self.turns_of_last = turns_after;
             let (model, query_id) = (model.unwrap_or_else(|| self.model().to_string()), Some(query_id));
             let thinking = String::new();
             let recalled = Vec::new();

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use hone_judging::Jury;
-use hone_protocol::{Generate, Grade, GradedAnswer, OwnerId};
+use hone_protocol::{Generate, Grade, GradedAnswer, OwnerId, Remark};
 
 use super::driver::Driver;
 use super::task::BatchTask;
 use super::{JudgeSession, judged_alone, reasons};
 use crate::app::App;
-use crate::decisions::remarks;
+use crate::decisions::Remarkers;
 use crate::interrupt::Interrupt;
 use crate::progress::Silent;
 
@@ -87,27 +87,55 @@ impl ServedJudges {
         if !withdrawn.is_empty() {
             return Ok(None);
         }
-        let is_withdrawn = || !withdrawn.is_empty();
-        let remarks = match &self.source {
-            Source::Configured { app, generator } if graded.grade.remarks.is_empty() => {
-                let texts = [graded.query.as_str(), &graded.answer];
-                remarks(app, generator, texts, answered_by, owner, &is_withdrawn).unwrap_or_else(|error| {
-                    tracing::info!("a grade stays without remarks: {error}");
-                    Vec::new()
-                })
-            }
-            _ => graded.grade.remarks.clone(),
+        let explained = match graded.grade.lacks_reasons() {
+            true => self.reasons(graded, answered_by, owner, withdrawn.clone()),
+            false => Ok(Some(graded.grade.clone())),
         };
-        let graded = GradedAnswer { grade: Grade { remarks, ..graded.grade.clone() }, ..graded.clone() };
-        if !graded.grade.lacks_reasons() {
-            return Ok(Some(graded.grade));
+        let Some(grade) = explained.as_ref().map_or_else(|_| Some(graded.grade.clone()), Clone::clone) else {
+            return Ok(None);
+        };
+        if !grade.remarks.is_empty() {
+            return explained;
         }
+        let remarks = self.remarks(graded, answered_by, owner, &|| !withdrawn.is_empty());
+        match explained {
+            Err(reason) if remarks.is_empty() => Err(reason),
+            Err(reason) => {
+                tracing::info!("a grade stays without reasons: {reason}");
+                Ok(Some(Grade { remarks, ..grade }))
+            }
+            Ok(_) => Ok(Some(Grade { remarks, ..grade })),
+        }
+    }
+
+    fn reasons(
+        &self,
+        graded: &GradedAnswer,
+        answered_by: &str,
+        owner: Option<OwnerId>,
+        withdrawn: Receiver<()>,
+    ) -> Result<Option<Grade>, String> {
         let jury = match &self.source {
             Source::Configured { app, generator } => app.jury(Arc::clone(generator)),
             Source::Given(jury) => Ok(jury.clone()),
         };
         let interrupt = Interrupt::from_channel(withdrawn);
-        jury.and_then(|jury| reasons(&jury.of_owner(owner), &graded, answered_by, &interrupt, &Silent))
+        jury.and_then(|jury| reasons(&jury.of_owner(owner), graded, answered_by, &interrupt, &Silent))
             .map_err(|error| format!("{error:#}"))
+    }
+
+    fn remarks(
+        &self,
+        graded: &GradedAnswer,
+        author: &str,
+        owner: Option<OwnerId>,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Vec<Remark> {
+        let Source::Configured { app, generator } = &self.source else { return Vec::new() };
+        let remarkers = Remarkers::find(app, generator, author);
+        remarkers.of_owner(owner).remark(&graded.query, &graded.answer, is_withdrawn).unwrap_or_else(|error| {
+            tracing::info!("a grade stays without remarks: {error}");
+            Vec::new()
+        })
     }
 }

@@ -134,10 +134,15 @@ impl Announcements {
         explain(id, exchange.as_ref(), stack)
     }
 
+    /// The grade of an answer, if it has one.
+    pub(crate) fn grade(&self, id: QueryId, stack: &Stack) -> Option<Grade> {
+        let exchange = self.lock().exchanges.get(&id).cloned();
+        grade(id, exchange.as_ref(), stack)
+    }
+
     /// The badge of an answer; `None` if it has none, or memory cannot be read.
     pub(crate) fn badge(&self, id: QueryId, stack: &Stack) -> Option<Line> {
-        let exchange = self.lock().exchanges.get(&id).cloned();
-        let grade = grade(id, exchange.as_ref(), stack)?;
+        let grade = self.grade(id, stack)?;
         badge(&grade, self.lock().agreement(&grade))
     }
 

@@ -11,12 +11,13 @@ use anyhow::Context;
 use hone_agents::Asker;
 use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
+use hone_app::decisions::Remarkers;
 use hone_app::describe::nearest;
 use hone_app::judging::reasons;
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Silent, Stack};
 use hone_memory::Update;
-use hone_protocol::{Generate, GenerateError, Grade, QueryId, Rating, Remark, remarks_in_words};
+use hone_protocol::{FinishReason, Generate, GenerateError, Grade, GradedAnswer, QueryId, Rating, remarks_in_words};
 use time::OffsetDateTime;
 
 use self::telling::{help, settings, show, statistics, system_or_none};
@@ -42,16 +43,8 @@ pub(crate) trait ModelShelf {
     /// Names for completion.
     fn names(&self) -> Vec<String>;
 
-    /// Remarks on an answer, by the models that have passed for them.
-    ///
-    /// # Errors
-    /// When the answer is too long, a model cannot be asked, or nobody waits (`is_over`).
-    fn remarks(
-        &self,
-        generator: &Arc<dyn Generate>,
-        judged: &JudgedAnswer,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<Vec<Remark>, GenerateError>;
+    /// The models that remark on the answers of the model `author`.
+    fn remarkers(&self, generator: &Arc<dyn Generate>, author: &str) -> Remarkers;
 }
 
 /// Whether the chat continues.
@@ -194,6 +187,10 @@ impl Shell<'_> {
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         self.welcome()?;
         let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, self.tools, screen)?;
+        let is_cut = |last: &&SavedExchange| last.finish_reason == Some(FinishReason::Length) && last.is_cut_off();
+        if self.session.exchanges().last().is_some_and(is_cut) {
+            screen.note("/continue extends the answer");
+        }
         if let Err(error) = self.save_automatically() {
             screen.error(&format!("{error:#}"));
         }
@@ -231,8 +228,11 @@ impl Shell<'_> {
             return explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")));
         };
         if judged.graded.grade.lacks_reasons() && self.stack.jury().is_some() {
-            let Some(grade) = self.reasons(id, &judged, screen)? else { return Ok(()) };
-            judged.graded.grade = grade;
+            match self.reasons(id, &judged, screen) {
+                Ok(Some(grade)) => judged.graded.grade = grade,
+                Ok(None) => return Ok(()),
+                Err(error) => screen.error(&format!("{error:#}")),
+            }
         }
         let grade = &judged.graded.grade;
         if !grade.feedback.is_empty() {
@@ -255,10 +255,14 @@ impl Shell<'_> {
 
     /// Shows remarks on an answer, and keeps them.
     fn remark(&self, id: QueryId, judged: JudgedAnswer, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let remarkers = self.models.remarkers(self.stack.generator(), &judged.model);
+        if remarkers.is_empty() {
+            return Ok(());
+        }
+        screen.note("other models check the answer (Ctrl-C stops them)");
+        let GradedAnswer { query, answer, grade } = judged.graded;
         let listening = self.interrupt.listen();
-        let is_over = || !listening.pressed().is_empty();
-        let remarks = match self.models.remarks(self.stack.generator(), &judged, &is_over) {
-            Ok(remarks) if remarks.is_empty() => return Ok(()),
+        let remarks = match remarkers.remark(&query, &answer, &|| !listening.pressed().is_empty()) {
             Ok(remarks) => remarks,
             Err(GenerateError::Stopped) => return Ok(()),
             Err(error) => {
@@ -267,8 +271,11 @@ impl Shell<'_> {
             }
         };
         let said = remarks_in_words(&remarks);
-        if let Some(store) = self.stack.store() {
-            store.update_score(id, &Grade { remarks, ..judged.graded.grade })?;
+        let standing = self.announcements.grade(id, self.stack);
+        // The answer may have been graded again meanwhile.
+        let is_standing = standing.is_none_or(|it| it.score == grade.score && it.is_comparable(&grade));
+        if let Some(store) = self.stack.store().filter(|_| is_standing) {
+            store.update_score(id, &Grade { remarks, ..grade })?;
         }
         screen.say(&format!("\n{said}"))
     }
@@ -435,13 +442,8 @@ mod tests {
             vec!["smollm2:135m".to_string()]
         }
 
-        fn remarks(
-            &self,
-            _: &Arc<dyn Generate>,
-            _: &JudgedAnswer,
-            _: &dyn Fn() -> bool,
-        ) -> Result<Vec<Remark>, GenerateError> {
-            Ok(Vec::new())
+        fn remarkers(&self, _: &Arc<dyn Generate>, _: &str) -> Remarkers {
+            Remarkers::none()
         }
     }
 
@@ -530,7 +532,8 @@ mod tests {
             _ => Script { finish_reason: Some(FinishReason::Length), ..Script::saying(&["It was built"]) },
         }));
         let nothing = "error: no answer was cut off: there is nothing to continue";
-        let cut = "note: the answer was cut after 1 tokens: /continue goes on with it, --max-tokens 0 lifts the limit";
+        let cut = "note: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\n\
+                   note: /continue extends the answer";
         let expected = format!("{nothing}\nIt was built|end\n{cut}\nIt was built| in 1792.|end\n{nothing}");
         check(&generator, &["/continue", "When?", "/continue", "/continue"], &expected);
         assert_eq!(last_prompt(&generator), "When? It was built");

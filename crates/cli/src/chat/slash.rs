@@ -26,7 +26,7 @@ pub(crate) enum SlashCommand {
     Load(Option<String>),
     /// Answer the last question again, with this model.
     Again(Option<String>),
-    /// Have the model go on with the last answer, which was cut off.
+    /// Have the model continue the last answer, which was cut off.
     Continue,
     /// Copy an answer to the clipboard: the one with this number, or the last.
     Copy(Option<usize>),
@@ -67,7 +67,7 @@ pub(crate) const COMMANDS: [Description; 21] = [
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),
     describe("load", "[NAME]", "resume a saved conversation, or list them"),
     describe("again", "[MODEL]", "answer the last question again, with another model if one is given"),
-    describe("continue", "", "go on with the last answer, if it was cut off or stopped"),
+    describe("continue", "", "continue the last answer, if it was cut off or stopped"),
     describe("copy", "[N]", "copy the last answer to the clipboard, or answer N as /show numbers them"),
     describe("edit", "[TEXT]", "write the next question in the editor that VISUAL or EDITOR names"),
     describe("export", "FILE", "write the conversation to a new file: Markdown, or JSON if it ends in .json"),

@@ -90,7 +90,7 @@ fn grade_one(
             }
         }
     }
-    if arguments.why && missing.is_none() && grade.is_verdict() {
+    if arguments.why && grade.is_verdict() && !matches!(missing, Some(Outcome::Interrupted)) {
         match session.remarks(app, &task) {
             Ok(remarks) => grade.remarks = remarks,
             Err(reason) => app.output.note(&format!("no remarks: {reason:#}")),

@@ -53,7 +53,7 @@ fn text(grade: &Grade) -> String {
 
 /// A grade with its badge and other data for a page; the score is null without a grade.
 pub(super) fn grade_json(grade: Option<&Grade>) -> Value {
-    let Some(grade) = grade else { return json!({"score": null, "badge": null, "remarks": []}) };
+    let Some(grade) = grade else { return json!({"score": null, "badge": null, "remarks": [], "remarked": ""}) };
     let mut object = serde_json::to_value(grade).unwrap_or_default();
     object["badge"] = badge(grade);
     object["remarks"] = json!(grade.remarks);

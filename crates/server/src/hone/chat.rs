@@ -58,9 +58,9 @@ struct ChatRequest {
     #[schema(value_type = Option<String>)]
     after: Option<QueryId>,
     /// Whether the model continues the answer of the exchange at `keep`, which was cut off. The question is repeated; the
-    /// new answer begins with the earlier one.
+    /// new answer begins with the earlier one, and has no second respondent.
     #[serde(default)]
-    goes_on: bool,
+    continues: bool,
     /// The model; the conversation's if omitted.
     #[serde(default)]
     model: Option<String>,
@@ -221,10 +221,15 @@ impl Talk {
             None => None,
         };
         let (sampling, max_tokens) = sampling(shared, &request)?;
-        let model = chosen_model(shared, request.model, saved.as_ref())?;
-        let compare = if request.goes_on { Some(false) } else { request.compare };
-        let second = second_answer(shared, compare, request.model_b)?;
-        let (name, is_new) = match request.conversation {
+        let continued = |saved: Option<&SavedConversation>| match request.continues {
+            true => cut_off(saved, request.keep, &request.question).map(Some),
+            false => Ok(None),
+        };
+        let of_continued = continued(saved.as_ref())?.map(|continued| continued.model);
+        let model = chosen_model(shared, request.model.clone().or(of_continued), saved.as_ref())?;
+        let compare = if request.continues { Some(false) } else { request.compare };
+        let second = second_answer(shared, compare, request.model_b.clone())?;
+        let (name, is_new) = match request.conversation.clone() {
             Some(name) => (name, false),
             None => (begin_conversation(&conversations, &request.question, &model).await?, true),
         };
@@ -236,12 +241,8 @@ impl Talk {
             // One that is not saved changes nothing: the question follows what is shown.
             conversation.exchanges.show_to(|exchange| exchange.query_id == Some(after));
         }
-        let keep = request.keep.unwrap_or(usize::MAX);
-        let continued = match request.goes_on {
-            true => Some(cut_off(&conversation, keep, &request.question)?),
-            false => None,
-        };
-        conversation.exchanges.show_first(keep);
+        let continued = continued(Some(&conversation))?;
+        conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
         conversation.model.clone_from(&model);
         if let Some(system) = request.system {
             conversation.system = system;
@@ -309,6 +310,7 @@ impl Talk {
             "query_id": id,
             "question": self.question,
             "index": self.conversation.exchanges.n_shown(),
+            "continues": self.continued.is_some(),
         }));
         let (mut answer, mut is_stored) = (Drawn::default(), false);
         loop {
@@ -373,8 +375,9 @@ impl Talk {
         left_out: usize,
     ) -> Result<Value, ApiError> {
         let mut exchange = saved_exchange(id, &response, std::mem::take(&mut self.recalled));
-        if let Some(SavedExchange { thinking, .. }) = self.continued.take() {
+        if let Some(SavedExchange { thinking, recalled, .. }) = self.continued.take() {
             exchange.thinking = thinking;
+            exchange.recalled = sorted([recalled, exchange.recalled].concat());
         }
         let index = self.conversation.exchanges.n_shown();
         self.conversation.exchanges.push(exchange.clone());
@@ -495,10 +498,15 @@ fn failed(error: &ApiError) -> Value {
     json!({"type": "failed", "error": error.to_hone()["error"]})
 }
 
-/// The exchange at `index`, whose answer can be continued.
-fn cut_off(conversation: &SavedConversation, index: usize, question: &str) -> Result<SavedExchange, ApiError> {
-    let found = conversation.exchanges.shown().nth(index).filter(|exchange| exchange.question == question);
-    let found = found.ok_or_else(|| ApiError::bad_request("goes_on is true, but keep is not the question's number"))?;
+/// The exchange with this question at `keep`, whose answer can be continued.
+///
+/// # Errors
+/// When there is none, or its answer is complete.
+fn cut_off(saved: Option<&SavedConversation>, keep: Option<usize>, question: &str) -> Result<SavedExchange, ApiError> {
+    let missing =
+        || ApiError::bad_request("continues needs a conversation, and keep as the index of this question in it");
+    let found = saved.zip(keep).and_then(|(saved, keep)| saved.exchanges.shown().nth(keep));
+    let found = found.filter(|exchange| exchange.question == question).ok_or_else(missing)?;
     let is_cut_off = || ApiError::bad_request("the answer is complete: there is nothing to continue");
     Some(found).filter(|exchange| exchange.is_cut_off()).cloned().ok_or_else(is_cut_off)
 }
@@ -558,9 +566,15 @@ async fn begin_conversation(
     blocking(move || conversations.begin(&question, &model)).await
 }
 
-fn saved_exchange(id: QueryId, response: &Response, mut recalled: Vec<QueryId>) -> SavedExchange {
+/// The ids in order, each once.
+fn sorted(mut ids: Vec<QueryId>) -> Vec<QueryId> {
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn saved_exchange(id: QueryId, response: &Response, recalled: Vec<QueryId>) -> SavedExchange {
     let Response { query: question, answer, thinking, model, finish_reason, timings, .. } = response.clone();
-    recalled.sort_unstable();
-    recalled.dedup();
+    let recalled = sorted(recalled);
     SavedExchange { question, answer, thinking, model, finish_reason, timings, query_id: Some(id), recalled }
 }

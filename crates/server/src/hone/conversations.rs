@@ -157,6 +157,7 @@ pub(super) fn exchange_json(exchange: &SavedExchange, place: Option<BranchPlace>
         "html": html_of(&exchange.answer),
         "model": exchange.model,
         "finish_reason": exchange.finish_reason,
+        "is_cut_off": exchange.is_cut_off(),
         "timings": exchange.timings,
         "query_id": exchange.query_id,
     })

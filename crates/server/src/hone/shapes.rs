@@ -162,7 +162,7 @@ fn badge() -> Value {
 
 fn grade() -> Value {
     let remark = open([("about", text()), ("holds", flag()), ("probability", number()), ("model", text())]);
-    open([("score", nullable(score())), ("badge", nullable(badge())), ("remarks", list(remark))])
+    open([("score", nullable(score())), ("badge", nullable(badge())), ("remarks", list(remark)), ("remarked", text())])
 }
 
 fn conversation() -> Value {
@@ -180,6 +180,7 @@ fn exchange() -> Value {
             ("html", text()),
             ("model", text()),
             ("finish_reason", nullable(text())),
+            ("is_cut_off", flag()),
             ("timings", map(number())),
             ("query_id", nullable(text())),
         ],

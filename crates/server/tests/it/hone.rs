@@ -97,7 +97,7 @@ fn an_answer_that_was_cut_off_is_continued() {
     });
     let told = chat(&stage, &json!({"question": "When?"}));
     let name = answered(&told)["conversation"].clone();
-    let go_on = json!({"question": "When?", "conversation": name, "keep": 0, "goes_on": true});
+    let go_on = json!({"question": "When?", "conversation": name, "keep": 0, "continues": true});
     let told = chat(&stage, &go_on);
     let pieces: Vec<&str> =
         told.iter().filter(|event| event["type"] == "text").filter_map(|it| it["text"].as_str()).collect();
@@ -106,8 +106,8 @@ fn an_answer_that_was_cut_off_is_continued() {
     assert_eq!((&exchange["answer"], &exchange["branch"]["count"]), (&json!("It was built in 1792."), &json!(2)));
     for (changed, reason) in [
         (json!({"keep": 0}), "the answer is complete: there is nothing to continue"),
-        (json!({"keep": 1}), "goes_on is true, but keep is not the question's number"),
-        (json!({"question": "Why?"}), "goes_on is true, but keep is not the question's number"),
+        (json!({"keep": 1}), "continues needs a conversation, and keep as the index of this question in it"),
+        (json!({"question": "Why?"}), "continues needs a conversation, and keep as the index of this question in it"),
     ] {
         let mut request = go_on.clone();
         request.as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
