@@ -121,9 +121,9 @@ fn an_answer_that_was_cut_off_is_continued() {
 fn the_rest_of_an_answer_that_a_client_begins_keeps_its_space() {
     let stage = Stage::start(settings(), |_| Script::saying(&[" Par", "is."]));
     let messages = json!([{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "In"}]);
-    let (_, answer) = stage.post("/v1/chat/completions", &json!({"model": "m", "messages": messages}));
+    let (_, answer) = stage.post("/v1/chat/completions", &json!({"model": "scripted", "messages": messages}));
     assert_eq!(answer["choices"][0]["message"]["content"], " Paris.");
-    let (_, answer) = stage.post("/v1/messages", &json!({"model": "m", "max_tokens": 9, "messages": messages}));
+    let (_, answer) = stage.post("/v1/messages", &json!({"model": "scripted", "max_tokens": 9, "messages": messages}));
     assert_eq!(answer["content"][0]["text"], " Paris.");
 }
 
