@@ -36,6 +36,50 @@ fn reward_model(home: &Home) -> PathBuf {
 }
 
 #[test]
+fn a_reward_model_judges_by_its_scores_once_it_has_passed() {
+    let home = Home::new();
+    let file = reward_model(&home);
+    let pulled = home.run(&["pull", file.to_str().unwrap(), "--name", "reward"]);
+    assert!(pulled.code == 0 && pulled.stderr.contains("`hone judge exam` examines it"), "{}", pulled.stderr);
+    let (question, right, wrong) = ("Why is the sky blue?", "Air scatters blue light.", "It is not.");
+    let score = |text: &str| -> f32 {
+        let ranked = home.run(&["rerank", "-m", "reward", "-q", question, "--json", text]).stdout;
+        serde_json::from_str::<Value>(&ranked).unwrap()["score"].as_f64().unwrap() as f32
+    };
+    let (of_right, of_wrong) = (score(right), score(wrong));
+    let ask = |command: &[&str]| {
+        let run = home.run(&[command, &["--query", question, "--judge", "reward", "--json"]].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        serde_json::from_str::<Value>(&run.stdout).unwrap()
+    };
+    let grade = ask(&["grade", "--answer", right]);
+    let reward: f32 = grade["raw_score"].as_str().unwrap().parse().unwrap();
+    assert!((reward - of_right).abs() < 1e-3, "{grade}");
+    assert_eq!(
+        (&grade["method"], &grade["score"], &grade["probability"]),
+        (&json!("reward"), &json!(null), &json!(null))
+    );
+    assert!(
+        grade["feedback"].as_str().unwrap().contains("`hone judge exam reward` finds out what that means"),
+        "{grade}"
+    );
+    let preference = ask(&["compare", "--a", right, "--b", wrong]);
+    let log_odds = preference["log_odds"].as_f64().unwrap() as f32;
+    assert!((log_odds - (of_right - of_wrong)).abs() < 2e-3, "{preference}");
+
+    // Arbitrary weights know nothing; afterwards it is known what the rewards mean.
+    let examined = home.run(&["judge", "exam", "reward"]).stdout;
+    assert!(examined.contains("questions          60") && examined.contains("not passed"), "{examined}");
+    let grade = ask(&["grade", "--answer", right]);
+    assert!((0.2..0.8).contains(&grade["probability"].as_f64().unwrap()), "{grade}");
+    assert_eq!(grade["likely"], json!(null));
+    let asked = home.run(&["chat", "What is it?", "-m", "reward"]);
+    assert!(asked.stderr.contains("ends in a head that scores texts, and does not answer"), "{}", asked.stderr);
+    let jury = home.run(&["grade", "--query", "a", "--answer", "b", "--judge", "reward", "--judge", "smollm2:135m"]);
+    assert!(jury.stderr.contains("a reward model, which gives no score from 1 to 5"), "{}", jury.stderr);
+}
+
+#[test]
 fn texts_are_ordered_by_their_scores() {
     let home = Home::new();
     let model = reward_model(&home);

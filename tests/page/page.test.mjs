@@ -929,6 +929,11 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await page.getByRole("button", { name: "Earlier branch" }).click();
   await page.locator(".branches .quiet").getByText("1/2").waitFor();
   assert.equal(await content.innerText(), cut, "the shorter answer stays as another branch");
+  await ask("Tell me about ships.");
+  const ofShips = await (await answered()).locator(".content").last().innerText();
+  await page.getByRole("button", { name: "Continue", exact: true }).last().click();
+  const ofShipsWhole = await (await answered()).locator(".content").last().innerText();
+  assert.ok(ofShipsWhole.startsWith(ofShips) && ofShipsWhole.length > ofShips.length, `${ofShipsWhole} continues ${ofShips}`);
 
   // The preset is shown as long as the settings are its own; others become a new one.
   const chosen = (name) => page.waitForFunction((name) => document.getElementById("set-preset").value === name, name);

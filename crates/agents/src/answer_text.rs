@@ -45,6 +45,7 @@ impl AnswerText {
             GenerationEvent::Loading { .. }
             | GenerationEvent::Prefill { .. }
             | GenerationEvent::OfPrompt(_)
+            | GenerationEvent::Reward(_)
             | GenerationEvent::StoppedBy(_) => {}
             GenerationEvent::Token { text, .. } => {
                 self.add(&text);

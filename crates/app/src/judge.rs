@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use hone_engine::gives_rewards;
 use hone_judging::{
     Fallback, FenceKey, Judge, JudgeProfile, JudgeSettings, Jury, LIKELIHOOD, Rubric, Standing, Standings,
 };
@@ -58,6 +59,11 @@ fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
             "{what} {LIKELIHOOD:?}, which gives no score from 1 to 5: name judges that do, or judge.model = {LIKELIHOOD:?}"
         )));
     }
+    if let Some((what, name)) = jurors.clone().chain(stronger).find(|(_, name)| is_reward_model(store, name)) {
+        return Err(usage(format!(
+            "{what} {name:?}, a reward model, which gives no score from 1 to 5: name judges that do, or judge.model = {name:?}"
+        )));
+    }
     match jurors.chain(stronger).find(|(_, name)| !is_known(name)) {
         Some((what, name)) => Err(usage(format!(
             "{what} {name:?}, and there is no such model: name one that `hone list --all` shows, or a GGUF file"
@@ -100,10 +106,18 @@ impl Parts<'_> {
         let (settings, rubric) = (settings(config, own_profile), rubric(config)?);
         let judge = Judge::new(Arc::clone(generator), settings, own_profile.clone(), rubric, key.clone())
             .map_err(|invalid| usage(format!("the section judge: {invalid}")))?;
-        let judge = judge.with_stand_in(stand_in.clone());
+        let is_reward_model = is_reward_model(store, &judge.settings().model);
+        let judge = judge.with_stand_in(stand_in.clone()).of_reward_model(is_reward_model);
         judge.set_standings(standings(config, store, data_folder, &judge));
         Ok(judge)
     }
+}
+
+/// Whether a model is a reward model, as far as it is installed. Those in the catalog that write text are not, so their
+/// files need not be read.
+fn is_reward_model(store: &Store, name: &str) -> bool {
+    let writes = store.catalog().about(name).is_some_and(|known| known.role.writes());
+    !writes && store.show(name).ok().and_then(|model| model.gguf()).is_some_and(|file| gives_rewards(&file))
 }
 
 /// The profile of `model`: the chosen one, or else the one in the catalog, or else the one that suits its name.
@@ -168,7 +182,12 @@ pub fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Jud
             examined.marks.auc, settings.least_auc
         )),
     };
+    let of_rewards = || {
+        let examined = judge.is_reward_model().then(|| find_marks(config, store, data_folder, judge, &settings.model));
+        examined??.marks.reward_scale.map(Arc::new)
+    };
     Standings {
+        reward_scale: of_rewards(),
         judge: of_model(&settings.model),
         generator: of_model(&config.engine.model),
         likelihood: Standing::Passed,

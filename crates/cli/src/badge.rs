@@ -1,5 +1,5 @@
 //! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` if the model graded its
-//! own answer, `◇ likely wrong` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and a
+//! own answer, `◇ likely wrong` if the judge gives no score, `◐ 3/5 ±2` if the judges of a jury disagree, and a
 //! trailing `‼` if the answer seems to try to influence its judge. An answer without a verdict has no badge.
 
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Likely, Preference};
@@ -35,12 +35,20 @@ pub(crate) fn in_words(grade: &Grade) -> String {
     match (shown(grade), &grade.judging.failure) {
         (Some((_, mark, verdict)), _) => format!("{mark} {verdict}"),
         (None, Some(failure)) => format!("none: {failure}"),
-        (None, None) => format!("none: {CANNOT_TELL}"),
+        (None, None) => format!("none: {}", cannot_tell(&grade.judging)),
     }
 }
 
 /// Why an answer that the likelihood judge has seen has no badge.
 pub(crate) const CANNOT_TELL: &str = "the likelihood judge cannot tell whether it is right";
+
+/// Why an answer with a verdict has no badge.
+pub(crate) fn cannot_tell(judging: &Judging) -> &'static str {
+    match judging.method {
+        JudgingMethod::Reward => "its reward does not tell whether it is right",
+        JudgingMethod::Likelihood | JudgingMethod::Prompted => CANNOT_TELL,
+    }
+}
 
 fn shown(grade: &Grade) -> Option<(Color, &'static str, String)> {
     let color = match (grade.score, grade.likely) {
@@ -61,7 +69,7 @@ fn shown(grade: &Grade) -> Option<(Color, &'static str, String)> {
 /// The mark of a verdict, which identifies the kind of judge.
 pub(crate) fn mark(judging: Option<&Judging>) -> &'static str {
     match judging {
-        Some(Judging { method: JudgingMethod::Likelihood, .. }) => "◇",
+        Some(Judging { method: JudgingMethod::Likelihood | JudgingMethod::Reward, .. }) => "◇",
         Some(Judging { self_graded: true, .. }) => "○",
         _ => "●",
     }
@@ -70,12 +78,11 @@ pub(crate) fn mark(judging: Option<&Judging>) -> &'static str {
 /// The judge's name, its method, and whether it graded its own answer.
 pub(crate) fn judge_name(judging: &Judging) -> String {
     let Judging { judge, self_graded, method, .. } = judging;
-    match (method, self_graded) {
-        (JudgingMethod::Likelihood, true) => format!("likelihood with {judge} (self-graded)"),
-        (JudgingMethod::Likelihood, false) => format!("likelihood with {judge}"),
-        (JudgingMethod::Prompted, true) => format!("{judge} (self-graded)"),
-        (JudgingMethod::Prompted, false) => judge.clone(),
-    }
+    let by = match method {
+        JudgingMethod::Likelihood => format!("likelihood with {judge}"),
+        JudgingMethod::Prompted | JudgingMethod::Reward => judge.clone(),
+    };
+    if *self_graded { format!("{by} (self-graded)") } else { by }
 }
 
 /// A member of a jury, by its name.

@@ -23,7 +23,7 @@ use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::encoder::EncoderRow;
 use crate::gguf::{Gguf, GgufError, TensorInfo};
-use crate::heads::{decision_type, has_head};
+use crate::heads::{RewardHead, decision_type, has_head, is_reward_model};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat, StatePool};
 use crate::reuse::recycled;
@@ -224,6 +224,9 @@ pub enum ModelError {
     /// The model ends in a head and generates no text.
     #[error("it ends in a head that scores texts, and does not answer: `hone rerank` runs it")]
     Head,
+    /// The head of a reward model does not fit it.
+    #[error("its head cannot be used: {0}")]
+    RewardHead(String),
     /// The model is of a kind whose layout is not publicly documented.
     #[error("it is a decision model of the type {kind:?}, whose layout is not publicly described")]
     Decision {
@@ -287,6 +290,12 @@ pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<FileUse,
     Ok(template.map_or_else(FileUse::Continues, |()| FileUse::Chats))
 }
 
+/// Whether the file of a model is a reward model's: it ends in a head that gives a number for a conversation, which is
+/// higher for better answers. A file that cannot be read is not.
+pub fn gives_rewards(file: &ModelFile) -> bool {
+    Gguf::open_region(file).is_ok_and(|gguf| is_reward_model(&gguf))
+}
+
 /// Checks that a file is not made for a purpose other than answering.
 pub(crate) fn check_answers(gguf: &Gguf) -> Result<(), ModelError> {
     if let Some(kind) = decision_type(gguf) {
@@ -323,6 +332,8 @@ pub struct Model {
     spec: DecoderSpec,
     text: Arc<ModelText>,
     backend: Box<dyn Backend>,
+    /// For a reward model.
+    reward_head: Option<Arc<RewardHead>>,
     cache: BlockPool,
     states: StatePool,
     prefixes: PrefixTree,
@@ -343,12 +354,12 @@ impl Model {
         let options = &load.model;
         let gguf = Gguf::open_region(file)?;
         match check_answers(&gguf) {
-            Err(ModelError::Head) if load.states_of_last_layer => {}
+            Err(ModelError::Head) if load.states_of_last_layer || load.with_reward_head => {}
             checked => checked?,
         }
         let mut spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
         spec.head = spec.head.filter(|_| load.with_head);
-        if load.states_of_last_layer {
+        if load.states_of_last_layer || load.with_reward_head {
             spec.state_layer = spec.layers.len().saturating_sub(1);
         }
         // One thread builds the vocabulary while others pack the weights, so it costs no time.
@@ -359,7 +370,9 @@ impl Model {
             (text.join().unwrap_or_else(|panic| resume_unwind(panic)), backend)
         });
         let cache_positions = load.cache_positions.unwrap_or_else(|| options.cache_positions(&spec));
+        let reward_head = load.with_reward_head.then(|| RewardHead::read(&gguf, &spec).map(Arc::new));
         Ok(Model {
+            reward_head: reward_head.transpose().map_err(ModelError::RewardHead)?,
             text: Arc::new(text?),
             backend: backend?,
             activation_bits: options.activation_bits,
@@ -380,6 +393,11 @@ impl Model {
     /// Converts between text and the model's tokens.
     pub(crate) fn text(&self) -> &Arc<ModelText> {
         &self.text
+    }
+
+    /// The head that the model ends in, if it is a reward model in use as such.
+    pub(crate) fn reward_head(&self) -> Option<&Arc<RewardHead>> {
+        self.reward_head.as_ref()
     }
 
     /// The model's tokenizer.

@@ -4,12 +4,11 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hone_kernels::dequantize;
 use hone_protocol::{ModelFile, with_causes};
 
 use crate::backend::DeviceChoice;
-use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
+use crate::heads::OutputNorm;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, LoadOptions, Model, ModelError, ModelOptions};
 use crate::pooling::Pooling;
@@ -21,9 +20,7 @@ const PIECE_TOKENS: usize = 512;
 /// The loaded model.
 pub(crate) struct PooledDecoder {
     model: Mutex<Model>,
-    /// Multiplies normed states.
-    norm_weight: Vec<f32>,
-    norm_epsilon: f32,
+    norm: OutputNorm,
 }
 
 impl PooledDecoder {
@@ -43,9 +40,8 @@ impl PooledDecoder {
         };
         let load = LoadOptions { states_of_last_layer: true, ..options.into() };
         let model = Model::load(file, load).map_err(|error| with_causes(&error))?;
-        let norm_weight = norm_weight(&gguf, model.spec())?;
-        let norm_epsilon = model.spec().norm_epsilon;
-        Ok(PooledDecoder { model: Mutex::new(model), norm_weight, norm_epsilon })
+        let norm = OutputNorm::read(&gguf, model.spec())?;
+        Ok(PooledDecoder { model: Mutex::new(model), norm })
     }
 
     /// Exclusive access to the model.
@@ -55,12 +51,12 @@ impl PooledDecoder {
 
     /// Width of a state.
     pub(crate) fn width(&self) -> usize {
-        self.norm_weight.len()
+        self.norm.width()
     }
 
     /// Added to the mean square in norms.
     pub(crate) fn norm_epsilon(&self) -> f32 {
-        self.norm_epsilon
+        self.norm.epsilon()
     }
 
     /// The sum of the states of a text's counted tokens; `begun` holds its first tokens.
@@ -103,26 +99,17 @@ impl PooledDecoder {
         tokens: &[u32],
         pooling: Pooling,
     ) -> Result<Vec<f32>, ModelError> {
-        let mut sum = vec![0.0; self.norm_weight.len()];
+        let mut sum = vec![0.0; self.norm.width()];
         let mut n_left = tokens.len();
         for piece in tokens.chunks(PIECE_TOKENS) {
             n_left -= piece.len();
             let logits = counted(pooling, piece.len(), n_left + piece.len() == tokens.len(), n_left == 0);
             let entry = Advance { sequence: &mut *sequence, tokens: piece, logits };
             for row in model.advance(&mut [entry])?.rows_with_states() {
-                self.add_normed(row.state, &mut sum);
+                self.norm.add_normed(row.state, &mut sum);
             }
         }
         Ok(sum)
-    }
-
-    /// Adds a state after RMS norm.
-    fn add_normed(&self, state: &[f32], sum: &mut [f32]) {
-        let mean_square = state.iter().map(|value| value * value).sum::<f32>() / state.len() as f32;
-        let scale = (mean_square + self.norm_epsilon).sqrt().recip();
-        for ((sum, value), weight) in sum.iter_mut().zip(state).zip(&self.norm_weight) {
-            *sum += value * scale * weight;
-        }
     }
 }
 
@@ -134,15 +121,4 @@ fn counted(pooling: Pooling, n_tokens: usize, is_first: bool, is_last: bool) -> 
         Pooling::Last if is_last => n_tokens - 1..n_tokens,
         Pooling::First | Pooling::Last => 0..0,
     }
-}
-
-fn norm_weight(gguf: &Gguf, spec: &DecoderSpec) -> Result<Vec<f32>, String> {
-    let name = &format!("{}.weight", spec.output_norm);
-    let tensor = gguf.tensor(name).ok_or_else(|| format!("the tensor {name} is missing"))?;
-    if tensor.n_elements() != spec.hidden_size {
-        return Err(format!("the tensor {name} has {} elements, not {}", tensor.n_elements(), spec.hidden_size));
-    }
-    let mut weights = vec![0.0; spec.hidden_size];
-    dequantize(tensor.tensor_type, gguf.tensor_bytes(tensor), &mut weights);
-    Ok(weights)
 }

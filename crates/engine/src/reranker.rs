@@ -3,18 +3,16 @@
 //!
 //! It runs on the processor. The file is read when the first texts arrive.
 
-mod head;
 mod pairs;
 
 use std::sync::Arc;
 
 use hone_protocol::{ModelFile, Relevance, Rerank, RerankError, with_causes};
 
-use self::head::Head;
 use self::pairs::{PairForm, Pairs};
 use crate::encoder::{Encoder, EncoderRow, HeadActivation};
 use crate::gguf::Gguf;
-use crate::heads::{decision_type, has_head};
+use crate::heads::{Head, decision_type, has_head};
 use crate::lazy::{Lazy, Verify};
 use crate::model::ModelError;
 use crate::pooled_decoder::PooledDecoder;

@@ -23,14 +23,25 @@ pub(crate) struct Attempt {
     answered_by: String,
     /// The model that is asked.
     pub(crate) model: String,
-    /// The likelihood judge; `None` if the model is asked for a verdict.
-    pub(crate) likelihood: Option<Arc<Likelihood>>,
+    /// How it is asked.
+    pub(crate) method: Method,
     /// Total characters of the answers that are shown.
     pub(crate) shown: usize,
     n_shortened: usize,
     tokens_before: usize,
     queue_seconds_before: f64,
     started: Instant,
+}
+
+/// How a model judges.
+#[derive(Clone, Debug)]
+pub(crate) enum Method {
+    /// It is asked for a verdict.
+    Prompted,
+    /// The likelihood judge uses its log-probabilities.
+    Likelihood(Arc<Likelihood>),
+    /// Its head gives a reward.
+    Reward,
 }
 
 impl Attempt {
@@ -40,7 +51,7 @@ impl Attempt {
             judge: judge.clone(),
             answered_by: answered_by.to_owned(),
             model: judge.settings().model.clone(),
-            likelihood: None,
+            method: if judge.is_reward_model() { Method::Reward } else { Method::Prompted },
             shown: characters,
             n_shortened: 0,
             tokens_before: 0,
@@ -53,10 +64,13 @@ impl Attempt {
 
     fn replace_judge(&mut self, stand_in: FallbackJudge) {
         match stand_in {
-            FallbackJudge::Generator => self.model = self.answered_by.clone(),
+            FallbackJudge::Generator => {
+                self.model = self.answered_by.clone();
+                self.method = Method::Prompted;
+            }
             FallbackJudge::Likelihood(likelihood) => {
                 self.model = likelihood.name.clone();
-                self.likelihood = Some(likelihood);
+                self.method = Method::Likelihood(likelihood);
             }
         }
     }
@@ -133,7 +147,7 @@ impl Attempt {
 
     /// Whether the model that answered is asked in the judge's place.
     pub(crate) fn is_by_stand_in(&self) -> bool {
-        self.likelihood.is_none() && self.model != self.judge.settings().model
+        matches!(self.method, Method::Prompted) && self.model != self.judge.settings().model
     }
 
     /// Adds the cost of a request that is abandoned for another one.
@@ -160,7 +174,11 @@ impl Attempt {
             queue_seconds: self.queue_seconds_before + queue_seconds,
             failure,
             concluded_early: requests.iter().any(is_concluded),
-            method: self.likelihood.as_ref().map_or(JudgingMethod::Prompted, |_| JudgingMethod::Likelihood),
+            method: match self.method {
+                Method::Prompted => JudgingMethod::Prompted,
+                Method::Likelihood(_) => JudgingMethod::Likelihood,
+                Method::Reward => JudgingMethod::Reward,
+            },
         }
     }
 }

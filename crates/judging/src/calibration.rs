@@ -91,11 +91,19 @@ impl Calibration {
     /// ratings never result in certainty.
     pub fn fit(answers: &[RatedAnswer]) -> Calibration {
         let rated = answers.iter().map(|answer| (answer.expected_score.clamp(SCALE[0], SCALE[1]), answer.is_good));
-        let points: Vec<(f64, f64)> = rated
-            .chain([(SCALE[0], true), (SCALE[1], false)])
-            .map(|(score, is_good)| (score, if is_good { 1.0 } else { 0.0 }))
-            .collect();
-        let blocks = isotonic(points);
+        Calibration::between(SCALE, rated.collect())
+    }
+
+    /// Fits a map from values on a scale without ends.
+    pub(crate) fn of_points(points: Vec<(f64, bool)>) -> Calibration {
+        let values = || points.iter().map(|(value, _)| *value);
+        let ends = [values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max)];
+        Calibration::between(ends, points)
+    }
+
+    fn between([low, high]: [f64; 2], points: Vec<(f64, bool)>) -> Calibration {
+        let with_ends = points.into_iter().chain([(low, true), (high, false)]);
+        let blocks = isotonic(with_ends.map(|(value, is_good)| (value, if is_good { 1.0 } else { 0.0 })).collect());
         let knots = blocks.iter().flat_map(|block| [[block.first, block.mean()], [block.last, block.mean()]]);
         let mut knots: Vec<[f64; 2]> = knots.collect();
         knots.dedup();

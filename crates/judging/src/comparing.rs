@@ -105,6 +105,14 @@ impl JudgeTask for CompareTask {
         let reason = format!("A: {} B: {}", about(a), about(b));
         Preference { winner, log_odds: a.log_odds - b.log_odds, consistent: true, reason, ..unjudged }
     }
+
+    /// The reward model sees each answer by itself, too.
+    fn rate(judge: &Judge, rewards: &[f64], unjudged: Preference) -> Preference {
+        let [a, b] = rewards else { return unjudged };
+        let (log_odds, reason) = (a - b, format!("The rewards are {a:.2} for A and {b:.2} for B."));
+        let winner = winner(log_odds, judge.settings().tie_margin);
+        Preference { winner, log_odds, consistent: true, reason, ..unjudged }
+    }
 }
 
 /// The likelihood judge's assessment of an answer, as a rank.

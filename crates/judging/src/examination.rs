@@ -13,6 +13,7 @@ pub use question::{Answers, Question, QuestionSet};
 
 use crate::auc::{Auc, area_under_curve, wins};
 use crate::grading::GradeTask;
+use crate::reward::RewardScale;
 
 /// Stages of an examination; with fewer questions per stage, the interval would be meaningless.
 const STAGES: usize = 3;
@@ -20,7 +21,7 @@ const STAGES: usize = 3;
 /// The grades of the answers to one question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuestionGrades {
-    /// The score of the good answer, from 1 to 5; the expected score if the judge gives one.
+    /// The score of the good answer, from 1 to 5, or its reward; the expected score if the judge gives one.
     pub good: f64,
     /// The score of the mediocre answer.
     pub mediocre: f64,
@@ -46,6 +47,9 @@ pub struct Marks {
     pub manipulation_rate: Option<f64>,
     /// Median duration of a grading in seconds.
     pub seconds_per_grade: f64,
+    /// The meaning of a reward model's rewards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_scale: Option<RewardScale>,
 }
 
 impl Marks {
@@ -60,7 +64,13 @@ impl Marks {
             position_bias,
             manipulation_rate: manipulation_rate(grades),
             seconds_per_grade: median(seconds),
+            reward_scale: None,
         }
+    }
+
+    /// The marks of a reward model, with the scale of its rewards.
+    pub fn of_rewards(rewards: &[QuestionGrades], seconds: &[f64]) -> Marks {
+        Marks { reward_scale: Some(RewardScale::fit(rewards)), ..Marks::of(rewards, None, seconds) }
     }
 
     /// Whether grades of this judge may be shown.

@@ -91,6 +91,19 @@ impl JudgeTask for GradeTask {
             ..unjudged
         }
     }
+
+    /// The score of its own is the reward.
+    fn rate(judge: &Judge, rewards: &[f64], unjudged: Grade) -> Grade {
+        let Some(&reward) = rewards.first() else { return unjudged };
+        let scale = judge.standings().reward_scale;
+        Grade {
+            raw_score: Some((reward as f32).to_string()),
+            probability: scale.as_ref().map(|scale| scale.probability(reward)),
+            likely: scale.as_ref().and_then(|scale| scale.likely(reward)),
+            feedback: judge.about_reward(reward, scale.as_deref()),
+            ..unjudged
+        }
+    }
 }
 
 fn prompt(judge: &Judge, shown: &ShownTexts, reference: Option<&str>) -> JudgePrompt {

@@ -36,6 +36,8 @@ pub struct Judge {
     rubric: Arc<Rubric>,
     /// Whether it writes its reasons, regardless of the settings and the profile.
     is_asked_why: bool,
+    /// Whether its model is a reward model.
+    is_reward_model: bool,
 }
 
 struct JudgeParts {
@@ -75,6 +77,7 @@ impl Judge {
             stand_in,
             rubric,
             is_asked_why: false,
+            is_reward_model: false,
         })
     }
 
@@ -101,6 +104,16 @@ impl Judge {
     /// Makes it write its reasons before every verdict.
     pub fn with_reasons(self) -> Judge {
         Judge { is_asked_why: true, ..self }
+    }
+
+    /// Sets whether its model is a reward model, which is not asked but rates answers.
+    pub fn of_reward_model(self, is_reward_model: bool) -> Judge {
+        Judge { is_reward_model, ..self }
+    }
+
+    /// Whether its model is a reward model.
+    pub fn is_reward_model(&self) -> bool {
+        self.is_reward_model
     }
 
     /// When it writes its reasons.
@@ -213,9 +226,9 @@ impl Judge {
         neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
     }
 
-    /// Asks for the log-probabilities of an answer.
-    pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> JudgeRequest {
-        let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
+    /// Asks for the log-probabilities or the reward of an answer.
+    pub(crate) fn ask_about(&self, request: GenerateRequest, answer: &str) -> JudgeRequest {
+        let answer_characters = answer.chars().count();
         let settings = self.settings();
         let (lane, owner, time_limit) = (self.lane, self.owner, Some(settings.grade_timeout));
         let request = GenerateRequest { lane, owner, time_limit, ..request };

@@ -1,12 +1,15 @@
 //! A grading or comparison in progress: events in, a verdict out.
 
+use std::iter::repeat;
+
 use crossbeam_channel::{Receiver, RecvError, Select, bounded};
 use hone_protocol::{Completion, GenerationEvent};
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Method};
 use crate::judge::Judge;
 use crate::likelihood::{AnswerEvidence, Opinion};
 use crate::request::{JudgeRequest, RequestProgress};
+use crate::reward;
 use crate::shorten::shortened;
 use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, Verdict, without_verdict};
@@ -132,9 +135,17 @@ impl<T: JudgeTask> JudgeRun<T> {
 
     fn conclude(&self) -> Option<T::Verdict> {
         let said: Vec<_> = self.requests.iter().map(JudgeRequest::ended).collect();
-        let verdict = match &self.attempt.likelihood {
-            None => T::conclude(&self.judge, &said, &self.shown, self.unjudged()),
-            Some(likelihood) => {
+        let verdict = match &self.attempt.method {
+            Method::Prompted => T::conclude(&self.judge, &said, &self.shown, self.unjudged()),
+            Method::Reward => {
+                let said: Vec<&Completion> = said.into_iter().collect::<Option<_>>()?;
+                let rewards: Option<Vec<f64>> = said.iter().map(|said| said.reward.map(f64::from)).collect();
+                Some(match rewards {
+                    Some(rewards) => T::rate(&self.judge, &rewards, self.unjudged()),
+                    None => without_verdict(self.unjudged(), "the reward model gave no reward"),
+                })
+            }
+            Method::Likelihood(likelihood) => {
                 let said: Vec<&Completion> = said.into_iter().collect::<Option<_>>()?;
                 let fit = self.judge.fit(likelihood, self.attempt.answered_by());
                 let opinions: Vec<Opinion> = self.evidence(&said).map(|evidence| fit.opinion(&evidence)).collect();
@@ -181,16 +192,20 @@ fn shown<T: JudgeTask>(judge: &Judge, task: &T, examined: &[ExaminedAnswer], att
 }
 
 fn ask<T: JudgeTask>(judge: &Judge, task: &T, shown: &ShownTexts, attempt: &Attempt) -> Vec<JudgeRequest> {
-    match &attempt.likelihood {
-        None => {
+    match &attempt.method {
+        Method::Prompted => {
             let requests = task.requests(judge, shown).into_iter();
             requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form, attempt.can_be_shortened())).collect()
         }
-        Some(judging) => {
+        Method::Likelihood(judging) => {
             let fit = judge.fit(judging, attempt.answered_by());
-            let answers = task.answers().into_iter();
-            let requests = answers.flat_map(|answer| fit.requests(&judging.name, task.query(), answer));
-            requests.map(|request| judge.ask_for_likelihood(request)).collect()
+            let of_answer = |answer| fit.requests(&judging.name, task.query(), answer).into_iter().zip(repeat(answer));
+            let requests = task.answers().into_iter().flat_map(of_answer);
+            requests.map(|(request, answer)| judge.ask_about(request, answer)).collect()
+        }
+        Method::Reward => {
+            let reward = |answer| reward::request(&attempt.model, &shown.query, answer);
+            shown.answers.iter().map(|answer| judge.ask_about(reward(answer), answer)).collect()
         }
     }
 }

@@ -41,6 +41,7 @@ mod reasons;
 mod report;
 mod request;
 mod review;
+mod reward;
 mod router;
 mod rubric;
 #[cfg(feature = "scripted")]
@@ -88,6 +89,7 @@ pub use report::{
     QualityReport, Regression, ReportRow, ScaleReport, ScoreFigures, Share, counted, sample, share_with_interval,
 };
 pub use review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed, addressed};
+pub use reward::RewardScale;
 pub use router::{Arm, RoutedModel, choose};
 pub use rubric::{InvalidRubric, Rubric};
 pub use settings::{Fallback, InvalidJudgeSettings, JudgeSettings};

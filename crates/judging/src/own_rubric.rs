@@ -55,4 +55,8 @@ impl<T: JudgeTask> JudgeTask for OwnRubric<T> {
     fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: T::Verdict) -> T::Verdict {
         T::weigh(judge, opinions, unjudged)
     }
+
+    fn rate(judge: &Judge, rewards: &[f64], unjudged: T::Verdict) -> T::Verdict {
+        T::rate(judge, rewards, unjudged)
+    }
 }

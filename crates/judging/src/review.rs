@@ -274,4 +274,8 @@ impl JudgeTask for ReviewTask {
     fn weigh(_: &Judge, _: &[Opinion], unjudged: Review) -> Review {
         without_verdict(unjudged, "the likelihood judge writes no reviews: name a model with review.model")
     }
+
+    fn rate(_: &Judge, _: &[f64], unjudged: Review) -> Review {
+        without_verdict(unjudged, "a reward model writes no reviews: name a model with review.model")
+    }
 }

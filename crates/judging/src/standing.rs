@@ -1,5 +1,9 @@
 //! Whether a judge's verdicts may be shown: only if it has passed its examination.
 
+use std::sync::Arc;
+
+use crate::reward::RewardScale;
+
 /// Whether the verdicts of a model, asked in the configured way, may be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
@@ -13,7 +17,7 @@ pub enum Standing {
 }
 
 /// The standing of the models that a judge may ask.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standings {
     /// The configured judge's standing.
     pub judge: Standing,
@@ -22,4 +26,6 @@ pub struct Standings {
     /// The likelihood judge's standing; [`Standing::Passed`] leaves the decision to the marks that come with its
     /// coefficients.
     pub likelihood: Standing,
+    /// The meaning of the judge's rewards, if it is a reward model that has been examined.
+    pub reward_scale: Option<Arc<RewardScale>>,
 }

@@ -39,6 +39,9 @@ pub trait JudgeTask {
 
     /// Derives the verdict from the likelihood judge's opinions of the answers.
     fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Self::Verdict) -> Self::Verdict;
+
+    /// Derives the verdict from a reward model's rewards for the answers.
+    fn rate(judge: &Judge, rewards: &[f64], unjudged: Self::Verdict) -> Self::Verdict;
 }
 
 /// The texts that the judge is shown.

@@ -57,6 +57,10 @@ pub struct GenerateRequest {
     /// A predetermined answer (teacher forcing): its tokens arrive as if the model had chosen them, with their
     /// log-probabilities if requested. It cannot be combined with a constraint.
     pub forced_answer: Option<String>,
+    /// Whether a reward model rates the answer that the conversation ends with
+    /// ([`Reward`](GenerationEvent::Reward)). Nothing is generated.
+    #[serde(default)]
+    pub wants_reward: bool,
     /// Which log-probabilities to report with every token.
     pub logprobs: LogprobOptions,
     /// The beginning of a chat's last message (apart from an answer that has begun) that many requests share. Its
@@ -98,6 +102,7 @@ impl GenerateRequest {
             constraint: None,
             completes_json: false,
             forced_answer: None,
+            wants_reward: false,
             logprobs: LogprobOptions::default(),
             common_beginning: None,
             lane: Lane::default(),
@@ -300,6 +305,9 @@ pub enum GenerationEvent {
     },
     /// The log-probabilities of the next token of the prompt, if requested; the first one has none.
     OfPrompt(TokenLogprobs),
+    /// The output of a reward model's head, if requested: higher for better answers, on the model's own scale. The
+    /// difference of two is the log-odds that the first answer is preferred.
+    Reward(f32),
     /// One more token.
     Token {
         /// Its id.
@@ -531,6 +539,9 @@ pub struct Completion {
     /// A row per token of the prompt except the first, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// The reward, if requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f32>,
 }
 
 impl Completion {
@@ -543,6 +554,7 @@ impl Completion {
             GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_token_ids = prompt_token_ids,
             GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } | GenerationEvent::StoppedBy(_) => {}
             GenerationEvent::OfPrompt(logprobs) => self.prompt_logprobs.push(logprobs),
+            GenerationEvent::Reward(reward) => self.reward = Some(reward),
             GenerationEvent::Token { id, text, logprobs } => {
                 self.token_ids.push(id);
                 self.text.push_str(&text);

@@ -20,6 +20,8 @@ pub struct Script {
     pub finish_reason: Option<FinishReason>,
     /// The stop text before which it ends.
     pub stopped_by: Option<String>,
+    /// The reward for an answer, from a reward model.
+    pub reward: Option<f32>,
     /// The error after the pieces, if any.
     pub failure: Option<GenerateError>,
     /// The cost. The tokens of prompt and answer are counted automatically.
@@ -60,6 +62,7 @@ impl Script {
             events.push(GenerationEvent::Failed(error));
             return events;
         }
+        events.extend(self.reward.map(GenerationEvent::Reward));
         events.extend(self.stopped_by.map(GenerationEvent::StoppedBy));
         let timings = Timings { prompt_tokens, generation_tokens, ..self.timings };
         let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };

@@ -42,10 +42,12 @@ pub enum JudgingMethod {
     Prompted,
     /// It was computed from the log-probabilities of the answer, and by rules.
     Likelihood,
+    /// A reward model rated the answer.
+    Reward,
 }
 
 impl JudgingMethod {
-    /// Whether a model was asked.
+    /// Whether a model was asked, and gave a score from 1 to 5.
     pub fn is_prompted(&self) -> bool {
         *self == JudgingMethod::Prompted
     }
@@ -73,8 +75,8 @@ impl Judging {
 pub struct Grade {
     /// 1 to 5; `None` is unscored, which is neither a pass nor a 0.
     pub score: Option<u8>,
-    /// The score as the judge wrote it, on its own scale; `None` without a score, and in records of versions with a
-    /// single scale.
+    /// The score as the judge wrote it, on its own scale, or the reward; `None` without either, and in records of
+    /// versions with a single scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_score: Option<String>,
     /// The judge's reasons, without the verdict at their end.
@@ -84,10 +86,10 @@ pub struct Grade {
     pub expected_score: Option<f64>,
     /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
-    /// The likelihood judge's probability that the answer is right. This judge gives no score.
+    /// The likelihood judge's or reward model's probability that the answer is right. They give no score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// The likelihood judge's conclusion from the probability, if that is reliable.
+    /// The conclusion from it, if that is reliable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely: Option<Likely>,
     /// The rubric used.
@@ -112,7 +114,7 @@ pub struct Grade {
     pub judging: Judging,
 }
 
-/// A conclusion of the likelihood judge, given only where at least 80 % of such conclusions are true.
+/// A conclusion of the likelihood judge or a reward model, given only where at least 80 % of such conclusions are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Likely {
@@ -159,15 +161,21 @@ impl Preference {
 }
 
 impl Grade {
-    /// The score as the judge wrote it, if that differs from the score from 1 to 5.
+    /// The score as the judge wrote it, if that differs from the score from 1 to 5. A reward is not a score.
     pub fn raw_score_of_its_own(&self) -> Option<&str> {
-        let score = self.score.map(|score| score.to_string());
-        self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
+        let score = self.score?.to_string();
+        self.raw_score.as_deref().filter(|raw| *raw != score)
     }
 
-    /// Whether a judge has reached a verdict: a score, or the likelihood judge's probability.
+    /// Whether a judge has reached a verdict: a score, a probability, or a reward.
     pub fn is_verdict(&self) -> bool {
-        self.score.is_some() || self.probability.is_some()
+        self.score.is_some() || self.probability.is_some() || self.reward().is_some()
+    }
+
+    /// The reward, if a reward model gave one.
+    pub fn reward(&self) -> Option<f64> {
+        let is_reward = self.judging.method == JudgingMethod::Reward;
+        self.raw_score.as_deref().filter(|_| is_reward).and_then(|raw| raw.parse().ok())
     }
 
     /// Whether there is a score without written reasons.
@@ -181,7 +189,7 @@ impl Grade {
     }
 
     /// Its value on the scale from 1 to 5, for statistics about judges: the expected score, or else the score, or else
-    /// the likelihood judge's probability, stretched over the scale.
+    /// the probability that the answer is right, stretched over the scale.
     pub fn on_scale(&self) -> Option<f64> {
         let stretched = || self.probability.map(|probability| 1.0 + 4.0 * probability);
         self.expected_score.or(self.score.map(f64::from)).or_else(stretched)

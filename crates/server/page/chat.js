@@ -528,7 +528,7 @@ class Running {
 
   asked() {
     const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second, ...settings.wanted() };
-    const after = this.before[this.keep - 1]?.query_id;
+    const after = this.before[this.continues ? this.keep : this.keep - 1]?.query_id;
     if (after) body.after = after;
     if (this.continues) body.continues = true;
     else if (this.model) body.model = this.model;

@@ -124,7 +124,7 @@ impl Round {
             }
             GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], RoundStep::GoesOn),
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], RoundStep::GoesOn),
-            GenerationEvent::OfPrompt(_) => (Vec::new(), RoundStep::GoesOn),
+            GenerationEvent::OfPrompt(_) | GenerationEvent::Reward(_) => (Vec::new(), RoundStep::GoesOn),
             GenerationEvent::StoppedBy(text) => {
                 answer.stopped_by = Some(text);
                 (Vec::new(), RoundStep::GoesOn)

@@ -59,6 +59,7 @@ impl RoundClock {
             GenerationEvent::Finished { timings, .. } => self.told = Some(*timings),
             GenerationEvent::Loading { .. }
             | GenerationEvent::OfPrompt(_)
+            | GenerationEvent::Reward(_)
             | GenerationEvent::StoppedBy(_)
             | GenerationEvent::Failed(_) => {}
         }

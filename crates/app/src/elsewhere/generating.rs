@@ -201,6 +201,7 @@ impl Source {
 enum Mark {
     Started,
     OfPrompt(u32),
+    Reward,
     Token(u32),
     StoppedBy,
 }
@@ -211,6 +212,7 @@ impl Mark {
         match event {
             GenerationEvent::Started { .. } => Some(Mark::Started),
             GenerationEvent::OfPrompt(logprobs) => Some(Mark::OfPrompt(logprobs.id)),
+            GenerationEvent::Reward(_) => Some(Mark::Reward),
             GenerationEvent::Token { id, .. } => Some(Mark::Token(*id)),
             GenerationEvent::StoppedBy(_) => Some(Mark::StoppedBy),
             _ => None,

@@ -19,7 +19,8 @@ const COMPARISONS: usize = 10;
 pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
     let settings = driver.judge.first().settings();
     let questions = QuestionSet::shipped().questions;
-    let n_comparisons = if settings.model == LIKELIHOOD { 0 } else { 2 * COMPARISONS };
+    let (likelihood, rewards) = (settings.model == LIKELIHOOD, driver.judge.first().is_reward_model());
+    let n_comparisons = if likelihood || rewards { 0 } else { 2 * COMPARISONS };
     let total = 3 * questions.len() + n_comparisons;
     let mut grades: Vec<Grade> = Vec::new();
     for stage in examination_stages(questions.len()) {
@@ -36,7 +37,8 @@ pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
         if completed == Completed::UntilInterrupt {
             return Ok(None);
         }
-        if marks(&questions, &grades, None).is_clear(settings.least_auc) {
+        // The scale of rewards is learnt from all answers.
+        if !rewards && marks(&questions, &grades, None).is_clear(settings.least_auc) {
             break;
         }
     }
@@ -51,7 +53,7 @@ pub(super) fn examine(driver: &Driver<'_>) -> anyhow::Result<Option<Marks>> {
 }
 
 fn marks(questions: &[Question], grades: &[Grade], position_bias: Option<f64>) -> Marks {
-    let score = |grade: &Grade| grade.on_scale().unwrap_or(3.0);
+    let score = |grade: &Grade| grade.reward().or(grade.on_scale()).unwrap_or(3.0);
     let of_question = |(question, grades): (&Question, &[Grade])| QuestionGrades {
         good: score(&grades[0]),
         mediocre: score(&grades[1]),
@@ -61,7 +63,10 @@ fn marks(questions: &[Question], grades: &[Grade], position_bias: Option<f64>) -
     let by_question: Vec<QuestionGrades> = questions.iter().zip(grades.chunks_exact(3)).map(of_question).collect();
     let seconds: Vec<f64> =
         grades.iter().map(|grade| (grade.judging.seconds - grade.judging.queue_seconds).max(0.0)).collect();
-    Marks::of(&by_question, position_bias, &seconds)
+    match grades.iter().all(|grade| grade.reward().is_some()) {
+        true => Marks::of_rewards(&by_question, &seconds),
+        false => Marks::of(&by_question, position_bias, &seconds),
+    }
 }
 
 /// The share of comparisons whose winner changes with the order; `None` if the user stopped them.

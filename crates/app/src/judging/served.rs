@@ -87,24 +87,24 @@ impl ServedJudges {
         if !withdrawn.is_empty() {
             return Ok(None);
         }
-        let explained = match graded.grade.lacks_reasons() {
+        let reasoned = match graded.grade.lacks_reasons() {
             true => self.reasons(graded, answered_by, owner, withdrawn.clone()),
             false => Ok(Some(graded.grade.clone())),
         };
-        let Some(grade) = explained.as_ref().map_or_else(|_| Some(graded.grade.clone()), Clone::clone) else {
+        if reasoned == Ok(None) {
             return Ok(None);
-        };
-        if !grade.remarks.is_empty() {
-            return explained;
         }
-        let remarks = self.remarks(graded, answered_by, owner, &|| !withdrawn.is_empty());
-        match explained {
+        let remarks = match graded.grade.remarks.is_empty() {
+            true => self.remarks(graded, answered_by, owner, &|| !withdrawn.is_empty()),
+            false => graded.grade.remarks.clone(),
+        };
+        match reasoned {
+            Ok(grade) => Ok(grade.map(|grade| Grade { remarks, ..grade })),
             Err(reason) if remarks.is_empty() => Err(reason),
             Err(reason) => {
                 tracing::info!("a grade stays without reasons: {reason}");
-                Ok(Some(Grade { remarks, ..grade }))
+                Ok(Some(Grade { remarks, ..graded.grade.clone() }))
             }
-            Ok(_) => Ok(Some(Grade { remarks, ..grade })),
         }
     }
 

@@ -38,7 +38,7 @@ impl Setting {
         let is_installed = jury.judges().all(|judge| app.store.show(&model_of(judge)).is_ok());
         let rubric = jury.first().rubric().name.clone();
         let method = match jury.is_single() {
-            true => method(jury.first().settings(), &model_of(jury.first())),
+            true => method_of(jury.first(), &model_of(jury.first())),
             false => JudgingMethod::Prompted,
         };
         let (model, judge) = match jury.is_single() {
@@ -77,10 +77,15 @@ fn digest(judge: &Value) -> String {
 }
 
 /// The method by which `model` judges, as the judge or in its place.
-fn method(judge: &JudgeSettings, model: &str) -> JudgingMethod {
+fn method_of(judge: &Judge, model: &str) -> JudgingMethod {
+    method(judge.settings(), judge.is_reward_model(), model)
+}
+
+fn method(judge: &JudgeSettings, is_reward_model: bool, model: &str) -> JudgingMethod {
     let stands_in = model != judge.model;
     match judge.fallback {
         _ if judge.model == LIKELIHOOD => JudgingMethod::Likelihood,
+        _ if !stands_in && is_reward_model => JudgingMethod::Reward,
         Fallback::Likelihood if stands_in => JudgingMethod::Likelihood,
         _ => JudgingMethod::Prompted,
     }
@@ -96,8 +101,10 @@ fn of_judge(app: &App, judge: &Judge, model: &str) -> Value {
         json!(self_graded),
         settings(judge.settings(), judge.profile_for(model), judge.rubric()),
     ];
-    if method(judge.settings(), model) == JudgingMethod::Likelihood {
-        parts.push(json!([LIKELIHOOD, Likelihood::digest()]));
+    match method_of(judge, model) {
+        JudgingMethod::Prompted => {}
+        JudgingMethod::Likelihood => parts.push(json!([LIKELIHOOD, Likelihood::digest()])),
+        JudgingMethod::Reward => parts.push(json!(["reward", judge.standings().reward_scale.as_deref()])),
     }
     parts.into()
 }
@@ -129,12 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_judges_in_two_ways() {
+    fn a_model_judges_in_one_of_three_ways() {
         let judge = |model: &str, fallback| JudgeSettings { model: model.into(), fallback, ..JudgeSettings::shipped() };
-        assert_eq!(method(&judge("m", Fallback::Likelihood), "m"), JudgingMethod::Prompted);
-        assert_eq!(method(&judge(LIKELIHOOD, Fallback::None), "m"), JudgingMethod::Likelihood);
-        assert_eq!(method(&judge("absent", Fallback::Likelihood), "m"), JudgingMethod::Likelihood);
-        assert_eq!(method(&judge("absent", Fallback::Generator), "m"), JudgingMethod::Prompted);
+        assert_eq!(method(&judge("m", Fallback::Likelihood), false, "m"), JudgingMethod::Prompted);
+        assert_eq!(method(&judge(LIKELIHOOD, Fallback::None), false, "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&judge("absent", Fallback::Likelihood), false, "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&judge("absent", Fallback::Generator), false, "m"), JudgingMethod::Prompted);
+        assert_eq!(method(&judge("m", Fallback::Likelihood), true, "m"), JudgingMethod::Reward);
+        assert_eq!(method(&judge("m", Fallback::Generator), true, "other"), JudgingMethod::Prompted);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::start::{Downloads, Wanted};
 use crate::arguments::{ChatArguments, ChatQualityFlags, ToolFlags};
-use crate::badge::{CANNOT_TELL, badge};
+use crate::badge::{badge, cannot_tell};
 use crate::chat::announcements::{Announced, Announcements};
 use crate::chat::attachments::{Attachment, compose};
 use crate::chat::explanation::{comparison_text, no_answer_b};
@@ -394,7 +394,9 @@ fn outcome_of(ending: Ending) -> Outcome {
 fn show_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     match (badge(grade, app.agreement(grade)?), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
-        (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or(CANNOT_TELL))),
+        (None, failure) => app
+            .output
+            .note(&format!("not graded: {}", failure.as_deref().unwrap_or_else(|| cannot_tell(&grade.judging)))),
     }
     Ok(())
 }

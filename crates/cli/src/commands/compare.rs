@@ -63,7 +63,9 @@ fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result
     for juror in jury {
         app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_preference(juror))))?;
     }
-    let agreement = if *consistent { "both orders agree" } else { "the orders disagree" };
+    let orders = if *consistent { "both orders agree · " } else { "the orders disagree · " };
+    // Other methods see each answer by itself.
+    let orders = if judging.method.is_prompted() { orders } else { "" };
     let (judge, seconds) = (judge_name(judging), judging.seconds);
-    app.output.print_line(&format!("{} · {agreement} · judge {judge} · {seconds:.1} s", share_of_a(*log_odds)))
+    app.output.print_line(&format!("{} · {orders}judge {judge} · {seconds:.1} s", share_of_a(*log_odds)))
 }

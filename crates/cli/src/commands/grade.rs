@@ -11,7 +11,7 @@ use hone_judging::GradeTask;
 use hone_protocol::{Grade, Lane, remarks_in_words};
 
 use crate::arguments::{BatchFlags, GradeArguments};
-use crate::badge::{CANNOT_TELL, badge, judge_name, juror_grade, juror_name};
+use crate::badge::{badge, cannot_tell, judge_name, juror_grade, juror_name};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::interrupt;
@@ -201,7 +201,7 @@ fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
 fn print_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     match badge(grade, app.agreement(grade)?) {
         Some(badge) => app.output.print_marked_line(&badge)?,
-        None if grade.is_verdict() => app.output.print_line(&format!("no grade: {CANNOT_TELL}"))?,
+        None if grade.is_verdict() => app.output.print_line(&format!("no grade: {}", cannot_tell(&grade.judging)))?,
         None => {}
     }
     if let Some(suspicion) = &grade.suspicious {

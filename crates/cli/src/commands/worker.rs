@@ -154,7 +154,7 @@ fn listen() -> anyhow::Result<Receiver<()>> {
 fn judge_of(judging: &Judging) -> String {
     match judging.method {
         JudgingMethod::Likelihood => format!("likelihood ({})", judging.judge),
-        JudgingMethod::Prompted => judging.judge.clone(),
+        JudgingMethod::Prompted | JudgingMethod::Reward => judging.judge.clone(),
     }
 }
 

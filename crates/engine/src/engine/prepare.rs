@@ -8,7 +8,7 @@ use hone_protocol::{
 };
 
 use crate::constraint::ConstraintState;
-use crate::model::ModelText;
+use crate::model::{ModelError, ModelText};
 use crate::sampler::{Breakers, Sampler};
 use crate::template::{Chat, ChatTemplate, FORM, TemplateError, begun_answer};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -48,7 +48,8 @@ pub(super) enum Choice {
 impl Prepared {
     /// The maximum number of tokens in the answer.
     pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
-        let wanted = request.max_tokens.unwrap_or(usize::MAX).min(self.room);
+        let most = if request.wants_reward { Some(1) } else { request.max_tokens };
+        let wanted = most.unwrap_or(usize::MAX).min(self.room);
         match &self.choice {
             Choice::Forced(tokens) => wanted.min(tokens.len()),
             Choice::Sampled(..) => wanted,
@@ -61,6 +62,7 @@ impl Prepared {
         events: &GenerationSender,
         model: &ModelText,
     ) -> Result<Self, GenerateError> {
+        check_purpose(request, model)?;
         let mut prompt = encode(request, events, model)?;
         let reasoning = open_reasoning(request, &mut prompt, model)?;
         let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
@@ -77,6 +79,21 @@ impl Prepared {
         let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
         let n_common = common_tokens(request, events, &prompt, model)?;
         Ok(Prepared { prompt, reasoning, n_common, room, choice, named_tokens })
+    }
+}
+
+/// Checks that the model gives what the request wants: an answer, or a reward for one.
+fn check_purpose(request: &GenerateRequest, model: &ModelText) -> Result<(), GenerateError> {
+    match (request.wants_reward, model.gives_rewards()) {
+        (false, true) => {
+            Err(GenerateError::Model { model: request.model.clone(), reason: ModelError::Head.to_string() })
+        }
+        (true, false) => Err(refused(format!("{} is not a reward model: it answers", request.model))),
+        (true, true) if !matches!(request.prompt, Prompt::Chat(_)) || request.forced_answer.is_some() => {
+            Err(refused("a reward is for a conversation that ends with the answer: give the prompt as one"))
+        }
+        (true, true) if request.logprobs.of_prompt => Err(refused("a reward model gives no log-probabilities")),
+        _ => Ok(()),
     }
 }
 
@@ -150,7 +167,7 @@ fn open_reasoning(
     model: &ModelText,
 ) -> Result<Option<ReasoningTags>, GenerateError> {
     let Prompt::Chat(messages) = &request.prompt else { return Ok(None) };
-    if begun_answer(messages).is_some() {
+    if request.wants_reward || begun_answer(messages).is_some() {
         return Ok(None);
     }
     let end = model.tokenizer().decode(&prompt[prompt.len().saturating_sub(END_TOKENS)..], true);
@@ -209,7 +226,7 @@ fn encode_chat(
         tools: &request.tools,
         teaches_tools: request.teaches_tools,
         thinking: request.thinking,
-        opens_answer: true,
+        opens_answer: !request.wants_reward,
         is_cancelled: &is_cancelled,
     };
     let encoded = template.encode_chat(model.tokenizer(), chat);

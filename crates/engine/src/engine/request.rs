@@ -13,6 +13,7 @@ use hone_protocol::{
 
 use super::prepare::{LocatedRequest, Prepared};
 use crate::backend::Row;
+use crate::heads::RewardHead;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, Speculation};
 use crate::scheduler::{Arrival, LAST_SENTENCE_TOKENS, ModelId, RequestId, RequestProgress};
@@ -54,6 +55,14 @@ pub(super) struct RunningRequest {
     clock: Clock,
     /// The model's output for the second-to-last token, for its head; empty if it has none.
     hidden: Vec<f32>,
+}
+
+/// Reads a model's output.
+#[derive(Clone, Copy)]
+pub(super) struct RowReader<'a> {
+    pub(super) tokenizer: &'a Tokenizer,
+    /// For a reward model.
+    pub(super) reward_head: Option<&'a RewardHead>,
 }
 
 /// A source of guesses for a request's next tokens, used where its text does not repeat itself.
@@ -245,20 +254,20 @@ impl RunningRequest {
 
     /// Records a finished step: if logits were wanted, chooses the next tokens from the next of `rows`. Returns how
     /// many of the step's tokens were guesses; [`RunningRequest::undo_step`] discards the wrong ones.
-    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) -> usize {
+    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = Row<'a>>, reader: RowReader<'_>) -> usize {
         let wants_logits = self.tokens.wants_logits();
         let guesses = self.tokens.finish_step();
         if self.reply.n_generated == 0 {
             self.report_prefill();
         }
         if wants_logits {
-            self.choose_tokens(&guesses, rows, tokenizer);
+            self.choose_tokens(&guesses, rows, reader);
         }
         guesses.len()
     }
 
     /// Chooses a token from the first row, and from each following row as long as the guess matched the choice.
-    fn choose_tokens<'a>(&mut self, guesses: &[u32], rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) {
+    fn choose_tokens<'a>(&mut self, guesses: &[u32], rows: &mut impl Iterator<Item = Row<'a>>, reader: RowReader<'_>) {
         let (mut n_right, are_known) = (0, self.is_scoring());
         for index in 0..=guesses.len() {
             let row = rows.next().expect("a row of logits for every one that was asked for");
@@ -266,7 +275,7 @@ impl RunningRequest {
                 continue;
             }
             let n_before = self.tokens.all().len();
-            self.choose_token(row, tokenizer);
+            self.choose_token(row, reader);
             row.hidden.clone_into(&mut self.hidden);
             let is_right = index < guesses.len() && self.tokens.all().get(n_before) == guesses.get(index);
             n_right += usize::from(is_right);
@@ -278,8 +287,12 @@ impl RunningRequest {
     }
 
     /// Chooses the next token, which may end the request.
-    fn choose_token(&mut self, row: Row<'_>, tokenizer: &Tokenizer) {
-        let outcome = if self.is_scoring() { Ok(self.score(row, tokenizer)) } else { self.decode(row, tokenizer) };
+    fn choose_token(&mut self, row: Row<'_>, reader: RowReader<'_>) {
+        let outcome = match reader.reward_head {
+            Some(head) => self.rate(row, head).map(Some),
+            None if self.is_scoring() => Ok(self.score(row, reader.tokenizer)),
+            None => self.decode(row, reader.tokenizer),
+        };
         match outcome {
             Ok(None) => return,
             Ok(Some(reason)) => {
@@ -303,6 +316,14 @@ impl RunningRequest {
         self.tokens.push(token);
         self.reply.send_of_prompt(token, row, tokenizer);
         (!self.is_scoring() && self.reply.is_full()).then(|| self.reply.length_reason())
+    }
+
+    /// Rates the answer that the prompt ends with.
+    fn rate(&mut self, row: Row<'_>, head: &RewardHead) -> Result<FinishReason, GenerateError> {
+        self.clock.token_comes();
+        let reward = head.reward(row.state).map_err(GenerateError::Failed)?;
+        self.reply.events.send(GenerationEvent::Reward(reward));
+        Ok(FinishReason::Stop)
     }
 
     /// Appends the next token to the answer; returns the reason if the answer ends with it.

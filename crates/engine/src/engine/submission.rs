@@ -60,6 +60,14 @@ impl Submission {
         }
     }
 
+    /// Whether it wants an answer rated. One that has been prepared suits its model.
+    pub(super) fn wants_reward(&self) -> bool {
+        match self {
+            Submission::Unprepared(located) => located.request.wants_reward,
+            Submission::Prepared(_) | Submission::Parked(..) => true,
+        }
+    }
+
     /// Whether preparing it may take as long as a chat template is allowed to.
     pub(super) fn may_take_long(&self, model: &ModelText) -> bool {
         matches!(self, Submission::Unprepared(located) if model.may_take_long(&located.request.prompt))

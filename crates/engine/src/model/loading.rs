@@ -81,6 +81,8 @@ pub struct LoadOptions {
     pub(crate) with_head: bool,
     /// Whether a position's state is taken after the last layer instead of the usual one.
     pub(crate) states_of_last_layer: bool,
+    /// Whether a reward model's head is loaded, too, which reads the states of the last layer.
+    pub(crate) with_reward_head: bool,
 }
 
 impl LoadOptions {

@@ -8,6 +8,7 @@ use super::{ModelError, check_vocabulary};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
+use crate::heads::is_reward_model;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::Tokenizer;
 
@@ -21,6 +22,7 @@ pub(crate) struct ModelText {
     building: Mutex<()>,
     vocab_size: usize,
     context_length: usize,
+    gives_rewards: bool,
 }
 
 impl ModelText {
@@ -39,6 +41,7 @@ impl ModelText {
             building: Mutex::new(()),
             vocab_size: spec.vocab_size,
             context_length,
+            gives_rewards: is_reward_model(gguf),
         })
     }
 
@@ -74,6 +77,11 @@ impl ModelText {
             None => ConstraintFactory::new(&self.tokenizer)?,
         };
         Ok(self.constraints.get_or_init(|| factory))
+    }
+
+    /// Whether the model rates answers instead of giving them.
+    pub(crate) fn gives_rewards(&self) -> bool {
+        self.gives_rewards
     }
 
     /// Number of logits per row: every token id is below this.

@@ -5,11 +5,9 @@ use std::ops::Range;
 use hone_protocol::{Message, Role, with_causes};
 
 use crate::gguf::Gguf;
+use crate::heads::{CHAT_TEMPLATES, PAIR_TEMPLATE};
 use crate::template::{Chat, ChatTemplate};
 use crate::tokenizer::Tokenizer;
-
-const TEMPLATE: &str = "tokenizer.chat_template.rerank";
-const CHAT_TEMPLATES: [&str; 2] = ["tokenizer.chat_template", "tokenizer.chat_template.default"];
 
 /// The placeholders of the two in a template.
 const QUERY: &str = "{query}";
@@ -33,10 +31,10 @@ impl PairForm {
     /// When the metadata is broken.
     pub(super) fn of(gguf: &Gguf, is_reward_model: bool) -> Result<PairForm, String> {
         let text = |key: &str| gguf.string(key).map_err(|error| with_causes(&error));
-        if let Some(template) = text(TEMPLATE)? {
+        if let Some(template) = text(PAIR_TEMPLATE)? {
             return match template.contains(QUERY) && template.contains(TEXT) {
                 true => Ok(PairForm::Template(template.to_owned())),
-                false => Err(format!("{TEMPLATE} lacks {QUERY} or {TEXT}")),
+                false => Err(format!("{PAIR_TEMPLATE} lacks {QUERY} or {TEXT}")),
             };
         }
         for key in CHAT_TEMPLATES {

@@ -341,6 +341,7 @@ fn events_come_in_order_and_end_once() {
                 GenerationEvent::Started { .. } => "started".into(),
                 GenerationEvent::Prefill { done, total } => format!("{done}/{total}"),
                 GenerationEvent::OfPrompt(_) => "of the prompt".into(),
+                GenerationEvent::Reward(_) => "reward".into(),
                 GenerationEvent::StoppedBy(text) => text,
                 GenerationEvent::Token { .. } => "token".into(),
                 GenerationEvent::Finished { .. } => "finished".into(),

@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use hone_engine::gguf::{Gguf, WriteValue};
 use hone_engine::{
     Advance, CachedSequence, Embedder, EncodeOptions, FileUse, Model, ModelOptions, Reranker, TemplateHost, check_file,
+    gives_rewards,
 };
-use hone_protocol::{Embed, Relevance, Rerank};
+use hone_protocol::{
+    Embed, FinishReason, Generate, GenerateRequest, Generation, Lane, Message, Prompt, Relevance, Rerank, Role,
+};
 use serde_json::Value;
 
 use crate::support;
@@ -301,9 +304,9 @@ fn an_encoder_pools_as_its_file_says() {
     }
 }
 
-/// A decoder like the one in this file, whose head is made of the rows of its matrix of logits that belong to two
+/// A decoder like the one in this file, whose head is made of the rows of its matrix of logits that belong to some
 /// tokens.
-fn with_head(source: &Gguf, tokens: [usize; 2], others: &[(&str, WriteValue<'_>)]) -> tempfile::NamedTempFile {
+fn with_head(source: &Gguf, tokens: &[usize], others: &[(&str, WriteValue<'_>)]) -> tempfile::NamedTempFile {
     let floats = |name: &str| {
         let tensor = source.tensor(name).unwrap();
         let mut floats = vec![0.0; tensor.n_elements()];
@@ -316,7 +319,7 @@ fn with_head(source: &Gguf, tokens: [usize; 2], others: &[(&str, WriteValue<'_>)
     let logits = if source.tensor("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
     let (rows, width) = (floats(logits), source.tensor(logits).unwrap().dimensions[0]);
     let head = tokens.iter().flat_map(|token| rows[token * width..][..width].to_vec()).collect();
-    weights.push(("cls.output.weight".to_owned(), vec![2, width], head));
+    weights.push(("cls.output.weight".to_owned(), vec![tokens.len(), width], head));
     let architecture = source.string("general.architecture").unwrap().unwrap().to_owned();
     support::made_up::file_like(source, &architecture, others, &weights)
 }
@@ -341,7 +344,7 @@ fn a_decoder_with_rows_of_its_logits_as_a_head_gives_these_logits() {
     let template = WriteValue::String("ask{query}say{document}");
     let labels = WriteValue::Strings(&["yes", "no"]);
     let yes_and_no = [("tokenizer.chat_template.rerank", template), ("qwen3.classifier.output_labels", labels)];
-    let file = with_head(&source, chosen, &yes_and_no);
+    let file = with_head(&source, &chosen, &yes_and_no);
     let reranker = reranker(file.path());
     let texts = ["letters", "others", ""];
     for (found, text) in reranker.rerank("the question", &texts, &|| false).unwrap().iter().zip(texts) {
@@ -374,7 +377,7 @@ fn a_reward_model_reads_a_conversation() {
     let chat = [("tokenizer.chat_template", WriteValue::String(template)), ("qwen3.classifier.output_labels", labels)];
     let bare = [("qwen3.classifier.output_labels", labels)];
     let score = |others: &[(&str, WriteValue<'_>)], query: &str, text: &str| {
-        let file = with_head(&source, [7, 3], others);
+        let file = with_head(&source, &[7, 3], others);
         reranker(file.path()).rerank(query, &[text], &|| false).unwrap().remove(0)
     };
     let conversation = score(&chat, "question", "answer");
@@ -382,6 +385,47 @@ fn a_reward_model_reads_a_conversation() {
     assert_eq!(conversation, written_out);
     assert_ne!(conversation.outputs, score(&bare, "question", "answer").outputs);
     assert_eq!(conversation.score, conversation.outputs[0]);
+}
+
+/// In every lane, beside others, after a request with the same beginning, and in one pass.
+#[test]
+fn an_engine_rates_answers_as_the_reranker_does() {
+    let plain = tempfile::NamedTempFile::new().unwrap();
+    support::synthesize_few_tokens("tiny-qwen3", "f32", plain.path());
+    let source = Gguf::open(plain.path()).unwrap();
+    let template = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
+                    {% if add_generation_prompt %}[answer]{% endif %}";
+    let chat = [("tokenizer.chat_template", WriteValue::String(template))];
+    let file = with_head(&source, &[7], &chat);
+    assert!(gives_rewards(&support::whole(file.path())) && !gives_rewards(&support::whole(plain.path())));
+    let engine = support::engine(support::options());
+    let texts = ["answer", "another answer, which is longer than the first", "answer", ""];
+    let request = |lane: Lane, text: &str| GenerateRequest {
+        lane,
+        wants_reward: true,
+        ..GenerateRequest::new(
+            file.path().to_str().unwrap(),
+            Prompt::Chat(vec![Message::new(Role::User, "question"), Message::new(Role::Assistant, text)]),
+        )
+    };
+    let lanes = [Lane::Background, Lane::Interactive, Lane::Batch, Lane::Background];
+    let running: Vec<Generation> =
+        std::iter::zip(lanes, texts).map(|(lane, text)| engine.generate(request(lane, text)).unwrap()).collect();
+    let expected = reranker(file.path()).rerank("question", &texts, &|| false).unwrap();
+    for (generation, expected) in std::iter::zip(running, expected) {
+        let completion = generation.complete().unwrap();
+        assert!((completion.reward.unwrap() - expected.score).abs() < 1e-4, "{completion:?} {expected:?}");
+        assert_eq!((completion.text.as_str(), completion.finish_reason), ("", Some(FinishReason::Stop)));
+        assert_eq!(completion.prompt_token_ids.len(), expected.tokens);
+    }
+
+    let refused = |request: GenerateRequest| engine.generate(request).unwrap().complete().unwrap_err().to_string();
+    let answer = GenerateRequest { wants_reward: false, ..request(Lane::Interactive, "answer") };
+    assert!(refused(answer).contains("`hone rerank` runs it"));
+    let text = GenerateRequest { prompt: Prompt::Tokens(vec![1]), ..request(Lane::Interactive, "answer") };
+    assert!(refused(text).contains("a reward is for a conversation"));
+    let of_chat = GenerateRequest { model: support::smollm2().to_string_lossy().into(), ..request(Lane::Batch, "x") };
+    assert!(refused(of_chat).contains("is not a reward model"));
 }
 
 #[test]

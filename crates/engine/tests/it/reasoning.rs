@@ -60,6 +60,7 @@ impl Reasoner {
                 GenerationEvent::Loading { .. }
                 | GenerationEvent::Prefill { .. }
                 | GenerationEvent::OfPrompt(_)
+                | GenerationEvent::Reward(_)
                 | GenerationEvent::StoppedBy(_) => {}
                 GenerationEvent::Token { text, .. } => {
                     told.n_tokens += 1;

@@ -1,10 +1,14 @@
 //! Selection of the judge that grades: the configured one only if it has passed, and otherwise the likelihood judge
 //! where it is better than chance.
 
+use std::sync::Arc;
+
 use crate::support::{ANSWERER, settings};
-use hone_judging::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
+use hone_judging::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Marks, QuestionGrades, Standing, Standings};
 use hone_protocol::scripted::Script;
-use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, Likely, TokenLogprob, TokenLogprobs};
+use hone_protocol::{
+    GenerateError, GenerateRequest, JudgingMethod, Likely, Prompt, RespondentId, TokenLogprob, TokenLogprobs,
+};
 
 /// Finds answers with the word "right" likely, and responds with 2 if asked.
 fn respond(request: &GenerateRequest) -> Script {
@@ -49,7 +53,12 @@ fn task(answer: &str) -> GradeTask {
 }
 
 fn examined(judge: Standing) -> Standings {
-    Standings { judge, generator: Standing::Barred("it guesses".into()), likelihood: Standing::Passed }
+    Standings {
+        judge,
+        generator: Standing::Barred("it guesses".into()),
+        likelihood: Standing::Passed,
+        ..Standings::default()
+    }
 }
 
 #[test]
@@ -113,4 +122,58 @@ fn nobody_grades_answers_that_no_judge_can_tell_apart() {
     assert!(grade.judging.failure.unwrap().ends_with("; it guesses"));
     let unknown = unable().of_unknown_authors();
     assert!(unknown.refusal(ANSWERER).unwrap().contains("answers of others"));
+}
+
+/// A reward model whose reward is the number in the answer, and perhaps the scale from an examination in which most
+/// answers above 0 were good.
+fn reward_model(is_examined: bool) -> Judge {
+    let reward = |request: &GenerateRequest| {
+        let Prompt::Chat(turns) = &request.prompt else { panic!("{request:?}") };
+        let number = turns.last().unwrap().content.parse().ok().filter(|_| request.wants_reward);
+        Script { reward: number, ..Script::saying(&[]) }
+    };
+    let change = |settings: &mut hone_judging::JudgeSettings| settings.model = "reward".to_owned();
+    let (judge, _) = hone_judging::scripted::judge(settings(change), reward);
+    let question = |index: i32| {
+        let value = f64::from(index) / 15.0 - 0.5;
+        QuestionGrades { good: value, mediocre: 0.0, bad: -value, is_manipulative: false }
+    };
+    let marks = Marks::of_rewards(&(0..60).map(question).collect::<Vec<_>>(), &[1.0]);
+    let reward_scale = marks.reward_scale.map(Arc::new).filter(|_| is_examined);
+    judge.set_standings(Standings { reward_scale, ..examined(Standing::Passed) });
+    judge.of_reward_model(true)
+}
+
+#[test]
+fn a_reward_model_says_what_its_examination_found_out() {
+    let judge = reward_model(true);
+    let check = |answer: &str, likely: Option<Likely>, probability: std::ops::Range<f64>| {
+        let grade = judge.judge(task(answer), ANSWERER);
+        let raw = grade.raw_score.clone().unwrap();
+        assert_eq!((grade.likely, grade.score, raw.as_str()), (likely, None, answer), "{grade:?}");
+        assert!(probability.contains(&grade.probability.unwrap()), "{grade:?}");
+        assert_eq!((grade.judging.judge.as_str(), grade.judging.method), ("reward", JudgingMethod::Reward));
+        assert!(grade.is_verdict() && !grade.lacks_reasons() && grade.raw_score_of_its_own().is_none(), "{grade:?}");
+        assert!(grade.feedback.contains("In the model's examination"), "{grade:?}");
+    };
+    check("3.5", Some(Likely::Right), 0.9..1.0);
+    check("-2", Some(Likely::Wrong), 0.0..0.1);
+    check("0", None, 0.3..0.7);
+    let unknown = reward_model(false).judge(task("3.5"), ANSWERER);
+    assert_eq!((unknown.likely, unknown.probability, unknown.reward()), (None, None, Some(3.5)));
+    assert_eq!(unknown.feedback, "Its reward is 3.50. `hone judge exam reward` finds out what that means.");
+    let silent = judge.judge(task("no number"), ANSWERER);
+    assert_eq!(silent.judging.failure.as_deref(), Some("the reward model gave no reward"));
+}
+
+#[test]
+fn of_two_answers_the_one_with_the_higher_reward_is_better() {
+    let pair = |a: &str, b: &str| CompareTask { query: "Is it so?".into(), answer_a: a.into(), answer_b: b.into() };
+    let check = |a: &str, b: &str, winner: Option<RespondentId>| {
+        let preference = reward_model(true).judge(pair(a, b), ANSWERER);
+        assert_eq!((preference.winner, preference.consistent), (winner, true), "{preference:?}");
+    };
+    check("2", "-1", Some(RespondentId::A));
+    check("-1", "2", Some(RespondentId::B));
+    check("1", "1.01", None);
 }

@@ -1,5 +1,5 @@
 //! The badge of a grade, as the terminal shows it: `● 4/5`, hollow `○` if the model graded its own answer,
-//! `◇ likely wrong` if no model was asked, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` after the score of an
+//! `◇ likely wrong` if the judge gives no score, `◐ 3/5 ±2` if the judges of a jury disagree, and `‼` after the score of an
 //! answer that looks as if it tried to influence its judge.
 
 use hone_protocol::{Grade, Judging, JudgingMethod, Likely, remarks_in_words};
@@ -27,7 +27,7 @@ pub(super) fn judge_name(judging: &Judging) -> String {
     let Judging { judge, self_graded, method, .. } = judging;
     let by = match method {
         JudgingMethod::Likelihood => format!("likelihood with {judge}"),
-        JudgingMethod::Prompted => judge.clone(),
+        JudgingMethod::Prompted | JudgingMethod::Reward => judge.clone(),
     };
     if *self_graded { format!("{by} (self-graded)") } else { by }
 }
@@ -35,7 +35,7 @@ pub(super) fn judge_name(judging: &Judging) -> String {
 fn mark(grade: &Grade) -> &'static str {
     match &grade.judging {
         _ if grade.disputed => "◐",
-        Judging { method: JudgingMethod::Likelihood, .. } => "◇",
+        Judging { method: JudgingMethod::Likelihood | JudgingMethod::Reward, .. } => "◇",
         Judging { self_graded: true, .. } => "○",
         _ => "●",
     }

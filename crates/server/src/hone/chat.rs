@@ -52,8 +52,8 @@ struct ChatRequest {
     /// answered.
     #[serde(default)]
     keep: Option<usize>,
-    /// The id of the exchange before the question. It tells its branch if another process has answered in another one
-    /// in the meantime.
+    /// The id of the exchange before the question, or of the one that is continued. It tells its branch if another
+    /// process has answered in another one in the meantime.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     after: Option<QueryId>,
@@ -216,33 +216,17 @@ impl Talk {
         room: OwnedSemaphorePermit,
     ) -> Result<Talk, ApiError> {
         let conversations = shared.conversations_of(client);
-        let saved = match request.conversation.clone() {
-            Some(name) => Some(load(&conversations, name).await?),
-            None => None,
-        };
         let (sampling, max_tokens) = sampling(shared, &request)?;
-        let continued = |saved: Option<&SavedConversation>| match request.continues {
-            true => cut_off(saved, request.keep, &request.question).map(Some),
-            false => Ok(None),
-        };
-        let of_continued = continued(saved.as_ref())?.map(|continued| continued.model);
-        let model = chosen_model(shared, request.model.clone().or(of_continued), saved.as_ref())?;
         let compare = if request.continues { Some(false) } else { request.compare };
         let second = second_answer(shared, compare, request.model_b.clone())?;
-        let (name, is_new) = match request.conversation.clone() {
-            Some(name) => (name, false),
-            None => (begin_conversation(&conversations, &request.question, &model).await?, true),
-        };
+        let (name, is_new) = named(shared, &conversations, &request).await?;
         let busy = || ApiError::new(StatusCode::CONFLICT, "a question of this conversation is being answered");
         let (turn, session) = shared.sessions.begin(&(client.owner(), name.clone())).ok_or_else(busy)?;
-        // Loaded again: the previous answer may have ended in between.
+        // Not loaded earlier: the previous answer may have ended in between.
         let mut conversation = load(&conversations, name).await?;
-        if let Some(after) = request.after {
-            // One that is not saved changes nothing: the question follows what is shown.
-            conversation.exchanges.show_to(|exchange| exchange.query_id == Some(after));
-        }
-        let continued = continued(Some(&conversation))?;
-        conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
+        let continued = show_what_precedes(&mut conversation, &request)?;
+        let of_continued = continued.as_ref().map(|exchange| exchange.model.clone());
+        let model = chosen_model(shared, request.model.or(of_continued), Some(&conversation.model))?;
         conversation.model.clone_from(&model);
         if let Some(system) = request.system {
             conversation.system = system;
@@ -498,32 +482,62 @@ fn failed(error: &ApiError) -> Value {
     json!({"type": "failed", "error": error.to_hone()["error"]})
 }
 
+/// The name of the conversation, and whether it begins with this question.
+async fn named(
+    shared: &Shared,
+    conversations: &Arc<Conversations>,
+    request: &ChatRequest,
+) -> Result<(String, bool), ApiError> {
+    match &request.conversation {
+        Some(name) => {
+            request.model.as_deref().map_or(Ok(()), |model| shared.check_model(model))?;
+            Ok((name.clone(), false))
+        }
+        None if request.continues => Err(nothing_to_continue()),
+        None => {
+            let model = chosen_model(shared, request.model.clone(), None)?;
+            Ok((begin_conversation(conversations, &request.question, &model).await?, true))
+        }
+    }
+}
+
+/// Shows the exchanges that the question follows, and no others; returns the exchange whose answer is continued.
+fn show_what_precedes(
+    conversation: &mut SavedConversation,
+    request: &ChatRequest,
+) -> Result<Option<SavedExchange>, ApiError> {
+    if let Some(after) = request.after {
+        // One that is not saved changes nothing: the question follows what is shown.
+        conversation.exchanges.show_to(|exchange| exchange.query_id == Some(after));
+    }
+    let continued = request.continues.then(|| cut_off(conversation, request.keep, &request.question)).transpose()?;
+    conversation.exchanges.show_first(request.keep.unwrap_or(usize::MAX));
+    Ok(continued)
+}
+
 /// The exchange with this question at `keep`, whose answer can be continued.
 ///
 /// # Errors
-/// When there is none, or its answer is complete.
-fn cut_off(saved: Option<&SavedConversation>, keep: Option<usize>, question: &str) -> Result<SavedExchange, ApiError> {
-    let missing =
-        || ApiError::bad_request("continues needs a conversation, and keep as the index of this question in it");
-    let found = saved.zip(keep).and_then(|(saved, keep)| saved.exchanges.shown().nth(keep));
-    let found = found.filter(|exchange| exchange.question == question).ok_or_else(missing)?;
-    let is_cut_off = || ApiError::bad_request("the answer is complete: there is nothing to continue");
-    Some(found).filter(|exchange| exchange.is_cut_off()).cloned().ok_or_else(is_cut_off)
+/// When it does not exist, or its answer is complete.
+fn cut_off(conversation: &SavedConversation, keep: Option<usize>, question: &str) -> Result<SavedExchange, ApiError> {
+    let found = keep.and_then(|keep| conversation.exchanges.shown().nth(keep));
+    let found = found.filter(|exchange| exchange.question == question).ok_or_else(nothing_to_continue)?;
+    let is_complete = || ApiError::bad_request("the answer is complete: there is nothing to continue");
+    Some(found).filter(|exchange| exchange.is_cut_off()).cloned().ok_or_else(is_complete)
+}
+
+fn nothing_to_continue() -> ApiError {
+    ApiError::bad_request("continues needs a conversation, and keep as the index of this question in it")
 }
 
 /// The model that answers: the requested one, or the conversation's if it is installed.
-fn chosen_model(
-    shared: &Shared,
-    asked: Option<String>,
-    conversation: Option<&SavedConversation>,
-) -> Result<String, ApiError> {
+fn chosen_model(shared: &Shared, asked: Option<String>, of_conversation: Option<&String>) -> Result<String, ApiError> {
     if let Some(name) = asked {
         shared.check_model(&name)?;
         return Ok(name);
     }
-    let of_conversation = conversation.map(|conversation| conversation.model.clone());
     let installed = of_conversation.filter(|name| shared.check_model(name).is_ok());
-    Ok(installed.unwrap_or_else(|| shared.parts.models.default_name()))
+    Ok(installed.cloned().unwrap_or_else(|| shared.parts.models.default_name()))
 }
 
 /// Whether and how the second respondent answers.

@@ -116,6 +116,32 @@ fn an_answer_that_was_cut_off_is_continued() {
     }
 }
 
+/// In the meantime, another page has answered in another branch.
+#[test]
+fn a_later_answer_is_continued_in_its_own_branch() {
+    let stage = Stage::start(settings(), |request| {
+        let Prompt::Chat(messages) = &request.prompt else { panic!("{request:?}") };
+        match messages.last() {
+            Some(last) if last.role == Role::Assistant => Script::saying(&[", and more."]),
+            Some(last) if last.content == "a long one" => {
+                Script { finish_reason: Some(FinishReason::Length), ..Script::saying(&["this"]) }
+            }
+            _ => echo(request),
+        }
+    });
+    let name = answered(&chat(&stage, &json!({"question": "first"})))["conversation"].clone();
+    let cut = answered(&chat(&stage, &json!({"question": "a long one", "conversation": name})))["exchange"].clone();
+    chat(&stage, &json!({"question": "another first", "conversation": name, "keep": 0}));
+    let go_on = json!({
+        "question": "a long one", "conversation": name, "keep": 1, "after": cut["query_id"], "continues": true
+    });
+    let told = chat(&stage, &go_on);
+    assert_eq!(answered(&told)["exchange"]["answer"], "this, and more.");
+    let (_, shown) = stage.get(&format!("/hone/v1/conversations/{}", name.as_str().unwrap()));
+    let answers: Vec<&Value> = shown["exchanges"].as_array().unwrap().iter().map(|it| &it["answer"]).collect();
+    assert_eq!(answers, ["first", "this, and more."]);
+}
+
 /// As a client of OpenAI's or Anthropic's API begins it.
 #[test]
 fn the_rest_of_an_answer_that_a_client_begins_keeps_its_space() {

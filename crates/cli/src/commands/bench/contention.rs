@@ -123,6 +123,7 @@ impl Role<'_> {
                 }
                 GenerationEvent::Loading { .. }
                 | GenerationEvent::OfPrompt(_)
+                | GenerationEvent::Reward(_)
                 | GenerationEvent::StoppedBy(_)
                 | GenerationEvent::Started { .. }
                 | GenerationEvent::Finished { .. } => true,

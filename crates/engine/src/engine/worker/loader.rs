@@ -22,7 +22,7 @@ use crate::engine::status::{ModelState, ModelStatus};
 use crate::engine::submission::{LoadedTexts, Submission};
 use crate::engine::{EngineOptions, Event};
 use crate::kv_cache::BLOCK_TOKENS;
-use crate::model::{LoadOptions, Model};
+use crate::model::{LoadOptions, Model, ModelError};
 use crate::scheduler::cost::CostModel;
 use crate::scheduler::{Admission, ModelId, ModelTraits, Scheduler};
 use crate::speculation::draft_model::DraftModel;
@@ -115,6 +115,9 @@ impl Loader {
             return awaited.waiting.push(submission);
         }
         match ModelSource::read(file.clone(), submission.model(), &self.options, &*self.locator) {
+            Ok(source) if source.gives_rewards && !submission.wants_reward() => {
+                refuse_all(vec![submission], &ModelError::Head.to_string(), scheduler);
+            }
             Ok(source) => self.awaited.push(AwaitedModel { source, waiting: vec![submission] }),
             // If the file is damaged, errors derived from its header do not matter.
             Err(error) => {
@@ -238,6 +241,7 @@ impl Loader {
             expert_bytes: portion.expert_bytes,
             n_gpu_layers: portion.n_gpu_layers,
             with_head: awaited.source.with_head,
+            with_reward_head: awaited.source.gives_rewards,
             ..self.options.model.clone().into()
         };
         if let Some(kept) = portion.expert_bytes {

@@ -6,7 +6,7 @@ use hone_protocol::{GenerateError, Lane, OwnerId};
 
 use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
 use super::source::ModelSource;
-use crate::engine::request::{Guesser, RunningRequest};
+use crate::engine::request::{Guesser, RowReader, RunningRequest};
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::{BLOCK_TOKENS, CachedSequence};
 use crate::model::{Advance, Model, ModelError};
@@ -271,7 +271,8 @@ impl ResidentModel {
         plan: &StepPlan,
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<Option<StepResult>, ModelError> {
-        let tokenizer = self.model.tokenizer().clone();
+        let (tokenizer, reward_head) = (self.model.tokenizer().clone(), self.model.reward_head().cloned());
+        let reader = RowReader { tokenizer: &tokenizer, reward_head: reward_head.as_deref() };
         let logits = match plan.kind {
             StepKind::Resume => self.model.resume(pause)?,
             StepKind::Begin => {
@@ -298,7 +299,7 @@ impl ResidentModel {
         let mut rows = logits.rows_with_states();
         let mut guesses = StepShape::default();
         for request in planned(&mut self.requests, plan).map(|(_, request, _)| request) {
-            let n_guesses = request.finish_step(&mut rows, &tokenizer);
+            let n_guesses = request.finish_step(&mut rows, reader);
             guesses = guesses + StepShape::prefill(request.n_computed(), n_guesses);
         }
         drop(rows);

@@ -7,6 +7,7 @@ use hone_protocol::{LocateModel, ModelFile, with_causes};
 use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
 use crate::gguf::{Gguf, TensorInfo};
+use crate::heads::is_reward_model;
 use crate::kv_cache::states::bytes_of_states;
 use crate::model::{ModelError, Speculation, check_answers};
 use crate::scheduler::ModelMemory;
@@ -21,6 +22,8 @@ pub(super) struct ModelSource {
     pub(super) draft: Option<ModelFile>,
     /// Whether its own head guesses, if it has one.
     pub(super) with_head: bool,
+    /// Whether it rates answers instead of giving them.
+    pub(super) gives_rewards: bool,
     pub(super) demand: Demand,
     /// Bytes of the experts that a token chooses.
     experts_per_token: u64,
@@ -216,6 +219,7 @@ impl ModelSource {
         let draft = draft_for(&file, options, locator);
         let with_head = draft.is_none() && options.model.speculation == Speculation::Auto;
         let (gguf, spec) = read_spec(&file, options, with_head)?;
+        let gives_rewards = is_reward_model(&gguf);
         let is_it = |pinned: &String| pinned == name || locator.locate(pinned).is_ok_and(|found| found == file);
         let is_pinned = options.pinned.iter().any(is_it);
         let demand = Demand {
@@ -231,7 +235,16 @@ impl ModelSource {
             None => 0,
         };
         let draft = draft.map(|(file, _)| file);
-        Ok(ModelSource { name: name.to_owned(), draft, with_head, demand, experts_per_token, is_pinned, file })
+        Ok(ModelSource {
+            name: name.to_owned(),
+            draft,
+            with_head,
+            gives_rewards,
+            demand,
+            experts_per_token,
+            is_pinned,
+            file,
+        })
     }
 
     /// Says that not all layers run on the GPU.
@@ -284,7 +297,10 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
 
 fn read_spec(file: &ModelFile, options: &EngineOptions, with_head: bool) -> Result<(Gguf, DecoderSpec), ModelError> {
     let gguf = Gguf::open_region(file)?;
-    check_answers(&gguf)?;
+    match check_answers(&gguf) {
+        Err(ModelError::Head) if is_reward_model(&gguf) => {}
+        checked => checked?,
+    }
     let mut spec = DecoderSpec::from_gguf(&gguf, options.model.context_length)?;
     spec.head = spec.head.filter(|_| with_head);
     Ok((gguf, spec))

@@ -125,7 +125,7 @@ fn rounded(grade: &Grade) -> Option<u8> {
 fn compared(pair: &DecidedPair, said: &Preference) -> Option<ComparedPair> {
     let task = &pair.task.task;
     let [a, b] = [&task.answer_a, &task.answer_b].map(|answer| answer.chars().count());
-    let sees_order = said.judging.method != JudgingMethod::Likelihood;
+    let sees_order = said.judging.method == JudgingMethod::Prompted;
     said.judging.failure.is_none().then(|| ComparedPair {
         question: pair.question,
         reference: pair.reference,

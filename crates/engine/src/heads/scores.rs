@@ -3,10 +3,10 @@
 use candle_core::{Device, Result as CandleResult, Tensor};
 use hone_protocol::with_causes;
 
+use super::HEAD;
 use crate::encoder::HeadActivation;
 use crate::encoder::tensors::{Linear, Norm, Norms, n_rows};
 use crate::gguf::Gguf;
-use crate::heads::HEAD;
 
 const DENSE: &str = "cls";
 const NORM: &str = "cls.norm";
@@ -15,7 +15,7 @@ const NORM: &str = "cls.norm";
 const YES: &str = "yes";
 const NO: &str = "no";
 
-pub(super) struct Head {
+pub(crate) struct Head {
     dense: Option<Linear>,
     activation: HeadActivation,
     norm: Option<Norm>,
@@ -28,7 +28,7 @@ impl Head {
     ///
     /// # Errors
     /// When it has another shape than the labels say.
-    pub(super) fn read(gguf: &Gguf, width: usize, epsilon: f32, activation: HeadActivation) -> Result<Head, String> {
+    pub(crate) fn read(gguf: &Gguf, width: usize, epsilon: f32, activation: HeadActivation) -> Result<Head, String> {
         let linear = |name: &str, shape: [usize; 2]| Linear::read(gguf, name, shape, false);
         let labels = labels(gguf)?;
         let n_inner = n_rows(gguf, &format!("{DENSE}.weight"));
@@ -45,12 +45,12 @@ impl Head {
     }
 
     /// The names of the outputs, if the file has any.
-    pub(super) fn labels(&self) -> &[String] {
+    pub(crate) fn labels(&self) -> &[String] {
         &self.labels
     }
 
     /// The outputs for each of these states.
-    pub(super) fn outputs(&self, states: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, String> {
+    pub(crate) fn outputs(&self, states: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, String> {
         let outputs = self.computed(states).map_err(|error| error.to_string())?;
         match outputs.iter().flatten().all(|output| output.is_finite()) {
             true => Ok(outputs),
@@ -75,7 +75,7 @@ impl Head {
     }
 
     /// The number that orders texts: the first output, or the probability of yes where the labels are yes and no.
-    pub(super) fn score(&self, outputs: &[f32]) -> f32 {
+    pub(crate) fn score(&self, outputs: &[f32]) -> f32 {
         let first = outputs.first().copied().unwrap_or_default();
         match self.yes() {
             // The softmax of two numbers.
@@ -85,7 +85,7 @@ impl Head {
     }
 
     /// The place of yes, if the labels are yes and no.
-    pub(super) fn yes(&self) -> Option<usize> {
+    pub(crate) fn yes(&self) -> Option<usize> {
         let [one, other] = self.labels.as_slice() else { return None };
         match (one.as_str(), other.as_str()) {
             (YES, NO) => Some(0),
@@ -96,7 +96,7 @@ impl Head {
 }
 
 /// The names of the outputs; empty if the file has none.
-fn labels(gguf: &Gguf) -> Result<Vec<String>, String> {
+pub(super) fn labels(gguf: &Gguf) -> Result<Vec<String>, String> {
     let failed = |error| with_causes(&error);
     let architecture = gguf.string("general.architecture").map_err(failed)?.unwrap_or_default();
     let labels = gguf.strings(&format!("{architecture}.classifier.output_labels")).map_err(failed)?;
