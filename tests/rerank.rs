@@ -1,8 +1,13 @@
 //! `hone rerank` and `/v1/rerank` with a reward model of arbitrary weights.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use hone_app::config::Config;
+use hone_app::judge::marks::{JudgeSetup, MarksStore};
+use hone_app::{App, Silent, judge};
 use hone_engine::gguf::{Gguf, Writer};
+use hone_judging::{Marks, QuestionGrades};
 use serde_json::{Value, json};
 
 use crate::support::served::{Served, body_of, status_of};
@@ -77,6 +82,41 @@ fn a_reward_model_judges_by_its_scores_once_it_has_passed() {
     assert!(asked.stderr.contains("ends in a head that scores texts, and does not answer"), "{}", asked.stderr);
     let jury = home.run(&["grade", "--query", "a", "--answer", "b", "--judge", "reward", "--judge", "smollm2:135m"]);
     assert!(jury.stderr.contains("a reward model, which gives no score from 1 to 5"), "{}", jury.stderr);
+}
+
+/// Gives a model the marks of one that tells every good answer from every bad one.
+fn pass(home: &Home, model: &str) {
+    let app = App::in_folder(Config::defaults().unwrap(), home.path("data"), Arc::new(Silent)).unwrap();
+    let knowing = QuestionGrades { good: 5.0, mediocre: 0.0, bad: -5.0, is_manipulative: false };
+    let marks = Marks::of_rewards(&[knowing; 60], &[0.1]);
+    let profile = judge::profile(&app.config, app.store.catalog(), model).unwrap();
+    let settings = judge::settings(&app.config, profile);
+    let setup = JudgeSetup { model, settings: &settings, profile, rubric: &app.rubric().unwrap() };
+    MarksStore::new(&home.path("data")).keep(&app.store, &setup, &marks).unwrap();
+}
+
+#[test]
+fn an_installed_judge_that_has_passed_grades_without_being_chosen() {
+    let home = Home::new();
+    let file = reward_model(&home);
+    home.run(&["pull", file.to_str().unwrap(), "--name", "reward"]);
+    // The likelihood judge needs it.
+    home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]);
+    let graded = || {
+        let run = home.run(&["grade", "--query", "Is it so?", "--answer", "It is.", "--json"]);
+        serde_json::from_str::<Value>(&run.stdout).unwrap_or_else(|_| panic!("{}", run.stderr))
+    };
+    assert_ne!(graded()["judge"], "reward", "it has not been examined");
+    pass(&home, "reward");
+    let grade = graded();
+    assert_eq!((&grade["judge"], &grade["method"]), (&json!("reward"), &json!("reward")));
+    assert!(grade["probability"].is_f64(), "{grade}");
+    let doctor = home.run(&["doctor"]).stdout;
+    assert!(doctor.contains("reward (profile plain; a grade takes 0.1 s here)"), "{doctor}");
+    // A choice counts.
+    let home = home.variable("HONE_JUDGE_MODEL", "prometheus:7b");
+    let chosen = home.run(&["grade", "--query", "Is it so?", "--answer", "It is.", "--json"]).stdout;
+    assert!(!chosen.contains("\"judge\":\"reward\""), "{chosen}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::judge::prefer_installed_judge;
 use crate::machine::seen::note_speeds;
 use crate::memory_options::memory_options;
 use crate::presets::Presets;
@@ -104,6 +105,7 @@ impl App {
             prefer_bundled_model(&mut config, bundle, &store)?;
         }
         let store = Arc::new(store.with_bundle(bundle));
+        prefer_installed_judge(&mut config, &store, &data_folder)?;
         let embedder = Arc::new(embedder(&config, &store));
         let (command, places, fleet) = (command.to_owned(), Places::of_this_process(), Arc::default());
         Ok(App { config, progress, store, command, places, data_folder, embedder, fleet })
@@ -336,9 +338,7 @@ impl App {
     /// # Errors
     /// When the configured profile does not exist.
     pub fn marks(&self, name: &str, rubric: &Rubric) -> anyhow::Result<Option<Marks>> {
-        let profile = judge::profile(&self.config, self.store.catalog(), name)?;
-        let setup = JudgeSetup { model: name, settings: &judge::settings(&self.config, profile), profile, rubric };
-        Ok(MarksStore::new(&self.data_folder).find(&self.store, &setup).map(|examined| examined.marks))
+        judge::marks_of(&self.config, &self.store, &self.data_folder, rubric, name)
     }
 
     /// How often people agree with the configured judge; `None` if this is hidden or unknown.

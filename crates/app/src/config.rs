@@ -77,6 +77,8 @@ pub enum Source {
     Flag(&'static str),
     /// The models that are part of this executable.
     Bundle,
+    /// The marks of the installed judges.
+    Installed,
     /// The models that workers on the bus have.
     Worker,
     /// The preset of this chat.
@@ -97,6 +99,7 @@ impl fmt::Display for Source {
             Source::Variable(name) => f.write_str(name),
             Source::Flag(name) => f.write_str(name),
             Source::Bundle => f.write_str("bundle"),
+            Source::Installed => f.write_str("installed judges"),
             Source::Worker => f.write_str("worker"),
             Source::Preset(name) => write!(f, "preset {name}"),
             Source::Chat => f.write_str("chat"),

@@ -4,6 +4,7 @@ pub mod calibration;
 pub mod identity;
 mod key;
 pub mod marks;
+mod preferred;
 mod rubrics;
 
 use std::path::Path;
@@ -21,6 +22,7 @@ use self::marks::{Examined, JudgeSetup, MarksStore};
 use crate::config::{Config, Places, Source};
 use crate::usage;
 pub use key::fence_key;
+pub use preferred::{marks_of, prefer_installed_judge};
 
 /// The judge that the configuration describes, or the jury.
 ///

@@ -104,7 +104,7 @@ fn grade_one(
     if let Some(failure) = &grade.judging.failure {
         app.output.error(&format!("no score: {failure}"));
     }
-    if arguments.at_least.is_some() && grade.probability.is_some() {
+    if arguments.at_least.is_some() && grade.score.is_none() && grade.is_verdict() {
         app.output.error(NO_SCORE);
     }
     if let Some(outcome) = missing {
@@ -117,8 +117,7 @@ fn grade_one(
 }
 
 /// The error if a bound for the score is given and no judge gives scores.
-const NO_SCORE: &str =
-    "--at-least needs a score, and the likelihood judge gives none: `hone doctor` names a judge that does";
+const NO_SCORE: &str = "--at-least needs a score, and this judge gives none: `hone doctor` names one that does";
 
 fn grade_file(
     app: &Invocation,

@@ -97,7 +97,7 @@ pub(super) fn remark_on_silence(app: &Invocation) -> Option<Remark> {
         let _ = kept::write(app.data_folder(), &remarked, &true);
         let advice = missing_judge(&app, &app.config.engine.model).map(|(name, size)| {
             let size = bytes(size);
-            format!(". `hone pull {name}` ({size}) gets a judge that grades every answer, if judge.model is {name:?}")
+            format!(". `hone pull {name}` ({size}) gets a judge that grades every answer")
         });
         format!("no mark: {CANNOT_TELL}{}", advice.unwrap_or_default())
     }))
@@ -128,7 +128,8 @@ fn offer_judge(app: &Invocation, generator: Option<&str>) -> anyhow::Result<Opti
     ))?;
     let is_wanted = consent(app.output, "Download the judge now? [y/N] ")? == Consent::Yes;
     if !is_wanted {
-        app.output.note(&format!("`hone pull {name}` downloads it later, and judge.model = {name:?} lets it grade"));
+        app.output
+            .note(&format!("`hone pull {name}` downloads it later; it grades once it has passed its examination"));
     }
     Ok(is_wanted.then_some(name))
 }

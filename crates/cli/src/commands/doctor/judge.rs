@@ -1,8 +1,8 @@
 //! The judge: whether it is here, and which one of the catalog suits this machine.
 
-use hone_app::config::Config;
+use hone_app::config::{Config, Source};
 use hone_app::describe::bytes;
-use hone_app::judge::profile;
+use hone_app::judge::{prefer_installed_judge, profile};
 use hone_app::judging::JudgeSession;
 use hone_app::room::memory_needed;
 use hone_models::{Bundle, Catalog, CatalogModel, Role, Store, data_folder};
@@ -20,6 +20,9 @@ pub(super) struct Judge {
     model: String,
     profile: String,
     is_installed: bool,
+    /// Whether the user has chosen it, so that no other one takes its place.
+    #[serde(skip)]
+    is_chosen: bool,
     /// Measured now, or by its examination.
     seconds_per_grade: Option<f64>,
     /// Why it could not be measured.
@@ -68,6 +71,8 @@ impl Judge {
     fn look_in_store(config: &Config, room: Option<Room>) -> anyhow::Result<Judge> {
         let bundle = Bundle::open(&std::env::current_exe()?)?;
         let store = Store::open(&std::path::absolute(data_folder()?)?)?.with_bundle(bundle);
+        let config = &mut config.clone();
+        prefer_installed_judge(config, &store, &data_folder()?)?;
         let catalog = store.catalog();
         let candidates = candidates(config, catalog);
         let member = |model: &String, is_stronger| {
@@ -83,6 +88,7 @@ impl Judge {
             model: model.clone(),
             profile: profile(config, catalog, model)?.name.clone(),
             is_installed: store.show(model).is_ok(),
+            is_chosen: config.source_of("judge.model") != Some(&Source::Default),
             seconds_per_grade: None,
             grading_problem: None,
             jury: if is_jury { jury } else { Vec::new() },
@@ -125,9 +131,9 @@ impl Judge {
             None => "; no judge of the catalog fits this machine's memory".to_string(),
             Some(other) => {
                 let size = bytes(other.bytes);
-                let setting = match other.model == *model {
-                    true => String::new(),
-                    false => format!(" and judge.model = \"{}\"", other.model),
+                let setting = match self.is_chosen && other.model != *model {
+                    true => format!(" and judge.model = \"{}\"", other.model),
+                    false => String::new(),
                 };
                 format!("; fits this machine: `hone pull {}` ({size}){setting}", other.model)
             }
@@ -232,6 +238,7 @@ mod tests {
             model: "middle".to_string(),
             profile: "plain".to_string(),
             is_installed,
+            is_chosen: true,
             jury: Vec::new(),
             recommended: recommended.map(|index| candidates().remove(index)),
             ..Judge::default()
@@ -251,6 +258,8 @@ mod tests {
         let other =
             "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and judge.model = \"small\"";
         assert_eq!(judge(false, Some(0)).row(), other);
+        let default = Judge { is_chosen: false, ..judge(false, Some(0)) };
+        assert_eq!(default.row(), "middle (not installed); fits this machine: `hone pull small` (2.40 GB)");
         let member = |model: &str, is_installed, is_stronger| Member {
             model: model.to_string(),
             profile: "plain".to_string(),
