@@ -24,7 +24,7 @@ use crate::elsewhere::{GENERATE, KnownFleet, embedder_of};
 use crate::embedder::{SharedEmbedder, reranker};
 use crate::judge;
 use crate::judge::calibration::Calibrated;
-use crate::judge::marks::{JudgeSetup, MarksStore};
+use crate::judge::marks::JudgeSetup;
 use crate::judge::prefer_installed_judge;
 use crate::machine::seen::note_speeds;
 use crate::memory_options::memory_options;
