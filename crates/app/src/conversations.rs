@@ -2,6 +2,7 @@
 //! operations on them ([`Conversations`]).
 
 pub mod attached;
+pub mod import;
 mod kept;
 mod names;
 mod remembered;

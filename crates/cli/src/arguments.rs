@@ -42,7 +42,8 @@ pub(crate) use chat::{ChatArguments, ChatQualityFlags, RunArguments, ToolFlags};
 pub(crate) use config::{ConfigArguments, ConfigChange, ConfigCommand};
 pub(crate) use conversations::{
     ConversationsArguments, ConversationsCommand, ConversationsDeleteArguments, ConversationsExportArguments,
-    ConversationsRenameArguments, ConversationsSearchArguments, ConversationsShowArguments,
+    ConversationsImportArguments, ConversationsRenameArguments, ConversationsSearchArguments,
+    ConversationsShowArguments,
 };
 pub(crate) use critic::{
     ConsolidateArguments, CriticArguments, CriticBlocksArguments, CriticCommand, CriticExamArguments,

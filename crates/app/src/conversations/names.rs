@@ -7,7 +7,7 @@ use time::Date;
 use super::attached::split;
 
 /// The longest name of a conversation, in characters; file systems support at least this many.
-const LONGEST_NAME: usize = 60;
+pub(super) const LONGEST_NAME: usize = 60;
 
 /// The longest file name without its extension, in bytes: most file systems allow 255 with it.
 const LONGEST_FILE_NAME: usize = 240;

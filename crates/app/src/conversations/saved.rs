@@ -91,6 +91,16 @@ impl SavedConversation {
         text
     }
 
+    /// All branches as a JSON object, from which [`import`](super::import) restores them.
+    pub fn to_archive(&self, name: &str) -> Value {
+        let mut archive = json!({"name": name});
+        let file = serde_json::to_value(self.clone().into_file()).unwrap_or_default();
+        if let (Some(archive), Value::Object(file)) = (archive.as_object_mut(), file) {
+            archive.extend(file);
+        }
+        archive
+    }
+
     /// The branch that is shown, as a JSON object.
     pub fn to_json(&self, name: &str) -> Value {
         let exchange = |exchange: &SavedExchange| {

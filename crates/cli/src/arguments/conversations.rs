@@ -26,8 +26,10 @@ pub(crate) enum ConversationsCommand {
     Rename(ConversationsRenameArguments),
     /// Delete conversations
     Delete(ConversationsDeleteArguments),
-    /// Export a conversation as Markdown or JSON
+    /// Export a conversation as Markdown or JSON, or all of them
     Export(ConversationsExportArguments),
+    /// Import conversations of hone, ChatGPT, Claude or Open WebUI
+    Import(ConversationsImportArguments),
 }
 
 /// Flags of `hone conversations list`.
@@ -90,12 +92,27 @@ pub(crate) struct ConversationsDeleteArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ConversationsExportArguments {
     /// The conversation's name, or a unique part of its name or first question
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub(crate) name: Option<String>,
     /// New file to write, as JSON if its name ends in .json; - or nothing for stdout
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Export all conversations with all branches to a new FILE, or to stdout: one JSON object per line, which `hone
+    /// conversations import` reads
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with_all = ["name", "file"])]
+    pub(crate) all: Option<PathBuf>,
     /// Write JSON, whatever the file's name
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations import`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsImportArguments {
+    /// File to read: one that `hone conversations export` wrote, the conversations.json of ChatGPT's or Claude's data
+    /// export, or Open WebUI's export of chats; - for stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

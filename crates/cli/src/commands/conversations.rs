@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use hone_app::conversations::import::{self, Import};
 use hone_app::conversations::{
     Conversations, FoundConversation, Named, SavedConversation, SavedExchange, remembered_of,
 };
@@ -15,7 +16,8 @@ use serde::Serialize;
 
 use crate::arguments::{
     ConversationsArguments, ConversationsCommand, ConversationsDeleteArguments, ConversationsExportArguments,
-    ConversationsRenameArguments, ConversationsSearchArguments, ConversationsShowArguments,
+    ConversationsImportArguments, ConversationsRenameArguments, ConversationsSearchArguments,
+    ConversationsShowArguments,
 };
 use crate::badge;
 use crate::chat::export::{is_json, text_of, write_new};
@@ -49,6 +51,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyho
         ConversationsCommand::Rename(arguments) => rename(app, &kept, arguments)?,
         ConversationsCommand::Delete(arguments) => delete(app, &kept, arguments)?,
         ConversationsCommand::Export(arguments) => export(app, &kept, arguments)?,
+        ConversationsCommand::Import(arguments) => import(app, arguments)?,
     }
     Ok(Outcome::Done)
 }
@@ -321,7 +324,10 @@ fn remembered(app: &Invocation, kept: &Conversations, names: &[String]) -> anyho
 }
 
 fn export(app: &Invocation, kept: &Conversations, arguments: &ConversationsExportArguments) -> anyhow::Result<()> {
-    let name = one(kept, &arguments.name)?;
+    if let Some(file) = &arguments.all {
+        return export_all(app, kept, file);
+    }
+    let name = one(kept, arguments.name.as_deref().unwrap_or_default())?;
     let conversation = kept.load(&name)?;
     let file = arguments.file.as_deref().filter(|file| !is_pipe(file));
     let as_json = arguments.json.json || file.is_some_and(is_json);
@@ -334,6 +340,71 @@ fn export(app: &Invocation, kept: &Conversations, arguments: &ConversationsExpor
             Ok(())
         }
     }
+}
+
+/// One line for each conversation, the oldest first.
+fn export_all(app: &Invocation, kept: &Conversations, file: &Path) -> anyhow::Result<()> {
+    let mut lines = String::new();
+    let mut n_saved = 0;
+    for entry in kept.list()?.into_iter().rev() {
+        lines.push_str(&format!("{}\n", kept.load(&entry.name)?.to_archive(&entry.name)));
+        n_saved += 1;
+    }
+    if is_pipe(file) {
+        return app.output.print_piece(&lines);
+    }
+    write_new(file, &lines)?;
+    app.output.note(&format!("{} written to {}", number_of(n_saved), absolute(file)?));
+    Ok(())
+}
+
+/// The outcome of an import.
+#[derive(Default, Serialize)]
+struct ImportSummary {
+    /// The names of the new conversations.
+    imported: Vec<String>,
+    /// The names of those that were imported before.
+    already_here: Vec<String>,
+    /// The number of those without an answer, which are left out.
+    empty: usize,
+}
+
+fn import(app: &Invocation, arguments: &ConversationsImportArguments) -> anyhow::Result<()> {
+    let text = text_in(&arguments.file)?;
+    let failure = || format!("cannot import {}", arguments.file.display());
+    let (found, empty) = import::read(&text, &app.config.engine.model).with_context(failure)?;
+    let store = app.conversation_store();
+    let mut summary = ImportSummary { empty, ..ImportSummary::default() };
+    for conversation in &found {
+        match import::save(&store, conversation)? {
+            Import::Saved(name) => summary.imported.push(name),
+            Import::AlreadyHere(name) => summary.already_here.push(name),
+        }
+    }
+    if arguments.json.json {
+        return app.output.print_json(&summary);
+    }
+    let mut text = format!("{} imported", number_of(summary.imported.len()));
+    if !summary.already_here.is_empty() {
+        text.push_str(&format!(", {} here already", summary.already_here.len()));
+    }
+    if summary.empty > 0 {
+        text.push_str(&format!(", {} without an answer left out", summary.empty));
+    }
+    app.output.print_line(&text)
+}
+
+fn number_of(conversations: usize) -> String {
+    if conversations == 1 { "1 conversation".to_owned() } else { format!("{conversations} conversations") }
+}
+
+/// The text of a file, or of stdin.
+fn text_in(file: &Path) -> anyhow::Result<String> {
+    let failure = || format!("cannot read {}", file.display());
+    if is_pipe(file) {
+        return std::io::read_to_string(std::io::stdin()).with_context(failure);
+    }
+    std::fs::read_to_string(file).with_context(failure)
 }
 
 fn absolute(file: &Path) -> anyhow::Result<String> {
