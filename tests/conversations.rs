@@ -106,11 +106,7 @@ fn what_came_of_a_deleted_conversation_is_forgotten_if_that_is_wanted() {
     let notes = home.json(&["memory", "list", "--kind", "research", "--json"]);
     assert_eq!((notes.as_array().unwrap().len(), &notes[0]["query"]), (1, &json!("What boats are there?")));
     check(&home.run(&["memory", "list", "--kind", "dream"]), 2, &["there are episodic, fact, intention, research"]);
-    check(
-        &home.run(&["conversations", "delete", "sea"]),
-        0,
-        &["sea is deleted", "memory keeps what came of it (1 memory)"],
-    );
+    check(&home.run(&["conversations", "delete", "sea"]), 0, &["sea is deleted", "1 memory from it kept"]);
     check(&home.run(&["conversations", "delete", "boat", "--forget"]), 0, &["boat is deleted", "3 memories forgotten"]);
     assert_eq!(n_remembered(), 1);
 }
@@ -286,7 +282,10 @@ fn texts_become_vectors_in_their_order() {
 
 #[test]
 fn hone_alone_guides_a_first_start_and_then_chats() {
-    let home = Home::new().variable("HONE_ENGINE_MODEL", &smollm2()).variable("HONE_CHAT_GRADE", "false");
+    let home = Home::new()
+        .variable("HONE_ENGINE_MODEL", &smollm2())
+        .variable("HONE_CHAT_GRADE", "false")
+        .variable("HONE_OFFLINE", "0");
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     let lines = terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
     assert!(lines.iter().any(|line| line.starts_with("hone answers on this machine")), "{lines:#?}");
@@ -304,7 +303,7 @@ fn hone_alone_guides_a_first_start_and_then_chats() {
 
 #[test]
 fn a_first_start_offers_a_judge_that_fits() {
-    let home = Home::new().variable("HONE_ENGINE_MODEL", &smollm2());
+    let home = Home::new().variable("HONE_ENGINE_MODEL", &smollm2()).variable("HONE_OFFLINE", "0");
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
     terminal.type_text("n");

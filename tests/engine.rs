@@ -281,7 +281,7 @@ fn bench_measures_what_prompts_have_in_common() {
 #[test]
 fn running_hones_are_seen_while_they_run() {
     let home = Home::new();
-    assert!(home.run(&["ps"]).stderr.contains("no hone is running"));
+    assert!(home.run(&["ps"]).stderr.contains("hone is not running"));
     let program = Path::new(env!("CARGO_BIN_EXE_hone"));
     let arguments = ["--verbose", "generate", "--model", &smollm2(), "--raw", "--temperature", "0", "-N", "8000"];
     let mut running = home.command(program, &arguments).spawn().unwrap();

@@ -172,4 +172,9 @@ fn a_server_gives_the_same_scores() {
     assert_eq!(status_of(&answer), 200, "{answer}");
     let answer = body_of(&answer);
     assert_eq!(answer["results"], json!(expected));
+
+    // The catalog does not know it; its file says that it does not answer.
+    let question = json!({"model": "reward:tiny", "messages": [{"role": "user", "content": "Why?"}]});
+    let refused = server.post("/v1/chat/completions", &question);
+    assert!(refused.contains("scores texts and does not answer: send it to /v1/rerank"), "{refused}");
 }

@@ -112,7 +112,7 @@ fn seeds(better: f64) -> [u64; 2] {
     let arm = |model: &str, score: f64| Arm { model: model.to_owned(), scores: vec![score; SCORES] };
     let arms = [arm(BETTER, better), arm(WORSE, 0.0)];
     let choice = |seed| choose(&arms, seed).unwrap();
-    let is_by_history = |it: &RoutedModel| it.model == BETTER && it.reason.starts_with("mean");
+    let is_by_history = |it: &RoutedModel| it.model == BETTER && it.reason.starts_with("drawn");
     let by_history = (0..).find(|seed| is_by_history(&choice(*seed))).unwrap();
     let explores = (0..).find(|seed| choice(*seed).model == WORSE && choice(*seed).reason.starts_with("to explore"));
     [by_history, explores.unwrap()]
@@ -128,10 +128,17 @@ fn check_choice(home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
 fn check_choice_by(better: f64, home: &Home, arguments: &[&str], codes: &[i32], kind: &str) {
     let [by_history, explores] = seeds(better);
     for (seed, expected) in [
-        (by_history, format!("best:{kind} is {BETTER}: mean {better:.2} of {SCORES} scores; its draw 0.")),
+        (
+            by_history,
+            format!(
+                "best:{kind} is {BETTER}: drawn from 2 models by their results; its {SCORES} results were {:.0} % of the \
+                 best possible ones on average",
+                100.0 * better
+            ),
+        ),
         (
             explores,
-            format!("best:{kind} is {WORSE}: to explore, as one choice in ten does; mean 0.00 of {SCORES} scores"),
+            format!("best:{kind} is {WORSE}: to explore, as one choice in ten does; its {SCORES} results were 0 %"),
         ),
     ] {
         let seed = seed.to_string();
@@ -196,7 +203,7 @@ fn the_answers_of_a_fresh_installation_count() {
     assert_eq!(run.code, 0, "{}", run.stderr);
     let run = home.run(&["chat", "Say yes.", "-N", "2", "-m", "best:chat"]);
     assert!(
-        run.stderr.contains("best:chat is smollm2:135m: ") && run.stderr.contains("its only score is"),
+        run.stderr.contains("best:chat is smollm2:135m: ") && run.stderr.contains("its only result was"),
         "{}",
         run.stderr
     );
@@ -207,7 +214,7 @@ fn without_a_history_or_a_model_it_is_said() {
     let home = home();
     let run = home.run(&["chat", "Say yes.", "-N", "2", "-m", "best:haiku"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.contains("best:haiku is ") && run.stderr.contains("it has no scores yet"), "{}", run.stderr);
+    assert!(run.stderr.contains("best:haiku is ") && run.stderr.contains("it has no results yet"), "{}", run.stderr);
     let run = Home::new().run(&["chat", "Say yes.", "-m", "best:chat"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
     assert!(run.stderr.contains("best:chat has no installed model to choose"), "{}", run.stderr);

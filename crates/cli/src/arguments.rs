@@ -94,14 +94,13 @@ output, except the verdict's own keys, which are not allowed: winner, log_odds, 
 reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
 
-/// Inserts `chat` before a text in the place of a command: command names contain no spaces, question marks or non-ASCII
-/// letters.
+/// Inserts `chat` before a text in the place of a command: command names consist of small ASCII letters and hyphens.
 pub(crate) fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_verbose = |word: &OsString| word == "--verbose" || word.to_str().is_some_and(|word| word.starts_with("-v"));
     let first = 1 + words.iter().skip(1).take_while(|word| is_verbose(word)).count();
     let is_text = |word: &OsString| {
         let word = word.to_string_lossy();
-        let is_of_text = |c: char| c.is_whitespace() || c == '?' || !c.is_ascii();
+        let is_of_text = |c: char| c.is_whitespace() || "?!,;".contains(c) || c.is_uppercase() || !c.is_ascii();
         !word.starts_with('-') && word.trim().contains(is_of_text)
     };
     if words.get(first).is_some_and(is_text) {
@@ -775,7 +774,9 @@ mod tests {
         };
         assert_eq!(spelled(&["hone", "What is it?", "--grade"]), ["hone", "chat", "What is it?", "--grade"]);
         assert_eq!(spelled(&["hone", "-v", "What is it?"]), ["hone", "-v", "chat", "What is it?"]);
-        assert_eq!(spelled(&["hone", "Why?"]), ["hone", "chat", "Why?"]);
+        assert_eq!(spelled(&["hone", "why?"]), ["hone", "chat", "why?"]);
+        assert_eq!(spelled(&["hone", "Hello"]), ["hone", "chat", "Hello"]);
+        assert_eq!(spelled(&["hone", "hello!"]), ["hone", "chat", "hello!"]);
         assert_eq!(spelled(&["hone", "今天天气怎么样"]), ["hone", "chat", "今天天气怎么样"]);
         for other in [&["hone"][..], &["hone", "list", "a b"], &["hone", "lits"], &["hone", "--model", "a b"]] {
             assert_eq!(spelled(other), other);

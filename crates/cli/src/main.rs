@@ -16,10 +16,12 @@ mod logging;
 mod terminal;
 mod threads;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::arguments::{Arguments, command_line, spelled_out};
 use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
@@ -56,9 +58,24 @@ fn parse() -> (Arguments, String) {
         true => vec!["hone".into(), "chat".into(), "--guide".into()],
         false => spelled_out(std::env::args_os().collect()),
     };
-    let matches = command_line().get_matches_from(words);
+    let matches = command_line().try_get_matches_from(&words);
+    let matches = matches.unwrap_or_else(|error| with_advice(error, &words[1..]).exit());
     let command = matches.subcommand_name().unwrap_or_default().to_owned();
     (Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), command)
+}
+
+/// The error for a first word that is no command, with advice for a person who meant it as a question.
+fn with_advice(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let typed: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let is_first = matches!(
+        (error.get(ContextKind::InvalidSubcommand), typed.first()),
+        (Some(ContextValue::String(invalid)), Some(first)) if invalid == first
+    );
+    if is_first {
+        let advice = format!("`hone chat {}` asks the model", typed.join(" "));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    }
+    error
 }
 
 /// Whether a person at a terminal started hone by its name alone.

@@ -266,6 +266,27 @@ pub enum FileUse {
     Scores,
 }
 
+/// What a model gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelPurpose {
+    /// Answers, or continuations of texts.
+    Text,
+    /// Vectors for texts.
+    Vectors,
+    /// Scores for texts.
+    Scores,
+}
+
+/// The purpose of a model by the header of its file, which is not checked any further; `None` if it cannot be read.
+pub fn model_purpose(file: &ModelFile) -> Option<ModelPurpose> {
+    let gguf = Gguf::open_region(file).ok()?;
+    Some(match check_answers(&gguf) {
+        Err(ModelError::Encoder { .. }) if !has_head(&gguf) => ModelPurpose::Vectors,
+        Err(ModelError::Encoder { .. } | ModelError::Head) => ModelPurpose::Scores,
+        _ => ModelPurpose::Text,
+    })
+}
+
 /// Determines the purpose of a model file, as far as its header states it.
 ///
 /// # Errors

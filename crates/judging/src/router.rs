@@ -41,16 +41,22 @@ pub fn choose(arms: &[Arm], seed: u64) -> Option<RoutedModel> {
         return Some(RoutedModel { model: arm.model.clone(), reason });
     }
     let drawn = arms.iter().map(|arm| (arm, draw(arm, &mut random)));
-    let (arm, value) = drawn.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let reason = format!("{}; its draw {value:.2} was the highest of {}", past(arm), arms.len());
+    let (arm, _) = drawn.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let reason = match arms.len() {
+        1 => format!("the only model; {}", past(arm)),
+        n => format!("drawn from {n} models by their results; {}", past(arm)),
+    };
     Some(RoutedModel { model: arm.model.clone(), reason })
 }
 
 fn past(arm: &Arm) -> String {
     match arm.scores.len() {
-        0 => "it has no scores yet".to_owned(),
-        1 => format!("its only score is {:.2}", arm.scores[0]),
-        n => format!("mean {:.2} of {n} scores", arm.scores.iter().sum::<f64>() / n as f64),
+        0 => "it has no results yet".to_owned(),
+        1 => format!("its only result was {:.0} % of the best possible one", 100.0 * arm.scores[0]),
+        n => {
+            let mean = 100.0 * arm.scores.iter().sum::<f64>() / n as f64;
+            format!("its {n} results were {mean:.0} % of the best possible ones on average")
+        }
     }
 }
 
@@ -142,9 +148,10 @@ mod tests {
     #[test]
     fn a_choice_says_why() {
         let choice =
-            (0..).find_map(|seed| choose(&[arm("a", &[0.5, 1.0])], seed).filter(|it| it.reason.starts_with("mean")));
-        assert!(choice.unwrap().reason.starts_with("mean 0.75 of 2 scores; its draw 0."));
+            (0..).find_map(|seed| choose(&[arm("a", &[0.5, 1.0])], seed).filter(|it| it.reason.starts_with("the")));
+        let expected = "the only model; its 2 results were 75 % of the best possible ones on average";
+        assert_eq!(choice.unwrap().reason, expected);
         let explores = (0..).find_map(|seed| choose(&[arm("a", &[])], seed).filter(|it| it.reason.starts_with("to")));
-        assert_eq!(explores.unwrap().reason, "to explore, as one choice in ten does; it has no scores yet");
+        assert_eq!(explores.unwrap().reason, "to explore, as one choice in ten does; it has no results yet");
     }
 }

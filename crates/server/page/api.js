@@ -147,12 +147,16 @@ function askForKey(wasWrong) {
   byId("key").value = "";
   if (wasWrong) byId("key-note").textContent = "That key was not accepted. Try another one.";
   if (keyOfLink !== null) offerKeyOfLink();
+  let isGiven = false;
   dialog.oncancel = (event) => event.preventDefault();
+  // A browser lets a second Escape close it all the same, and every request waits for the key.
+  dialog.onclose = () => isGiven || dialog.showModal();
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {
     byId("key-form").onsubmit = (event) => {
       event.preventDefault();
       keep(byId("key").value.trim(), byId("key-kept").checked);
+      isGiven = true;
       dialog.close();
       resolve();
     };

@@ -182,6 +182,7 @@ function measureContext() {
   const most = state.contexts.get(model);
   const isKnown = taken > 0 && most > 0;
   const sending = HAS_KEYBOARD.matches ? "Enter sends" : "";
+  byId("context").classList.toggle("known", isKnown);
   byId("context").textContent = isKnown ? `${taken} of ${most} tokens` : sending;
   byId("context").title = isKnown ? "How much of the model's context the conversation takes" : "Shift + Enter begins a new line";
 }
@@ -358,14 +359,22 @@ function gradePlace(id, exchange, sides) {
 
 function settle(place, grade) {
   const made = badge(grade);
+  const reason = grade?.failure ?? grade?.feedback;
   place.dataset.state = "settled";
-  place.replaceChildren(...(made ? [made] : []));
+  if (!made && grade?.failure === undefined && reason) place.replaceChildren(remark("no mark", `The judge cannot tell. ${reason}`));
+  else if (!made && reason) place.replaceChildren(remark("not graded", reason));
+  else place.replaceChildren(...(made ? [made] : []));
+}
+
+/** Words in the place of a badge, with the reason behind them. */
+function remark(text, reason) {
+  return element("details", { class: "remark" }, element("summary", { class: "quiet", text }), element("span", { class: "quiet", text: reason }));
 }
 
 function pending(place, reason) {
   place.dataset.state = "pending";
-  const text = reason ? "grading waits" : "grading…";
-  place.replaceChildren(element("span", { class: "quiet", text, title: reason ?? "A judge reads the answer" }));
+  const reading = () => element("span", { class: "quiet", text: "grading…", title: "A judge reads the answer" });
+  place.replaceChildren(reason ? remark("grading waits", reason) : reading());
 }
 
 async function showGrade(id) {
@@ -410,7 +419,7 @@ async function answering(running) {
   try {
     await running.run();
   } catch (error) {
-    running.fail(error.message);
+    running.fail(error);
   }
   if (state.running === running) {
     state.running = null;
@@ -438,7 +447,11 @@ function edit(turn, question, index) {
     attachments.show(list, files, show);
     field.focus();
   };
-  const cancel = () => turn.replaceWith(questionOf(question, index, state.exchanges[index].branch));
+  const cancel = () => {
+    const shown = questionOf(question, index, state.exchanges[index].branch);
+    turn.replaceWith(shown);
+    shown.querySelector(".actions button").focus();
+  };
   const send = () => {
     const text = field.value.trim();
     if (!state.running && isWritten(text, files.length > 0)) ask(attachments.joined(files, text), index);
@@ -521,7 +534,7 @@ class Running {
     const saved = this.name && (await call(conversationPath(this.name)).catch(() => null));
     if (!this.isShown) return;
     const isSaved = this.question === null || saved?.exchanges.at(this.keep)?.query_id === this.id;
-    if (!saved || !isSaved) return this.fail("The connection was lost, and the question has no answer.");
+    if (!saved || !isSaved) return this.fail({ message: "The connection was lost, and the question has no answer." });
     this.leave();
     await open(this.name);
   }
@@ -595,7 +608,7 @@ class Running {
         this.restore();
         break;
       case "failed":
-        this.fail(event.error.message);
+        this.fail(event.error);
         break;
     }
   }
@@ -662,6 +675,9 @@ class Running {
       complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);
     }
     if (!isRemembered) complain("This answer could not be remembered, and it is not graded: the server's log says why.");
+    if (exchange.branch?.count > 1 && !this.continues && this.before.length === index) {
+      complain("Another window has answered in this conversation meanwhile: its answer is the other branch of this question.");
+    }
     if (!isSaved) {
       complain("This answer is not saved: its conversation was deleted or renamed elsewhere. The next question begins a new one.");
       nameShown(null);
@@ -671,11 +687,13 @@ class Running {
     announce(exchange.finish_reason === null ? "Stopped" : "Answered");
   }
 
-  fail(message) {
+  fail({ message, status }) {
     this.hasEnded = true;
     if (!this.isShown) return;
+    const isGone = status === 404 && this.name && message.startsWith("no conversation ");
+    if (isGone) this.before = [];
     this.restore();
-    complain(message);
+    complain(isGone ? "This conversation was deleted or renamed elsewhere. The next question begins a new one." : message);
   }
 
   /** Shows what was there before, with the question where it can be asked again. */

@@ -26,10 +26,13 @@ export async function draw() {
   let place = byId("model-list");
   if (!place) {
     place = element("div", { id: "model-list" });
-    byId("models").replaceChildren(element("h2", { text: "Models" }), place, catalog(), pullForm());
+    const pulling = element("div", { id: "pulls" });
+    byId("models").replaceChildren(element("h2", { text: "Models" }), pulling, place, catalog(), pullForm());
   }
   // What is drawn again every few seconds must not take the focus away.
-  if (!place.contains(document.activeElement)) place.replaceChildren(...[...pulls].map(pullOf), ...parts);
+  const fill = (place, children) => place.contains(document.activeElement) || place.replaceChildren(...children);
+  fill(byId("pulls"), [...pulls].map(pullOf));
+  fill(place, parts);
 }
 
 /** The workers on the bus, and how much they have to do. */
@@ -121,7 +124,11 @@ function offerOf({ name, parameters, quantization, licence, bytes: size, suggest
     type: "button",
     text: "Download",
     "aria-label": `Download ${name}`,
-    onclick: () => pull(name),
+    onclick: async () => {
+      download.disabled = true;
+      await pull(name);
+      download.disabled = false;
+    },
   });
   return element(
     "li",

@@ -26,7 +26,7 @@ use self::formula::with_dollars;
 use self::math::mathml_of;
 
 /// The elements allowed in an answer.
-const ELEMENTS: [&str; 24] = [
+const ELEMENTS: [&str; 26] = [
     "a",
     "blockquote",
     "br",
@@ -44,6 +44,8 @@ const ELEMENTS: [&str; 24] = [
     "pre",
     "span",
     "strong",
+    "sub",
+    "sup",
     "table",
     "tbody",
     "td",
@@ -276,6 +278,8 @@ fn is_price(rest: &str) -> bool {
 /// The event without raw HTML and without images; headings leave the first two levels to the page.
 fn tamed(event: Event<'_>) -> Event<'_> {
     match event {
+        Event::InlineHtml(text) if is_line_break(&text) => Event::HardBreak,
+        Event::InlineHtml(text) if INDEXES.contains(&&*text) => Event::InlineHtml(text),
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
         Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
@@ -290,6 +294,14 @@ fn tamed(event: Event<'_>) -> Event<'_> {
         Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lowered(level))),
         other => other,
     }
+}
+
+/// The elements of raw HTML that are kept, besides line breaks: models write them where Markdown has nothing.
+const INDEXES: [&str; 4] = ["<sub>", "</sub>", "<sup>", "</sup>"];
+
+fn is_line_break(html: &str) -> bool {
+    let inside = html.trim_start_matches('<').trim_end_matches('>').trim_end_matches('/').trim();
+    inside.eq_ignore_ascii_case("br")
 }
 
 fn lowered(level: HeadingLevel) -> HeadingLevel {
@@ -362,6 +374,9 @@ mod tests {
 
     #[test]
     fn html_stays_text_and_nothing_is_loaded() {
+        check("x<br>y <BR/>z", "<p>x<br>\ny <br>\nz</p>");
+        check("H<sub>2</sub>O <sup onclick=\"x\">2", "<p>H<sub>2</sub>O &lt;sup onclick=\"x\"&gt;2</p>");
+        check("open <sub>x", "<p>open <sub>x</sub></p>");
         check("<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>");
         check("a <img src=x onerror=alert(1)> b", "<p>a &lt;img src=x onerror=alert(1)&gt; b</p>");
         check("[x](javascript:alert(1))", "<p><a target=\"_blank\" rel=\"noopener noreferrer nofollow\">x</a></p>");

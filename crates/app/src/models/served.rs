@@ -1,16 +1,16 @@
 //! The models of the store and the engine as clients of a server see them, and the one that the operator chose.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hone_engine::gguf::{Gguf, Value as GgufValue};
-use hone_engine::{EngineOptions, ModelOptions, ModelState, ModelStatus, Reranker};
+use hone_engine::{EngineOptions, ModelOptions, ModelPurpose, ModelState, ModelStatus, Reranker, model_purpose};
 use hone_fleet::OfferedModel;
 use hone_models::{CatalogModel, Event, InstalledModel, Phase, Place, PullError, PullOptions, Role, Store, StoreError};
-use hone_protocol::{Embed, Generate, GenerateRequest, Prompt, ReasoningTags, Rerank, with_causes};
+use hone_protocol::{Embed, Generate, GenerateRequest, ModelFile, Prompt, ReasoningTags, Rerank, with_causes};
 use serde_json::{Map, Value, json};
 
 use super::facts::GgufFacts;
@@ -50,6 +50,8 @@ pub struct ServedModels {
     /// The most recently requested tokenizers and templates.
     texts: Mutex<VecDeque<(InstalledModel, Arc<ModelText>)>>,
     rerankers: Mutex<Rerankers>,
+    /// The kinds of models that the catalog does not know, by their files.
+    kinds: Mutex<HashMap<ModelFile, ModelKind>>,
     /// The models of workers.
     fleet: Option<Arc<FleetModels>>,
 }
@@ -104,6 +106,7 @@ impl ServedModels {
             options: model,
             texts: Mutex::default(),
             rerankers: Mutex::default(),
+            kinds: Mutex::default(),
             fleet,
         })
     }
@@ -146,6 +149,17 @@ impl ServedModels {
                 one.name, other.name
             ))),
         }
+    }
+
+    /// The kind of a model that the catalog does not know.
+    fn kind_by_file(&self, name: &str) -> ModelKind {
+        let Some(file) = self.store.show(name).ok().and_then(|model| model.gguf()) else { return ModelKind::Generator };
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        *kinds.entry(file).or_insert_with_key(|file| match model_purpose(file) {
+            Some(ModelPurpose::Vectors) => ModelKind::Embedder,
+            Some(ModelPurpose::Scores) => ModelKind::Reranker,
+            Some(ModelPurpose::Text) | None => ModelKind::Generator,
+        })
     }
 
     fn known(&self, name: &str) -> Option<&CatalogModel> {
@@ -236,7 +250,8 @@ impl Models for ServedModels {
             _ if name == self.embedder.name() => ModelKind::Embedder,
             Some(Role::Embedder) => ModelKind::Embedder,
             Some(Role::Reranker) => ModelKind::Reranker,
-            Some(Role::Generator | Role::Judge) | None => ModelKind::Generator,
+            Some(Role::Generator | Role::Judge) => ModelKind::Generator,
+            None => self.kind_by_file(name),
         };
         let is_there = self.store.has(name)
             || name == self.default && Path::new(name).is_file()

@@ -331,7 +331,7 @@ impl Shell<'_> {
         self.session.set("chat.system", text)?;
         screen.note(match text {
             "" => "the instructions are left to the model's template again",
-            _ => "the instructions are changed",
+            _ => "instructions changed",
         });
         Ok(())
     }
@@ -591,7 +591,7 @@ mod tests {
         ];
         let told = "note: temperature is 0.0 now (before: 0.2)\nnote: seed is 7 now (before: -1)\n\
                     note: stop is [\"END\"] now (before: [])\nnote: max_tokens is 3 now (before: 2048)\n\
-                    note: the instructions are changed\nnote: b answers from now on\nyes|end";
+                    note: instructions changed\nnote: b answers from now on\nyes|end";
         check(&generator, &lines, told);
         let request = generator.requests().pop().unwrap();
         assert_eq!((request.sampling.temperature, request.sampling.seed), (0.0, Some(7)));
@@ -605,7 +605,7 @@ mod tests {
         check(&generator, &["/set top_p 0.5", "/set top_p"], "note: top_p is 0.5 now (before: 0.9)\n0.5");
         check(&generator, &["/model"], "smollm2:135m");
         check(&generator, &["/system"], "(left to the model's template)");
-        let told = "note: the instructions are changed\n\
+        let told = "note: instructions changed\n\
                     note: the instructions are left to the model's template again\n(left to the model's template)";
         check(&generator, &["/system a", "/system \"\"", "/system"], told);
         check(&generator, &["/stats"], "nothing has been answered yet");
@@ -735,7 +735,7 @@ mod tests {
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
              conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
-             exchanges     1\nleft out      0\n\n[1] > one\nyes.|end",
+             exchanges            1\noutside the context  0\n\n[1] > one\nyes.|end",
         );
     }
 }

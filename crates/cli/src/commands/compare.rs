@@ -2,7 +2,7 @@
 
 use hone_app::describe::on_one_line;
 use hone_judging::CompareTask;
-use hone_protocol::Preference;
+use hone_protocol::{JudgingMethod, Preference};
 
 use super::grade::{counts, judge_file, open, tell_failure, tell_summary};
 use crate::arguments::CompareArguments;
@@ -67,5 +67,8 @@ fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result
     // Other methods see each answer by itself.
     let orders = if judging.method.is_prompted() { orders } else { "" };
     let (judge, seconds) = (judge_name(judging), judging.seconds);
-    app.output.print_line(&format!("{} · {orders}judge {judge} · {seconds:.1} s", share_of_a(*log_odds)))
+    // The likelihood judge prefers an answer only if its marks differ, so a share would contradict it.
+    let share =
+        if judging.method == JudgingMethod::Likelihood { String::new() } else { share_of_a(*log_odds) + " · " };
+    app.output.print_line(&format!("{share}{orders}judge {judge} · {seconds:.1} s"))
 }

@@ -42,8 +42,10 @@ pub(crate) fn run(app: &Invocation, arguments: &ConversationsArguments) -> anyho
             let n_saved = found.len();
             found.truncate(n);
             print_list(app, found, "", arguments.json.json)?;
-            if n_saved > n {
-                app.output.note(&format!("{n} of {n_saved} conversations; -n 0 lists all"));
+            match n_saved {
+                0 => {}
+                _ if n_saved > n => app.output.note(&format!("{n} of {n_saved} conversations; -n 0 lists all")),
+                _ => app.output.note(&number_of(n_saved)),
             }
         }
         ConversationsCommand::Search(arguments) => search(app, &kept, arguments)?,
@@ -305,7 +307,7 @@ fn delete(app: &Invocation, kept: &Conversations, arguments: &ConversationsDelet
     if !remembered.is_empty() {
         app.output.note(&match is_wanted {
             true => format!("{n} forgotten"),
-            false => format!("memory keeps what came of it ({n}): `hone memory list --kind all`, `hone memory rm`"),
+            false => format!("{n} from it kept: `hone memory list --kind all`, `hone memory rm`"),
         });
     }
     Ok(())

@@ -48,7 +48,7 @@ fn print_all(app: &Invocation, arguments: &PsArguments) -> anyhow::Result<()> {
         let with_due = |process| JsonProcess { process, grades_due };
         return app.output.print_json(&running.iter().map(with_due).collect::<Vec<_>>());
     } else if running.is_empty() {
-        app.output.note("no hone is running");
+        app.output.note("hone is not running");
     } else {
         for process in &running {
             print(app, process)?;

@@ -114,6 +114,9 @@ pub(crate) fn consent(output: Output, question: &str) -> anyhow::Result<Consent>
     Ok(reply)
 }
 
+/// How long an Enter after the key that answers a question is waited for: it belongs to the answer.
+const ENTER: Duration = Duration::from_millis(300);
+
 /// Waits for the key that answers a question. Input typed before the question does not answer it, and is discarded.
 ///
 /// # Errors
@@ -135,10 +138,24 @@ fn next_key() -> std::io::Result<Consent> {
         match key.code {
             _ if key.kind == KeyEventKind::Release => {}
             KeyCode::Char('c') if is_control => return Ok(Consent::Interrupted),
-            KeyCode::Char('y' | 'Y') if !is_control => return Ok(Consent::Yes),
+            KeyCode::Char(letter @ ('y' | 'Y' | 'n' | 'N')) if !is_control => {
+                skip_enter()?;
+                return Ok(if letter.eq_ignore_ascii_case(&'y') { Consent::Yes } else { Consent::No });
+            }
             _ => return Ok(Consent::No),
         }
     }
+}
+
+/// Takes an Enter that follows soon, so that it does not answer the next question.
+fn skip_enter() -> std::io::Result<()> {
+    while poll(ENTER)? {
+        match read()? {
+            Event::Key(key) if key.kind == KeyEventKind::Release => {}
+            _ => break,
+        }
+    }
+    Ok(())
 }
 
 /// Restores the terminal for a process that ends immediately: echo, whole lines, no raw mode.

@@ -215,6 +215,7 @@ pub(super) async fn remove(
     Path(name): Path<String>,
     Query(Removal { forget }): Query<Removal>,
 ) -> Result<Json<Value>, ApiError> {
+    shared.sessions.end(&(client.owner(), name.clone())).await;
     let memory = shared.parts.memory.as_ref().filter(|_| forget).map(|memory| memory.store.clone());
     let n_forgotten = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&n_forgotten);

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hone_agents::Asker;
 use hone_protocol::{OwnerId, SessionId};
@@ -18,6 +19,10 @@ const MOST_OPEN: usize = 32;
 
 /// Maximum number of finished answers that can still be followed.
 const MOST_ENDED: usize = 16;
+
+/// How often the end of a stopped answer is looked for, and how long in between.
+const LOOKS_FOR_END: usize = 100;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// A conversation: its owner and its name.
 pub(super) type Place = (Option<OwnerId>, String);
@@ -80,6 +85,16 @@ impl Sessions {
     pub(super) fn stop(&self, place: &Place) -> bool {
         let state = self.lock();
         state.busy.get(place).inspect(|busy| busy.stop.notify_one()).is_some()
+    }
+
+    /// Stops the answer in a conversation, and waits for its end, for a while.
+    pub(super) async fn end(&self, place: &Place) {
+        for _ in 0..LOOKS_FOR_END {
+            if !self.stop(place) {
+                return;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
     }
 
     /// Whether a question is being answered in a conversation.

@@ -97,7 +97,7 @@ pub(super) fn show(
         vec!["model".to_string(), session.model().to_string()],
         vec!["system".to_string(), system_or_none(session).to_string()],
         vec!["exchanges".to_string(), session.exchanges().len().to_string()],
-        vec!["left out".to_string(), session.left_out().to_string()],
+        vec!["outside the context".to_string(), session.left_out().to_string()],
     ])?;
     for (number, exchange) in (1..).zip(session.exchanges()) {
         screen.say(&format!("\n[{number}] > {}", exchange.question.replace('\n', "\n> ")))?;

@@ -12,7 +12,7 @@ use hone_app::estimates::{Estimate, Limits};
 use hone_app::kept;
 use hone_app::machine::Machine;
 use hone_judging::LIKELIHOOD;
-use hone_models::{CatalogModel, Role};
+use hone_models::{CatalogModel, Role, offline_in_environment};
 
 use crate::badge::CANNOT_TELL;
 use crate::chat::announcements::Remark;
@@ -62,8 +62,11 @@ pub(super) fn guide(app: &Invocation) -> anyhow::Result<Wanted> {
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
-    let suggested = Limits::here(app, &machine).suggested(app, &app.config.engine.model);
     kept::write(app.data_folder(), &shown, &true)?;
+    if offline_in_environment() {
+        return Ok(Wanted::default());
+    }
+    let suggested = Limits::here(app, &machine).suggested(app, &app.config.engine.model);
     let generator = match suggested {
         Some((model, estimate)) => offer_generator(app, model, estimate)?,
         None => None,

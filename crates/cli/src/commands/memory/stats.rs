@@ -45,7 +45,7 @@ fn tallies(statistics: &Statistics) -> Vec<Vec<String>> {
         "",
         "ANSWERS",
         "SCORED",
-        "BY ITSELF",
+        "SELF-GRADED",
         "UNSCORED",
         "MEAN",
         "LIKELY RIGHT",
