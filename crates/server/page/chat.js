@@ -183,7 +183,9 @@ function measureContext() {
   const isKnown = taken > 0 && most > 0;
   const sending = HAS_KEYBOARD.matches ? "Enter sends" : "";
   byId("context").classList.toggle("known", isKnown);
-  byId("context").textContent = isKnown ? `${taken} of ${most} tokens` : sending;
+  const share = element("span", { class: "narrow", text: `${Math.ceil((100 * taken) / most)} % full` });
+  const counts = element("span", { class: "wide", text: `${taken} of ${most} tokens` });
+  byId("context").replaceChildren(...(isKnown ? [counts, share] : [sending]));
   byId("context").title = isKnown ? "How much of the model's context the conversation takes" : "Shift + Enter begins a new line";
 }
 
