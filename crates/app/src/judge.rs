@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_engine::gives_rewards;
+use hone_engine::{ModelPurpose, model_purpose};
 use hone_judging::{
     Fallback, FenceKey, Judge, JudgeProfile, JudgeSettings, Jury, LIKELIHOOD, Rubric, Standing, Standings,
 };
@@ -119,7 +119,8 @@ impl Parts<'_> {
 /// files need not be read.
 fn is_reward_model(store: &Store, name: &str) -> bool {
     let writes = store.catalog().about(name).is_some_and(|known| known.role.writes());
-    !writes && store.show(name).ok().and_then(|model| model.gguf()).is_some_and(|file| gives_rewards(&file))
+    let file = || store.show(name).ok()?.gguf();
+    !writes && file().is_some_and(|file| model_purpose(&file) == Some(ModelPurpose::Rewards))
 }
 
 /// The profile of `model`: the chosen one, or else the one in the catalog, or else the one that suits its name.

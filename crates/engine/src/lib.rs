@@ -59,7 +59,7 @@ pub use kv_cache::{BLOCK_TOKENS, CacheFull, CachedSequence, KvFormat};
 pub use memory_bandwidth::memory_bandwidth;
 pub use model::{
     Advance, BackendChoice, CacheUsage, Card, FileUse, GpuLayers, LoadOptions, Model, ModelError, ModelOptions,
-    ModelPurpose, Speculation, check_file, gives_rewards, model_purpose,
+    ModelPurpose, Speculation, check_file, model_purpose,
 };
 
 // Text.

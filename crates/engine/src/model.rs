@@ -3,6 +3,7 @@
 mod card;
 mod loading;
 mod prediction;
+mod purpose;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -21,17 +22,18 @@ use thiserror::Error;
 use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
-use crate::encoder::EncoderRow;
 use crate::gguf::{Gguf, GgufError, TensorInfo};
-use crate::heads::{RewardHead, decision_type, has_head, is_reward_model};
+use crate::heads::RewardHead;
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat, StatePool};
 use crate::reuse::recycled;
-use crate::template::{ChatTemplate, TemplateError, TemplateHost};
+use crate::template::TemplateHost;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
 pub use card::Card;
 pub use loading::{GpuLayers, LoadOptions};
+pub(crate) use purpose::check_answers;
+pub use purpose::{FileUse, ModelPurpose, check_file, model_purpose};
 pub(crate) use text::ModelText;
 
 /// The backend that runs the decoder.
@@ -251,81 +253,6 @@ pub struct Advance<'a> {
     pub tokens: &'a [u32],
     /// Indices of the tokens whose logits are wanted.
     pub logits: std::ops::Range<usize>,
-}
-
-/// The purpose of a model file.
-#[derive(Debug)]
-pub enum FileUse {
-    /// Answers conversations.
-    Chats,
-    /// Continues texts; the error says why it cannot chat.
-    Continues(TemplateError),
-    /// Turns texts into vectors.
-    Embeds,
-    /// Scores texts.
-    Scores,
-}
-
-/// What a model gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelPurpose {
-    /// Answers, or continuations of texts.
-    Text,
-    /// Vectors for texts.
-    Vectors,
-    /// Scores for texts.
-    Scores,
-}
-
-/// The purpose of a model by the header of its file, which is not checked any further; `None` if it cannot be read.
-pub fn model_purpose(file: &ModelFile) -> Option<ModelPurpose> {
-    let gguf = Gguf::open_region(file).ok()?;
-    Some(match check_answers(&gguf) {
-        Err(ModelError::Encoder { .. }) if !has_head(&gguf) => ModelPurpose::Vectors,
-        Err(ModelError::Encoder { .. } | ModelError::Head) => ModelPurpose::Scores,
-        _ => ModelPurpose::Text,
-    })
-}
-
-/// Determines the purpose of a model file, as far as its header states it.
-///
-/// # Errors
-/// When the file cannot be loaded; the error says why.
-pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<FileUse, ModelError> {
-    let gguf = Gguf::open_region(file)?;
-    match check_answers(&gguf) {
-        Err(ModelError::Encoder { .. }) => {
-            Tokenizer::from_gguf(&gguf)?;
-            return Ok(if has_head(&gguf) { FileUse::Scores } else { FileUse::Embeds });
-        }
-        Ok(()) | Err(ModelError::Head) => {}
-        Err(error) => return Err(error),
-    }
-    let spec = DecoderSpec::from_gguf(&gguf, None)?;
-    let tokenizer = Tokenizer::from_gguf(&gguf)?;
-    check_vocabulary(&tokenizer, &spec)?;
-    if has_head(&gguf) {
-        return Ok(FileUse::Scores);
-    }
-    let template = ChatTemplate::from_gguf(&gguf, &tokenizer, templates).and_then(|template| template.check());
-    Ok(template.map_or_else(FileUse::Continues, |()| FileUse::Chats))
-}
-
-/// Whether the file of a model is a reward model's: it ends in a head that gives a number for a conversation, which is
-/// higher for better answers. A file that cannot be read is not.
-pub fn gives_rewards(file: &ModelFile) -> bool {
-    Gguf::open_region(file).is_ok_and(|gguf| is_reward_model(&gguf))
-}
-
-/// Checks that a file is not made for a purpose other than answering.
-pub(crate) fn check_answers(gguf: &Gguf) -> Result<(), ModelError> {
-    if let Some(kind) = decision_type(gguf) {
-        return Err(ModelError::Decision { kind });
-    }
-    if let Some(row) = gguf.string("general.architecture")?.and_then(EncoderRow::named) {
-        return Err(ModelError::Encoder { architecture: row.name });
-    }
-    if has_head(gguf) { Err(ModelError::Head) } else { Ok(()) }
 }
 
 fn check_vocabulary(tokenizer: &Tokenizer, spec: &DecoderSpec) -> Result<(), ModelError> {

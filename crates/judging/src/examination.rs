@@ -13,7 +13,7 @@ pub use question::{Answers, Question, QuestionSet};
 
 use crate::auc::{Auc, area_under_curve, wins};
 use crate::grading::GradeTask;
-use crate::reward::RewardScale;
+use crate::reward::{QuestionRewards, RewardScale};
 
 /// Stages of an examination; with fewer questions per stage, the interval would be meaningless.
 const STAGES: usize = 3;
@@ -70,7 +70,9 @@ impl Marks {
 
     /// The marks of a reward model, with the scale of its rewards.
     pub fn of_rewards(rewards: &[QuestionGrades], seconds: &[f64]) -> Marks {
-        Marks { reward_scale: Some(RewardScale::fit(rewards)), ..Marks::of(rewards, None, seconds) }
+        let of_question = |one: &QuestionGrades| QuestionRewards { good: one.good, bad: one.bad };
+        let scale = RewardScale::fit(&rewards.iter().map(of_question).collect::<Vec<_>>());
+        Marks { reward_scale: Some(scale), ..Marks::of(rewards, None, seconds) }
     }
 
     /// Whether grades of this judge may be shown.

@@ -8,6 +8,7 @@ use crate::judge::{Judge, VerdictOptions};
 use crate::likelihood::Opinion;
 use crate::probabilities::LabelProbabilities;
 use crate::prompt::JudgePrompt;
+use crate::reward::about;
 use crate::shorten::with_remark;
 use crate::suspicion::ExaminedAnswer;
 use crate::task::{JudgeTask, ShownTexts, no_verdict, without_label, without_verdict};
@@ -100,7 +101,7 @@ impl JudgeTask for GradeTask {
             raw_score: Some((reward as f32).to_string()),
             probability: scale.as_ref().map(|scale| scale.probability(reward)),
             likely: scale.as_ref().and_then(|scale| scale.likely(reward)),
-            feedback: judge.about_reward(reward, scale.as_deref()),
+            feedback: about(reward, scale.as_deref(), &judge.settings().model),
             ..unjudged
         }
     }

@@ -7,8 +7,6 @@ use hone_protocol::{GenerateRequest, Likely, Message, Prompt, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::calibration::Calibration;
-use crate::examination::QuestionGrades;
-use crate::judge::Judge;
 
 /// The share of true conclusions that a threshold needs in the half of the questions that it was not fitted to.
 const LEAST_CORRECT: f64 = 0.8;
@@ -38,10 +36,19 @@ struct RewardThreshold {
     correct: usize,
 }
 
+/// The rewards of the answers to one question of an examination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuestionRewards {
+    /// Of the good answer.
+    pub(crate) good: f64,
+    /// Of the bad answer.
+    pub(crate) bad: f64,
+}
+
 impl RewardScale {
     /// Learns the scale from the rewards of an examination's answers: probabilities from all questions, thresholds from
     /// every other one, measured with the rest.
-    pub fn fit(rewards: &[QuestionGrades]) -> RewardScale {
+    pub(crate) fn fit(rewards: &[QuestionRewards]) -> RewardScale {
         let half = |first: usize| {
             let questions = rewards.iter().skip(first).step_by(2);
             let (goods, bads): (Vec<f64>, Vec<f64>) = questions.map(|one| (one.good, one.bad)).unzip();
@@ -100,20 +107,14 @@ pub(crate) fn request(model: &str, query: &str, answer: &str) -> GenerateRequest
     GenerateRequest { wants_reward: true, ..GenerateRequest::new(model, Prompt::Chat(conversation)) }
 }
 
-impl Judge {
-    /// The meaning of a reward, for a person.
-    pub(crate) fn about_reward(&self, reward: f64, scale: Option<&RewardScale>) -> String {
-        match scale {
-            Some(scale) => format!(
-                "Its reward is {reward:.2}. In the model's examination, {:.0} % of the answers with such a reward were \
-                 good.",
-                100.0 * scale.probability(reward)
-            ),
-            None => format!(
-                "Its reward is {reward:.2}. `hone judge exam {}` finds out what that means.",
-                self.settings().model
-            ),
-        }
+/// The meaning of a reward of this model, for a person.
+pub(crate) fn about(reward: f64, scale: Option<&RewardScale>, model: &str) -> String {
+    match scale {
+        Some(scale) => format!(
+            "Its reward is {reward:.2}. In the model's examination, {:.0} % of the answers with such a reward were good.",
+            100.0 * scale.probability(reward)
+        ),
+        None => format!("Its reward is {reward:.2}. `hone judge exam {model}` finds out what that means."),
     }
 }
 
@@ -121,12 +122,8 @@ impl Judge {
 mod tests {
     use super::*;
 
-    fn rewards(of: impl Fn(usize) -> [f64; 2]) -> Vec<QuestionGrades> {
-        let question = |index| {
-            let [good, bad] = of(index);
-            QuestionGrades { good, mediocre: 0.0, bad, is_manipulative: false }
-        };
-        (0..60).map(question).collect()
+    fn rewards(of: impl Fn(usize) -> [f64; 2]) -> Vec<QuestionRewards> {
+        (0..60).map(of).map(|[good, bad]| QuestionRewards { good, bad }).collect()
     }
 
     /// Values that spread evenly from 0 to 1.

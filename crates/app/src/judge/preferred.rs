@@ -11,20 +11,21 @@ use crate::config::{Config, Source};
 
 /// Replaces the default judge where it is not installed or has failed its examination, and no other one was chosen: by
 /// the installed model with the best marks of those that have passed, or else by one that is made for judging and has
-/// yet to be examined. The model that answers is never preferred, since it would grade itself.
+/// yet to be examined. The model that answers is never preferred, since it would grade itself. A configuration whose
+/// rubric or profile does not exist stays as it is: whoever asks for a grade is told.
 ///
 /// # Errors
-/// When the rubric or a profile that the configuration names does not exist.
+/// When the configuration does not take the judge's name.
 pub fn prefer_installed_judge(config: &mut Config, store: &Store, data_folder: &Path) -> anyhow::Result<()> {
     let is_chosen = |key| config.source_of(key) != Some(&Source::Default);
     if ["judge.model", "judge.models", "judge.stronger"].into_iter().any(is_chosen) {
         return Ok(());
     }
-    let rubric = rubric(config)?;
-    let marks = |model: &str| marks_of(config, store, data_folder, &rubric, model);
+    let Ok(rubric) = rubric(config) else { return Ok(()) };
+    let marks = |model: &str| marks_of(config, store, data_folder, &rubric, model).ok().flatten();
     let passes = |marks: &Marks| marks.passes(config.judge.least_auc);
     let default = &config.judge.model;
-    if store.show(default).is_ok() && marks(default)?.is_none_or(|marks| passes(&marks)) {
+    if store.show(default).is_ok() && marks(default).is_none_or(|marks| passes(&marks)) {
         return Ok(());
     }
     let mut best: Option<(String, f64)> = None;
@@ -34,7 +35,7 @@ pub fn prefer_installed_judge(config: &mut Config, store: &Store, data_folder: &
         if name == config.engine.model || name == *default {
             continue;
         }
-        match marks(&name)? {
+        match marks(&name) {
             Some(marks) if passes(&marks) && best.as_ref().is_none_or(|(_, auc)| marks.auc.value > *auc) => {
                 best = Some((name, marks.auc.value));
             }

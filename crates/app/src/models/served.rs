@@ -151,13 +151,14 @@ impl ServedModels {
         }
     }
 
-    /// The kind of a model that the catalog does not know.
+    /// The kind of an installed model that the catalog does not know. A name that a client sends leads to no other file.
     fn kind_by_file(&self, name: &str) -> ModelKind {
-        let Some(file) = self.store.show(name).ok().and_then(|model| model.gguf()) else { return ModelKind::Generator };
+        let installed = self.store.find(name).ok().flatten();
+        let Some(file) = installed.and_then(|model| model.gguf()) else { return ModelKind::Generator };
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         *kinds.entry(file).or_insert_with_key(|file| match model_purpose(file) {
             Some(ModelPurpose::Vectors) => ModelKind::Embedder,
-            Some(ModelPurpose::Scores) => ModelKind::Reranker,
+            Some(ModelPurpose::Scores | ModelPurpose::Rewards) => ModelKind::Reranker,
             Some(ModelPurpose::Text) | None => ModelKind::Generator,
         })
     }

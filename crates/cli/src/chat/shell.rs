@@ -734,7 +734,7 @@ mod tests {
              \x20            prompt tokens  per second  answer tokens  per second\n\
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
-             conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
+             conversation         DAY-one\nmodel                smollm2:135m\nsystem               (left to the model's template)\n\
              exchanges            1\noutside the context  0\n\n[1] > one\nyes.|end",
         );
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use hone_app::describe::bytes;
-use hone_engine::{FileUse, check_file, gives_rewards};
+use hone_engine::{FileUse, ModelPurpose, check_file, model_purpose};
 use hone_models::Pulled;
 use hone_protocol::{ModelFile, with_causes};
 
@@ -29,7 +29,7 @@ pub(super) fn check_runs(app: &Invocation, file: &ModelFile, shown: &str) -> any
             app.output.note(&format!("{shown} can continue text but not chat: {}", with_causes(&reason)));
         }
         FileUse::Embeds => app.output.note(&format!("{shown} turns texts into vectors: `hone embed` runs it")),
-        FileUse::Scores if gives_rewards(file) => app.output.note(&format!(
+        FileUse::Scores if model_purpose(file) == Some(ModelPurpose::Rewards) => app.output.note(&format!(
             "{shown} rates answers: `hone judge exam` examines it, and judge.model makes it the judge; `hone rerank` runs it, too"
         )),
         FileUse::Scores => app.output.note(&format!("{shown} scores texts: `hone rerank` runs it")),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use hone_engine::gguf::{Gguf, WriteValue};
 use hone_engine::{
-    Advance, CachedSequence, Embedder, EncodeOptions, FileUse, Model, ModelOptions, Reranker, TemplateHost, check_file,
-    gives_rewards,
+    Advance, CachedSequence, Embedder, EncodeOptions, FileUse, Model, ModelOptions, ModelPurpose, Reranker,
+    TemplateHost, check_file, model_purpose,
 };
 use hone_protocol::{
     Embed, FinishReason, Generate, GenerateRequest, Generation, Lane, Message, Prompt, Relevance, Rerank, Role,
@@ -397,7 +397,8 @@ fn an_engine_rates_answers_as_the_reranker_does() {
                     {% if add_generation_prompt %}[answer]{% endif %}";
     let chat = [("tokenizer.chat_template", WriteValue::String(template))];
     let file = with_head(&source, &[7], &chat);
-    assert!(gives_rewards(&support::whole(file.path())) && !gives_rewards(&support::whole(plain.path())));
+    let purpose = |path: &Path| model_purpose(&support::whole(path));
+    assert_eq!([file.path(), plain.path()].map(purpose), [ModelPurpose::Rewards, ModelPurpose::Text].map(Some));
     let engine = support::engine(support::options());
     let texts = ["answer", "another answer, which is longer than the first", "answer", ""];
     let request = |lane: Lane, text: &str| GenerateRequest {
