@@ -1188,6 +1188,38 @@ test("tables keep their alignment, lists their boxes, code its language, and add
   await checkAccessibility("a table, a list, code and a link");
 });
 
+test("what another window does in a conversation is said, and one that it deletes is no dead end", async () => {
+  await page.locator("#new").click();
+  await ask("What is the capital of Norway?");
+  await answered();
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await other.locator(".turn.answer").first().waitFor();
+  await other.getByLabel("Question", { exact: true }).fill("And of Sweden?");
+  await other.keyboard.press("Enter");
+  await other.locator(".turn.answer").nth(1).waitFor();
+  await other.locator("#stop").waitFor({ state: "hidden" });
+  await ask("And of Denmark?");
+  await answered();
+  await page.getByText("Another window has answered in this conversation meanwhile").waitFor();
+
+  await ask("Write a very long story about the sea.");
+  await page.locator(".turn.running .content p").first().waitFor();
+  const path = `/hone/v1/conversations/${new URL(page.url()).hash.slice(4)}`;
+  const status = await other.evaluate(async (path) => (await fetch(path, { method: "DELETE" })).status, path);
+  assert.equal(status, 200, "the answer is stopped, and the conversation deleted");
+  await answered();
+  await ask("What is the capital of Iceland?");
+  await page.getByText("This conversation was deleted or renamed elsewhere. The next question begins a new one.").waitFor();
+  assert.equal(await page.locator("#question").inputValue(), "What is the capital of Iceland?");
+  await page.keyboard.press("Enter");
+  await page.locator(".turn.answer").first().waitFor();
+  await answered();
+  assert.equal(await page.locator(".turn.answer").count(), 1);
+  await other.close();
+  problems = problems.filter((problem) => !problem.includes("404"));
+});
+
 test("models that cannot answer are not offered for it", async () => {
   const { models } = await (await page.request.get(`${served.address}/hone/v1/models`)).json();
   const offered = await page.locator("#model option").evaluateAll((options) => options.map((option) => option.value));
