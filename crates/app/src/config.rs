@@ -203,6 +203,18 @@ impl Config {
         &self.entries
     }
 
+    /// The current name of a key.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn known<'a>(&self, key: &'a str) -> anyhow::Result<Cow<'a, str>> {
+        let key = self.present_name(key);
+        match self.example_of(&key) {
+            Some(_) => Ok(key),
+            None => Err(usage(format!("unknown key {key}: {}", self.known_keys_near(&key)))),
+        }
+    }
+
     /// The source that set `key` last; `None` if the key does not exist.
     pub fn source_of(&self, key: &str) -> Option<&Source> {
         self.entries.get(key).map(|entry| &entry.source)

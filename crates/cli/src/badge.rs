@@ -113,8 +113,19 @@ pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
 }
 
 /// The judge's probability that answer A is better.
-pub(crate) fn share_of_a(log_odds: f64) -> String {
+fn share_of_a(log_odds: f64) -> String {
     format!("{:.0} % for A", 100.0 / (1.0 + (-log_odds).exp()))
+}
+
+/// How a preference came about: the judge's probability that answer A is better, and whether it depends on the order.
+pub(crate) fn preferred_how(judging: &Judging, log_odds: f64, is_consistent: bool) -> Vec<String> {
+    // The likelihood judge prefers an answer only if its marks differ, so a share would contradict it.
+    let has_share = judging.method != JudgingMethod::Likelihood;
+    let share = has_share.then(|| share_of_a(log_odds));
+    let orders = if is_consistent { "both orders agree" } else { "the orders disagree" };
+    // Other methods see each answer by itself.
+    let orders = judging.method.is_prompted().then(|| orders.to_owned());
+    share.into_iter().chain(orders).chain([format!("by {}", judge_name(judging))]).collect()
 }
 
 #[cfg(test)]

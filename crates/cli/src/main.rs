@@ -54,9 +54,10 @@ fn main() -> ExitCode {
 
 /// The arguments as they were typed, and the name of the command. Ends the process if they are wrong, or ask for help.
 fn parse() -> (Arguments, String) {
-    let words = match begins_alone() {
-        true => vec!["hone".into(), "chat".into(), "--guide".into()],
-        false => spelled_out(std::env::args_os().collect()),
+    let words = match std::env::args_os().len() {
+        1 if is_at_terminal() => vec!["hone".into(), "chat".into(), "--guide".into()],
+        1 if is_piped_to() => vec!["hone".into(), "chat".into()],
+        _ => spelled_out(std::env::args_os().collect()),
     };
     let matches = command_line().try_get_matches_from(&words);
     let matches = matches.unwrap_or_else(|error| with_advice(error, &words[1..]).exit());
@@ -78,12 +79,23 @@ fn with_advice(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     error
 }
 
-/// Whether a person at a terminal started hone by its name alone.
-fn begins_alone() -> bool {
-    std::env::args_os().len() == 1
-        && std::io::stdin().is_terminal()
-        && std::io::stdout().is_terminal()
-        && std::io::stderr().is_terminal()
+fn is_at_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Whether stdin is a pipe or a file, and not a device such as a terminal or `/dev/null`.
+#[cfg(unix)]
+fn is_piped_to() -> bool {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileTypeExt;
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    stdin.and_then(|stdin| stdin.metadata()).is_ok_and(|metadata| !metadata.file_type().is_char_device())
+}
+
+/// Whether stdin is no terminal.
+#[cfg(not(unix))]
+fn is_piped_to() -> bool {
+    !std::io::stdin().is_terminal()
 }
 
 fn run(arguments: Arguments, command: &str, output: Output) -> anyhow::Result<Outcome> {

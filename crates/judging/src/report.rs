@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use hone_protocol::RespondentId;
+use hone_protocol::{Likely, RespondentId};
 use serde::Serialize;
 
 pub use self::pairs::{Contender, PairReport, PairRow, Share};
@@ -41,6 +41,8 @@ pub struct ReportRow {
     pub range: [f64; 2],
     /// The score.
     pub score: Option<f64>,
+    /// The mark of a judge that gives no scores.
+    pub likely: Option<Likely>,
     /// Time in milliseconds since 1970.
     pub at: u64,
     /// Suggestions for improvement.
@@ -79,6 +81,10 @@ pub struct ScoreFigures {
     pub scored: usize,
     /// Rows without one.
     pub unscored: usize,
+    /// Rows that a judge without scores marked as likely right.
+    pub likely_right: usize,
+    /// Rows that such a judge marked as likely wrong.
+    pub likely_wrong: usize,
     /// The mean; `None` without scores.
     pub mean: Option<f64>,
     /// The 95 % confidence interval of the mean; `None` with fewer than two scores.
@@ -241,7 +247,17 @@ fn figures(rows: &[&ReportRow]) -> ScoreFigures {
         let place = (score - worst) / (best - worst) * PARTS as f64;
         distribution[(place as usize).min(PARTS - 1)] += 1;
     }
-    ScoreFigures { scored: scores.len(), unscored: rows.len() - scores.len(), mean, interval, spread, distribution }
+    let marked = |mark| rows.iter().filter(|row| row.likely == Some(mark)).count();
+    ScoreFigures {
+        scored: scores.len(),
+        unscored: rows.len() - scores.len(),
+        likely_right: marked(Likely::Right),
+        likely_wrong: marked(Likely::Wrong),
+        mean,
+        interval,
+        spread,
+        distribution,
+    }
 }
 
 #[cfg(test)]
@@ -264,9 +280,21 @@ mod tests {
             scale: scale.into(),
             range: if respondent.is_some() { GRADES } else { OUTCOMES },
             score,
+            likely: None,
             at: 10 * DAY,
             suggestions: Vec::new(),
         }
+    }
+
+    #[test]
+    fn marks_are_counted_beside_the_scores() {
+        let marked = |likely| ReportRow { likely, ..row("a", "likelihood", None) };
+        let report = QualityReport::of(
+            &[marked(Some(Likely::Right)), marked(Some(Likely::Right)), marked(Some(Likely::Wrong)), marked(None)],
+            None,
+        );
+        let all = &report.scales[0].all;
+        assert_eq!((all.scored, all.unscored, all.likely_right, all.likely_wrong), (0, 4, 2, 1));
     }
 
     #[test]

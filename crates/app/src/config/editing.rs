@@ -63,12 +63,7 @@ pub fn unset(places: &Places, key: &str) -> anyhow::Result<Option<PathBuf>> {
 
 /// The current name of a key.
 fn known(key: &str) -> anyhow::Result<String> {
-    let config = Config::defaults()?;
-    let key = config.present_name(key).into_owned();
-    match config.example_of(&key) {
-        Some(_) => Ok(key),
-        None => Err(usage(format!("unknown key {key}: {}", config.known_keys_near(&key)))),
-    }
+    Ok(Config::defaults()?.known(key)?.into_owned())
 }
 
 fn file_of(places: &Places, key: &str) -> anyhow::Result<PathBuf> {

@@ -32,6 +32,8 @@ pub(crate) struct ConfigArguments {
 pub(crate) enum ConfigCommand {
     #[command(flatten)]
     Change(ConfigChange),
+    /// Print the effective value of a key
+    Get(ConfigGetArguments),
     /// List the keys whose name, value or description contains a text
     Grep(ConfigGrepArguments),
 }
@@ -62,6 +64,16 @@ pub(crate) struct ConfigUnsetArguments {
     /// The key, such as engine.threads
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
+}
+
+/// Flags of `hone config get`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigGetArguments {
+    /// The key, such as engine.threads
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
 }
 
 /// Flags of `hone config grep`.

@@ -31,7 +31,7 @@ pub(crate) struct HelpArguments {
 
 /// The command line, whose help lists the first commands.
 pub(crate) fn command_line() -> Command {
-    let command = Arguments::command();
+    let command = reflowed(Arguments::command());
     let list = format!("Commands:\n{}", rows(&command, &FIRST));
     let n_commands = command.get_subcommands().count();
     let more = format!("`hone help --all` lists all {n_commands} commands, `hone help COMMAND` explains one.");
@@ -40,10 +40,34 @@ pub(crate) fn command_line() -> Command {
 
 /// The command line, whose help lists every command by its purpose.
 pub(crate) fn complete_command_line() -> Command {
-    let command = Arguments::command();
+    let command = reflowed(Arguments::command());
     let group = |(title, names): &(&str, &[&str])| format!("{title}:\n{}", rows(&command, names));
     let list = GROUPS.iter().map(group).collect::<Vec<_>>().join("\n");
     with_list(command, &list, "`hone help COMMAND` explains a command.")
+}
+
+/// The command with the lines of each paragraph of its footers joined: clap breaks them again to fit the terminal.
+fn reflowed(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(text) => command.after_help(paragraphs(&text)),
+        None => command,
+    };
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, reflowed))
+}
+
+/// The text with its line breaks removed, except around indented and empty lines.
+fn paragraphs(text: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+    let mut lines = text.lines();
+    let mut joined = lines.next().unwrap_or_default().to_owned();
+    let mut was_prose = is_prose(&joined);
+    for line in lines {
+        joined.push(if was_prose && is_prose(line) { ' ' } else { '\n' });
+        joined.push_str(line);
+        was_prose = is_prose(line);
+    }
+    joined
 }
 
 fn with_list(command: Command, list: &str, more: &str) -> Command {
@@ -77,6 +101,14 @@ mod tests {
         let list = text.split("Options:").next().unwrap_or_default();
         let wide: Vec<&str> = list.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty(), "too long for a terminal of 80 columns: {wide:#?}");
+    }
+
+    #[test]
+    fn footers_are_broken_by_the_terminal_alone() {
+        assert_eq!(paragraphs("a\nb\n  x\n  y\nc\nd\n\ne"), "a b\n  x\n  y\nc d\n\ne");
+        let command = command_line();
+        let footer = command.find_subcommand("research").and_then(Command::get_after_help).map(ToString::to_string);
+        assert!(footer.is_some_and(|text| text.lines().count() == 1), "one paragraph");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use hone_app::describe::on_one_line;
 use hone_app::judge::calibration::Calibrated;
 use hone_protocol::prospect::CALLS_TOOLS;
 use hone_protocol::{
-    Envelope, Grade, GradedAnswer, JudgingMethod, QueryId, Recall, RecalledEngram, RespondentId, Subject,
+    Envelope, Grade, GradedAnswer, JudgingMethod, QueryId, Rating, Recall, RecalledEngram, RespondentId, Subject,
 };
 
 use super::attachments::label;
@@ -144,6 +144,12 @@ impl Announcements {
     pub(crate) fn badge(&self, id: QueryId, stack: &Stack) -> Option<Line> {
         let grade = self.grade(id, stack)?;
         badge(&grade, self.lock().agreement(&grade))
+    }
+
+    /// The user's rating of an answer, from this chat or memory.
+    pub(crate) fn rating(&self, id: QueryId, stack: &Stack) -> Option<Rating> {
+        let exchange = self.lock().exchanges.get(&id).and_then(Exchange::rating);
+        exchange.or_else(|| stack.store()?.get(id).ok()??.user_feedback)
     }
 
     /// The recollections for an answer, in search order, without duplicates.

@@ -3,7 +3,7 @@
 //! Memory knows answers of earlier sessions, and grades that another process has given since.
 
 use hone_agents::{Exchange, RespondentReply};
-use hone_app::Stack;
+use hone_app::{Stack, describe};
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
     GenerateError, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Response,
@@ -48,6 +48,9 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
     match &grade {
         Some(grade) => rows.add_grade(grade),
         None => rows.add("grade", why_ungraded(a.as_ref(), exchange.is_some(), stack)),
+    }
+    if let Some(rating) = exchange.and_then(Exchange::rating).or_else(|| a.as_ref()?.user_feedback) {
+        rows.add("your rating", describe::rating(rating).to_owned());
     }
     if let Some(text) = text_of_b(heard(RespondentId::B), b.as_ref(), grade.as_ref()) {
         rows.add("respondent B", text);
@@ -213,8 +216,7 @@ pub(crate) fn comparison_text(preference: &Preference) -> String {
         Some(_) => "worse than respondent B's",
         None => "as good as respondent B's",
     };
-    let orders = if *consistent { "both orders agree" } else { "the orders disagree" };
-    format!("{comparison} ({}, {orders}, by {})", badge::share_of_a(*log_odds), badge::judge_name(judging))
+    format!("{comparison} ({})", badge::preferred_how(judging, *log_odds, *consistent).join(", "))
 }
 
 /// The mean of a jury's scores and their spread; empty for a single judge.

@@ -12,7 +12,7 @@ use hone_agents::Asker;
 use hone_app::answering::{Ending, answer};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
 use hone_app::decisions::Remarkers;
-use hone_app::describe::nearest;
+use hone_app::describe::{nearest, rating as rating_in_words};
 use hone_app::judging::reasons;
 use hone_app::tools::Tools;
 use hone_app::{Interrupt, Silent, Stack};
@@ -31,6 +31,7 @@ use super::input::{self, Input};
 use super::screen::Screen;
 use super::slash::SlashCommand;
 use crate::failure::is_broken_pipe;
+use crate::terminal::Line;
 
 /// The installed models, and those that a chat can download.
 pub(crate) trait ModelShelf {
@@ -126,7 +127,7 @@ impl Shell<'_> {
             SlashCommand::Set(Some((key, value))) => self.set(&key, value.as_deref(), screen),
             SlashCommand::File(None) => screen.say(&self.attachments()),
             SlashCommand::File(Some(path)) => self.attach(&path, screen),
-            SlashCommand::Show => show(&self.session, |id| self.announcements.badge(id, self.stack), screen),
+            SlashCommand::Show => show(&self.session, |id| self.verdicts(id), screen),
             SlashCommand::Clear => {
                 self.clear(screen);
                 Ok(())
@@ -308,6 +309,13 @@ impl Shell<'_> {
             _ => format!("it was forgotten before: {label}"),
         });
         Ok(())
+    }
+
+    /// The badge of an answer, and the user's rating.
+    fn verdicts(&self, id: QueryId) -> Vec<Line> {
+        let rating = self.announcements.rating(id, self.stack);
+        let rating = rating.map(|rating| Line::plain(format!("you rated it {}", rating_in_words(rating))));
+        self.announcements.badge(id, self.stack).into_iter().chain(rating).collect()
     }
 
     fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {

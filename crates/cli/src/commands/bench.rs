@@ -208,7 +208,7 @@ fn print_text(app: &Invocation, rows: &[Row]) -> anyhow::Result<()> {
         app.output
             .print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;
     }
-    let header = ["model", "test", "tokens/s", "min", "max", "memory allows", "share"].map(String::from).to_vec();
+    let titles = ["model", "test", "tokens/s", "min", "max", "memory allows", "share"];
     let line = |row: &Row| {
         let speeds = &row.tokens_per_second;
         let figures = [speeds.median, speeds.min, speeds.max].map(|speed| format!("{speed:.2}"));
@@ -218,8 +218,7 @@ fn print_text(app: &Invocation, rows: &[Row]) -> anyhow::Result<()> {
         };
         [vec![row.model.clone(), row.test.clone()], figures.to_vec(), limit.to_vec()].concat()
     };
-    let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(line)).collect();
-    app.output.print_table(&lines)
+    app.output.print_titled(&titles, rows.iter().map(line))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use hone_app::describe::on_one_line;
 use hone_judging::CompareTask;
-use hone_protocol::{JudgingMethod, Preference};
+use hone_protocol::Preference;
 
 use super::grade::{counts, judge_file, open, tell_failure, tell_summary};
 use crate::arguments::CompareArguments;
-use crate::badge::{judge_name, juror_name, juror_preference, share_of_a};
+use crate::badge::{juror_name, juror_preference, preferred_how};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Spinner;
@@ -63,12 +63,6 @@ fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result
     for juror in jury {
         app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_preference(juror))))?;
     }
-    let orders = if *consistent { "both orders agree · " } else { "the orders disagree · " };
-    // Other methods see each answer by itself.
-    let orders = if judging.method.is_prompted() { orders } else { "" };
-    let (judge, seconds) = (judge_name(judging), judging.seconds);
-    // The likelihood judge prefers an answer only if its marks differ, so a share would contradict it.
-    let share =
-        if judging.method == JudgingMethod::Likelihood { String::new() } else { share_of_a(*log_odds) + " · " };
-    app.output.print_line(&format!("{share}{orders}judge {judge} · {seconds:.1} s"))
+    let how = preferred_how(judging, *log_odds, *consistent).join(" · ");
+    app.output.print_line(&format!("{how} · {:.1} s", judging.seconds))
 }

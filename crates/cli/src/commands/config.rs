@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Context;
 use hone_app::config::{Config, Entry, Places, Source, description, editing};
 use hone_app::describe::on_one_line;
 use serde::Serialize;
@@ -20,6 +21,7 @@ use crate::terminal::Output;
 pub(crate) fn run(app: &Invocation, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
     let (entries, json) = (app.config.entries(), arguments.json.json);
     match &arguments.command {
+        Some(ConfigCommand::Get(get)) => print_value(&app.config, &get.key, get.json.json, app.output)?,
         Some(ConfigCommand::Grep(grep)) => print_matching(&app.config, &grep.text, grep.json.json, app.output)?,
         _ if arguments.agents => print_agents(json, app.output)?,
         _ if json => app.output.print_json(entries)?,
@@ -63,6 +65,17 @@ fn tell_set(key: &str, file: &Path, places: &Places, output: Output) -> anyhow::
 
 fn row(key: &str, entry: &Entry) -> Vec<String> {
     vec![key.to_owned(), on_one_line(&entry.value.to_string()), entry.source.to_string()]
+}
+
+/// Prints the value of a key: a string without quotes, as scripts want it, or with `--json` the value and its source.
+fn print_value(config: &Config, key: &str, json: bool, output: Output) -> anyhow::Result<()> {
+    let key = config.known(key)?;
+    let entry = config.entries().get(&*key).with_context(|| format!("{key} is not set"))?;
+    match (json, entry.value.as_str()) {
+        (true, _) => output.print_json(entry),
+        (false, Some(text)) => output.print_line(text),
+        (false, None) => output.print_line(&entry.value.to_string()),
+    }
 }
 
 /// A key as `hone config grep --json` prints it.

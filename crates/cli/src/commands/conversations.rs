@@ -11,7 +11,7 @@ use hone_app::conversations::{
 use hone_app::describe::{moment, on_one_line};
 use hone_app::judging::lines::is_pipe;
 use hone_memory::{MemoryStore, Whose};
-use hone_protocol::{Grade, QueryId, Timestamp};
+use hone_protocol::{Grade, Likely, QueryId, Timestamp};
 use serde::Serialize;
 
 use crate::arguments::{
@@ -112,6 +112,10 @@ impl Grades {
 struct GradeSummary {
     /// The number of answers with a score.
     graded: usize,
+    /// The number of answers that a judge without scores marked as likely right.
+    likely_right: usize,
+    /// The number of answers that such a judge marked as likely wrong.
+    likely_wrong: usize,
     lowest: Option<u8>,
     highest: Option<u8>,
     /// The mean, unless different judges graded: their scores are not comparable.
@@ -129,7 +133,9 @@ impl GradeSummary {
         let sum: f64 = scores.iter().map(|score| f64::from(*score)).sum();
         let mean = (judges.len() == 1).then(|| sum / scores.len() as f64);
         let (lowest, highest) = (scores.iter().min().copied(), scores.iter().max().copied());
-        GradeSummary { graded: scores.len(), lowest, highest, mean, judges }
+        let marked = |mark| grades.iter().filter(|grade| grade.likely == Some(mark)).count();
+        let [likely_right, likely_wrong] = [Likely::Right, Likely::Wrong].map(marked);
+        GradeSummary { graded: scores.len(), likely_right, likely_wrong, lowest, highest, mean, judges }
     }
 
     /// The text in a column of a list.
@@ -137,8 +143,17 @@ impl GradeSummary {
         match (self.mean, self.lowest, self.highest) {
             (Some(mean), ..) => format!("{mean:.1}"),
             (None, Some(lowest), Some(highest)) if lowest == highest => lowest.to_string(),
-            (None, Some(lowest), Some(highest)) => format!("{lowest}–{highest}"),
-            _ => "-".to_owned(),
+            (None, Some(lowest), Some(highest)) => format!("{lowest} to {highest}"),
+            _ => self.marks(),
+        }
+    }
+
+    fn marks(&self) -> String {
+        match (self.likely_right, self.likely_wrong) {
+            (0, 0) => "-".to_owned(),
+            (right, 0) => format!("{right} likely right"),
+            (0, wrong) => format!("{wrong} likely wrong"),
+            (right, wrong) => format!("{right} likely right, {wrong} wrong"),
         }
     }
 }
@@ -180,25 +195,24 @@ fn print_list(app: &Invocation, found: Vec<FoundConversation>, text: &str, json:
     match (entries.is_empty(), text.is_empty()) {
         (true, true) => app.output.note("no conversation is saved"),
         (true, false) => app.output.note(&format!("no conversation contains {text:?}")),
-        (false, _) => app.output.print_table(&rows(entries))?,
+        (false, _) => {
+            let titles = ["written (utc)", "answers", "grade", "name", "model", ""];
+            app.output.print_titled(&titles, entries.into_iter().map(row))?;
+        }
     }
     Ok(())
 }
 
-fn rows(entries: Vec<JsonEntry>) -> Vec<Vec<String>> {
-    let titles = ["written (UTC)", "length", "grade", "name", "model", ""].map(str::to_owned).to_vec();
-    let row = |entry: JsonEntry| {
-        let unknown = || "?".to_owned();
-        vec![
-            moment(entry.written),
-            entry.exchanges.map_or_else(unknown, |count| count.to_string()),
-            entry.grade.map_or_else(unknown, |grade| grade.text()),
-            entry.name,
-            entry.model.unwrap_or_else(unknown),
-            entry.excerpt.unwrap_or_default(),
-        ]
-    };
-    std::iter::once(titles).chain(entries.into_iter().map(row)).collect()
+fn row(entry: JsonEntry) -> Vec<String> {
+    let unknown = || "?".to_owned();
+    vec![
+        moment(entry.written),
+        entry.exchanges.map_or_else(unknown, |count| count.to_string()),
+        entry.grade.map_or_else(unknown, |grade| grade.text()),
+        entry.name,
+        entry.model.unwrap_or_else(unknown),
+        entry.excerpt.unwrap_or_default(),
+    ]
 }
 
 /// The first line with `text`; `None` if no text was searched for, or only the name contains it.

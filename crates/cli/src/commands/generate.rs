@@ -39,7 +39,7 @@ pub(crate) fn run(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Re
     if arguments.json.json {
         app.output.print_json(&completion)?;
     } else if arguments.logprobs.is_some() {
-        app.output.print_table(&logprob_rows(&completion))?;
+        app.output.print_titled(&["token", "logprob", "likeliest"], logprob_rows(&completion))?;
     }
     Ok(ending(app.output, &completion, arguments.is_constrained()))
 }
@@ -63,14 +63,12 @@ fn ending(output: Output, completion: &Completion, is_constrained: bool) -> Outc
 }
 
 /// A row for each token: its text, its log-probability, and the likeliest tokens with theirs.
-fn logprob_rows(completion: &Completion) -> Vec<Vec<String>> {
-    let heading = ["token", "logprob", "likeliest"].map(str::to_owned).to_vec();
-    let rows = completion.logprobs.iter().map(|row| {
+fn logprob_rows(completion: &Completion) -> impl Iterator<Item = Vec<String>> + '_ {
+    completion.logprobs.iter().map(|row| {
         let likeliest = row.top.iter().map(|token| format!("{:?} {:.3}", token.text, token.logprob));
         let likeliest = likeliest.collect::<Vec<_>>().join("  ");
         vec![format!("{:?}", row.text), format!("{:.3}", row.logprob), likeliest]
-    });
-    std::iter::once(heading).chain(rows).collect()
+    })
 }
 
 fn request(app: &Invocation, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {

@@ -110,12 +110,11 @@ fn list(app: &Invocation, program: Option<Program>, as_json: bool) -> anyhow::Re
         app.output.note("no model of Ollama, LM Studio, llama.cpp or the hub's tools was found on this machine");
         return Ok(());
     }
-    let header = ["PROGRAM", "NAME", "SIZE", "RUNS"].map(str::to_owned).to_vec();
     let rows = models.iter().map(|model| {
         let runs = model.problem.as_ref().map_or("yes".to_owned(), |problem| format!("no: {problem}"));
         vec![model.program.to_owned(), model.name.to_owned(), bytes(model.size), runs]
     });
-    app.output.print_table(&[header].into_iter().chain(rows).collect::<Vec<_>>())?;
+    app.output.print_titled(&["program", "name", "size", "runs"], rows)?;
     app.output.note("`hone import NAME` makes one available here without copying it");
     Ok(())
 }

@@ -37,10 +37,8 @@ fn list(app: &Invocation, arguments: &JudgeListArguments) -> anyhow::Result<Outc
         app.output.print_json(&judges)?;
         return Ok(Outcome::Done);
     }
-    let columns = ["JUDGE", "AUC", "PAIRS", "ORDER BIAS", "MANIPULATED", "S/GRADE", "EXAMINATION"];
-    let mut table = vec![columns.map(str::to_string).to_vec()];
-    table.extend(judges.iter().map(cells));
-    app.output.print_table(&table)?;
+    let titles = ["judge", "AUC", "pairs", "order bias", "manipulated", "s/grade", "examination"];
+    app.output.print_titled(&titles, judges.iter().map(cells))?;
     Ok(Outcome::Done)
 }
 

@@ -40,11 +40,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result
     let missing = missing
         .iter()
         .map(|model| row(&model.name, model.size(), of_missing(model), model.role.name(), "-", "not installed"));
-    let mut rows: Vec<Vec<String>> = installed.chain(missing).collect();
-    if !rows.is_empty() {
-        rows.insert(0, header(arguments.all));
-        app.output.print_table(&rows)?;
-    }
+    app.output.print_titled(&titles(arguments.all), installed.chain(missing))?;
     if let Some(limits) = limits {
         app.output.note(&limits.remark());
     }
@@ -58,10 +54,9 @@ pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result
     Ok(Outcome::Done)
 }
 
-fn header(has_estimates: bool) -> Vec<String> {
-    let names = ["NAME", "SIZE", "FITS", "SPEED", "ROLE", "PLACE", "SOURCE"];
-    let is_shown = |name: &&str| has_estimates || !matches!(*name, "FITS" | "SPEED");
-    names.into_iter().filter(is_shown).map(str::to_string).collect()
+fn titles(has_estimates: bool) -> Vec<&'static str> {
+    let names = ["name", "size", "fits", "speed", "role", "place", "source"];
+    names.into_iter().filter(|name| has_estimates || !matches!(*name, "fits" | "speed")).collect()
 }
 
 fn row(name: &str, size: u64, estimate: Option<Estimate>, role: &str, place: &str, source: &str) -> Vec<String> {

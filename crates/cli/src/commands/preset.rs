@@ -90,10 +90,9 @@ fn list(presets: &Presets, arguments: &PresetListArguments, output: Output) -> a
     let text = |preset: &JsonPreset, key: &str| {
         preset.settings.get(key).and_then(Value::as_str).map(on_one_line).unwrap_or_default()
     };
-    let titles = ["name", "model", "system"].map(str::to_owned).to_vec();
     let rows =
         all.iter().map(|preset| vec![preset.name.clone(), text(preset, "engine.model"), text(preset, "chat.system")]);
-    output.print_table(&std::iter::once(titles).chain(rows).collect::<Vec<_>>())
+    output.print_titled(&["name", "model", "system"], rows)
 }
 
 fn show(presets: &Presets, arguments: &PresetNameArguments, output: Output) -> anyhow::Result<()> {

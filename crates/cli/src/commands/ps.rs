@@ -82,8 +82,8 @@ fn print_fleet(app: &Invocation, arguments: &PsArguments, running: &[RunningProc
     let FleetOverview { workers, users, queues, seconds_to_drain, .. } = fleet;
     running.iter().try_for_each(|process| print(app, process))?;
     let header = ["WORKER", "WHAT IT DOES", "DEVICE", "BUSY", "FINISHED", "FAILED", "LAST MINUTE", "TOKENS"];
-    print_table(app, &header, workers.iter().map(|worker| worker_row(worker)))?;
-    print_table(app, &["USED BY", "AS", "MACHINE", "FOR"], users.iter().map(|user| user_row(user)))?;
+    app.output.print_titled(&header, workers.iter().map(|worker| worker_row(worker)))?;
+    app.output.print_titled(&["USED BY", "AS", "MACHINE", "FOR"], users.iter().map(|user| user_row(user)))?;
     if workers.is_empty() {
         app.output.note("no worker is on the bus: `hone worker --bus URL` starts one");
     }
@@ -153,18 +153,12 @@ fn print(app: &Invocation, running: &RunningProcess) -> anyhow::Result<()> {
     app.output
         .print_line(&format!("process {process}, hone {command}: {}{budget} reserved for models", bytes(taken)))?;
     let header = ["MODEL", "STATE", "DEVICE", "WEIGHTS", "KV CACHE", "KV USED", "REQUESTS", "IDLE"];
-    print_table(app, &header, models.iter().map(model_row))?;
+    app.output.print_titled(&header, models.iter().map(model_row))?;
     let header =
         ["LANE", "QUEUED", "RUNNING", "ANSWERED", "FIRST TOKEN p50/p95", "NEXT TOKEN p50/p95", "TOKENS", "CACHED"];
     let used = lanes.iter().filter(|lane| lane.metrics.counts.arrived > 0);
-    print_table(app, &header, used.map(lane_row))?;
-    print_table(app, &["WAITING", "LANE", "PLACE", "ABOUT"], queue.iter().map(queue_row))
-}
-
-fn print_table(app: &Invocation, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
-    let header = header.iter().map(|title| (*title).to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    if rows.len() == 1 { Ok(()) } else { app.output.print_table(&rows) }
+    app.output.print_titled(&header, used.map(lane_row))?;
+    app.output.print_titled(&["WAITING", "LANE", "PLACE", "ABOUT"], queue.iter().map(queue_row))
 }
 
 fn model_row(model: &ModelStatus) -> Vec<String> {

@@ -114,13 +114,13 @@ fn is_wanted_task(record: &TaskRecord, arguments: &ReportArguments) -> bool {
 }
 
 fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
-    let mut rows = vec![row_of(["scale", "of", "scored", "unscored", "mean", "95 %", "spread", "distribution"])];
     for scale in &report.quality.scales {
-        rows.extend(named_figures(scale).map(|(name, figures)| cells(&scale.scale, &name, figures)));
+        app.output.print_line(&scale.scale)?;
+        let rows = named_figures(scale).map(|(name, figures)| cells(scale, name, figures));
+        app.output.print_titled(titles(scale), rows)?;
     }
-    app.output.print_table(&rows)?;
     for table in work::tables(&report.work) {
-        app.output.print_table(&table)?;
+        app.output.print_titled(table.titles, table.rows)?;
     }
     report.comparisons.iter().try_for_each(|comparisons| print_comparisons(app, comparisons))?;
     if let Some(feedback) = &report.feedback {
@@ -142,12 +142,7 @@ fn feedback_heading(feedback: &CommonFeedback) -> &'static str {
 
 fn print_comparisons(app: &Invocation, comparisons: &PairReport) -> anyhow::Result<()> {
     app.output.print_line(&comparison_summary(comparisons))?;
-    let mut rows = vec![row_of(["of", "pairs", "won", "95 %", "strength", "95 %"])];
-    rows.extend(comparison_rows(comparisons));
-    if rows.len() > 1 {
-        app.output.print_table(&rows)?;
-    }
-    Ok(())
+    app.output.print_titled(&COMPARISON_TITLES, comparison_rows(comparisons))
 }
 
 /// A summary of a judge's comparisons, with biases that may have affected them.
@@ -161,6 +156,9 @@ fn comparison_summary(comparisons: &PairReport) -> String {
         percents(longer_won.interval),
     )
 }
+
+/// The titles of [`comparison_rows`].
+const COMPARISON_TITLES: [&str; 6] = ["of", "pairs", "won", "95 %", "strength", "95 %"];
 
 /// A row for each respondent and model: its name, pairs with a winner, the share it won, and its strength where there
 /// are more than two.
@@ -189,26 +187,28 @@ fn percent(share: Option<f64>) -> String {
 }
 
 fn percents(interval: Option<[f64; 2]>) -> String {
-    interval.map_or("-".to_owned(), |[low, high]| format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
+    interval.map_or("-".to_owned(), |[low, high]| format!("{:.0} to {:.0} %", 100.0 * low, 100.0 * high))
 }
 
 fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
-    app.output.print_line("scale,of,scored,unscored,mean,low,high,spread")?;
+    app.output.print_line("scale,of,scored,unscored,likely_right,likely_wrong,mean,low,high,spread")?;
     let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
     let bounds = |interval: Option<[f64; 2]>| [0, 1].map(|index| number(interval.map(|interval| interval[index])));
     for scale in &report.quality.scales {
         for (name, figures) in named_figures(scale) {
             let ([low, high], mean, spread) = (bounds(figures.interval), number(figures.mean), number(figures.spread));
-            let (scored, unscored) = (figures.scored, figures.unscored);
+            let ScoreFigures { scored, unscored, likely_right, likely_wrong, .. } = figures;
             let (scale, name) = (quoted(&scale.scale), quoted(&name));
-            app.output.print_line(&format!("{scale},{name},{scored},{unscored},{mean},{low},{high},{spread}"))?;
+            app.output.print_line(&format!(
+                "{scale},{name},{scored},{unscored},{likely_right},{likely_wrong},{mean},{low},{high},{spread}"
+            ))?;
         }
     }
     for comparisons in &report.comparisons {
         let scale = quoted(&format!("wins, {}", comparisons.judge));
         for (name, Share { of, share, interval }) in named_shares(comparisons) {
             let ([low, high], share) = (bounds(*interval), number(*share));
-            app.output.print_line(&format!("{scale},{},{of},0,{share},{low},{high},", quoted(&name)))?;
+            app.output.print_line(&format!("{scale},{},{of},0,0,0,{share},{low},{high},", quoted(&name)))?;
         }
     }
     Ok(())
@@ -245,17 +245,32 @@ fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFig
         .chain(trend)
 }
 
-fn cells(scale: &str, name: &str, figures: &ScoreFigures) -> Vec<String> {
+/// Whether the judge of this scale marks answers instead of scoring them.
+fn has_marks(scale: &ScaleReport) -> bool {
+    scale.all.likely_right + scale.all.likely_wrong > 0
+}
+
+/// The titles of [`cells`].
+fn titles(scale: &ScaleReport) -> &'static [&'static str] {
+    match has_marks(scale) {
+        true => &["of", "likely right", "likely wrong", "no mark"],
+        false => &["of", "scored", "unscored", "mean", "95 %", "spread", "distribution"],
+    }
+}
+
+/// A row for the figures of one name.
+fn cells(scale: &ScaleReport, name: String, figures: &ScoreFigures) -> Vec<String> {
+    if has_marks(scale) {
+        let ScoreFigures { likely_right, likely_wrong, unscored, .. } = *figures;
+        let counts = [likely_right, likely_wrong, unscored - likely_right - likely_wrong];
+        return std::iter::once(name).chain(counts.map(|count| count.to_string())).collect();
+    }
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.2}"));
-    let interval = figures.interval.map_or("-".to_owned(), |[low, high]| format!("{low:.2}–{high:.2}"));
+    let interval = figures.interval.map_or("-".to_owned(), |[low, high]| format!("{low:.2} to {high:.2}"));
     let distribution = figures.distribution.map(|count| count.to_string()).join(" ");
     let (scored, unscored) = (figures.scored.to_string(), figures.unscored.to_string());
     let (mean, spread) = (number(figures.mean), number(figures.spread));
-    vec![scale.to_owned(), name.to_owned(), scored, unscored, mean, interval, spread, distribution]
-}
-
-fn row_of<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
+    vec![name, scored, unscored, mean, interval, spread, distribution]
 }
 
 #[cfg(test)]

@@ -125,9 +125,9 @@ impl Output {
         let _ = write!(std::io::stderr(), "{text}");
     }
 
-    /// An error, on stderr.
+    /// An error, on stderr, without the numbers of the system's errors, whose texts say the same.
     pub(crate) fn error(self, text: &str) {
-        self.to_stderr(Style::new().fg(Color::Red), &format!("error: {text}"));
+        self.to_stderr(Style::new().fg(Color::Red), &format!("error: {}", without_numbers(text)));
     }
 
     /// Prints one line of the result.
@@ -165,6 +165,20 @@ impl Output {
     /// When stdout cannot be written.
     pub(crate) fn print_table(self, rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.print_line(&self.table(rows, 0).join("\n"))
+    }
+
+    /// Prints a table under its titles, which are printed in capitals; prints nothing without rows.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_titled(
+        self,
+        titles: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> anyhow::Result<()> {
+        let titles = titles.iter().map(|title| title.to_uppercase()).collect();
+        let rows: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
+        if rows.len() == 1 { Ok(()) } else { self.print_table(&rows) }
     }
 
     /// The lines of a table, for a caller that puts something `reserved` columns wide before each.
@@ -316,6 +330,19 @@ impl Output {
     }
 }
 
+/// The text of an error without the system's numbers, as in "No such file or directory (os error 2)".
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')').filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some((_, rest)) => kept.push_str(rest),
+            None => kept.extend([" (os error ", part]),
+        }
+    }
+    kept
+}
+
 /// A remark in lines of at most `columns` columns. Quoted `code` is meant to be copied, and stays on one line.
 fn remark_in_lines(text: &str, columns: usize) -> String {
     const BOUND: char = '\u{a0}';
@@ -340,6 +367,11 @@ fn write_at_once(text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_have_words_instead_of_numbers() {
+        assert_eq!(without_numbers("a: No such file (os error 2): b (os error x)"), "a: No such file: b (os error x)");
+    }
 
     #[test]
     fn a_model_cannot_drive_the_terminal() {

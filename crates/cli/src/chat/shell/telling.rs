@@ -86,10 +86,10 @@ pub(super) fn settings(session: &Session) -> Vec<Vec<String>> {
     sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect()
 }
 
-/// Shows the conversation and its settings, with the badges of its answers.
+/// Shows the conversation and its settings, with what is known about its answers.
 pub(super) fn show(
     session: &Session,
-    badge: impl Fn(QueryId) -> Option<Line>,
+    verdicts: impl Fn(QueryId) -> Vec<Line>,
     screen: &mut dyn Screen,
 ) -> anyhow::Result<()> {
     screen.say_rows(&[
@@ -103,9 +103,7 @@ pub(super) fn show(
         screen.say(&format!("\n[{number}] > {}", exchange.question.replace('\n', "\n> ")))?;
         screen.text(&exchange.answer)?;
         screen.end()?;
-        if let Some(badge) = exchange.query_id.and_then(&badge) {
-            screen.mark(&badge);
-        }
+        exchange.query_id.map(&verdicts).iter().flatten().for_each(|verdict| screen.mark(verdict));
     }
     Ok(())
 }

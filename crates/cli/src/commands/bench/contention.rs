@@ -264,16 +264,16 @@ fn joined<T>(outcome: thread::Result<T>) -> anyhow::Result<T> {
 fn print_text(app: &Invocation, report: &ContentionReport) -> anyhow::Result<()> {
     let ContentionReport { processor, generator, judge_model, alone, while_grading, judge, throughput, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} grades"))?;
-    let header = ["ms", "alone p50", "p95", "p99", "while grading p50", "p95", "p99"].map(String::from).to_vec();
+    let titles = ["", "alone p50", "p95", "p99", "while grading p50", "p95", "p99"];
     let row = |name: &str, quantiles: fn(&Latencies) -> &Quantiles| {
         let figures = [alone, while_grading].map(quantiles).into_iter().flat_map(|q| [q.p50, q.p95, q.p99]);
         std::iter::once(name.to_owned()).chain(figures.map(|figure| format!("{figure:.1}"))).collect()
     };
-    app.output.print_table(&[
-        header,
-        row("time to first token", |latencies| &latencies.time_to_first_token_ms),
-        row("time between tokens", |latencies| &latencies.time_between_tokens_ms),
-    ])?;
+    let rows = [
+        row("time to first token, ms", |latencies| &latencies.time_to_first_token_ms),
+        row("time between tokens, ms", |latencies| &latencies.time_between_tokens_ms),
+    ];
+    app.output.print_titled(&titles, rows)?;
     let AloneAndBeside { alone, beside } = judge.tokens_per_second;
     app.output.print_line(&format!("judge: {alone:.1} tokens/s alone, {beside:.1} in the gaps"))?;
     let Throughput { one_after_another_seconds, together_seconds, ratio } = throughput;

@@ -204,17 +204,17 @@ fn measure(
 fn print_text(app: &Invocation, report: &SharingReport) -> anyhow::Result<()> {
     let SharingReport { processor, generator, judge_model, second_turn, respondent_b, both_orders, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} compares"))?;
-    let header = ["", "without, ms", "with, ms", "min", "max", "ratio"].map(String::from).to_vec();
+    let titles = ["", "without, ms", "with, ms", "min", "max", "ratio"];
     let row = |name: &str, case: &Case| {
         let figures = [case.base_seconds.median, case.seconds.median, case.seconds.min, case.seconds.max];
         let figures = figures.map(|seconds| format!("{:.1}", seconds * 1e3));
         [&[name.to_owned()], &figures[..], &[format!("{:.3}", case.ratio)]].concat()
     };
-    app.output.print_table(&[
-        header,
+    let rows = [
         row("first token of a second turn (without: no prefix)", second_turn),
         row("respondents A and B (without: A)", respondent_b),
         row("both orders of a comparison (without: one)", both_orders),
         row(&format!("{} candidates for a task (without: one)", report.n_candidates), &report.candidates),
-    ])
+    ];
+    app.output.print_titled(&titles, rows)
 }

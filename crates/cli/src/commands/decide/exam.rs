@@ -58,13 +58,11 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
             "",
         ];
         let rows = examined.marks.iter().map(|(kind, marks)| row(*kind, marks));
-        app.output
-            .print_table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())?;
+        app.output.print_titled(&heading, rows)?;
         let heading = ["HONE'S OWN DECISIONS", "RIGHT", "AUC", "WRONGLY YES", "WRONGLY NO", ""];
         let rows = purposes.marks.iter().map(|(purpose, marks)| row_of_purpose(*purpose, marks));
         app.output.print_line("")?;
-        app.output
-            .print_table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())?;
+        app.output.print_titled(&heading, rows)?;
     }
     let is_trusted = DecisionType::ALL.into_iter().all(|kind| examined.is_above_chance(kind));
     Ok(if is_trusted { Outcome::Done } else { Outcome::BelowThreshold })

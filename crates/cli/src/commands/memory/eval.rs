@@ -57,7 +57,7 @@ pub(super) fn run(app: &Invocation, arguments: &MemoryEvalArguments) -> anyhow::
         (reports, true) => app.output.print_json(&reports)?,
         (reports, false) => {
             for report in reports {
-                app.output.print_table(&report.rows())?;
+                app.output.print_titled(&RecallReport::TITLES, report.rows())?;
                 app.output.print_line(&report.extraction_line())?;
                 app.output.print_line(&report.changes.line())?;
             }

@@ -74,9 +74,9 @@ fn compared(engram: &Engram) -> Option<String> {
     if let Some(failure) = &compared.failure {
         return Some(format!("no verdict: {failure}"));
     }
-    let orders = if compared.consistent { "both orders agree" } else { "the orders disagree" };
-    let (mark, judge) = (badge::mark(Some(&compared.judging())), badge::judge_name(&compared.judging()));
-    Some(format!("{mark} {verdict} ({}, {orders}, by {judge})", badge::share_of_a(compared.log_odds)))
+    let judging = compared.judging();
+    let how = badge::preferred_how(&judging, compared.log_odds, compared.consistent).join(", ");
+    Some(format!("{} {verdict} ({how})", badge::mark(Some(&judging))))
 }
 
 /// The verdicts that are due, and why they are missing.

@@ -9,6 +9,24 @@ use crate::badge;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
 
+/// The titles of the tables.
+const TALLIES: [&str; 12] = [
+    "",
+    "answers",
+    "scored",
+    "self-graded",
+    "unscored",
+    "mean",
+    "likely right",
+    "likely wrong",
+    "won",
+    "lost",
+    "good",
+    "bad",
+];
+const JUDGES: [&str; 8] = ["grades by", "scored", "mean", "1/5", "2/5", "3/5", "4/5", "5/5"];
+const COMPARISONS: [&str; 6] = ["comparisons by", "pairs", "consistent", "A won", "B won", "ties"];
+
 /// The output of `--json`.
 #[derive(Serialize)]
 struct JsonStatistics<'a> {
@@ -24,14 +42,16 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryStats
     if arguments.json.json {
         app.output.print_json(&JsonStatistics { statistics: &statistics, check: check.as_ref() })?;
     } else {
-        let tables = [tallies(&statistics), judges(&statistics), comparisons(&statistics), facts(&statistics)];
-        let mut is_first = true;
-        for table in tables.iter().filter(|table| !table.is_empty()) {
-            if !std::mem::take(&mut is_first) {
-                app.output.print_line("")?;
-            }
-            app.output.print_table(table)?;
+        app.output.print_titled(&TALLIES, tallies(&statistics))?;
+        for (titles, rows) in [(&JUDGES[..], judges(&statistics)), (&COMPARISONS, comparisons(&statistics))]
+            .into_iter()
+            .filter(|(_, rows)| !rows.is_empty())
+        {
+            app.output.print_line("")?;
+            app.output.print_titled(titles, rows)?;
         }
+        app.output.print_line("")?;
+        app.output.print_table(&facts(&statistics))?;
     }
     let problems = check.map(|check| check.problems).unwrap_or_default();
     for problem in &problems {
@@ -41,21 +61,7 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, arguments: &MemoryStats
 }
 
 fn tallies(statistics: &Statistics) -> Vec<Vec<String>> {
-    let titles = [
-        "",
-        "ANSWERS",
-        "SCORED",
-        "SELF-GRADED",
-        "UNSCORED",
-        "MEAN",
-        "LIKELY RIGHT",
-        "LIKELY WRONG",
-        "WON",
-        "LOST",
-        "GOOD",
-        "BAD",
-    ];
-    let mut rows = vec![titles.map(str::to_string).to_vec(), tally("all", &statistics.all)];
+    let mut rows = vec![tally("all", &statistics.all)];
     rows.extend(statistics.models.iter().map(|(model, of_model)| tally(model, of_model)));
     rows.extend(statistics.respondents.iter().map(|(name, of_one)| tally(&format!("respondent {name}"), of_one)));
     rows
@@ -74,13 +80,7 @@ fn tally(name: &str, tally: &Tally) -> Vec<String> {
 
 /// The scores of each judge: all, and by model and respondent if there are several.
 fn judges(statistics: &Statistics) -> Vec<Vec<String>> {
-    if statistics.judges.is_empty() {
-        return Vec::new();
-    }
-    let titles = ["GRADES BY", "SCORED", "MEAN", "1/5", "2/5", "3/5", "4/5", "5/5"];
-    let mut rows = vec![titles.map(str::to_string).to_vec()];
-    rows.extend(statistics.judges.iter().flat_map(judge));
-    rows
+    statistics.judges.iter().flat_map(judge).collect()
 }
 
 fn judge(tally: &JudgeTally) -> Vec<Vec<String>> {
@@ -103,17 +103,12 @@ fn scores(name: String, scores: &Scores) -> Vec<String> {
 }
 
 fn comparisons(statistics: &Statistics) -> Vec<Vec<String>> {
-    if statistics.comparisons.is_empty() {
-        return Vec::new();
-    }
-    let titles = ["COMPARISONS BY", "PAIRS", "CONSISTENT", "A WON", "B WON", "TIES"];
     let row = |it: &ComparisonTally| {
         let name = format!("{} {}", badge::mark(Some(&it.judging())), badge::judge_name(&it.judging()));
         let counts = [it.compared, it.consistent, it.wins_a, it.wins_b, it.ties].map(|count| count.to_string());
         [vec![name], counts.to_vec()].concat()
     };
-    let rows = statistics.comparisons.iter().map(row);
-    [titles.map(str::to_string).to_vec()].into_iter().chain(rows).collect()
+    statistics.comparisons.iter().map(row).collect()
 }
 
 fn facts(statistics: &Statistics) -> Vec<Vec<String>> {

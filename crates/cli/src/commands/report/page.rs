@@ -3,12 +3,14 @@
 use hone_judging::{PairReport, ScoreFigures};
 
 use super::work::tables;
-use super::{CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading, named_figures};
+use super::{
+    COMPARISON_TITLES, CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading,
+    has_marks, named_figures, titles,
+};
 
 const BEGIN: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>hone report</title>\n<style>\
     body{font:16px system-ui,sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}\
     td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #ccc}rect{fill:#4a7}</style>\n<h1>hone report</h1>\n";
-const HEADS: [&str; 7] = ["of", "scored", "unscored", "mean", "95 %", "spread", "distribution"];
 /// The room for a graph.
 const WIDTH: usize = 100;
 const HEIGHT: usize = 24;
@@ -17,21 +19,25 @@ const HEIGHT: usize = 24;
 pub(super) fn page(report: &WholeReport) -> String {
     let mut page = BEGIN.to_owned();
     for scale in &report.quality.scales {
-        page.push_str(&format!("<h2>{}</h2>\n<table>\n<tr>{}</tr>\n", escaped(&scale.scale), row(&HEADS, "th")));
+        page.push_str(&format!("<h2>{}</h2>\n<table>\n<tr>{}</tr>\n", escaped(&scale.scale), row(titles(scale), "th")));
         for (name, figures) in named_figures(scale) {
-            let cells = cells("", &name, figures);
-            let texts: Vec<&str> = cells[1..cells.len() - 1].iter().map(String::as_str).collect();
-            page.push_str(&format!("<tr>{}<td>{}</td></tr>\n", row(&texts, "td"), bars(figures)));
+            let cells = cells(scale, name, figures);
+            let texts: Vec<&str> = cells.iter().map(String::as_str).collect();
+            let row = match texts.split_last() {
+                Some((_, texts)) if !has_marks(scale) => format!("{}<td>{}</td>", row(texts, "td"), bars(figures)),
+                _ => row(&texts, "td"),
+            };
+            page.push_str(&format!("<tr>{row}</tr>\n"));
         }
         page.push_str("</table>\n");
     }
     for table in tables(&report.work) {
-        let mut elements = std::iter::once("th").chain(std::iter::repeat("td"));
-        let rows = table.iter().zip(&mut elements).map(|(cells, element)| {
+        let rows = table.rows.iter().map(|cells| {
             let texts: Vec<&str> = cells.iter().map(String::as_str).collect();
-            format!("<tr>{}</tr>\n", row(&texts, element))
+            format!("<tr>{}</tr>\n", row(&texts, "td"))
         });
-        page.push_str(&format!("<h2>{}</h2>\n<table>\n{}</table>\n", table[0][0], rows.collect::<String>()));
+        let (titles, rows) = (row(table.titles, "th"), rows.collect::<String>());
+        page.push_str(&format!("<h2>{}</h2>\n<table>\n<tr>{titles}</tr>\n{rows}</table>\n", table.titles[0]));
     }
     report.comparisons.iter().for_each(|comparisons| page.push_str(&comparison_part(comparisons)));
     report.feedback.iter().for_each(|feedback| page.push_str(&feedback_part(feedback)));
@@ -39,9 +45,8 @@ pub(super) fn page(report: &WholeReport) -> String {
 }
 
 fn comparison_part(comparisons: &PairReport) -> String {
-    let heads = ["of", "pairs", "won", "95 %", "strength", "95 %"];
     let mut part = format!("<h2>Comparisons</h2>\n<p>{}</p>\n", escaped(&comparison_summary(comparisons)));
-    part.push_str(&format!("<table>\n<tr>{}</tr>\n", row(&heads, "th")));
+    part.push_str(&format!("<table>\n<tr>{}</tr>\n", row(&COMPARISON_TITLES, "th")));
     for cells in comparison_rows(comparisons) {
         let texts: Vec<&str> = cells.iter().map(String::as_str).collect();
         part.push_str(&format!("<tr>{}</tr>\n", row(&texts, "td")));
@@ -98,6 +103,7 @@ mod tests {
             scale: "tasks".into(),
             range: hone_judging::OUTCOMES,
             score: Some(0.5),
+            likely: None,
             at: 0,
             suggestions: Vec::new(),
         };

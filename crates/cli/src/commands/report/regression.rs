@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::history::{History, Reason};
 use self::replay::{Answer, Replay};
-use super::{CHAT, outcome, percent, percents, row_of};
+use super::{CHAT, outcome, percent, percents};
 use crate::arguments::ReportArguments;
 use crate::badge::judge_name;
 use crate::failure::{Outcome, usage};
@@ -249,22 +249,12 @@ impl<'a> RegressionReport<'a> {
 
     fn print(&self, app: &Invocation) -> anyhow::Result<()> {
         app.output.print_line(&self.summary())?;
-        let mut rows = vec![row_of([
-            "against",
-            "pairs",
-            "won",
-            "lost",
-            "ties",
-            "order decides",
-            "win rate",
-            "95 %",
-            "longer won",
-        ])];
-        rows.push(cells("all", &self.regression));
+        let titles = ["against", "pairs", "won", "lost", "ties", "order decides", "win rate", "95 %", "longer won"];
+        let mut rows = vec![cells("all", &self.regression)];
         if self.against.len() > 1 {
             rows.extend(self.against.iter().map(|(model, regression)| cells(model, regression)));
         }
-        app.output.print_table(&rows)?;
+        app.output.print_titled(&titles, rows)?;
         if let Some(failure) = &self.failure {
             app.output.print_line(&format!("{} without a verdict, the last one: {failure}", self.unjudged))?;
         }

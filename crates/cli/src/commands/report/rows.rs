@@ -28,6 +28,7 @@ pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<Re
             scale: Arc::clone(&scale),
             range: OUTCOMES,
             score: Some(outcome.score()),
+            likely: None,
             at: outcome.at.0,
             suggestions: findings_about(record, &outcome.agent),
             agent: outcome.agent,
@@ -40,9 +41,10 @@ pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<Re
 pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
     let mut scales = Scales::default();
     let rows = outlines.iter().filter(|outline| !outline.model.is_empty()).map(|outline| {
-        let grade = outline.grade.as_ref().filter(|grade| grade.score.is_some());
+        let grade = outline.grade.as_ref().filter(|grade| grade.score.is_some() || grade.likely.is_some());
         let score = grade.and_then(|grade| grade.score);
-        let suggestion = grade.filter(|grade| grade.score < Some(GOOD_SCORE)).map(|grade| grade.feedback.clone());
+        let is_poor = |grade: &&GradeOutline| grade.score.is_some_and(|score| score < GOOD_SCORE);
+        let suggestion = grade.filter(is_poor).map(|grade| grade.feedback.clone());
         ReportRow {
             agent: outline.model.clone(),
             respondent: Some(outline.respondent_id),
@@ -52,6 +54,7 @@ pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
             scale: scales.of(grade),
             range: GRADES,
             score: score.map(f64::from),
+            likely: grade.and_then(|grade| grade.likely),
             at: outline.at.0,
             suggestions: suggestion.into_iter().filter(|text| !text.is_empty()).collect(),
         }

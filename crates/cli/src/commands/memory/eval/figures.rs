@@ -93,10 +93,13 @@ impl RecallReport {
         }
     }
 
-    /// A table for people.
+    /// The titles of the table for people.
+    pub(super) const TITLES: [&str; 9] =
+        ["split", "kind", "probes", "recall@1", "recall@3", "precision", "junk", "misleading", "silent"];
+
+    /// The rows of the table for people.
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
-        let titles = ["SPLIT", "KIND", "PROBES", "RECALL@1", "RECALL@3", "PRECISION", "JUNK", "MISLEADING", "SILENT"];
-        let mut rows = vec![titles.map(str::to_owned).to_vec()];
+        let mut rows = Vec::new();
         for figures in &self.splits {
             let split = match figures.split {
                 Some(Split::Fitted) => "fitted",
