@@ -257,7 +257,7 @@ fn events_are_shown_by_conversation() {
     let store = memory(&home);
     let about = event(1, 1, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::B);
     store.append_event(&about).unwrap();
-    store.append_event(&event(2, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }))).unwrap();
+    store.append_event(&event(2, 1, Payload::UserFeedback(Feedback { rating: Some(Rating::Good) }))).unwrap();
     store.append_event(&event(3, 2, Payload::SessionClosed(Nothing {}))).unwrap();
     drop(store);
     let session = |number: u128| SessionId::from_bits(number).to_string();
@@ -301,7 +301,7 @@ fn events_are_read_where_nothing_can_be_written() {
 fn events_are_followed_and_memory_is_read_while_somebody_else_has_it_open() {
     let home = Home::new();
     let store = memory(&home);
-    let said = |number| event(number, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }));
+    let said = |number| event(number, 1, Payload::UserFeedback(Feedback { rating: Some(Rating::Good) }));
     store.append_event(&said(1)).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_hone"));
     let mut child = home.command(program, &["events", "--follow", "--json"]).spawn().unwrap();

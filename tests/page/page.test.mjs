@@ -275,7 +275,11 @@ test("a question is edited and answered again in branches, and answers are rated
   await answered();
   assert.equal(await page.locator('[data-rating="good"][aria-pressed="true"]').count(), 1, "the next question keeps it");
   await page.reload();
-  await page.locator('[data-rating="good"][aria-pressed="true"]').waitFor();
+  await page.locator('[data-rating="good"][aria-pressed="true"]').click();
+  await page.locator('[data-rating="good"][aria-pressed="false"]').first().waitFor();
+  await page.reload();
+  await good.first().waitFor();
+  assert.equal(await page.locator('[data-rating][aria-pressed="true"]').count(), 0, "a rating can be taken back");
 });
 
 test("conversations are searched, renamed, exported and deleted", async () => {
@@ -285,7 +289,7 @@ test("conversations are searched, renamed, exported and deleted", async () => {
   await page.waitForFunction(() => document.getElementById("title").textContent === "Name a colour, please: which one?");
   const entries = page.locator("#conversations li");
   await page.getByLabel("More for Name a colour, please: which one?").click();
-  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByRole("button", { name: "Rename", exact: true }).click();
   await page.getByLabel("New name").fill("Rainbow");
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Rainbow", exact: false }).first().waitFor();
@@ -636,6 +640,15 @@ test("a server that needs a key asks for it once", async () => {
   }
 });
 
+test("a new conversation has the title of its question at once", async () => {
+  await page.locator("#new").click();
+  await ask("Write a very long story about a lighthouse.");
+  await page.locator(".turn.running .content p").first().waitFor();
+  assert.equal(await page.locator("#title").innerText(), "Write a very long story about a lighthouse.");
+  await page.locator("#stop").click();
+  await answered();
+});
+
 test("an answer goes on while another conversation is open, and after a reload", async () => {
   const begun = "Write a long story about a lighthouse, a mill and a fox.";
   await ask(begun);
@@ -951,7 +964,9 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await chosen("");
   await page.getByLabel("Name of the preset").fill("pirate");
   await page.keyboard.press("Enter");
-  await page.getByText('a preset "pirate" exists already').waitFor();
+  await page.getByText("A preset pirate exists already.").waitFor();
+  await page.locator("#confirm-no").click();
+  await page.getByText("The preset pirate is as it was.").waitFor();
   problems = problems.filter((problem) => !problem.includes("status of 409"));
   await picture("preset");
   await checkAccessibility("the settings with a new preset");
@@ -959,6 +974,21 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await page.getByRole("button", { name: "Save the preset" }).click();
   await chosen("calm-pirate");
   assert.match(home.run("preset", "show", "calm-pirate"), /system = "You are a pirate\."[^]*max_tokens = 4\ntemperature = 0\.3/);
+  await page.getByLabel("Temperature").fill("0.4");
+  await page.getByText("Save as a preset").click();
+  assert.equal(await page.getByLabel("Name of the preset").inputValue(), "calm-pirate", "the chosen one is changed");
+  await page.getByRole("button", { name: "Save the preset" }).click();
+  await page.locator("#confirm-yes").click();
+  await page.getByText("The preset calm-pirate is saved.").waitFor();
+  problems = problems.filter((problem) => !problem.includes("status of 409"));
+  assert.match(home.run("preset", "show", "calm-pirate"), /temperature = 0\.4/);
+  await page.locator("#set-preset").selectOption("pirate");
+  await page.getByRole("button", { name: "Delete the preset" }).click();
+  await page.locator("#confirm-yes").click();
+  await page.getByText("The preset pirate is deleted.").waitFor();
+  assert.deepEqual(await page.locator("#set-preset option").allInnerTexts(), ["none", "calm-pirate"]);
+  await page.locator("#set-preset").selectOption("calm-pirate");
+  await page.getByLabel("Temperature").fill("0.3");
 
   await page.getByLabel("Use as defaults of new conversations").check();
   await page.getByRole("button", { name: "Save", exact: true }).click();
@@ -1062,10 +1092,14 @@ test("conversations are put into folders, which stay closed if a person has clos
   await page.getByLabel("Search conversations").fill("");
   await page.locator(".folder summary .name").click();
   await page.getByLabel(`More for ${title}`).click();
-  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByRole("button", { name: "Rename", exact: true }).click();
   await page.getByLabel("New name").fill("Four");
   await page.keyboard.press("Enter");
   await page.locator(".folder", { hasText: "Sums" }).getByText("Four").waitFor();
+  await page.getByRole("button", { name: "Rename the folder Sums" }).click();
+  await page.getByLabel("New name of the folder").fill("Additions");
+  await page.keyboard.press("Enter");
+  await page.locator(".folder", { hasText: "Additions" }).getByText("Four").waitFor();
   await page.getByLabel("More for Four").click();
   await page.getByRole("button", { name: "Move to a folder" }).click();
   await page.keyboard.press("Delete");
@@ -1121,7 +1155,7 @@ test("a refresh of the list keeps the focus, and a name that is being written", 
   await page.unroute("**/hone/v1/conversations?search=");
 
   await chosen.locator("xpath=..").locator("summary").click();
-  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByRole("button", { name: "Rename", exact: true }).click();
   const field = page.getByLabel("New name");
   await field.fill("Half a na");
   await refresh();

@@ -103,7 +103,7 @@ impl Asker {
     /// Rates an answer, which may have been given in another process.
     pub fn rate(&self, session: SessionId, id: QueryId, rating: Rating) {
         self.sessions.insert(session);
-        self.publish(session, id, Payload::UserFeedback(Feedback { rating }));
+        self.publish(session, id, Payload::UserFeedback(Feedback { rating: Some(rating) }));
     }
 
     fn publish(&self, session: SessionId, id: QueryId, payload: Payload) {

@@ -74,7 +74,7 @@ pub enum ExchangeChange<'a> {
     /// The two answers were compared, or could not be.
     Compared(&'a Comparison),
     /// A person has rated the answer.
-    Rated(Rating),
+    Rated(Option<Rating>),
     /// The question was withdrawn.
     Cancelled,
 }
@@ -172,7 +172,7 @@ impl Exchange {
                 ExchangeChange::Compared(comparison)
             }
             Payload::UserFeedback(feedback) => {
-                self.rating = Some(feedback.rating);
+                self.rating = feedback.rating;
                 ExchangeChange::Rated(feedback.rating)
             }
             Payload::QueryCancelled(_) => {
@@ -234,7 +234,7 @@ mod tests {
             }
             "graded" => graded(text.map(|score| score.parse().unwrap())),
             "compared" => compared(),
-            "rated" => Payload::UserFeedback(Feedback { rating: Rating::Good }),
+            "rated" => Payload::UserFeedback(Feedback { rating: Some(Rating::Good) }),
             "cancelled" => Payload::QueryCancelled(Nothing {}),
             "stored" => Payload::MemoryStored(Stored { sequence: 7 }),
             other => panic!("{other}"),

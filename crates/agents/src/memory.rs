@@ -268,8 +268,9 @@ impl MemoryAgent {
         }
         let model = self.store().get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
         let reward = match feedback.rating {
-            Rating::Good => 1.0,
-            Rating::Bad => -1.0,
+            Some(Rating::Good) => 1.0,
+            Some(Rating::Bad) => -1.0,
+            None => 0.0,
         };
         topic.publish(&self.bus, NAME, Payload::RewardEvent(Reward { reward, model }));
         Ok(())

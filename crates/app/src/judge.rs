@@ -18,7 +18,6 @@ use hone_judging::{
 use hone_models::{Catalog, Store};
 use hone_protocol::Generate;
 
-use self::marks::{Examined, JudgeSetup, MarksStore};
 use crate::config::{Config, Places, Source};
 use crate::usage;
 pub use key::fence_key;
@@ -156,14 +155,8 @@ pub fn unexamined(config: &Config, store: &Store, data_folder: &Path, judge: &Ju
         Fallback::Generator => &config.engine.model,
         Fallback::Likelihood | Fallback::None => return None,
     };
-    let is_examined = find_marks(config, store, data_folder, judge, model).is_some();
-    (is_installed(model) && !is_examined).then(|| model.clone())
-}
-
-fn find_marks(config: &Config, store: &Store, data_folder: &Path, judge: &Judge, model: &str) -> Option<Examined> {
-    let profile = judge.profile_for(model);
-    let settings = &settings(config, profile);
-    MarksStore::new(data_folder).find(store, &JudgeSetup { model, settings, profile, rubric: judge.rubric() })
+    let marks = marks_of(config, store, data_folder, judge.rubric(), model).ok().flatten();
+    (is_installed(model) && marks.is_none()).then(|| model.clone())
 }
 
 /// Which verdicts may be shown, by the marks of the models that the judge may ask.
@@ -172,22 +165,23 @@ pub fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Jud
     if !settings.examination {
         return Standings::default();
     }
-    let of_model = |model: &str| match find_marks(config, store, data_folder, judge, model) {
+    let marks = |model: &str| marks_of(config, store, data_folder, judge.rubric(), model).ok().flatten();
+    let of_model = |model: &str| match marks(model) {
         // A model that is not installed cannot be asked, which is reported on use.
         None if store.show(model).is_err() => Standing::Unchecked,
         None => {
             Standing::Barred(format!("{model} has not taken its examination yet: `hone judge exam {model}` starts it"))
         }
-        Some(examined) if examined.marks.passes(settings.least_auc) => Standing::Passed,
-        Some(examined) => Standing::Barred(format!(
+        Some(marks) if marks.passes(settings.least_auc) => Standing::Passed,
+        Some(marks) => Standing::Barred(format!(
             "{model} did not pass its examination: it tells good answers from bad ones with an AUC of {}, and the lower end \
              must be above {}",
-            examined.marks.auc, settings.least_auc
+            marks.auc, settings.least_auc
         )),
     };
     let of_rewards = || {
-        let examined = judge.is_reward_model().then(|| find_marks(config, store, data_folder, judge, &settings.model));
-        examined??.marks.reward_scale.map(Arc::new)
+        let marks = judge.is_reward_model().then(|| marks(&settings.model));
+        marks??.reward_scale.map(Arc::new)
     };
     Standings {
         reward_scale: of_rewards(),

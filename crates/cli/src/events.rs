@@ -44,7 +44,7 @@ fn summary(payload: &Payload) -> String {
                 (None, None) => format!("{mark} a tie: {reason}"),
             }
         }
-        Payload::UserFeedback(feedback) => rating(feedback.rating).to_string(),
+        Payload::UserFeedback(feedback) => feedback.rating.map_or("taken back", rating).to_string(),
         Payload::RewardEvent(reward) => serde_json::to_string(reward).unwrap_or_default(),
         Payload::EvaluationStarted(step) | Payload::OptimizationStarted(step) => work_step(step),
         Payload::EvaluationCompleted(evaluated) | Payload::EvaluationFailed(evaluated) => {

@@ -43,7 +43,7 @@ pub enum GgufError {
         source: std::io::Error,
     },
     /// It is not a GGUF file.
-    #[error("not a GGUF file: it starts with the bytes {found:02x?} and not with \"GGUF\"")]
+    #[error("not a GGUF file: it {}", beginning(found))]
     Magic {
         /// The first bytes, four at most.
         found: Vec<u8>,
@@ -89,6 +89,14 @@ pub enum GgufError {
     /// Parts of a model are missing, or the given file is not its first part.
     #[error(transparent)]
     Parts(#[from] PartError),
+}
+
+/// The beginning of a file that is not a GGUF file, in words.
+fn beginning(found: &[u8]) -> String {
+    match found {
+        [] => "is empty".to_owned(),
+        _ => format!("starts with the bytes {found:02x?} and not with \"GGUF\""),
+    }
 }
 
 impl GgufError {

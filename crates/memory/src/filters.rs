@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn events_are_filtered() {
         let query = QueryId::from_bits(7);
-        let said = Payload::UserFeedback(Feedback { rating: Rating::Good });
+        let said = Payload::UserFeedback(Feedback { rating: Some(Rating::Good) });
         let feedback =
             Envelope::new("test", SessionId::from_bits(1), said).about(QueryId::from_bits(8), query, RespondentId::B);
         let closed = Envelope::new("test", SessionId::from_bits(2), Payload::SessionClosed(Nothing {}));

@@ -134,7 +134,7 @@ pub(crate) enum Request {
     },
     AnnotateFeedback {
         id: QueryId,
-        rating: Rating,
+        rating: Option<Rating>,
     },
     AnnotateMeaning {
         id: QueryId,

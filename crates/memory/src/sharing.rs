@@ -179,6 +179,8 @@ impl Shared {
             Ok(access) => (Shared::with_access(folder, options, access), None),
             Err(error) => {
                 let shared = Shared::with_access(folder, options, Access::Unavailable);
+                // The caller tells the reason.
+                shared.keeps.store(true, Ordering::Release);
                 let error = shared.begin_outage(Outage::of(error, begun));
                 (shared, Some(error))
             }

@@ -275,11 +275,11 @@ impl MemoryStore {
         Ok([updates.first(), updates.get(1)].map(|update| update.copied().unwrap_or(Update::Missing)))
     }
 
-    /// Records the user's rating on an engram.
+    /// Records the user's rating on an engram, or with `None` takes it back.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
-    pub fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
+    pub fn annotate_feedback(&self, id: QueryId, rating: Option<Rating>) -> Result<Update, MemoryError> {
         self.update_or_keep(Request::AnnotateFeedback { id, rating })
     }
 

@@ -532,8 +532,8 @@ impl Comparison {
 /// A person's rating of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feedback {
-    /// Good or bad.
-    pub rating: Rating,
+    /// Good or bad; `None` takes an earlier rating back.
+    pub rating: Option<Rating>,
 }
 
 /// Good or bad.
@@ -578,7 +578,7 @@ mod tests {
     fn an_envelope_is_read_as_it_was_written() {
         check(Payload::QueryCancelled(Nothing {}), r#"{"subject": "query.cancelled", "payload": {}}"#);
         check(
-            Payload::UserFeedback(Feedback { rating: Rating::Bad }),
+            Payload::UserFeedback(Feedback { rating: Some(Rating::Bad) }),
             r#"{"subject": "user.feedback", "payload": {"rating": "bad"}}"#,
         );
         check(

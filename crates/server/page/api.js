@@ -14,9 +14,9 @@ addEventListener("hashchange", takeKeyFromAddress);
 
 /** A request that the server has refused, or that did not reach it. */
 export class Refused extends Error {
-  constructor(message, status) {
+  constructor(message, status, code) {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, code });
   }
 }
 
@@ -136,7 +136,7 @@ function parsed(part) {
 async function refused(response) {
   try {
     const { error } = await response.json();
-    return new Refused(error.message ?? error, response.status);
+    return new Refused(error.message ?? error, response.status, error.code);
   } catch {
     return new Refused(`the server answered with the status ${response.status}`, response.status);
   }

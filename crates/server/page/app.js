@@ -39,7 +39,7 @@ addEventListener("hashchange", openPlace);
 appearance.start();
 attachments.start({ failed: (message) => chat.complain(message), changed: () => chat.keepFiles() });
 settings.start();
-chat.start({ changed: changed, moved: moved });
+chat.start({ changed, moved, begun: sidebar.expect });
 sidebar.start({
   chosen: (name) => {
     if (NARROW.matches) showSidebar(false);

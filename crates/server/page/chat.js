@@ -31,11 +31,13 @@ const endings = new Map([
   ["repetition", "Stopped because it repeated itself."],
 ]);
 
-const hooks = { changed: () => {}, moved: () => {} };
+const hooks = { changed: () => {}, moved: () => {}, begun: () => {} };
 /** How many conversations have been opened: only the latest is shown. */
 let opened = 0;
 /** `isOpen` says that a conversation is shown, which is so from when the first one was loaded. */
 const state = { name: null, isOpen: false, exchanges: [], running: null, grades: true, contexts: new Map() };
+/** Models of conversations of which was said that they are not offered. */
+const missed = new Set();
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
 
@@ -44,9 +46,9 @@ function percent({ done, total }) {
   return Math.floor((100 * done) / Math.max(total, 1));
 }
 
-/** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown. */
-export function start({ changed, moved }) {
-  Object.assign(hooks, { changed, moved });
+/** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown, `begun` with that of a new one and its question. */
+export function start(given) {
+  Object.assign(hooks, given);
   byId("ask").addEventListener("submit", async (event) => {
     event.preventDefault();
     const turn = opened;
@@ -108,8 +110,8 @@ export async function open(name) {
   showDraft();
   byId("turns").replaceChildren();
   settings.show(name, conversation?.system ?? "");
-  if (conversation) chooseModel(conversation.model);
   draw();
+  if (conversation) chooseModel(conversation.model);
   hooks.moved(name);
   focusQuestion();
   if (conversation?.is_answering) answering(new Running(null, state.exchanges.length));
@@ -330,7 +332,7 @@ function thumbs(exchange) {
     ["down", "Bad answer", "bad"],
   ].map(([name, label, value]) => {
     const pressed = String(exchange.rating === value);
-    return iconButton(name, label, () => rate(exchange, value, buttons), { "aria-pressed": pressed, "data-rating": value });
+    return iconButton(name, label, () => rate(exchange, exchange.rating === value ? null : value, buttons), { "aria-pressed": pressed, "data-rating": value });
   });
   return buttons;
 }
@@ -638,6 +640,7 @@ class Running {
     if (state.name === name) return;
     nameShown(name);
     settings.named(name);
+    hooks.begun(name, attachments.split(this.question).question);
     hooks.moved(name);
     hooks.changed();
   }
@@ -689,10 +692,10 @@ class Running {
     announce(exchange.finish_reason === null ? "Stopped" : "Answered");
   }
 
-  fail({ message, status }) {
+  fail({ message, code }) {
     this.hasEnded = true;
     if (!this.isShown) return;
-    const isGone = status === 404 && this.name && message.startsWith("no conversation ");
+    const isGone = this.name && code === "conversation_not_found";
     if (isGone) this.before = [];
     this.restore();
     complain(isGone ? "This conversation was deleted or renamed elsewhere. The next question begins a new one." : message);
@@ -741,6 +744,10 @@ export function complain(message) {
 function chooseModel(name) {
   const models = byId("model");
   if ([...models.options].some((option) => option.value === name)) models.value = name;
+  else if (name && !missed.has(name)) {
+    missed.add(name);
+    complain(`${name} is not offered here: ${models.value} answers from here on.`);
+  }
 }
 
 /** Makes ready for the next question; a phone would show its keyboard. */

@@ -16,6 +16,10 @@ const LASTING = ["events", "memory", "decide"];
 const CHOSEN = "hone-panel";
 let timer = null;
 
+/** How many memories are listed at first, and at most: the server lists no more. */
+const FEW_ENGRAMS = 30;
+const MOST_ENGRAMS = 200;
+
 /** Begins. */
 export function start() {
   byId("open-panel").addEventListener("click", () => (byId("panel").hidden ? open(chosen()) : close()));
@@ -110,11 +114,24 @@ async function quality() {
 async function memory() {
   const field = element("input", { type: "search", placeholder: "Search by meaning or words" });
   const results = element("ul", { class: "engrams" });
-  const search = async () => {
-    const { engrams } = await call(`/hone/v1/memory?limit=30&search=${encodeURIComponent(field.value)}`);
-    results.replaceChildren(...engrams.map((engram) => engramOf(engram, search)));
+  let limit = FEW_ENGRAMS;
+  const more = element("button", { type: "button", text: "Show more" });
+  const show = async () => {
+    const { engrams } = await call(`/hone/v1/memory?limit=${limit}&search=${encodeURIComponent(field.value)}`);
+    results.replaceChildren(...engrams.map((engram) => engramOf(engram, show)));
     if (engrams.length === 0) results.append(element("li", { class: "quiet", text: "Nothing is remembered." }));
+    more.hidden = engrams.length < limit || limit === MOST_ENGRAMS;
   };
+  const search = () => {
+    limit = FEW_ENGRAMS;
+    return show();
+  };
+  more.addEventListener("click", async () => {
+    const known = results.children.length;
+    limit = MOST_ENGRAMS;
+    await show();
+    results.children[known]?.querySelector("summary").focus();
+  });
   const form = element(
     "form",
     {},
@@ -126,7 +143,7 @@ async function memory() {
   });
   field.addEventListener("search", search);
   const blocked = element("div", { id: "blocked" });
-  byId("memory").replaceChildren(element("h2", { text: "Memory" }), blocked, form, results);
+  byId("memory").replaceChildren(element("h2", { text: "Memory" }), blocked, form, results, more);
   blocks(blocked).catch(() => {});
   await search();
 }

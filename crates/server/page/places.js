@@ -32,6 +32,15 @@ export function folders() {
   return [...new Set(assigned().values())].sort((one, other) => one.localeCompare(other));
 }
 
+/** Gives a folder another name, which may be that of a folder that is there. */
+export function renameFolder(old, name) {
+  const [wasOpen, all] = [isOpen(old), assigned()];
+  for (const [conversation, folder] of all) if (folder === old) all.set(conversation, name);
+  keep(FOLDERS, Object.fromEntries(all));
+  toggled(old, true);
+  toggled(name, wasOpen);
+}
+
 /** Whether the conversations of a folder are shown. */
 export function isOpen(folder) {
   return !names(CLOSED).has(folder);

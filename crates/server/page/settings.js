@@ -2,7 +2,7 @@
 // is how its answers are sampled. It also keeps the defaults of new conversations.
 
 import { call } from "./api.js";
-import { byId, element } from "./elements.js";
+import { byId, confirmed, element } from "./elements.js";
 
 const KEPT = "hone-settings";
 const DEFAULTS = "hone-default-settings";
@@ -33,6 +33,7 @@ export function start() {
     byId("settings").close();
   });
   byId("remove-defaults").addEventListener("click", removeDefaults);
+  byId("remove-preset").addEventListener("click", removePreset);
   byId("preset-form").addEventListener("submit", (event) => {
     event.preventDefault();
     savePreset();
@@ -82,11 +83,18 @@ async function offerPresets() {
   const names = presets.map(({ name }) => element("option", { value: name, text: name }));
   byId("set-preset").replaceChildren(element("option", { value: "", text: "none" }), ...names);
   byId("set-preset").value = presets.find(({ settings }) => isHeld(settings))?.name ?? "";
+  const choose = () => {
+    const name = byId("set-preset").value;
+    byId("remove-preset").hidden = !canSave || !name;
+    byId("preset-name").value = name;
+  };
   byId("set-preset").onchange = () => {
     const chosen = presets.find(({ name }) => name === byId("set-preset").value);
     if (chosen) fill(chosen.settings);
     else fillOwn();
+    choose();
   };
+  choose();
 }
 
 /** The text of a field for a setting of a preset. */
@@ -114,15 +122,33 @@ function fill(preset) {
   byId("preset-note").textContent = others.length > 0 ? `Not used on this page: ${others.join(", ")}` : "";
 }
 
-/** Saves what the fields hold as a preset. */
+/** Saves what the fields hold as a preset. A person is asked before another one is replaced. */
 async function savePreset() {
   if (!byId("settings-form").reportValidity()) return;
   const name = byId("preset-name").value.trim();
+  const saving = (replace) => call("/hone/v1/presets", { method: "POST", body: { name, replace, ...written() } });
   try {
-    await call("/hone/v1/presets", { method: "POST", body: { name, ...written() } });
+    await saving(false).catch(async (error) => {
+      if (error.status !== 409) throw error;
+      if (await confirmed("Replace the preset?", `A preset ${name} exists already.`, "Replace")) return saving(true);
+      throw new Error(`The preset ${name} is as it was.`);
+    });
     byId("preset-saving").open = false;
     byId("settings-note").textContent = `The preset ${name} is saved.`;
     await offerPresets();
+  } catch (error) {
+    byId("settings-note").textContent = error.message;
+  }
+}
+
+async function removePreset() {
+  const name = byId("set-preset").value;
+  if (!(await confirmed("Delete this preset?", `The preset ${name} is deleted.`, "Delete"))) return;
+  try {
+    await call(`/hone/v1/presets/${encodeURIComponent(name)}`, { method: "DELETE" });
+    byId("settings-note").textContent = `The preset ${name} is deleted.`;
+    await offerPresets();
+    byId("settings-cancel").focus();
   } catch (error) {
     byId("settings-note").textContent = error.message;
   }
@@ -143,7 +169,6 @@ export function open() {
   offerPresets();
   fillOwn();
   byId("preset-saving").open = false;
-  byId("preset-name").value = "";
   byId("settings-note").textContent = "";
   byId("set-default").checked = false;
   byId("remove-defaults").hidden = !hasDefaults();

@@ -1,7 +1,7 @@
 // The list of conversations: searched, renamed, put into folders, exported and deleted.
 
 import { call, conversationPath, request } from "./api.js";
-import { byId, confirmedWith, element, icon, moment } from "./elements.js";
+import { byId, confirmedWith, element, icon, iconButton, moment } from "./elements.js";
 import * as places from "./places.js";
 
 /** How long nothing is typed before it is searched for, in milliseconds. */
@@ -11,6 +11,8 @@ const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: 
 /** The rows of the conversations that were listed, by name, and those of folders. They stay when the list is refreshed. */
 const rows = new Map();
 const folderRows = new Map();
+/** The titles that conversations will have, by name. */
+const expected = new Map();
 /** Whether rows are being put into a list, which takes the focus from those that leave it. */
 let isFilling = false;
 let shown = null;
@@ -45,9 +47,14 @@ export function mark(name) {
   }
 }
 
-/** The title of a conversation that was listed before; its name otherwise. */
+/** The title of a conversation that was listed before; otherwise the one it will have, or its name. */
 export function titleOf(name) {
-  return rows.get(name)?.title ?? name;
+  return rows.get(name)?.title ?? expected.get(name) ?? name;
+}
+
+/** A conversation begins with this question, and is listed once its answer is saved. */
+export function expect(name, question) {
+  expected.set(name, question.trim().split("\n")[0]);
 }
 
 /** Lists the conversations that are searched for. */
@@ -107,7 +114,42 @@ function newFolder(folder) {
     element("ul"),
   );
   details.addEventListener("toggle", () => places.toggled(folder, details.open));
-  return element("li", { class: "in-folder" }, details);
+  const rename = iconButton("edit", `Rename the folder ${folder}`, () =>
+    askIn(row, { label: "New name of the folder", value: folder }, rename, async (text) => {
+      const wanted = text.trim();
+      if (wanted && wanted !== folder) places.renameFolder(folder, wanted);
+      await refresh();
+    }),
+  );
+  const row = element("li", { class: "in-folder" }, details, rename);
+  return row;
+}
+
+/** Shows a field in place of a row, then the row again with the focus on `next`. `done` is called on Enter, and when the field loses the focus. */
+function askIn(row, { label, value, choices = [] }, next, done) {
+  const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
+  const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
+  const before = [...row.childNodes];
+  field.value = value;
+  let isDone = false;
+  const finish = (isWanted) => {
+    if (isDone) return;
+    isDone = true;
+    const hadFocus = field === document.activeElement;
+    row.replaceChildren(...before);
+    if (hadFocus) next.focus();
+    if (isWanted) done(field.value);
+  };
+  field.addEventListener("keydown", (event) => {
+    if (!["Enter", "Escape"].includes(event.key)) return;
+    // Otherwise the key would also open the menu, whose button gets the focus.
+    event.preventDefault();
+    finish(event.key === "Enter");
+  });
+  field.addEventListener("blur", () => finish(!isFilling));
+  row.replaceChildren(field, list);
+  field.select();
+  field.focus();
 }
 
 function item(conversation) {
@@ -174,7 +216,7 @@ class Row {
   }
 
   rename() {
-    this.ask({ label: "New name", value: asName(this.title) }, async (text) => {
+    askIn(this.element, { label: "New name", value: asName(this.title) }, this.more, async (text) => {
       const wanted = asName(text);
       if (!wanted || wanted === asName(this.title)) return;
       await attempt(async () => {
@@ -191,36 +233,11 @@ class Row {
 
   move() {
     const label = "Name of a folder, empty for none";
-    this.ask({ label, value: places.folderOf(this.name), choices: places.folders() }, async (folder) => {
+    const asked = { label, value: places.folderOf(this.name), choices: places.folders() };
+    askIn(this.element, asked, this.more, async (folder) => {
       places.moveTo(this.name, folder.trim());
       await refresh();
     });
-  }
-
-  /** Shows a field in place of the conversation. `done` is called on Enter, and when the field loses the focus. */
-  ask({ label, value, choices = [] }, done) {
-    const list = element("datalist", { id: "choices" }, ...choices.map((choice) => element("option", { value: choice })));
-    const field = element("input", { type: "text", "aria-label": label, placeholder: label, maxlength: "60", list: "choices" });
-    field.value = value;
-    let isDone = false;
-    const finish = (isWanted) => {
-      if (isDone) return;
-      isDone = true;
-      const hadFocus = field === document.activeElement;
-      this.element.replaceChildren(this.open, this.menu);
-      if (hadFocus) this.more.focus();
-      if (isWanted) done(field.value);
-    };
-    field.addEventListener("keydown", (event) => {
-      if (!["Enter", "Escape"].includes(event.key)) return;
-      // Otherwise the key would also open the menu, whose button gets the focus.
-      event.preventDefault();
-      finish(event.key === "Enter");
-    });
-    field.addEventListener("blur", () => finish(!isFilling));
-    this.element.replaceChildren(field, list);
-    field.select();
-    field.focus();
   }
 }
 

@@ -55,7 +55,7 @@ impl Dialect {
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// A code of OpenAI's API, for programs.
+    /// A code for programs, as OpenAI's API has them.
     code: Option<&'static str>,
     /// The request field that the error is about.
     field: Option<String>,
@@ -109,7 +109,11 @@ impl ApiError {
 
     /// The error in the format of hone's own API.
     pub(crate) fn to_hone(&self) -> serde_json::Value {
-        json!({"error": {"message": self.message, "type": self.kind()}})
+        let mut error = json!({"message": self.message, "type": self.kind()});
+        if let Some(code) = self.code {
+            error["code"] = json!(code);
+        }
+        json!({"error": error})
     }
 
     /// The type of the error.
@@ -276,7 +280,10 @@ impl From<InvalidSampling> for ApiError {
 impl From<ConversationError> for ApiError {
     fn from(error: ConversationError) -> ApiError {
         let status = match error {
-            ConversationError::Missing(_) | ConversationError::Branch { .. } => StatusCode::NOT_FOUND,
+            ConversationError::Missing(_) => {
+                return ApiError::new(StatusCode::NOT_FOUND, error.to_string()).with_code("conversation_not_found");
+            }
+            ConversationError::Branch { .. } => StatusCode::NOT_FOUND,
             ConversationError::Taken(_) => StatusCode::CONFLICT,
             ConversationError::Name(_) => StatusCode::BAD_REQUEST,
             ConversationError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,

@@ -56,6 +56,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(memory::show, memory::forget))
         .routes(routes!(status::models))
         .routes(routes!(presets::list, presets::save))
+        .routes(routes!(presets::remove))
         .routes(routes!(status::processes))
         .routes(routes!(status::render))
         .routes(routes!(status::text))

@@ -304,7 +304,7 @@ impl Stage {
     }
 
     pub(crate) fn rate(&self, id: QueryId, rating: Rating) {
-        self.say(id, Payload::UserFeedback(Feedback { rating }));
+        self.say(id, Payload::UserFeedback(Feedback { rating: Some(rating) }));
     }
 
     pub(crate) fn close(&self) {

@@ -111,7 +111,7 @@ fn of_item(item: Value, model: &str) -> anyhow::Result<ImportedConversation> {
     } else if let Some(Value::Array(messages)) = object.get("chat_messages") {
         (object.get("name"), messages.iter().filter_map(of_claude).collect())
     } else {
-        bail!("it is none of hone's, ChatGPT's, Claude's or Open WebUI's");
+        bail!("it is not a conversation of hone, ChatGPT, Claude or Open WebUI");
     };
     let began = ["create_time", "created_at"].iter().find_map(|key| seconds(object.get(*key)?)).unwrap_or_default();
     let title = title.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -378,7 +378,7 @@ mod tests {
         assert!(refused("hello").starts_with("it is not JSON: "));
         assert_eq!(
             refused("[{\"exchanges\": []}, {\"a\": 1}]"),
-            "conversation 2 cannot be read: it is none of hone's, ChatGPT's, Claude's or Open WebUI's"
+            "conversation 2 cannot be read: it is not a conversation of hone, ChatGPT, Claude or Open WebUI"
         );
         assert!(refused("{\"exchanges\": []}\nx").starts_with("it is neither JSON nor JSON lines: line 2: "));
         assert_eq!(refused("[7]"), "conversation 1 cannot be read: it is not an object");

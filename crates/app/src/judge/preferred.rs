@@ -12,7 +12,7 @@ use crate::config::{Config, Source};
 /// Replaces the default judge where it is not installed or has failed its examination, and no other one was chosen: by
 /// the installed model with the best marks of those that have passed, or else by one that is made for judging and has
 /// yet to be examined. The model that answers is never preferred, since it would grade itself. A configuration whose
-/// rubric or profile does not exist stays as it is: whoever asks for a grade is told.
+/// rubric or profile does not exist stays as it is: the error comes with the first grade.
 ///
 /// # Errors
 /// When the configuration does not take the judge's name.

@@ -361,7 +361,7 @@ fn array(element_type: u32, len: u64) -> Raw {
 
 #[test]
 fn what_is_no_gguf_file_is_said() {
-    Raw(Vec::new()).check(&["not a GGUF file", "starts with the bytes []"]);
+    Raw(Vec::new()).check(&["not a GGUF file: it is empty"]);
     Raw(b"GGU".to_vec()).check(&["not a GGUF file", "[47, 47, 55]"]);
     Raw(b"PK\x03\x04 and more".to_vec()).check(&["not a GGUF file", "[50, 4b, 03, 04]"]);
     Raw(b"GGUF".to_vec()).check(&["version needs 4 bytes at offset 4 and the file has 0 left"]);

@@ -121,7 +121,7 @@ impl Opened {
         })
     }
 
-    pub(super) fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
+    pub(super) fn annotate_feedback(&self, id: QueryId, rating: Option<Rating>) -> Result<Update, MemoryError> {
         let rating = serde_json::to_value(rating).map_err(|error| damaged("a rating", &error.to_string()))?;
         self.write(|draft| draft.merge(id, field("user_feedback", rating), "what a person thinks of it"))
     }

@@ -33,7 +33,7 @@ fn remember_all(store: &MemoryStore) {
     assert_eq!(store.update_score(id(1), &grade(Some(2))), Ok(Update::Kept));
     assert_eq!(store.update_score(id(1), &grade(Some(5))), Ok(Update::Kept));
     assert_eq!(store.annotate_pairwise(&comparison()), Ok([Update::Kept; 2]));
-    assert_eq!(store.annotate_feedback(id(2), Rating::Bad), Ok(Update::Kept));
+    assert_eq!(store.annotate_feedback(id(2), Some(Rating::Bad)), Ok(Update::Kept));
     assert_eq!(store.append_event(&event(1)), Ok(0));
     assert_eq!(store.loss(), None);
 }

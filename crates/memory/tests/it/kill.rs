@@ -122,7 +122,7 @@ impl Operation {
                 store.remember(original(number), with_vector.then(|| vector(number, DIMENSIONS))).map(drop)
             }
             Operation::Score { number, score } => store.update_score(id(number), &grade(Some(score))).map(drop),
-            Operation::Feedback { number } => store.annotate_feedback(id(number), Rating::Bad).map(drop),
+            Operation::Feedback { number } => store.annotate_feedback(id(number), Some(Rating::Bad)).map(drop),
             Operation::Meaning { number } => {
                 store.annotate_meaning(id(number), Some("sums".into()), vec!["one".into()]).map(drop)
             }

@@ -64,6 +64,12 @@ impl AnswerLog {
         self.news.send_replace(true);
     }
 
+    /// Waits until the log has ended.
+    pub(super) async fn ended(&self) {
+        // The sender lives as long as the log.
+        let _ = self.news.subscribe().wait_for(|is_over| *is_over).await;
+    }
+
     /// The events after this number, with their numbers, until the end.
     pub(super) fn follow(self: &Arc<AnswerLog>, after: u64) -> impl Stream<Item = (u64, Arc<str>)> + Send + use<> {
         let (log, news) = (Arc::clone(self), self.news.subscribe());

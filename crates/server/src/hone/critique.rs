@@ -342,8 +342,10 @@ fn comparison_json(winner: Option<RespondentId>, consistent: bool, reason: &str,
 #[schema(as = HoneRatingRequest)]
 struct RatingRequest {
     query_id: String,
+    /// null takes an earlier rating back.
+    #[serde(deserialize_with = "Option::deserialize")]
     #[schema(value_type = HoneRating)]
-    rating: Rating,
+    rating: Option<Rating>,
 }
 
 /// Publishes a person's rating of an answer.

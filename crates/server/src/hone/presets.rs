@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use hone_app::config::{check_preset, preset_keys};
 use serde::{Deserialize, Serialize, Serializer};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::blocking;
-use super::shapes::{HonePresetSaved, HonePresets};
+use super::shapes::{HonePresetSaved, HonePresets, HoneRemoved};
 use super::status::reported;
 use crate::Shared;
 use crate::clients::Client;
@@ -44,6 +44,9 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, client: Client) -> R
 #[schema(as = HonePresetSaving)]
 struct PresetSaving {
     name: String,
+    /// Whether it takes the place of a preset of this name, whose other settings stay.
+    #[serde(default)]
+    replace: bool,
     /// Instructions before the conversation.
     #[serde(default, rename(serialize = "chat.system"))]
     system: Option<String>,
@@ -59,11 +62,26 @@ struct PresetSaving {
     thinking: Option<bool>,
 }
 
+/// The keys that a client can set.
+const SETTINGS: [&str; 5] =
+    ["chat.system", "sampling.temperature", "sampling.top_p", "sampling.max_tokens", "sampling.thinking"];
+
+/// Presets belong to the server's owner.
+fn check_is_owner(client: Client) -> Result<(), ApiError> {
+    match client.owner() {
+        None => Ok(()),
+        Some(_) => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "presets belong to the server's owner: clients with a key cannot change them",
+        )),
+    }
+}
+
 fn on_or_off<S: Serializer>(is_on: &Option<bool>, serializer: S) -> Result<S::Ok, S::Error> {
     is_on.map(|is_on| if is_on { "on" } else { "off" }).serialize(serializer)
 }
 
-/// Saves a preset under a new name.
+/// Saves a preset.
 #[utoipa::path(
     post,
     path = "/hone/v1/presets",
@@ -82,10 +100,7 @@ pub(super) async fn save(
     body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
     let saving: PresetSaving = parsed(body).await?;
-    if client.owner().is_some() {
-        let reason = "presets belong to the server's owner: clients with a key cannot save any";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, reason));
-    }
+    check_is_owner(client)?;
     blocking(move || saved(&shared, saving).map(Json)).await
 }
 
@@ -94,13 +109,20 @@ fn saved(shared: &Shared, saving: PresetSaving) -> Result<Value, ApiError> {
     let failed = |error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"));
     let presets = shared.parts.app.presets().map_err(failed)?;
     let mut keys = preset_keys(&saving).map_err(bad)?;
-    // The name is not a setting.
-    keys.retain(|(key, _)| key != "name");
+    // The name and the flag are not settings.
+    keys.retain(|(key, _)| key.contains('.'));
     if keys.is_empty() {
         return Err(ApiError::bad_request("a preset needs a setting"));
     }
     let name = saving.name;
     presets.path(&name).map_err(bad)?;
+    if saving.replace && presets.names().map_err(failed)?.contains(&name) {
+        let others = presets.keys(&name).map_err(bad)?.into_iter().filter(|(key, _)| !SETTINGS.contains(&key.as_str()));
+        keys.splice(0..0, others);
+        check_preset(&name, &keys).map_err(bad)?;
+        presets.replace(&name, keys).map_err(failed)?;
+        return Ok(json!({"name": name}));
+    }
     check_preset(&name, &keys).map_err(bad)?;
     let taken = || {
         let reason = format!("a preset {name:?} exists already: choose another name");
@@ -108,4 +130,30 @@ fn saved(shared: &Shared, saving: PresetSaving) -> Result<Value, ApiError> {
     };
     presets.create(&name, keys).map_err(failed)?.ok_or_else(taken)?;
     Ok(json!({"name": name}))
+}
+
+/// Deletes a preset.
+#[utoipa::path(
+    delete,
+    path = "/hone/v1/presets/{name}",
+    tag = "hone",
+    params(("name" = String, Path)),
+    responses((status = OK, body = HoneRemoved), (status = FORBIDDEN), (status = NOT_FOUND))
+)]
+pub(super) async fn remove(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    check_is_owner(client)?;
+    let failed = |error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"));
+    blocking(move || {
+        let presets = shared.parts.app.presets().map_err(failed)?;
+        if !presets.names().map_err(failed)?.contains(&name) {
+            return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no preset {name:?} exists")));
+        }
+        presets.delete(&name).map_err(failed)?;
+        Ok::<_, ApiError>(Json(json!({"removed": true})))
+    })
+    .await
 }

@@ -20,9 +20,8 @@ const MOST_OPEN: usize = 32;
 /// Maximum number of finished answers that can still be followed.
 const MOST_ENDED: usize = 16;
 
-/// How often the end of a stopped answer is looked for, and how long in between.
-const LOOKS_FOR_END: usize = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// How long the end of a stopped answer is waited for.
+const LONGEST_STOP: Duration = Duration::from_secs(5);
 
 /// A conversation: its owner and its name.
 pub(super) type Place = (Option<OwnerId>, String);
@@ -89,11 +88,13 @@ impl Sessions {
 
     /// Stops the answer in a conversation, and waits for its end, for a while.
     pub(super) async fn end(&self, place: &Place) {
-        for _ in 0..LOOKS_FOR_END {
-            if !self.stop(place) {
-                return;
-            }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+        let stopped = self.lock().busy.get(place).map(|busy| {
+            busy.stop.notify_one();
+            Arc::clone(&busy.log)
+        });
+        if let Some(log) = stopped {
+            // If it does not end in time, the conversation is still busy.
+            let _ = tokio::time::timeout(LONGEST_STOP, log.ended()).await;
         }
     }
 
@@ -135,13 +136,13 @@ impl Turn {
             state.ended.pop_front();
         }
         drop(state);
+        self.keep(session);
         self.log.tell(&told);
         self.log.end();
-        self.keep(session);
     }
 
     /// Keeps the session for the next question.
-    fn keep(self, session: Session) {
+    fn keep(&self, session: Session) {
         let mut state = self.sessions.lock();
         state.idle.push_back((self.place.clone(), session));
         let closed = if state.idle.len() > MOST_OPEN { state.idle.pop_front() } else { None };

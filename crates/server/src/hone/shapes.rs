@@ -46,9 +46,9 @@ documented! {
         ("by", text()),
     ]);
     /// A published rating.
-    HoneRated = object([("query_id", text()), ("rating", rating())], []);
-    /// Good or bad.
-    HoneRating = rating();
+    HoneRated = object([("query_id", text()), ("rating", nullable(rating()))], []);
+    /// Good or bad; null takes an earlier rating back.
+    HoneRating = nullable(rating());
     /// The judges with their marks.
     HoneJudges = object([("judges", list(map(anything())))], []);
     /// The critic's state: the mode that a person has set for every gate, statistics, and the latest blocks.

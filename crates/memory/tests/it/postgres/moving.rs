@@ -28,7 +28,7 @@ fn fill(store: &MemoryStore) {
         store.append_event(&event(number)).unwrap();
     }
     store.update_score(id(1), &grade(Some(5))).unwrap();
-    store.annotate_feedback(id(2), Rating::Good).unwrap();
+    store.annotate_feedback(id(2), Some(Rating::Good)).unwrap();
     store.remove(&[id(3), id(7)]).unwrap();
 }
 
@@ -115,7 +115,7 @@ fn a_move_says_what_differs_and_refuses_what_is_not_the_same() {
     let (local, database) = (folder_store(&folder), home.open());
     local.remember(engram(2), None).unwrap();
     local.move_to(&database, |_| ()).unwrap();
-    assert_eq!(database.annotate_feedback(id(2), Rating::Bad).unwrap(), Update::Merged);
+    assert_eq!(database.annotate_feedback(id(2), Some(Rating::Bad)).unwrap(), Update::Merged);
     let moved = local.move_to(&database, |_| ()).unwrap();
     assert_eq!((moved.different, moved.added), (vec![id(2)], 0));
     assert_ne!(moved.hashes[0], moved.hashes[1]);

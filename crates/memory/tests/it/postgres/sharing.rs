@@ -35,7 +35,7 @@ fn what_several_say_of_one_answer_at_once_is_all_kept() {
         let merged = |update: Result<Update, MemoryError>| assert_eq!(update.unwrap(), Update::Merged);
         let ids = || (0..20).map(|number| id(2 * number));
         scope.spawn(move || ids().for_each(|id| merged(said_grade.update_score(id, &grade(Some(4))))));
-        scope.spawn(move || ids().for_each(|id| merged(rated.annotate_feedback(id, Rating::Good))));
+        scope.spawn(move || ids().for_each(|id| merged(rated.annotate_feedback(id, Some(Rating::Good)))));
         let entities = || vec!["a number".to_owned()];
         scope.spawn(move || ids().for_each(|id| merged(meant.annotate_meaning(id, None, entities()))));
     });
@@ -266,7 +266,7 @@ fn what_an_absent_server_cannot_take_is_kept_and_applied_once() {
     // Another process starts meanwhile.
     let (late, error) = MemoryStore::keeping(home.folder.path(), options);
     assert!(matches!(error, Some(MemoryError::Database { .. })), "{error:?}");
-    assert_eq!(late.annotate_feedback(id(2), Rating::Bad).unwrap(), Update::Kept);
+    assert_eq!(late.annotate_feedback(id(2), Some(Rating::Bad)).unwrap(), Update::Kept);
     home.server.resume();
     wait_until("both can use it again", || late.get(id(2)).is_ok() && store.get(id(2)).is_ok());
     let first = store.get(id(2)).unwrap().unwrap();
@@ -286,7 +286,7 @@ fn a_server_that_hangs_holds_nobody_up_for_long() {
     let first = begun.elapsed();
     assert!(first < Duration::from_secs(25), "{first:?}");
     let others = Instant::now();
-    assert_eq!(store.annotate_feedback(id(2), Rating::Good).unwrap(), Update::Kept);
+    assert_eq!(store.annotate_feedback(id(2), Some(Rating::Good)).unwrap(), Update::Kept);
     assert!(matches!(store.get(id(2)), Err(MemoryError::Database { .. })));
     assert!(others.elapsed() < Duration::from_secs(2), "it is not asked again at once");
     home.server.signal("CONT");

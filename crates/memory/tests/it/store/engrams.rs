@@ -42,7 +42,7 @@ fn updates_merge_and_keep_the_rest() {
     let store = home.open();
     store.remember(engram(1), None).unwrap();
     assert_eq!(store.update_score(id(1), &grade(Some(4))), Ok(Update::Merged));
-    assert_eq!(store.annotate_feedback(id(1), Rating::Good), Ok(Update::Merged));
+    assert_eq!(store.annotate_feedback(id(1), Some(Rating::Good)), Ok(Update::Merged));
     assert_eq!(store.annotate_meaning(id(1), Some("sums".into()), vec!["one".into()]), Ok(Update::Merged));
     let expected = Engram {
         sequence: 1,
@@ -63,7 +63,7 @@ fn a_missing_engram_is_no_error() {
     let store = home.open();
     store.remember(engram(1), None).unwrap();
     assert_eq!(store.update_score(id(2), &grade(Some(4))), Ok(Update::Missing));
-    assert_eq!(store.annotate_feedback(id(2), Rating::Bad), Ok(Update::Missing));
+    assert_eq!(store.annotate_feedback(id(2), Some(Rating::Bad)), Ok(Update::Missing));
     assert_eq!(store.annotate_meaning(id(2), None, Vec::new()), Ok(Update::Missing));
     assert_eq!(store.set_vector(id(2), vector(1, 8)), Ok(Update::Missing));
     assert_eq!(store.remove(&[id(2), id(1)]), Ok(vec![Update::Missing, Update::Merged]));

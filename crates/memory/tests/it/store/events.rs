@@ -90,7 +90,7 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
 fn events_are_kept_in_order() {
     let home = Home::new();
     let store = home.open();
-    let feedback = || Payload::UserFeedback(Feedback { rating: Rating::Good });
+    let feedback = || Payload::UserFeedback(Feedback { rating: Some(Rating::Good) });
     let events: Vec<Envelope> = (0..5)
         .map(|number| event(number % 2, if number == 2 { Payload::SessionClosed(Nothing {}) } else { feedback() }))
         .collect();

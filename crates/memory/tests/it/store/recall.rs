@@ -66,7 +66,7 @@ fn what_helps_nobody_is_left_out() {
         store.remember(engram, Some(with_cosine(cosine))).unwrap();
     }
     check(&store, question("anything", &[]), &["bad", "good"]);
-    store.annotate_feedback(id(5), Rating::Bad).unwrap();
+    store.annotate_feedback(id(5), Some(Rating::Bad)).unwrap();
     check(&store, question("anything", &[]), &["good"]);
     check(&store, question("anything", &["good"]), &[]);
 }
@@ -79,7 +79,7 @@ fn what_a_judge_graded_poor_is_left_out_unless_the_person_liked_it() {
         store.remember(answered(number, query, "It is."), Some(with_cosine(1.0 - 0.1 * number as f32))).unwrap();
         store.update_score(id(number), &Grade { score: Some(score), ..Grade::default() }).unwrap();
     }
-    store.annotate_feedback(id(4), Rating::Good).unwrap();
+    store.annotate_feedback(id(4), Some(Rating::Good)).unwrap();
     check(&store, question("anything", &[]), &["liked", "three"]);
     let reviewed = Filters { reviewed: true, ..Filters::default() };
     let found = store.recall(question("anything", &[]), 3, &reviewed).unwrap();

@@ -191,7 +191,7 @@ fn remember(rememberer: &Rememberer, turn: &Turn, place: usize, session: Session
         AnswerOutcome::Bad => Some(Rating::Bad),
         AnswerOutcome::Answered | AnswerOutcome::Cut | AnswerOutcome::Stopped => None,
     };
-    if let Some(rating) = rating {
+    if rating.is_some() {
         rememberer.store.annotate_feedback(id, rating)?;
     }
     Ok(id)
