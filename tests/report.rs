@@ -221,7 +221,7 @@ fn a_model_is_compared_with_what_was_said_then() {
         text.starts_with("no difference can be told: ") && text.contains(&format!(" of {decided} pairs with a winner")),
         "{text}"
     );
-    assert!(text.contains("order decides") && text.contains("win rate"), "{text}");
+    assert!(text.contains("ORDER DECIDES") && text.contains("WIN RATE"), "{text}");
 }
 
 #[test]

@@ -985,7 +985,7 @@ test("an answer that was cut goes on, presets fill the settings, and conversatio
   await page.locator("#set-preset").selectOption("pirate");
   await page.getByRole("button", { name: "Delete the preset" }).click();
   await page.locator("#confirm-yes").click();
-  await page.getByText("The preset pirate is deleted.").waitFor();
+  await page.locator("#settings-note").getByText("The preset pirate is deleted.").waitFor();
   assert.deepEqual(await page.locator("#set-preset option").allInnerTexts(), ["none", "calm-pirate"]);
   await page.locator("#set-preset").selectOption("calm-pirate");
   await page.getByLabel("Temperature").fill("0.3");

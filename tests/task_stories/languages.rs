@@ -7,6 +7,7 @@ use hone_protocol::{EvaluationResult, GateAction};
 use hone_work::{TaskRecord, TaskState};
 use serde_json::Value;
 
+use crate::support::Home;
 use crate::task_stories::stage::{Stage, actions, answering, prompt_of};
 
 /// A task in a language.
@@ -223,4 +224,61 @@ fn what_a_linter_finds_is_told() {
     let ruff = result(&record.attempts[1].results, "ruff");
     assert!(ruff.is_failed() && ruff.suggestions.iter().any(|one| one.contains("F401")), "{ruff:#?}");
     assert!(fs::exists(stage.workspace().join(".venv")).unwrap());
+}
+
+/// The gate's exit code for a workspace of these files, and the failed criteria of what checks whether they load.
+fn loaded(files: &[(&str, &str)], evaluator: &str) -> (i32, Vec<String>) {
+    let home = Home::new();
+    for (path, text) in files {
+        home.write(&format!("workspace/{path}"), text.as_bytes());
+    }
+    let workspace = home.path("workspace");
+    std::os::unix::fs::symlink(test_tools("python"), workspace.join(".venv")).unwrap();
+    let run = home.run(&["task", "check", "--workspace", workspace.to_str().unwrap(), "--json", "--deterministic"]);
+    let checked: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let results = checked["results"].as_array().unwrap();
+    let result = results.iter().find(|result| result["evaluator"] == evaluator).unwrap();
+    assert!(["passed", "failed"].contains(&result["status"].as_str().unwrap()), "{result:#}");
+    let failed = result["criteria"].as_array().unwrap().iter().filter(|criterion| criterion["passed"] == false);
+    (run.code, failed.map(|criterion| criterion["message"].as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn what_cannot_be_loaded_is_blocked_although_no_test_imports_it() {
+    let check = |files: &[(&str, &str)], evaluator: &str, expected: &str| {
+        let (code, messages) = loaded(files, evaluator);
+        assert!(code == 3 && messages.iter().any(|message| message.contains(expected)), "{code}: {messages:?}");
+    };
+    let settings = ("pyproject.toml", "[tool.ruff]\nextend-exclude = [\"a.py\"]\n");
+    check(&[settings, ("a.py", "x = (\n")], "python-loads", "was never closed");
+    let main = ("main.py", "def f():\n    return 1\n");
+    check(
+        &[main, ("other.py", "from main import nothere\n\nnothere()\n")],
+        "python-loads",
+        "cannot import name 'nothere'",
+    );
+    let package = [("pkg/__init__.py", ""), ("pkg/a.py", "from .gone import x\n\nx()\n")];
+    check(&package, "python-loads", "No module named '.gone'");
+    check(&[("a.mjs", "export const x = (;\n")], "node-loads", "SyntaxError");
+    check(&[("b.mjs", "import x from './gone.mjs';\n")], "node-loads", "Cannot find module './gone.mjs'");
+}
+
+#[test]
+fn what_loads_in_unusual_ways_is_not_blocked() {
+    let files = [
+        (
+            "names.py",
+            "import os\nfrom sys import path as where\n\nfor i, (j, k) in []:\n    pass\nwith open(os.devnull) as f:\n    pass\n",
+        ),
+        ("lazy.py", "def __getattr__(name):\n    return name\n"),
+        ("optional.py", "try:\n    from names import gone\nexcept ImportError:\n    gone = None\n"),
+        (
+            "main.py",
+            "from lazy import anything\nfrom names import f, i, j, k, os, where\n\nprint(anything, f, i, j, k, os, where)\n",
+        ),
+        ("third.py", "import numpy\n\nprint(numpy)\n"),
+    ];
+    assert_eq!(loaded(&files, "python-loads"), (0, Vec::new()));
+    let modules = [("a.mjs", "export const x = 1;\n"), ("b.cjs", "const { join } = require('node:path');\n")];
+    assert_eq!(loaded(&modules, "node-loads"), (0, Vec::new()));
 }

@@ -192,7 +192,9 @@ class Row {
   }
 
   /** Shows what is known of the conversation. */
-  show({ name, title, written }) {
+  show({ name, title: saved, written }) {
+    // Before its answer is saved, the server knows it by its name alone.
+    const title = (saved === name && expected.get(name)) || saved;
     Object.assign(this, { name, title });
     const isPinned = places.isPinned(name);
     this.open.dataset.name = name;

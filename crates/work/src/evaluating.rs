@@ -89,12 +89,13 @@ impl EvaluatorSet {
 
     /// The test counts of a phase's tools in the current workspace.
     pub(crate) fn tests_in(&self, context: &EvaluationContext<'_>) -> Vec<(String, TestCounts)> {
-        self.test(context).into_iter().filter_map(|result| Some((result.evaluator, result.tests?))).collect()
+        let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
+        let results = tools.map(|tool| tool.evaluate(context));
+        results.filter_map(|result| Some((result.evaluator, result.tests?))).collect()
     }
 
-    /// The results of a phase's test tools in the current workspace.
+    /// The results of all tools that run tests in the current workspace, whichever phase they evaluate.
     pub(crate) fn test(&self, context: &EvaluationContext<'_>) -> Vec<EvaluationResult> {
-        let tools = self.tools.iter().filter(|tool| tool.is_for_phase(context.phase) && tool.counts_tests());
-        tools.map(|tool| tool.evaluate(context)).collect()
+        self.tools.iter().filter(|tool| tool.counts_tests()).map(|tool| tool.evaluate(context)).collect()
     }
 }

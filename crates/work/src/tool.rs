@@ -12,6 +12,10 @@ use crate::reading::{OutputFormat, ToolFindings};
 const MOST_NAMED: usize = 5;
 /// Maximum characters of output quoted in a result.
 const LONGEST_EVIDENCE: usize = 2000;
+/// Maximum number of files that a tool is told about.
+const MOST_FILES: usize = 1000;
+/// The argument that stands for the changed files.
+pub(crate) const CHANGED: &str = "{changed}";
 /// An error reduces the score of a linter by this amount.
 const COST_OF_AN_ERROR: f64 = 0.1;
 /// The compiled-in tables.
@@ -137,8 +141,20 @@ impl EvaluatorTool {
 
     /// Whether a workspace with these files has anything to evaluate.
     pub fn is_for_files(&self, paths: &[String]) -> bool {
-        let name_of = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        paths.iter().any(|path| self.files.iter().any(|pattern| matches(pattern, &name_of(path))))
+        paths.iter().any(|path| self.is_for_file(path))
+    }
+
+    fn is_for_file(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        self.files.iter().any(|pattern| matches(pattern, name))
+    }
+
+    /// The files that it is told about: of those that have changed, or of all files if that is unknown or does not matter
+    /// to it.
+    pub(crate) fn files_of(&self, changed: Option<&[String]>, all: &[String]) -> Vec<String> {
+        let is_about_changes = self.command.iter().any(|argument| argument == CHANGED);
+        let files = changed.filter(|_| is_about_changes).unwrap_or(all);
+        files.iter().filter(|path| self.is_for_file(path)).take(MOST_FILES).cloned().collect()
     }
 
     /// The result for a workspace with nothing to evaluate.
@@ -194,7 +210,7 @@ impl EvaluatorTool {
         let named = findings.failed_tests.iter().map(|test| (format!("test {}", test.name), test.message.clone()));
         let errors = findings.errors.iter().map(|error| ("compiles".to_owned(), error.clone()));
         for (criterion, message) in named.chain(errors).take(MOST_NAMED) {
-            let first = message.lines().next().unwrap_or_default();
+            let first = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
             let text = if first.is_empty() { format!("{criterion} fails") } else { format!("{criterion}: {first}") };
             let evidence = message.contains('\n').then(|| shortened(&message));
             criteria.push(CriterionResult { criterion, passed: false, score: 0.0, message: text, evidence });

@@ -7,6 +7,7 @@ mod rows;
 mod work;
 
 use anyhow::Context;
+use hone_agents::CriticStatistics;
 use hone_app::describe::{moment, on_one_line};
 use hone_judging::{
     GRADES, OUTCOMES, PairReport, Period, QualityReport, ReportRow, ScaleReport, ScoreFigures, Share, Strength,
@@ -34,6 +35,9 @@ struct WholeReport {
     work: WorkReport,
     /// The comparisons of each judge.
     comparisons: Vec<PairReport>,
+    /// The blocks of the critic that a person has reviewed, and the share that was right; `None` without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reviewed_blocks: Option<Share>,
     /// The commonest feedback; `None` unless it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback: Option<CommonFeedback>,
@@ -56,9 +60,11 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
     let tasks: Vec<&TaskRecord> = records.iter().filter(|record| is_wanted_task(record, arguments)).collect();
     let (phases, period) = (app.phases()?, arguments.trend.map(Period::from));
     let mut rows = task_rows(&tasks, &phases);
-    let mut pairs = Vec::new();
+    let (mut pairs, mut reviewed_blocks) = (Vec::new(), None);
     if app.has_memory() {
-        let outlines = app.memory_to_read()?.outlines(Whose::Everyones, arguments.feedback)?;
+        let store = app.memory_to_read()?;
+        reviewed_blocks = Some(CriticStatistics::of_memory(&store)?.precision_of_blocks).filter(|share| share.of > 0);
+        let outlines = store.outlines(Whose::Everyones, arguments.feedback)?;
         rows.extend(answer_rows(&outlines));
         pairs = pair_rows(&outlines, arguments);
     }
@@ -67,6 +73,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ReportArguments) -> anyhow::Resu
         quality: QualityReport::of(&rows, period),
         work: WorkReport::of(&tasks, &phases, period.map(|period| move |at| period.begin_of(at))),
         comparisons: PairReport::all(&pairs),
+        reviewed_blocks,
         feedback: arguments.feedback.then(|| commonest(app, &rows)),
     };
     let form = &arguments.form;
@@ -123,6 +130,9 @@ fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
         app.output.print_titled(table.titles, table.rows)?;
     }
     report.comparisons.iter().try_for_each(|comparisons| print_comparisons(app, comparisons))?;
+    if let Some(blocks) = &report.reviewed_blocks {
+        app.output.print_line(&reviewed_in_words(blocks))?;
+    }
     if let Some(feedback) = &report.feedback {
         app.output.print_line(feedback_heading(feedback))?;
         for (text, count) in &feedback.groups {
@@ -130,6 +140,12 @@ fn print_text(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How often the critic's blocks were right.
+fn reviewed_in_words(blocks: &Share) -> String {
+    let Share { of, share, interval } = blocks;
+    format!("blocks of the critic: {of} reviewed, {} of them right ({})", percent(*share), percents(*interval))
 }
 
 /// The heading of the feedback groups.

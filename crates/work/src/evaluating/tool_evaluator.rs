@@ -6,10 +6,15 @@ use hone_containment::{ContainedCommand, Ending, Limits, Ran};
 use hone_protocol::{Category, EvaluationResult};
 
 use super::{ToolSettings, programs};
+use crate::tool::CHANGED;
 use crate::{EvaluationContext, Evaluator, EvaluatorTool, ToolEnd, ToolRun};
 
 /// Environment variables of the caller that every tool gets.
 const PASSED_ON: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
+
+/// The checks of what keeps files from being loaded.
+const PYTHON_CHECK: &str = include_str!("checks/python.py");
+const NODE_CHECK: &str = include_str!("checks/node.mjs");
 
 /// Packages of a workspace, which may be links.
 const INSTALLED: [&str; 3] = [".venv", "venv", "node_modules"];
@@ -33,8 +38,8 @@ impl ToolEvaluator {
         self.tool.reads.is_of_tests()
     }
 
-    fn run(&self) -> ToolRun {
-        let command = match self.command() {
+    fn run(&self, changed: &[String]) -> ToolRun {
+        let command = match self.command(changed) {
             Some(command) => command,
             None => return not_run(ToolEnd::NotInstalled),
         };
@@ -44,8 +49,8 @@ impl ToolEvaluator {
         }
     }
 
-    /// The command to run; `None` if its program is not installed.
-    fn command(&self) -> Option<ContainedCommand> {
+    /// The command to run, about these changed files; `None` if its program is not installed.
+    fn command(&self, changed: &[String]) -> Option<ContainedCommand> {
         let ToolSettings { workspace, .. } = &self.settings;
         let home = self.variable("HOME").map(std::path::Path::new);
         let folders = programs::search_path(workspace, self.variable("PATH").unwrap_or_default());
@@ -63,7 +68,8 @@ impl ToolEvaluator {
             let value = own.or_else(|| Some(programs::with_home(value, home)?.to_string_lossy().into_owned()));
             environment.extend(value.map(|value| (name.clone(), value)));
         }
-        let argv = std::iter::once(program.to_string_lossy().into_owned()).chain(arguments.iter().cloned()).collect();
+        let arguments = arguments.iter().flat_map(|argument| filled(argument, changed));
+        let argv = std::iter::once(program.to_string_lossy().into_owned()).chain(arguments).collect();
         Some(ContainedCommand { argv, workspace: workspace.clone(), environment, readable, limits: self.limits() })
     }
 
@@ -98,10 +104,21 @@ impl Evaluator for ToolEvaluator {
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult {
-        match self.tool.is_for_files(&context.workspace.paths()) {
-            true => self.tool.result(&self.run()),
-            false => self.tool.nothing_to_evaluate(),
+        let files = self.tool.files_of(context.changed, &context.workspace.paths());
+        match files.is_empty() {
+            true => self.tool.nothing_to_evaluate(),
+            false => self.tool.result(&self.run(&files)),
         }
+    }
+}
+
+/// An argument of a command, or those that its placeholder stands for.
+fn filled(argument: &str, changed: &[String]) -> Vec<String> {
+    match argument {
+        CHANGED => changed.to_vec(),
+        "{python_check}" => vec![PYTHON_CHECK.to_owned()],
+        "{node_check}" => vec![NODE_CHECK.to_owned()],
+        _ => vec![argument.to_owned()],
     }
 }
 

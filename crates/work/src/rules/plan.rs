@@ -32,6 +32,13 @@ const MAKING: [&str; 17] = [
 const AROUND: &[char] = &['`', '"', '\'', '*', '(', ')', '[', ']', '<', '>', ';', ':', '!', '?'];
 /// Characters that do not occur in a plan's paths, but in calls, patterns and placeholders.
 const FOREIGN: &[char] = &['*', '{', '}', '(', ')', '[', ']', '<', '>', '='];
+/// Extensions of files by which even a bare word is a path. `.js` is not among them: many libraries are called so.
+const CODE: [&str; 22] = [
+    "c", "cpp", "cs", "css", "go", "h", "html", "java", "json", "kt", "md", "php", "py", "rb", "rs", "sh", "sql",
+    "swift", "toml", "ts", "yaml", "yml",
+];
+/// Minimum words of a line that says what to do.
+const WORDS_OF_A_STEP: usize = 3;
 /// Maximum bytes of an extension that no file has yet.
 const LONGEST_ENDING: usize = 5;
 /// The score of a claim that may be false: it counts, but does not block.
@@ -65,16 +72,23 @@ fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
             if known.is_there(&word.path) {
                 is_about_files = true;
             } else if word.is_file(known, is_made) {
-                is_about_files = true;
+                is_about_files |= is_made;
                 let files = if is_made { &mut made } else { &mut doubtful };
                 files.insert(word.path);
             }
         }
     }
-    let doubtful = doubtful.iter().filter(|path| !made.iter().any(|made| ends_in_path(made, path)));
-    let mut criteria = vec![criterion("names files", is_about_files, "the plan names no file".to_owned())];
-    criteria.extend(doubtful.map(|path| CriterionResult {
-        score: DOUBTFUL,
+    doubtful.retain(|path| !made.iter().any(|made| ends_in_path(made, path)));
+    let has_files = is_about_files || !doubtful.is_empty();
+    let mut criteria = vec![criterion("names files", has_files, "the plan names no file".to_owned())];
+    if has_files {
+        let has_steps = plan.lines().any(|line| line.split_whitespace().count() >= WORDS_OF_A_STEP);
+        criteria.push(criterion("has steps", has_steps, "the plan does not say what to do".to_owned()));
+    }
+    // A plan that is about missing files alone is about another project.
+    let score = if is_about_files { DOUBTFUL } else { 0.0 };
+    criteria.extend(doubtful.iter().map(|path| CriterionResult {
+        score,
         ..criterion("files exist", false, format!("{path} does not exist, and the plan does not say that it is new"))
     }));
     criteria
@@ -98,9 +112,10 @@ impl Word {
     fn is_file(&self, known: &Known<'_>, is_made: bool) -> bool {
         // In unmarked text, the end of "e.g." is not an extension.
         let is_new = |ending: &str| is_new_ending(ending) && (self.is_marked || ending.len() > 1);
-        let is_ended =
-            ending(&self.path).is_some_and(|ending| known.endings.contains(ending) || (is_made && is_new(ending)));
-        is_ended && (self.is_marked || is_made) && is_inside(&self.path)
+        let Some(ending) = ending(&self.path) else { return false };
+        let is_code = CODE.contains(&ending);
+        let is_ended = is_code || known.endings.contains(ending) || (is_made && is_new(ending));
+        is_ended && (self.is_marked || is_made || is_code) && is_inside(&self.path)
     }
 }
 
@@ -224,6 +239,9 @@ mod tests {
             found(PROJECT, "- Change `lib/calc.py`"),
             ["lib/calc.py does not exist, and the plan does not say that it is new"]
         );
+        let of_other = "nosuch.py does not exist, and the plan does not say that it is new";
+        assert_eq!(found(&["README.md"], "Edit nosuch.py."), [of_other]);
+        assert_eq!(found(PROJECT, "src/calc.py"), ["the plan does not say what to do"]);
         for plan in ["- Change `src/parser.py` and src/calc.py.", "1. Edit [src/parser.py](src/parser.py:3)"] {
             assert_eq!(found(PROJECT, plan), [expected], "{plan:?}");
         }

@@ -73,7 +73,8 @@ impl Explorer<'_> {
     /// Carries out a call, and returns the turn for the model, and the call for the record.
     pub(super) fn carry_out(&self, call: &ToolCall) -> (Message, WorkToolCall) {
         let arguments = &call.arguments;
-        let folder = arguments["folder"].as_str().unwrap_or_default();
+        // Some models say where as `path`, as in `read`.
+        let folder = ["folder", "path"].iter().find_map(|key| arguments[*key].as_str()).unwrap_or_default();
         let result = match (call.name.as_str(), arguments["path"].as_str(), arguments["text"].as_str()) {
             ("list", ..) => self.list(folder),
             ("read", Some(path), _) => self.read(path, line(arguments, "first_line"), line(arguments, "last_line")),
@@ -102,7 +103,11 @@ impl Explorer<'_> {
     }
 
     fn read(&self, path: &str, first: Option<usize>, last: Option<usize>) -> String {
-        let Some(text) = self.files.text(path) else { return format!("{path} is no text file of the workspace") };
+        let path = path.trim_start_matches("./");
+        if !self.files.listed().iter().any(|file| file.path == path) {
+            return format!("{path} is not one of the workspace's files, which `list` shows");
+        }
+        let Some(text) = self.files.text(path) else { return format!("{path} is not a text file") };
         let lines: Vec<&str> = text.lines().collect();
         let first = first.unwrap_or(1).max(1);
         let last = last.unwrap_or(lines.len()).min(lines.len());
@@ -179,6 +184,8 @@ mod tests {
         fs::create_dir(folder.path().join("src")).unwrap();
         fs::write(folder.path().join("src/a.py"), "one\nTwo\nthree\n").unwrap();
         fs::write(folder.path().join("b.txt"), "two").unwrap();
+        fs::write(folder.path().join(".ignore"), ".env\n.ignore\n").unwrap();
+        fs::write(folder.path().join(".env"), "SECRET=two").unwrap();
         let files = DirectoryFiles::new(folder.path());
         let explorer = Explorer { files: &files, most_bytes: 100, run_tests: &|| "1 of 2 tests fail".to_owned() };
         let check = |name: &str, arguments: Value, expected: &str| {
@@ -188,7 +195,15 @@ mod tests {
         check("list", json!({}), "b.txt (3 bytes)\nsrc/a.py (14 bytes)\n");
         check("list", json!({ "folder": "src/" }), "src/a.py (14 bytes)\n");
         check("read", json!({ "path": "src/a.py", "first_line": 2 }), "src/a.py, lines 2 to 3 of 3\nTwo\nthree\n");
-        check("read", json!({ "path": "../x" }), "../x is no text file of the workspace");
+        check("read", json!({ "path": "./b.txt" }), "b.txt, lines 1 to 1 of 1\ntwo\n");
+        check("list", json!({ "path": "src" }), "src/a.py (14 bytes)\n");
+        for hidden in ["../x", ".env"] {
+            check(
+                "read",
+                json!({ "path": hidden }),
+                &format!("{hidden} is not one of the workspace's files, which `list` shows"),
+            );
+        }
         check("read", json!({ "path": "b.txt", "first_line": 9 }), "b.txt has 1 lines");
         check("read", json!({}), "read needs a path");
         let found = "2 of 2 lines that contain it:\nb.txt:1: two\nsrc/a.py:2: Two\n";

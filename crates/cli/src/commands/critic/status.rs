@@ -68,10 +68,14 @@ pub(super) fn run(app: &Invocation, store: &MemoryStore, json: bool) -> anyhow::
     let row = |(name, gate): (&&str, &GateStatus)| {
         let until = gate.until.map(|until| format!(", until {} UTC", moment(until))).unwrap_or_default();
         let refused = gate.refused.as_ref().map(|reason| format!("not asked now: {reason}{until}"));
-        let examined = describe(&status.critic.examinations[*name]);
-        vec![(*name).to_owned(), gate.mode.to_string(), examined, refused.unwrap_or_default()]
+        let examination = &status.critic.examinations[*name];
+        let mode = match (gate.mode, &examination.unproven) {
+            (CriticMode::Hard, Some(_)) => "soft until it passes".to_owned(),
+            (mode, _) => mode.to_string(),
+        };
+        vec![(*name).to_owned(), mode, describe(examination), refused.unwrap_or_default()]
     };
-    app.output.print_table(&status.gates.iter().map(row).collect::<Vec<_>>())?;
+    app.output.print_titled(&["gate", "mode", "examination", ""], status.gates.iter().map(row))?;
     app.output.print_line(&format!("memory: {reviewed} reviewed, {unreviewed} unreviewed, {blocked} blocked"))?;
     Ok(Outcome::Done)
 }

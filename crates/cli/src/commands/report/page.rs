@@ -5,7 +5,7 @@ use hone_judging::{PairReport, ScoreFigures};
 use super::work::tables;
 use super::{
     COMPARISON_TITLES, CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading,
-    has_marks, named_figures, titles,
+    has_marks, named_figures, reviewed_in_words, titles,
 };
 
 const BEGIN: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>hone report</title>\n<style>\
@@ -40,6 +40,8 @@ pub(super) fn page(report: &WholeReport) -> String {
         page.push_str(&format!("<h2>{}</h2>\n<table>\n<tr>{titles}</tr>\n{rows}</table>\n", table.titles[0]));
     }
     report.comparisons.iter().for_each(|comparisons| page.push_str(&comparison_part(comparisons)));
+    let blocks = report.reviewed_blocks.iter().map(reviewed_in_words);
+    blocks.for_each(|text| page.push_str(&format!("<p>{}</p>\n", escaped(&text))));
     report.feedback.iter().for_each(|feedback| page.push_str(&feedback_part(feedback)));
     page
 }
@@ -113,6 +115,7 @@ mod tests {
             quality,
             work: WorkReport::default(),
             comparisons: Vec::new(),
+            reviewed_blocks: None,
             feedback: Some(feedback),
         });
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
