@@ -50,7 +50,7 @@ fn conversations_are_listed_searched_and_shown() {
     let names: Vec<&str> = listed.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["tides", SKY.0], "the latest first");
     assert_eq!((&listed[1]["title"], &listed[1]["exchanges"]), (&json!("Why is the sky blue?"), &json!(1)));
-    check(&home.run(&["conversations", "list", "-n", "1"]), 0, &["tides", "length"]);
+    check(&home.run(&["conversations", "list", "-n", "1"]), 0, &["tides", "ANSWERS"]);
     let found = home.json(&["conversations", "search", "THE MOON", "--json"]);
     assert_eq!((found.as_array().unwrap().len(), &found[0]["excerpt"]), (1, &json!(SEA.2)));
     check(&home.run(&["conversations", "search", "Mars"]), 0, &["no conversation contains \"Mars\""]);

@@ -52,7 +52,7 @@ fn generate_prints_log_probabilities_as_a_table() {
     let arguments = ["generate", "--raw", "--temperature", "0", "--max-tokens", "2", "--logprobs", "1"];
     let table = run(&arguments, "The capital of France is");
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["token", "logprob", "likeliest"], "{table}");
+    assert_eq!(rows[0], ["TOKEN", "LOGPROB", "LIKELIEST"], "{table}");
     assert_eq!(rows.len(), 3, "{table}");
     // A greedy token is the likeliest.
     assert_eq!(rows[1][..2], ["\"", "Paris\""], "{table}");

@@ -294,7 +294,7 @@ mod tests {
              A answers because => A answered because !
              A recalls ice => A recalled ice !
              A stored => - !
-             A rated => Good !",
+             A rated => Some(Good) !",
         );
         assert_eq!(exchange.reply(RespondentId::A).response.as_ref().unwrap().answer, "because");
         let searches: Vec<&str> = exchange.recalls().iter().map(|recall| recall.search.as_str()).collect();

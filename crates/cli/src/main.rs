@@ -17,7 +17,7 @@ mod terminal;
 mod threads;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -83,19 +83,10 @@ fn is_at_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Whether stdin is a pipe or a file, and not a device such as a terminal or `/dev/null`.
-#[cfg(unix)]
+/// Whether stdin is no terminal, and holds something. What is looked at here is still read later.
 fn is_piped_to() -> bool {
-    use std::os::fd::AsFd;
-    use std::os::unix::fs::FileTypeExt;
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
-    stdin.and_then(|stdin| stdin.metadata()).is_ok_and(|metadata| !metadata.file_type().is_char_device())
-}
-
-/// Whether stdin is no terminal.
-#[cfg(not(unix))]
-fn is_piped_to() -> bool {
-    !std::io::stdin().is_terminal()
+    let stdin = std::io::stdin();
+    !stdin.is_terminal() && stdin.lock().fill_buf().is_ok_and(|text| !text.is_empty())
 }
 
 fn run(arguments: Arguments, command: &str, output: Output) -> anyhow::Result<Outcome> {

@@ -120,7 +120,7 @@ fn error_shape(dialect: Dialect) -> Value {
             object([("type", one_of(&["error"])), ("error", error), ("request_id", text())], [])
         }
         Dialect::Ollama => object([("error", text())], []),
-        Dialect::Hone => object([("error", object([("message", text()), kind], []))], []),
+        Dialect::Hone => object([("error", object([("message", text()), kind], [("code", text())]))], []),
         Dialect::SystemOne => {
             let place = ("loc", list(text()));
             let invalid = object([place, ("msg", text()), kind], []);

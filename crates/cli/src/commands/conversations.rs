@@ -447,7 +447,7 @@ mod tests {
     fn a_mean_is_that_of_one_judge() {
         check(&[], "-");
         check(&[(4, "a"), (5, "a"), (4, "a")], "4.3");
-        check(&[(4, "a"), (2, "b")], "2–4");
+        check(&[(4, "a"), (2, "b")], "2 to 4");
         check(&[(4, "a"), (4, "b")], "4");
     }
 }

@@ -207,7 +207,7 @@ fn percents(interval: Option<[f64; 2]>) -> String {
 }
 
 fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
-    app.output.print_line("scale,of,scored,unscored,likely_right,likely_wrong,mean,low,high,spread")?;
+    app.output.print_line("scale,of,scored,unscored,mean,low,high,spread,likely_right,likely_wrong")?;
     let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
     let bounds = |interval: Option<[f64; 2]>| [0, 1].map(|index| number(interval.map(|interval| interval[index])));
     for scale in &report.quality.scales {
@@ -216,7 +216,7 @@ fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
             let ScoreFigures { scored, unscored, likely_right, likely_wrong, .. } = figures;
             let (scale, name) = (quoted(&scale.scale), quoted(&name));
             app.output.print_line(&format!(
-                "{scale},{name},{scored},{unscored},{likely_right},{likely_wrong},{mean},{low},{high},{spread}"
+                "{scale},{name},{scored},{unscored},{mean},{low},{high},{spread},{likely_right},{likely_wrong}"
             ))?;
         }
     }
@@ -224,7 +224,7 @@ fn print_csv(app: &Invocation, report: &WholeReport) -> anyhow::Result<()> {
         let scale = quoted(&format!("wins, {}", comparisons.judge));
         for (name, Share { of, share, interval }) in named_shares(comparisons) {
             let ([low, high], share) = (bounds(*interval), number(*share));
-            app.output.print_line(&format!("{scale},{},{of},0,0,0,{share},{low},{high},", quoted(&name)))?;
+            app.output.print_line(&format!("{scale},{},{of},0,{share},{low},{high},,,", quoted(&name)))?;
         }
     }
     Ok(())

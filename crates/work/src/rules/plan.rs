@@ -37,8 +37,6 @@ const CODE: [&str; 22] = [
     "c", "cpp", "cs", "css", "go", "h", "html", "java", "json", "kt", "md", "php", "py", "rb", "rs", "sh", "sql",
     "swift", "toml", "ts", "yaml", "yml",
 ];
-/// Minimum words of a line that says what to do.
-const WORDS_OF_A_STEP: usize = 3;
 /// Maximum bytes of an extension that no file has yet.
 const LONGEST_ENDING: usize = 5;
 /// The score of a claim that may be false: it counts, but does not block.
@@ -82,7 +80,7 @@ fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
     let has_files = is_about_files || !doubtful.is_empty();
     let mut criteria = vec![criterion("names files", has_files, "the plan names no file".to_owned())];
     if has_files {
-        let has_steps = plan.lines().any(|line| line.split_whitespace().count() >= WORDS_OF_A_STEP);
+        let has_steps = plan.split_whitespace().any(is_prose);
         criteria.push(criterion("has steps", has_steps, "the plan does not say what to do".to_owned()));
     }
     // A plan that is about missing files alone is about another project.
@@ -92,6 +90,12 @@ fn check(plan: &str, known: &Known<'_>) -> Vec<CriterionResult> {
         ..criterion("files exist", false, format!("{path} does not exist, and the plan does not say that it is new"))
     }));
     criteria
+}
+
+/// Whether it is a word of a language, and not a path, a number or a mark.
+fn is_prose(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+    word.chars().count() > 1 && word.chars().all(char::is_alphabetic)
 }
 
 fn speaks_of_making(line: &str) -> bool {
