@@ -39,7 +39,7 @@ addEventListener("hashchange", openPlace);
 appearance.start();
 attachments.start({ failed: (message) => chat.complain(message), changed: () => chat.keepFiles() });
 settings.start();
-chat.start({ changed, moved, begun: sidebar.expect });
+chat.start({ changed, moved, begins: sidebar.begins });
 sidebar.start({
   chosen: (name) => {
     if (NARROW.matches) showSidebar(false);

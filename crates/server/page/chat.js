@@ -31,7 +31,7 @@ const endings = new Map([
   ["repetition", "Stopped because it repeated itself."],
 ]);
 
-const hooks = { changed: () => {}, moved: () => {}, begun: () => {} };
+const hooks = { changed: () => {}, moved: () => {}, begins: () => {} };
 /** How many conversations have been opened: only the latest is shown. */
 let opened = 0;
 /** `isOpen` says that a conversation is shown, which is so from when the first one was loaded. */
@@ -46,7 +46,7 @@ function percent({ done, total }) {
   return Math.floor((100 * done) / Math.max(total, 1));
 }
 
-/** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown, `begun` with that of a new one and its question. */
+/** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown, `begins` with that of a new one and its question, and again with null once it is saved. */
 export function start(given) {
   Object.assign(hooks, given);
   byId("ask").addEventListener("submit", async (event) => {
@@ -640,7 +640,7 @@ class Running {
     if (state.name === name) return;
     nameShown(name);
     settings.named(name);
-    hooks.begun(name, attachments.split(this.question).question);
+    hooks.begins(name, attachments.split(this.question).question);
     hooks.moved(name);
     hooks.changed();
   }
@@ -669,6 +669,7 @@ class Running {
 
   end({ index, exchange, is_compared: isCompared, left_out: leftOut, is_remembered: isRemembered, is_saved: isSaved }) {
     this.hasEnded = true;
+    hooks.begins(this.name, null);
     settings.saved();
     state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
     const [selected, earlier] = [selectionIn(this.content), selectionIn(byId("turns"))];
@@ -694,6 +695,7 @@ class Running {
 
   fail({ message, code }) {
     this.hasEnded = true;
+    hooks.begins(this.name, null);
     if (!this.isShown) return;
     const isGone = this.name && code === "conversation_not_found";
     if (isGone) this.before = [];

@@ -11,8 +11,8 @@ const hooks = { chosen: () => {}, renamed: () => {}, removed: () => {}, failed: 
 /** The rows of the conversations that were listed, by name, and those of folders. They stay when the list is refreshed. */
 const rows = new Map();
 const folderRows = new Map();
-/** The titles that conversations will have, by name. */
-const expected = new Map();
+/** The titles of conversations whose first answer is not saved yet, by name. */
+const begun = new Map();
 /** Whether rows are being put into a list, which takes the focus from those that leave it. */
 let isFilling = false;
 let shown = null;
@@ -47,14 +47,15 @@ export function mark(name) {
   }
 }
 
-/** The title of a conversation that was listed before; otherwise the one it will have, or its name. */
+/** The title of a conversation that begins or was listed before; otherwise its name. */
 export function titleOf(name) {
-  return rows.get(name)?.title ?? expected.get(name) ?? name;
+  return begun.get(name) ?? rows.get(name)?.title ?? name;
 }
 
-/** A conversation begins with this question, and is listed once its answer is saved. */
-export function expect(name, question) {
-  expected.set(name, question.trim().split("\n")[0]);
+/** A conversation begins with this question; null once its answer is saved, from which the server knows its title. */
+export function begins(name, question) {
+  if (question === null) begun.delete(name);
+  else begun.set(name, question.trim().split("\n")[0]);
 }
 
 /** Lists the conversations that are searched for. */
@@ -193,8 +194,7 @@ class Row {
 
   /** Shows what is known of the conversation. */
   show({ name, title: saved, written }) {
-    // Before its answer is saved, the server knows it by its name alone.
-    const title = (saved === name && expected.get(name)) || saved;
+    const title = begun.get(name) ?? saved;
     Object.assign(this, { name, title });
     const isPinned = places.isPinned(name);
     this.open.dataset.name = name;

@@ -125,9 +125,9 @@ impl Output {
         let _ = write!(std::io::stderr(), "{text}");
     }
 
-    /// An error, on stderr, without the numbers of the system's errors, whose texts say the same.
+    /// An error, on stderr.
     pub(crate) fn error(self, text: &str) {
-        self.to_stderr(Style::new().fg(Color::Red), &format!("error: {}", without_numbers(text)));
+        self.to_stderr(Style::new().fg(Color::Red), &format!("error: {text}"));
     }
 
     /// Prints one line of the result.
@@ -321,6 +321,8 @@ impl Output {
     }
 
     fn to_stderr(self, style: Style, text: &str) {
+        // The words of the system's errors say the same as their numbers.
+        let text = &*without_numbers(text);
         let columns = self.size().map_or(0, |(columns, _)| columns);
         let is_wrapped = self.stderr_is_terminal && self.moves_cursor && columns > 0;
         let text = if is_wrapped { remark_in_lines(text, columns) } else { text.to_owned() };
