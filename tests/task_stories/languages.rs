@@ -277,6 +277,7 @@ fn what_loads_in_unusual_ways_is_not_blocked() {
             "from lazy import anything\nfrom names import f, i, j, k, os, where\n\nprint(anything, f, i, j, k, os, where)\n",
         ),
         ("third.py", "import numpy\n\nprint(numpy)\n"),
+        ("json.py", "raise SystemExit(\"a module of the workspace that is called like one of Python's\")\n"),
     ];
     assert_eq!(loaded(&files, "python-loads"), (0, Vec::new()));
     let modules = [("a.mjs", "export const x = 1;\n"), ("b.cjs", "const { join } = require('node:path');\n")];

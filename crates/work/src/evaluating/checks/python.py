@@ -10,6 +10,8 @@ import sys
 SKIPPED = {"venv", "node_modules", "__pycache__", "site-packages"}
 # A module with any of these may define names, or have modules below it, that cannot be seen.
 DYNAMIC = (b"globals(", b"__getattr__", b"sys.modules", b"exec(", b"vars(", b"setattr(", b"meta_path", b"__path__")
+# In these, an import may fail or be left out.
+UNCERTAIN = (ast.Try, ast.If, ast.With, getattr(ast, "TryStar", ast.Try), getattr(ast, "Match", ast.If))
 changed = {os.path.normpath(path) for path in sys.argv[1:]}
 trees, texts, findings = {}, {}, []
 
@@ -73,7 +75,7 @@ def certain_imports(tree):
         node = nodes.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node
-        if not isinstance(node, (ast.Try, ast.If, ast.With)):
+        if not isinstance(node, UNCERTAIN):
             nodes.extend(ast.iter_child_nodes(node))
 
 
