@@ -329,6 +329,13 @@ fn a_grade_is_waited_for() {
     assert!(report["judges"][0]["svg"].as_str().unwrap().starts_with("<svg"), "{report}");
     assert_eq!(shown()["grade"]["score"], 4);
     assert_eq!(stage.get(&format!("/hone/v1/critique/{id}")).1["rating"], "bad");
+    assert_eq!(
+        stage.post("/hone/v1/feedback", &json!({"query_id": id})).0,
+        400,
+        "a rating is not taken back by mistake"
+    );
+    assert_eq!(stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": null})).0, 200);
+    wait_until("the rating is taken back", || shown()["rating"].is_null());
 }
 
 #[test]

@@ -77,12 +77,13 @@ fn only_the_files_of_the_page_need_no_key() {
 
 /// Presets are files of the server's owner.
 #[test]
-fn clients_with_keys_neither_see_nor_save_presets() {
+fn clients_with_keys_neither_see_nor_change_presets() {
     let locked = Stage::start(ServerSettings { keys: vec![KeyHash::of("sesame")], ..settings() }, echo);
     let nothing = json!({"presets": [], "can_save": false});
     assert_eq!(locked.with_key("sesame", "GET", "/hone/v1/presets", &json!({})), (200, nothing));
     let preset = json!({"name": "mine", "temperature": 0.5});
     assert_eq!(locked.with_key("sesame", "POST", "/hone/v1/presets", &preset).0, 403);
+    assert_eq!(locked.with_key("sesame", "DELETE", "/hone/v1/presets/mine", &json!({})).0, 403);
 }
 
 #[test]
@@ -101,6 +102,22 @@ fn presets_are_saved_under_new_names() {
     });
     let saved = json!({"presets": [{"name": "calm", "settings": settings}], "can_save": true});
     assert_eq!(stage.get("/hone/v1/presets"), (200, saved));
+}
+
+#[test]
+fn presets_are_replaced_if_that_is_wanted_and_deleted() {
+    let stage = Stage::start(settings(), echo);
+    let save = |preset: Value| stage.post("/hone/v1/presets", &preset);
+    assert_eq!(save(json!({"name": "calm", "system": "Be brief.", "temperature": 0.5})).0, 200);
+    assert_eq!(save(json!({"name": "calm", "temperature": 0.7, "replace": true})), (200, json!({"name": "calm"})));
+    let settings = json!({"sampling.temperature": 0.7});
+    assert_eq!(stage.get("/hone/v1/presets").1["presets"], json!([{"name": "calm", "settings": settings}]));
+    assert_eq!(save(json!({"name": "calm", "temperature": -1.0, "replace": true})).0, 400);
+    assert_eq!(save(json!({"name": "new", "top_p": 0.5, "replace": true})).0, 200, "there is nothing to replace");
+    assert_eq!(stage.delete("/hone/v1/presets/calm"), (200, json!({"removed": true})));
+    assert_eq!(stage.delete("/hone/v1/presets/calm").0, 404);
+    assert_eq!(stage.delete("/hone/v1/presets/..%2Fserver").0, 404);
+    assert_eq!(stage.get("/hone/v1/presets").1["presets"][0]["name"], "new");
 }
 
 #[test]
