@@ -89,6 +89,8 @@ fn remember_tasks(home: &Home) {
             phase: "coding".into(),
             number: 1,
             agent: agent.into(),
+            temperature: None,
+            thinking: false,
             started: Timestamp(1),
             ended: Some(Timestamp(2)),
             calls: Vec::new(),

@@ -151,6 +151,6 @@ fn an_answer_that_was_cut_is_told_so() {
     assert!(cut.starts_with("the answer was cut at 2000 tokens"), "{cut}");
     assert_eq!(record.state, TaskState::Accepted);
     let limits = model.requests().into_iter().map(|request| (request.max_tokens, request.thinking.budget));
-    let [planning, coding] = [Some(1024 + 300), Some(2000 + 300)].map(|tokens| (tokens, Some(300)));
-    assert_eq!(limits.collect::<Vec<_>>(), [planning, coding, coding], "reasoning comes on top of the answer");
+    let limit = (Some(2000 + 300), Some(300));
+    assert_eq!(limits.collect::<Vec<_>>(), [limit; 3], "reasoning comes on top of the answer");
 }

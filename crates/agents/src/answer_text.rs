@@ -9,6 +9,7 @@ use crate::tool_calls::CallScanner;
 #[derive(Debug)]
 pub struct AnswerText {
     text: String,
+    has_reasoned: bool,
     splitter: Splitter,
     /// Scans for calls, if the model was given tools.
     scanner: Option<CallScanner>,
@@ -28,6 +29,7 @@ impl AnswerText {
     pub fn with_tools(tools: &[Tool]) -> AnswerText {
         AnswerText {
             text: String::new(),
+            has_reasoned: false,
             splitter: Splitter::new(None),
             scanner: (!tools.is_empty()).then(|| CallScanner::new(tools, None)),
             calls: Vec::new(),
@@ -74,6 +76,11 @@ impl AnswerText {
         self.text.trim()
     }
 
+    /// Whether the model has reasoned.
+    pub fn has_reasoned(&self) -> bool {
+        self.has_reasoned
+    }
+
     fn end(&mut self, reason: FinishReason) {
         let (calls, held_back) = self.scanner.take().map(CallScanner::finish).unwrap_or_default();
         self.text.push_str(&held_back);
@@ -93,7 +100,7 @@ impl AnswerText {
                     let certain = self.scanner.as_mut().map(|scanner| scanner.push(&text));
                     self.text.push_str(certain.as_deref().unwrap_or(&text));
                 }
-                OutputPiece::Thinking(_) => {}
+                OutputPiece::Thinking(text) => self.has_reasoned |= !text.trim().is_empty(),
             }
         }
     }
@@ -121,6 +128,7 @@ mod tests {
     #[test]
     fn the_text_comes_without_the_reasoning() {
         let answer = read(Script::saying(&["<think>Hm", "m.</th", "ink>\n\nIt is", " four.\n"])).unwrap();
+        assert!(answer.has_reasoned());
         assert_eq!((answer.text(), answer.finish_reason), ("It is four.", Some(FinishReason::Stop)));
         assert_eq!(read(Script::saying(&["a <", "b"])).unwrap().text(), "a <b");
     }

@@ -334,7 +334,7 @@ impl Agent for MemoryAgent {
     }
 }
 
-/// Whether a critique of a remembered answer has content: a verdict, or the reason why there is none.
+/// Whether a critique of a remembered answer has content: a verdict, or the reason for its absence.
 fn says_something(critique: &GradedAnswer) -> bool {
     let GradedAnswer { answer, grade, .. } = critique;
     grade.is_verdict() || (grade.judging.failure.is_some() && !answer.trim().is_empty())

@@ -72,7 +72,7 @@ fn complete(
                 if answer.take(event)? {
                     let finish_reason = answer.finish_reason.unwrap_or(FinishReason::Stop);
                     let (text, calls) = (format!("{}\n", answer.text()), answer.calls().to_vec());
-                    return Ok(Some(Written { text, calls, finish_reason }));
+                    return Ok(Some(Written { text, has_reasoned: answer.has_reasoned(), calls, finish_reason }));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return Err(GenerateError::Stopped),

@@ -211,6 +211,7 @@ impl Config {
         let key = self.present_name(key);
         match self.example_of(&key) {
             Some(_) => Ok(key),
+            None if key.is_empty() => Err(usage("the key is empty: `hone config` lists the keys")),
             None => Err(usage(format!("unknown key {key}: {}", self.known_keys_near(&key)))),
         }
     }
@@ -350,12 +351,12 @@ impl Config {
             return format!("did you mean {name}? `hone config` lists the keys");
         }
         let section = key.split('.').next().unwrap_or_default();
-        let mut near: Vec<&str> =
+        let near: Vec<&str> =
             self.entries.keys().filter(|known| known.split('.').next() == Some(section)).map(String::as_str).collect();
-        if near.is_empty() {
-            near = self.entries.keys().map(String::as_str).collect();
+        match near.is_empty() {
+            true => "`hone config` lists the keys".to_owned(),
+            false => format!("known are {}", near.join(", ")),
         }
-        format!("known are {}", near.join(", "))
     }
 
     /// The keys of every judge profile.

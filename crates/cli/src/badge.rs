@@ -30,7 +30,7 @@ pub(crate) fn parts(grade: Option<&Grade>) -> (Color, &'static str, String) {
     grade.and_then(shown).unwrap_or((Color::Default, " ", "   ".to_string()))
 }
 
-/// The verdict in a line, or why there is none.
+/// The verdict in a line, or the reason for its absence.
 pub(crate) fn in_words(grade: &Grade) -> String {
     match (shown(grade), &grade.judging.failure) {
         (Some((_, mark, verdict)), _) => format!("{mark} {verdict}"),
@@ -91,7 +91,7 @@ pub(crate) fn juror_name<V>(juror: &Juror<V>) -> String {
     if *is_stronger { format!("{name} (the stronger judge)") } else { name.clone() }
 }
 
-/// A juror's score for an answer, or why there is none.
+/// A juror's score for an answer, or the reason why it did not vote.
 pub(crate) fn juror_grade(juror: &Juror<Grade>) -> String {
     let Grade { score, expected_score, feedback, judging, .. } = &juror.verdict;
     let Some(score) = score else { return format!("no vote: {}", judging.failure.as_deref().unwrap_or_default()) };
@@ -100,14 +100,14 @@ pub(crate) fn juror_grade(juror: &Juror<Grade>) -> String {
     format!("{score}/5 ({raw}{expected}{:.1} s) {feedback}", judging.seconds).trim_end().to_owned()
 }
 
-/// A juror's preference between two answers, or why there is none.
+/// A juror's preference between two answers, or the reason why it did not vote.
 pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
     let Preference { winner, log_odds, consistent, reason, judging, .. } = &juror.verdict;
     if let Some(failure) = &judging.failure {
         return format!("no vote: {failure}");
     }
     let winner = winner.map_or_else(|| "neither".to_owned(), |winner| winner.to_string());
-    let orders = if *consistent { "" } else { ", the orders disagree" };
+    let orders = if *consistent { String::new() } else { format!(", {}", about_orders(false)) };
     let (share, seconds) = (share_of_a(*log_odds), judging.seconds);
     format!("{winner} ({share}{orders}, {seconds:.1} s) {reason}").trim_end().to_owned()
 }
@@ -117,14 +117,18 @@ fn share_of_a(log_odds: f64) -> String {
     format!("{:.0} % for A", 100.0 / (1.0 + (-log_odds).exp()))
 }
 
-/// How a preference came about: the judge's probability that answer A is better, and whether it depends on the order.
-pub(crate) fn preferred_how(judging: &Judging, log_odds: f64, is_consistent: bool) -> Vec<String> {
+fn about_orders(agree: bool) -> &'static str {
+    if agree { "both orders agree" } else { "the orders disagree" }
+}
+
+/// The grounds of a preference: the judge's probability that answer A is better, whether it depends on the order, and
+/// the judge.
+pub(crate) fn grounds_of_preference(judging: &Judging, log_odds: f64, is_consistent: bool) -> Vec<String> {
     // The likelihood judge prefers an answer only if its marks differ, so a share would contradict it.
     let has_share = judging.method != JudgingMethod::Likelihood;
     let share = has_share.then(|| share_of_a(log_odds));
-    let orders = if is_consistent { "both orders agree" } else { "the orders disagree" };
     // Other methods see each answer by itself.
-    let orders = judging.method.is_prompted().then(|| orders.to_owned());
+    let orders = judging.method.is_prompted().then(|| about_orders(is_consistent).to_owned());
     share.into_iter().chain(orders).chain([format!("by {}", judge_name(judging))]).collect()
 }
 

@@ -29,7 +29,7 @@ pub struct ReportRow {
     pub agent: String,
     /// Its respondent; `None` for a task.
     pub respondent: Option<RespondentId>,
-    /// The temperature; `None` for a task.
+    /// The temperature, if it is known.
     pub temperature: Option<f32>,
     /// Whether the model reasoned first.
     pub thinking: bool,
@@ -110,23 +110,23 @@ pub struct ScaleReport {
     pub respondents: BTreeMap<String, ScoreFigures>,
     /// Figures by kind of task.
     pub kinds: BTreeMap<String, ScoreFigures>,
-    /// Figures by configuration and kind of question; empty for a single configuration. A configuration is a model
+    /// Figures by configuration and kind; empty for a single configuration. A configuration is a model
     /// (each quantization has its own name), a temperature, and whether it reasons.
     pub configurations: Vec<ConfigurationFigures>,
     /// Figures by period, keyed by the day on which it begins, in milliseconds since 1970; empty unless requested.
     pub trend: BTreeMap<u64, ScoreFigures>,
 }
 
-/// The figures of a configuration for one kind of question.
+/// The figures of a configuration for one kind of question or task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConfigurationFigures {
     /// The model.
     pub model: String,
-    /// Its temperature.
-    pub temperature: f32,
+    /// Its temperature, if it is known.
+    pub temperature: Option<f32>,
     /// Whether it reasoned first.
     pub thinking: bool,
-    /// The kind of question.
+    /// The kind of question or task.
     pub kind: String,
     /// The figures.
     #[serde(flatten)]
@@ -156,7 +156,7 @@ impl QualityReport {
                 agents: named(grouped(&rows, |row| row.agent.as_str())),
                 respondents: named(grouped(&answers, |row| row.respondent.as_ref().map_or("", RespondentId::name))),
                 kinds: named(grouped(&rows, |row| row.kind.as_ref())),
-                configurations: configurations(&answers),
+                configurations: configurations(&rows),
                 trend: period.map(|period| grouped(&rows, |row| period.begin_of(row.at))).unwrap_or_default(),
             }
         });
@@ -206,7 +206,7 @@ fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K)
 /// report.
 fn configurations(rows: &[&ReportRow]) -> Vec<ConfigurationFigures> {
     // Temperatures are at least 0, so their bits sort like their values.
-    let configuration = |row: &ReportRow| (row.temperature.unwrap_or_default().to_bits(), row.thinking);
+    let configuration = |row: &ReportRow| (row.temperature.map(f32::to_bits), row.thinking);
     let is_other = |row: &&ReportRow| {
         rows.first().is_some_and(|first| (&first.agent, configuration(first)) != (&row.agent, configuration(row)))
     };
@@ -216,7 +216,7 @@ fn configurations(rows: &[&ReportRow]) -> Vec<ConfigurationFigures> {
     let groups = grouped(rows, |row| (row.agent.as_str(), row.kind.as_ref(), configuration(row)));
     let figures = groups.into_iter().map(|((model, kind, (bits, thinking)), figures)| ConfigurationFigures {
         model: model.to_owned(),
-        temperature: f32::from_bits(bits),
+        temperature: bits.map(f32::from_bits),
         thinking,
         kind: kind.to_owned(),
         figures,
@@ -332,7 +332,7 @@ mod tests {
         rows[1].temperature = Some(0.0);
         let found = QualityReport::of(&rows, None).scales.remove(0).configurations;
         let means: Vec<_> = found.iter().map(|it| (it.temperature, it.kind.as_str(), it.figures.mean)).collect();
-        assert_eq!(means, [(0.0, "python", Some(4.0)), (0.7, "python", Some(2.0))]);
+        assert_eq!(means, [(Some(0.0), "python", Some(4.0)), (Some(0.7), "python", Some(2.0))]);
         rows[1] = ReportRow { thinking: true, ..row("a", "judge", Some(5.0)) };
         let found = QualityReport::of(&rows, None).scales.remove(0).configurations;
         let means: Vec<_> = found.iter().map(|it| (it.thinking, it.figures.mean)).collect();

@@ -173,7 +173,7 @@ impl Review {
     /// Parses the object.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason for its absence.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
         match (&self.judging.failure, &self.said) {
             (Some(failure), _) => Err(failure.clone()),

@@ -609,6 +609,7 @@ class Running {
         break;
       case "stopped":
         this.hasEnded = true;
+        hooks.begins(this.name, null);
         this.restore();
         break;
       case "failed":

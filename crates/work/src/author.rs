@@ -24,6 +24,8 @@ pub trait Author: Send + Sync {
 pub struct Written {
     /// The text, without the reasoning before it and without calls.
     pub text: String,
+    /// Whether the model reasoned before it.
+    pub has_reasoned: bool,
     /// The tool calls after the text.
     pub calls: Vec<ToolCall>,
     /// The reason why it ended.

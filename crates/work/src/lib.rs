@@ -37,6 +37,6 @@ pub use tasks::{
     AgentOutcome, CandidateEvaluation, LEARNED, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState,
     TaskStore, WorkAttempt, WorkCandidate, WorkToolCall,
 };
-pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};
+pub use tool::{EvaluatorTool, NoResult, ToolEnd, ToolRun};
 pub use work_format::{FileChange, changed_text, parse_work, quoted_file};
 pub use work_report::{Decisions, PhaseFigures, TypeFigures, UNNAMED_TYPE, WorkReport, findings_about, type_of};

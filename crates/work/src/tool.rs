@@ -39,7 +39,10 @@ pub struct EvaluatorTool {
     /// Time limit in seconds.
     pub seconds: f64,
     /// The consequence if it is not installed.
-    pub missing: MissingTool,
+    pub missing: NoResult,
+    /// The consequence if it crashes or reaches a limit.
+    #[serde(default = "failed")]
+    pub unfinished: NoResult,
     /// The phases that it evaluates; empty selects all.
     #[serde(default)]
     pub phases: Vec<String>,
@@ -60,10 +63,10 @@ pub struct EvaluatorTool {
     pub processes: Option<usize>,
 }
 
-/// The consequence if a tool is not installed.
+/// The consequence if a tool has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MissingTool {
+pub enum NoResult {
     /// Its evaluation is skipped.
     Skipped,
     /// Its evaluation has no score.
@@ -96,7 +99,7 @@ pub struct ToolRun {
 pub enum ToolEnd {
     /// It exited with this code.
     Exited(i32),
-    /// It crashed or was terminated, for this reason, which lies in the work.
+    /// It crashed or was terminated, for this reason.
     Ended(String),
     /// It is not installed.
     NotInstalled,
@@ -167,8 +170,14 @@ impl EvaluatorTool {
     pub fn result(&self, run: &ToolRun) -> EvaluationResult {
         let result = match &run.end {
             ToolEnd::Exited(code) => self.result_of_exit(*code, run),
-            ToolEnd::Ended(reason) => self.blocked(reason.clone(), excerpt(&run.stdout, &run.stderr), run.seconds),
-            ToolEnd::NotInstalled => self.not_installed(),
+            ToolEnd::Ended(reason) => {
+                let evidence = excerpt(&run.stdout, &run.stderr);
+                self.without_result(self.unfinished, reason.clone(), evidence, run.seconds)
+            }
+            ToolEnd::NotInstalled => {
+                let program = self.command.first().map(String::as_str).unwrap_or_default();
+                self.without_result(self.missing, format!("{program} is not installed"), None, 0.0)
+            }
             ToolEnd::NotRun(reason) => self.bare(
                 EvaluationStatus::Unscored { reason: reason.clone() },
                 format!("could not run: {reason}"),
@@ -287,14 +296,19 @@ impl EvaluatorTool {
         EvaluationResult { criteria, suggestions, ..self.bare(status, feedback, run.seconds) }
     }
 
-    fn not_installed(&self) -> EvaluationResult {
-        let program = self.command.first().map(String::as_str).unwrap_or_default();
-        let reason = format!("{program} is not installed");
-        match self.missing {
-            MissingTool::Skipped => self.bare(EvaluationStatus::Skipped { reason: reason.clone() }, reason, 0.0),
-            MissingTool::Unscored => self.bare(EvaluationStatus::Unscored { reason: reason.clone() }, reason, 0.0),
-            MissingTool::Failed => self.blocked(reason, None, 0.0),
-        }
+    fn without_result(
+        &self,
+        consequence: NoResult,
+        reason: String,
+        evidence: Option<String>,
+        seconds: f64,
+    ) -> EvaluationResult {
+        let status = match consequence {
+            NoResult::Skipped => EvaluationStatus::Skipped { reason: reason.clone() },
+            NoResult::Unscored => EvaluationStatus::Unscored { reason: reason.clone() },
+            NoResult::Failed => return self.blocked(reason, evidence, seconds),
+        };
+        self.bare(status, reason, seconds)
     }
 
     fn blocked(&self, message: String, evidence: Option<String>, seconds: f64) -> EvaluationResult {
@@ -323,6 +337,10 @@ impl EvaluatorTool {
             seconds,
         }
     }
+}
+
+fn failed() -> NoResult {
+    NoResult::Failed
 }
 
 fn held(criterion: &str, message: &str) -> CriterionResult {

@@ -41,10 +41,16 @@ A file that is no longer needed:
 === delete path/of/file
 A line of a file that begins with === or \\ gets a \\ before it.";
 
-/// Additional instructions for an agent with tools.
-pub(crate) const TOOLS_FIRST: &str = "\
+/// Additional instructions for an agent with tools: its maximum number of calls, and the maximum bytes of one result and of
+/// all together.
+pub(crate) fn tools_first(calls: usize, of_one: usize, of_all: usize) -> String {
+    format!(
+        "\
 Before you answer, look at what you need with the tools, which read the files as they are: nothing that they show can be changed
-but by the blocks of your answer. Call no tool once you know enough.";
+but by the blocks of your answer. You have {calls} calls; a result has at most {of_one} bytes, and all of them {of_all}. Call no
+tool once you know enough."
+    )
+}
 
 /// A change to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

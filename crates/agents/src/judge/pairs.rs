@@ -74,7 +74,7 @@ impl AnswerPair {
         CompareTask { query, answer_a, answer_b }
     }
 
-    /// Publishes the preference between the two, or why there is none.
+    /// Publishes the preference between the two, or the reason for its absence.
     pub(crate) fn tell(&self, bus: &Bus, sender: &str, preference: Preference) {
         if let Some(failure) = &preference.judging.failure {
             tracing::info!(query_id = %self.a.topic.correlation_id, "two answers stay uncompared: {failure}");

@@ -19,7 +19,7 @@ use hone_protocol::{
 };
 
 use super::attachments::label;
-use super::explanation::{Explanation, explain, grade, no_answer_b, recalled};
+use super::explanation::{Explanation, explain, grade, no_answer_b, rating_of, recalled};
 use crate::badge::badge;
 use crate::events::event_line;
 use crate::terminal::Line;
@@ -148,8 +148,8 @@ impl Announcements {
 
     /// The user's rating of an answer, from this chat or memory.
     pub(crate) fn rating(&self, id: QueryId, stack: &Stack) -> Option<Rating> {
-        let exchange = self.lock().exchanges.get(&id).and_then(Exchange::rating);
-        exchange.or_else(|| stack.store()?.get(id).ok()??.user_feedback)
+        let exchange = self.lock().exchanges.get(&id).cloned();
+        rating_of(exchange.as_ref(), || stack.store()?.get(id).ok()??.user_feedback)
     }
 
     /// The recollections for an answer, in search order, without duplicates.

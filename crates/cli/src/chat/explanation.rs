@@ -6,8 +6,8 @@ use hone_agents::{Exchange, RespondentReply};
 use hone_app::{Stack, describe};
 use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
 use hone_protocol::{
-    GenerateError, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Response,
-    Subject, remarks_in_words,
+    GenerateError, Grade, GradedAnswer, Judging, Payload, Preference, QueryId, Rating, RecalledEngram, RespondentId,
+    Response, Subject, remarks_in_words,
 };
 
 use crate::badge;
@@ -49,7 +49,7 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
         Some(grade) => rows.add_grade(grade),
         None => rows.add("grade", why_ungraded(a.as_ref(), exchange.is_some(), stack)),
     }
-    if let Some(rating) = exchange.and_then(Exchange::rating).or_else(|| a.as_ref()?.user_feedback) {
+    if let Some(rating) = rating_of(exchange, || a.as_ref()?.user_feedback) {
         rows.add("your rating", describe::rating(rating).to_owned());
     }
     if let Some(text) = text_of_b(heard(RespondentId::B), b.as_ref(), grade.as_ref()) {
@@ -76,6 +76,11 @@ pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -
 pub(crate) fn grade(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> Option<Grade> {
     let [a, _] = remembered(id, exchange, stack.store()).unwrap_or_default();
     best_grade(exchange.map(|exchange| exchange.reply(RespondentId::A)), a.as_ref())
+}
+
+/// The user's rating of an answer, from this chat or memory.
+pub(crate) fn rating_of(exchange: Option<&Exchange>, remembered: impl FnOnce() -> Option<Rating>) -> Option<Rating> {
+    exchange.and_then(Exchange::rating).or_else(remembered)
 }
 
 fn judged(grade: Grade, heard: Option<&RespondentReply>, remembered: Option<Engram>) -> Option<JudgedAnswer> {
@@ -216,7 +221,7 @@ pub(crate) fn comparison_text(preference: &Preference) -> String {
         Some(_) => "worse than respondent B's",
         None => "as good as respondent B's",
     };
-    format!("{comparison} ({})", badge::preferred_how(judging, *log_odds, *consistent).join(", "))
+    format!("{comparison} ({})", badge::grounds_of_preference(judging, *log_odds, *consistent).join(", "))
 }
 
 /// The mean of a jury's scores and their spread; empty for a single judge.

@@ -6,7 +6,7 @@ use hone_protocol::Preference;
 
 use super::grade::{counts, judge_file, open, tell_failure, tell_summary};
 use crate::arguments::CompareArguments;
-use crate::badge::{juror_name, juror_preference, preferred_how};
+use crate::badge::{grounds_of_preference, juror_name, juror_preference};
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
 use crate::terminal::progress::Spinner;
@@ -63,6 +63,6 @@ fn print_preference(app: &Invocation, preference: &Preference) -> anyhow::Result
     for juror in jury {
         app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_preference(juror))))?;
     }
-    let how = preferred_how(judging, *log_odds, *consistent).join(" · ");
+    let how = grounds_of_preference(judging, *log_odds, *consistent).join(" · ");
     app.output.print_line(&format!("{how} · {:.1} s", judging.seconds))
 }

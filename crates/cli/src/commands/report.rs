@@ -250,7 +250,8 @@ fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &ScoreFig
     let kinds = scale.kinds.iter().map(|(name, figures)| (format!("type {name}"), figures));
     let configurations = scale.configurations.iter().map(|it| {
         let thinking = if it.thinking { ", with reasoning" } else { "" };
-        (format!("{} at temperature {}{thinking}, type {}", it.model, it.temperature, it.kind), &it.figures)
+        let temperature = it.temperature.map(|it| format!(" at temperature {it}")).unwrap_or_default();
+        (format!("{}{temperature}{thinking}, type {}", it.model, it.kind), &it.figures)
     });
     let trend = scale.trend.iter().map(|(at, figures)| (format!("from {}", moment(Timestamp(*at))), figures));
     std::iter::once(("all".to_owned(), &scale.all))

@@ -39,7 +39,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, client: Client) -> R
 }
 
 /// A new preset. Settings that are omitted stay as configured.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HonePresetSaving)]
 struct PresetSaving {
@@ -62,9 +62,12 @@ struct PresetSaving {
     thinking: Option<bool>,
 }
 
-/// The keys that a client can set.
-const SETTINGS: [&str; 5] =
-    ["chat.system", "sampling.temperature", "sampling.top_p", "sampling.max_tokens", "sampling.thinking"];
+impl PresetSaving {
+    /// Whether a client can set the key.
+    fn has(key: &str) -> bool {
+        serde_json::to_value(PresetSaving::default()).is_ok_and(|fields| fields.get(key).is_some())
+    }
+}
 
 /// Presets belong to the server's owner.
 fn check_is_owner(client: Client) -> Result<(), ApiError> {
@@ -117,7 +120,7 @@ fn saved(shared: &Shared, saving: PresetSaving) -> Result<Value, ApiError> {
     let name = saving.name;
     presets.path(&name).map_err(bad)?;
     if saving.replace && presets.names().map_err(failed)?.contains(&name) {
-        let others = presets.keys(&name).map_err(bad)?.into_iter().filter(|(key, _)| !SETTINGS.contains(&key.as_str()));
+        let others = presets.keys(&name).map_err(bad)?.into_iter().filter(|(key, _)| !PresetSaving::has(key));
         keys.splice(0..0, others);
         check_preset(&name, &keys).map_err(bad)?;
         presets.replace(&name, keys).map_err(failed)?;

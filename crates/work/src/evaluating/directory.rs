@@ -87,18 +87,35 @@ pub(crate) struct ListedFile {
 impl DirectoryFiles {
     /// The files that `.gitignore` does not exclude, in alphabetical order.
     pub(crate) fn listed(&self) -> Vec<ListedFile> {
-        let mut walk = WalkBuilder::new(&self.root);
-        walk.hidden(false).parents(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);
-        walk.filter_entry(|entry| entry.depth() == 0 || entry.file_name().to_str().is_some_and(is_work));
         let file_of = |entry: ignore::DirEntry| {
             let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
             let parts = entry.path().strip_prefix(&self.root).ok()?.iter();
             let parts: Vec<&str> = parts.map(|part| part.to_str()).collect::<Option<_>>()?;
             Some(ListedFile { path: parts.join("/"), bytes: metadata.len() })
         };
-        let mut listed: Vec<ListedFile> = walk.build().flatten().filter_map(file_of).take(MOST_FILES).collect();
+        let mut listed: Vec<ListedFile> = self.walk(|_| true).filter_map(file_of).take(MOST_FILES).collect();
         listed.sort_by(|one, other| one.path.cmp(&other.path));
         listed
+    }
+
+    /// Whether the path is a file that `.gitignore` does not exclude. Reads only the folders that it lies in.
+    pub(crate) fn is_listed(&self, path: &str) -> bool {
+        let Some(place) = self.place(path) else { return false };
+        let above = place.clone();
+        let is_file = |entry: &ignore::DirEntry| entry.path() == place && place.is_file();
+        self.walk(move |entry| above.starts_with(entry.path())).any(|entry| is_file(&entry))
+    }
+
+    /// The entries of the work that `.gitignore` does not exclude, below those that are wanted.
+    fn walk(
+        &self,
+        is_wanted: impl Fn(&ignore::DirEntry) -> bool + Send + Sync + 'static,
+    ) -> impl Iterator<Item = ignore::DirEntry> {
+        let mut walk = WalkBuilder::new(&self.root);
+        walk.hidden(false).parents(false).git_global(false).git_exclude(false).require_git(false).follow_links(false);
+        let is_part = |entry: &ignore::DirEntry| entry.depth() == 0 || entry.file_name().to_str().is_some_and(is_work);
+        walk.filter_entry(move |entry| is_part(entry) && is_wanted(entry));
+        walk.build().flatten()
     }
 }
 
@@ -144,6 +161,10 @@ mod tests {
         fs::write(folder.path().join(".gitignore"), "b.*\n").unwrap();
         let listed: Vec<String> = files.listed().into_iter().map(|file| file.path).collect();
         assert_eq!(listed, [".github/ci.yml", ".gitignore", "src/a.py"]);
+        assert!(files.is_listed("src/a.py"));
+        for path in ["b.txt", "src", ".git/config", "../a.py", "/etc/passwd", "src/gone.py", ""] {
+            assert!(!files.is_listed(path), "{path:?}");
+        }
     }
 
     #[cfg(unix)]

@@ -9,11 +9,11 @@ use hone_protocol::{
 };
 
 use super::exploring::{Explorer, tools};
-use super::prompting::{feedback_of, looked_at_bytes, prompt_bytes, shown_bytes};
+use super::prompting::{feedback_of, first_files, looked_at_bytes, prompt_bytes, shown_bytes};
 use super::record::{TaskError, TaskRecord, WorkCandidate};
 use super::runner::{ProgressSink, TaskProgress, TaskRun, step};
 use crate::evaluating::{DirectoryFiles, is_work};
-use crate::work_format::{has_blocks, work_regex};
+use crate::work_format::{has_blocks, tools_first, work_regex};
 use crate::{Assignment, EvaluationContext, FileChange, TaskPhase, WorkspaceFiles, Written, changed_text, parse_work};
 
 /// Minimum bytes of files that a prompt has room for.
@@ -39,6 +39,9 @@ impl TaskRun<'_> {
             self.runner.publish(record, Payload::OptimizationStarted(step(record)));
         }
         let mut answers = self.write(record, phase, heard)?;
+        if let Some(attempt) = record.attempts.last_mut() {
+            attempt.thinking = answers.iter().any(|answer| answer.has_reasoned);
+        }
         if answers.len() > 1 {
             let candidates = answers.into_iter().map(WorkCandidate::new).collect();
             if let Some(attempt) = record.attempts.last_mut() {
@@ -96,10 +99,13 @@ impl TaskRun<'_> {
         let mut rounds = ToolRounds::new(ToolLimits { rounds: phase.tool_calls, calls: phase.tool_calls });
         let (mut has_tools, mut explores) = (phase.tool_calls > 0, phase.tool_calls > 0);
         let mut budget = shown_bytes(room, has_tools);
+        let looked_at = looked_at_bytes(room);
+        let about_tools = tools_first(phase.tool_calls, looked_at / OF_A_RESULT, looked_at);
         let test_feedback = OnceCell::new();
-        let (mut answers, mut beginning) = (Vec::new(), self.messages(record, phase, budget, has_tools));
+        let mut answers = Vec::new();
+        let mut beginning = self.messages(record, phase, budget, has_tools.then_some(&about_tools));
         loop {
-            explores &= rounds.may_call() && n_bytes(rounds.turns()) < looked_at_bytes(room);
+            explores &= rounds.may_call() && n_bytes(rounds.turns()) < looked_at;
             let mut messages = beginning.clone();
             messages.extend(rounds.turns().iter().cloned());
             let tools = if has_tools { tools() } else { Vec::new() };
@@ -112,8 +118,7 @@ impl TaskRun<'_> {
                 Ok(Some(written)) if explores => match written.into_iter().next() {
                     Some(one) if !one.calls.is_empty() => {
                         let run_tests = || test_feedback.get_or_init(|| self.test_feedback(&task, phase)).clone();
-                        let looking =
-                            Looking { most_bytes: looked_at_bytes(room) / OF_A_RESULT, run_tests: &run_tests };
+                        let looking = Looking { most_bytes: looked_at / OF_A_RESULT, run_tests: &run_tests };
                         self.look(record, &looking, &one, &mut rounds, heard);
                     }
                     Some(one) if has_blocks(&one.text) => {
@@ -132,11 +137,11 @@ impl TaskRun<'_> {
                 Err(GenerateError::NoTools { .. }) if has_tools => {
                     (has_tools, explores) = (false, false);
                     budget = shown_bytes(room, has_tools);
-                    beginning = self.messages(record, phase, budget, has_tools);
+                    beginning = self.messages(record, phase, budget, None);
                 }
                 Err(GenerateError::ContextOverflow { .. }) if budget > LEAST_SHOWN => {
                     budget /= 2;
-                    beginning = self.messages(record, phase, budget, has_tools);
+                    beginning = self.messages(record, phase, budget, has_tools.then_some(&about_tools));
                 }
                 Err(GenerateError::ContextOverflow { .. }) if !rounds.turns().is_empty() => rounds.forget(),
                 Err(error) => return Err(TaskError::Agent { agent, error }),
@@ -154,8 +159,9 @@ impl TaskRun<'_> {
         heard: &mut ProgressSink<'_>,
     ) {
         let files = DirectoryFiles::new(self.staging.work());
-        let mut kept = Vec::new();
-        let explorer = Explorer { files: &files, most_bytes: looking.most_bytes, run_tests: looking.run_tests };
+        let (mut kept, named) = (Vec::new(), first_files(record));
+        let Looking { most_bytes, run_tests } = *looking;
+        let explorer = Explorer { files: &files, named: &named, most_bytes, run_tests };
         let result_of = |call: &_, is_within_limits: bool| -> Result<_, std::convert::Infallible> {
             if !is_within_limits {
                 return Ok(Some(Message::new(Role::Tool, "You have looked often enough: write the work.")));
@@ -188,7 +194,7 @@ impl TaskRun<'_> {
 
     /// Maximum tokens of an answer, without its reasoning.
     pub(super) fn most_tokens(&self, phase: &TaskPhase) -> usize {
-        self.runner.request.max_tokens.map_or(phase.max_tokens, |most| most.min(phase.max_tokens))
+        self.runner.request.max_tokens.unwrap_or(phase.max_tokens)
     }
 
     /// Maximum tokens of an answer with its reasoning.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::overview::{lines_that_fit, list_of, paths_of};
 use crate::WorkspaceFiles;
-use crate::evaluating::DirectoryFiles;
+use crate::evaluating::{DirectoryFiles, is_work};
 
 /// Maximum number of matches in a search result.
 const MOST_FOUND: usize = 60;
@@ -31,6 +31,8 @@ pub struct WorkToolCall {
 /// Explores a workspace for a model.
 pub(super) struct Explorer<'a> {
     pub(super) files: &'a DirectoryFiles,
+    /// The files that the task names, which may be read although `.gitignore` excludes them.
+    pub(super) named: &'a [String],
     /// Maximum bytes of a result.
     pub(super) most_bytes: usize,
     /// Runs the tests, and returns their results.
@@ -104,7 +106,8 @@ impl Explorer<'_> {
 
     fn read(&self, path: &str, first: Option<usize>, last: Option<usize>) -> String {
         let path = path.trim_start_matches("./");
-        if !self.files.listed().iter().any(|file| file.path == path) {
+        let is_named = is_work(path) && self.named.iter().any(|named| named == path);
+        if !is_named && !self.files.is_listed(path) {
             return format!("{path} is not one of the workspace's files, which `list` shows");
         }
         let Some(text) = self.files.text(path) else { return format!("{path} is not a text file") };
@@ -184,10 +187,13 @@ mod tests {
         fs::create_dir(folder.path().join("src")).unwrap();
         fs::write(folder.path().join("src/a.py"), "one\nTwo\nthree\n").unwrap();
         fs::write(folder.path().join("b.txt"), "two").unwrap();
-        fs::write(folder.path().join(".ignore"), ".env\n.ignore\n").unwrap();
+        fs::write(folder.path().join(".ignore"), ".env\n.ignore\nbuilt.js\n").unwrap();
+        fs::write(folder.path().join("built.js"), "x").unwrap();
         fs::write(folder.path().join(".env"), "SECRET=two").unwrap();
         let files = DirectoryFiles::new(folder.path());
-        let explorer = Explorer { files: &files, most_bytes: 100, run_tests: &|| "1 of 2 tests fail".to_owned() };
+        let named = ["built.js".to_owned()];
+        let run_tests = || "1 of 2 tests fail".to_owned();
+        let explorer = Explorer { files: &files, named: &named, most_bytes: 100, run_tests: &run_tests };
         let check = |name: &str, arguments: Value, expected: &str| {
             let (turn, kept) = explorer.carry_out(&ToolCall::new(name, arguments));
             assert_eq!((turn.content.as_str(), kept.result.as_str()), (expected, expected));
@@ -196,6 +202,7 @@ mod tests {
         check("list", json!({ "folder": "src/" }), "src/a.py (14 bytes)\n");
         check("read", json!({ "path": "src/a.py", "first_line": 2 }), "src/a.py, lines 2 to 3 of 3\nTwo\nthree\n");
         check("read", json!({ "path": "./b.txt" }), "b.txt, lines 1 to 1 of 1\ntwo\n");
+        check("read", json!({ "path": "built.js" }), "built.js, lines 1 to 1 of 1\nx\n");
         check("list", json!({ "path": "src" }), "src/a.py (14 bytes)\n");
         for hidden in ["../x", ".env"] {
             check(
@@ -220,7 +227,7 @@ mod tests {
         let text: String = (1..=99).map(|number| format!("line {number}\n")).collect();
         fs::write(folder.path().join("a"), text).unwrap();
         let files = DirectoryFiles::new(folder.path());
-        let explorer = Explorer { files: &files, most_bytes: 40, run_tests: &String::new };
+        let explorer = Explorer { files: &files, named: &[], most_bytes: 40, run_tests: &String::new };
         let (turn, _) = explorer.carry_out(&ToolCall::new("read", json!({ "path": "a", "first_line": 10 })));
         assert!(turn.content.starts_with("a, lines 10 to 14 of 99; read on with first_line 15\nline 10\n"), "{turn:?}");
     }

@@ -10,6 +10,10 @@ use crate::TaskPhase;
 pub struct AgentOutcome {
     /// The agent's model.
     pub agent: String,
+    /// The temperature of its first attempt, if it is known.
+    pub temperature: Option<f32>,
+    /// Whether it reasoned before that answer.
+    pub thinking: bool,
     /// Failed attempts: those that the gate did not accept, and accepted ones whose work failed its verification.
     pub failures: usize,
     /// Whether its work was accepted. Work that another agent had to finish counts for that agent.
@@ -37,8 +41,9 @@ impl TaskRecord {
             if is_work(attempt, phases) {
                 let known = outcomes.iter().position(|outcome| outcome.agent == attempt.agent);
                 last = Some(known.unwrap_or_else(|| {
-                    let (agent, at) = (attempt.agent.clone(), attempt.started);
-                    outcomes.push(AgentOutcome { agent, failures: 0, is_accepted: false, at });
+                    let &WorkAttempt { ref agent, temperature, thinking, started: at, .. } = attempt;
+                    let agent = agent.clone();
+                    outcomes.push(AgentOutcome { agent, temperature, thinking, failures: 0, is_accepted: false, at });
                     outcomes.len() - 1
                 }));
             } else if has_passed || !is_evaluation(attempt) {
@@ -107,6 +112,8 @@ pub(crate) mod tests {
             phase: phase.to_owned(),
             number: 1,
             agent: agent.to_owned(),
+            temperature: None,
+            thinking: false,
             started: Timestamp(1_000),
             ended: Some(Timestamp(3_000)),
             calls: Vec::new(),

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::evaluating::{DirectoryFiles, ListedFile};
+use crate::evaluating::{DirectoryFiles, ListedFile, is_work};
 use crate::{WorkspaceFiles, quoted_file};
 
 /// The number of lines before and after the relevant line in an excerpt.
@@ -87,8 +87,8 @@ impl Overview<'_> {
 
     /// The files with their texts, changed and named ones first.
     fn known(&self, listed: &[ListedFile]) -> Vec<Known> {
-        let paths: BTreeSet<&str> = listed.iter().map(|file| file.path.as_str()).collect();
-        let mut first: Vec<&str> = self.first.iter().map(String::as_str).filter(|path| paths.contains(path)).collect();
+        // Named files are shown although `.gitignore` excludes them.
+        let mut first: Vec<&str> = self.first.iter().map(String::as_str).filter(|path| is_work(path)).collect();
         first.extend(named_in(&self.about, listed));
         let n_named = first.len();
         let mut n_bytes = 0;

@@ -10,7 +10,7 @@ use crate::TaskPhase;
 use crate::evaluating::DirectoryFiles;
 use crate::feedback_memory::{PastAttempt, optimized_prompt};
 use crate::gate::feedback;
-use crate::work_format::{TOOLS_FIRST, WORK_FORM};
+use crate::work_format::WORK_FORM;
 
 /// Maximum bytes of a prompt where the model's context is unknown.
 const PROMPT_BYTES: usize = 20_000;
@@ -52,13 +52,14 @@ pub(super) fn feedback_of(results: &[EvaluationResult]) -> String {
 }
 
 impl TaskRun<'_> {
-    /// The messages of the next attempt, with at most `budget` bytes of the workspace.
+    /// The messages of the next attempt, with at most `budget` bytes of the workspace. `tools` are the instructions for an
+    /// agent with tools.
     pub(super) fn messages(
         &self,
         record: &TaskRecord,
         phase: &TaskPhase,
         budget: usize,
-        has_tools: bool,
+        tools: Option<&str>,
     ) -> Vec<Message> {
         let round = record.attempts.get(record.round..).unwrap_or_default();
         let past: Vec<PastAttempt> = round.iter().filter_map(past_attempt).collect();
@@ -72,19 +73,23 @@ impl TaskRun<'_> {
             text.push_str(&format!("\n\n## What earlier tasks in this workspace taught\n{learned}"));
         }
         let files = DirectoryFiles::new(self.staging.work());
-        let overview =
-            Overview { files: &files, first: first_files(record), about: about(record, past.last()), has_tools };
+        let (first, has_tools) = (first_files(record), tools.is_some());
+        let overview = Overview { files: &files, first, about: about(record, past.last()), has_tools };
         let shown = overview.text(budget);
         if !shown.is_empty() {
             text.push_str(&format!("\n\n{shown}"));
         }
-        let form = if has_tools { format!("{WORK_FORM}\n{TOOLS_FIRST}") } else { WORK_FORM.to_owned() };
+        let limit = format!(
+            "The answer may have {} tokens: edit parts of long files instead of writing them whole.",
+            self.most_tokens(phase)
+        );
+        let form = [WORK_FORM, &limit].into_iter().chain(tools).collect::<Vec<_>>().join("\n");
         vec![Message::new(Role::System, form), Message::new(Role::User, text)]
     }
 }
 
 /// The files that were changed, and the files that the task names.
-fn first_files(record: &TaskRecord) -> Vec<String> {
+pub(super) fn first_files(record: &TaskRecord) -> Vec<String> {
     let task = &record.assignment;
     let of_requirements = task.requirements.iter().filter_map(|requirement| requirement.file.as_ref());
     record.files.keys().chain(&task.files).chain(&task.paths).chain(of_requirements).cloned().collect()

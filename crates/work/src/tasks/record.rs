@@ -114,6 +114,12 @@ pub struct WorkAttempt {
     pub number: usize,
     /// The agent's model.
     pub agent: String,
+    /// Its temperature; `None` for attempts recorded by versions without this field.
+    #[serde(default)]
+    pub temperature: Option<f32>,
+    /// Whether it reasoned before its answer.
+    #[serde(default)]
+    pub thinking: bool,
     /// When it began.
     pub started: Timestamp,
     /// Time of the gate's decision; `None` until then, and for attempts recorded by versions without this field.

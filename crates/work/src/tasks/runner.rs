@@ -186,6 +186,8 @@ impl TaskRun<'_> {
             phase: phase.name.clone(),
             number: round.len() + 1,
             agent: decided.unwrap_or_else(|| first.clone()),
+            temperature: Some(self.runner.request.sampling.temperature),
+            thinking: false,
             started: Timestamp::now(),
             ended: None,
             calls: Vec::new(),

@@ -191,6 +191,7 @@ fn what_did_not_run_is_no_pass() {
     check("pytest", ToolEnd::Exited(1), "No module named pytest", "unscored");
     check("pytest", ToolEnd::Exited(5), "no tests ran in 0.01s", "skipped");
     check("pytest", ToolEnd::Ended("it took too long and was ended".into()), "2 passed in 0.1s", "failed");
+    check("python-loads", ToolEnd::Ended("it took too long and was ended".into()), "", "unscored");
     // A report of success does not outweigh the exit code.
     check("pytest", ToolEnd::Exited(1), "2 passed in 0.1s", "failed");
     check("pytest", ToolEnd::Exited(0), "2 passed in 0.1s", "passed");

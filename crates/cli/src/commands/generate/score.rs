@@ -25,7 +25,7 @@ const BATCH: usize = 16;
 /// The keys of a score.
 const KEYS: [&str; 3] = ["logprob", "tokens", "is_greedy"];
 
-/// The keys of a score with their values, or why there is none.
+/// The keys of a score with their values, or the error that prevented it.
 type Score = anyhow::Result<Map<String, Value>>;
 
 /// A text and its prefix.

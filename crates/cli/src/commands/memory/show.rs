@@ -75,7 +75,7 @@ fn compared(engram: &Engram) -> Option<String> {
         return Some(format!("no verdict: {failure}"));
     }
     let judging = compared.judging();
-    let how = badge::preferred_how(&judging, compared.log_odds, compared.consistent).join(", ");
+    let how = badge::grounds_of_preference(&judging, compared.log_odds, compared.consistent).join(", ");
     Some(format!("{} {verdict} ({how})", badge::mark(Some(&judging))))
 }
 
@@ -87,7 +87,7 @@ fn due(due: &Due) -> String {
     format!("{}{reason}", parts.join(", "))
 }
 
-/// The verdict and how it came about, or why there is none.
+/// The verdict with its circumstances, or the reason for its absence.
 fn score(grade: &Grade) -> String {
     let verdict = badge::in_words(grade);
     if grade.judging.failure.is_some() {

@@ -22,8 +22,8 @@ pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<Re
         let scale = Arc::clone(&scale);
         record.outcomes(phases).into_iter().map(move |outcome| ReportRow {
             respondent: None,
-            temperature: None,
-            thinking: false,
+            temperature: outcome.temperature,
+            thinking: outcome.thinking,
             kind: Cow::Owned(type_of(record).to_owned()),
             scale: Arc::clone(&scale),
             range: OUTCOMES,
@@ -41,7 +41,7 @@ pub(super) fn task_rows(records: &[&TaskRecord], phases: &[TaskPhase]) -> Vec<Re
 pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
     let mut scales = Scales::default();
     let rows = outlines.iter().filter(|outline| !outline.model.is_empty()).map(|outline| {
-        let grade = outline.grade.as_ref().filter(|grade| grade.score.is_some() || grade.likely.is_some());
+        let grade = outline.grade.as_ref().filter(|grade| grade.score.is_some() || grade.probability.is_some());
         let score = grade.and_then(|grade| grade.score);
         let is_poor = |grade: &&GradeOutline| grade.score.is_some_and(|score| score < GOOD_SCORE);
         let suggestion = grade.filter(is_poor).map(|grade| grade.feedback.clone());

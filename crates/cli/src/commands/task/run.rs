@@ -66,7 +66,8 @@ pub(crate) fn run(app: &Invocation, arguments: &TaskRunArguments) -> anyhow::Res
         request: GenerateRequest {
             sampling: sampling.options(),
             thinking: sampling.thinking(),
-            max_tokens: sampling.max_tokens,
+            // The limit of a chat's answers is not that of work: each phase has its own.
+            max_tokens: arguments.sampling.max_tokens.and(sampling.max_tokens),
             stop: sampling.stop.clone(),
             ..GenerateRequest::new("", Prompt::Chat(Vec::new()))
         },

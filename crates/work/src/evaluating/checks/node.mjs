@@ -14,7 +14,7 @@ const report = (filename, row, message) => findings.push({ filename, location: {
 
 for (const file of process.argv.slice(1)) {
   if (!existsSync(file) || (isCompiled && file.endsWith(".js"))) continue;
-  const { status, stderr } = spawnSync(process.execPath, ["--check", file], { encoding: "utf8" });
+  const { status, stderr } = spawnSync(process.execPath, ["--check", "--", file], { encoding: "utf8" });
   if (status !== 0) {
     const row = Number(/:(\d+)\s*$/m.exec(stderr)?.[1] ?? 1);
     report(file, row, /^\w*Error: .*$/m.exec(stderr)?.[0] ?? "it cannot be parsed");

@@ -21,7 +21,7 @@ use crate::invocation::Invocation;
 /// The seed of answers where none is configured, so that a run that resumes would give the same ones.
 const SEED: u64 = 0;
 
-/// A model's answer to a question, or why there is none.
+/// A model's answer to a question, or the error that prevented it.
 pub(super) type Answer = Result<String, String>;
 
 /// A model that answers questions of the past, and the answers that it has given.
