@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hone_protocol::{EvaluationResult, GateAction};
+use hone_protocol::{EvaluationResult, GateAction, SamplingOptions};
 use hone_work::{TaskRecord, TaskState};
 use serde_json::Value;
 
@@ -153,6 +153,15 @@ impl Language {
         assert_eq!(stage.file(self.file).as_deref(), Some(self.good));
         let events = [("task.retried", 1), ("task.reassigned", 1), ("optimization.started", 2), ("task.accepted", 1)];
         self.check_log(&stage, &events, [0.6, 0.2, 0.2, 0.0]);
+        let report = stage.home.json(&["report", "--json"]);
+        let configurations = report["scales"][0]["configurations"].as_array().unwrap();
+        let keys = |it: &Value| ["model", "temperature", "thinking", "kind"].map(|key| it[key].clone());
+        let temperature = SamplingOptions::default().temperature;
+        let of = |model: &str| serde_json::json!([model, temperature, false, self.name]);
+        assert_eq!(
+            configurations.iter().map(|it| Value::from(keys(it).to_vec())).collect::<Vec<_>>(),
+            [of("large"), of("small")]
+        );
     }
 
     fn work_that_stays_bad_waits_for_a_person(&self) {

@@ -123,6 +123,34 @@ const IMPERATIVES: [&str; 87] = [
     "write",
 ];
 
+/// Verbs of a request about a text.
+const ABOUT_TEXTS: [&str; 21] = [
+    "analyse",
+    "analyze",
+    "classify",
+    "convert",
+    "correct",
+    "edit",
+    "extract",
+    "improve",
+    "paraphrase",
+    "proofread",
+    "rank",
+    "rephrase",
+    "rewrite",
+    "shorten",
+    "simplify",
+    "sort",
+    "spell",
+    "summarise",
+    "summarize",
+    "transcribe",
+    "translate",
+];
+
+/// Words for the text of such a request, if a colon does not announce it.
+const ANNOUNCED: [&str; 8] = ["following", "below", "text", "passage", "paragraph", "article", "story", "email"];
+
 /// Words without content before a statement or a question.
 const FILLERS: [&str; 34] = [
     "so", "and", "but", "then", "ok", "okay", "hey", "hi", "hello", "also", "now", "an", "or", "well", "just",
@@ -224,11 +252,19 @@ pub(crate) struct Statement {
 /// The statements in a text that a person typed.
 pub(crate) fn statements_in(text: &str) -> Vec<Statement> {
     let prose = text.split("```").step_by(2);
-    let mut found: Vec<Statement> = prose.flat_map(sentences).filter_map(|sentence| statement_in(&sentence)).collect();
+    let own = prose.flat_map(sentences).take_while(|sentence| !announces_text(sentence));
+    let mut found: Vec<Statement> = own.filter_map(|sentence| statement_in(&sentence)).collect();
     if found.len() > MOST_SAID {
         found.retain(|statement| words(&statement.text).iter().any(|word| FIRST_PERSON.contains(&word.text.as_str())));
     }
     found
+}
+
+/// Whether the sentence asks for something to be done with the text that follows, which states nothing about the person.
+fn announces_text(sentence: &str) -> bool {
+    let words = words(sentence);
+    let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(&word.text.as_str()));
+    has(&ABOUT_TEXTS) && (sentence.ends_with(':') || has(&ANNOUNCED))
 }
 
 /// Whether a question is about its asker.
@@ -402,6 +438,11 @@ mod tests {
         check("Ich wohne in Berlin. Wie alt ist die Stadt?", &["Ich wohne in Berlin"]);
         check("Remember that my locker is 12.", &["Remember that my locker is 12"]);
         check("Reply in German, I live in Berlin.", &["Reply in German, I live in Berlin"]);
+        check("My name is Anna. Please correct this text:\nI has a dog.", &["My name is Anna"]);
+        check(
+            "I sort letters at the post office. My text editor is Vim.",
+            &["I sort letters at the post office", "My text editor is Vim"],
+        );
         check("Avoid peanuts, I'm allergic to nuts.", &["Avoid peanuts, I'm allergic to nuts"]);
     }
 
@@ -420,6 +461,8 @@ mod tests {
             "```\nlet x = my_own_variable;\n```",
             "And the other one?",
             "In French cooking, what is a roux?",
+            "Summarize: the cat sat on the mat. It was very happy there.",
+            "Can you translate the following into French?\nMy dog is called Rex.",
         ] {
             check(text, &[]);
         }
