@@ -76,7 +76,6 @@ fn asked(home: &Home, arguments: &[&str], stdin: &[u8]) -> String {
     let options = ["chat", "--model", &smollm2(), "--temperature", "0", "--max-tokens", "2", "--json"];
     let run = home.run_with_stdin(&[&options[..], arguments].concat(), stdin);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.contains("the prompt had "), "{}", run.stderr);
     serde_json::from_str::<Value>(&run.stdout).unwrap()["question"].as_str().unwrap().to_owned()
 }
 

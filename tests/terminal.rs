@@ -162,6 +162,10 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("press Up")));
     terminal.type_text("\u{1b}[A");
     terminal.wait_for("line from the history", |lines| last(lines) == "> Say no.");
+    terminal.type_text("\u{15}Tell me a long story about a crab.\r");
+    terminal.wait_for("third answer", |lines| is_told(lines, "crab"));
+    terminal.type_text("An unsent line\u{3}");
+    terminal.wait_for("line that was typed before the stop", |lines| last(lines) == "> An unsent line");
     terminal.type_text("\u{15}");
     terminal.end_chat();
 }

@@ -165,14 +165,15 @@ def file_named_by(example):
 class Kit:
     """The program and the models."""
 
-    def __init__(self):
+    def __init__(self, instruction_set=None):
         shell('. scripts/lib/programs.sh; install_programs "The examples" curl git node npm >&2')
         self.hone = shell('. scripts/lib/program.sh; build_program; echo "$hone"')
         self.models = pathlib.Path(shell("scripts/lib/fetch-test-models.sh"))
         self._folder = tempfile.TemporaryDirectory()
         scratch = pathlib.Path(self._folder.name)
         self.programs, self.parsers, self.home = scratch / "programs", scratch / "parsers", scratch / "home"
-        write_script(self.programs / "hone", f'exec "{self.hone}" "$@"')
+        chosen = f"export HONE_ENGINE_INSTRUCTION_SET={instruction_set}\n" if instruction_set else ""
+        write_script(self.programs / "hone", f'{chosen}exec "{self.hone}" "$@"')
         # To `hone launch`, all that follows an agent's name is the agent's; with --print it starts none.
         write_script(self.parsers / "hone", f'[ "$1" = launch ] || set -- "$@" --help\nexec "{self.hone}" "$@"')
         # `hone serve --open` opens no browser.
@@ -657,12 +658,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", metavar="PAGE", nargs="*", help="check these pages alone, such as docs/memory.md")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every example with its seconds")
+    parser.add_argument("--instruction-set", metavar="SET", help="run hone with these kernels, such as avx2")
     options = parser.parse_args()
     chosen = pages(options.pages)
     if port_is_taken():
         print(f"error: another program listens at port {PORT}, where the examples reach their server", file=sys.stderr)
         return NOT_HERE
-    with contextlib.closing(Kit()) as kit:
+    with contextlib.closing(Kit(options.instruction_set)) as kit:
         n_wrong = 0 if options.pages else check_reference(kit)
         n_wrong += check(kit, chosen, options.verbose)
     print(f"{n_wrong} examples are wrong" if n_wrong else "the examples hold")

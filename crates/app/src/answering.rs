@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(400);
 pub const CONTEXT_FULL: &str = "the answer was cut because the context is full: --context may make room for more";
 
 /// The message when an answer was stopped because it repeated itself.
-pub const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on";
+pub const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (in a chat: /set repetition_limit 0) lifts the limit";
 
 /// Receives an answer and its progress.
 pub trait Audience {
@@ -233,7 +233,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, audience: &mut 
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             audience.note(&format!(
-                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
+                "the answer was cut after {tokens} tokens: --max-tokens 0 (in a chat: /set max_tokens 0) lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -311,12 +311,12 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (in a chat: /set max_tokens 0) lifts the limit\nAnswered",
         );
         check(
             0,
             &cut(FinishReason::Repetition),
-            "a|end\nnote: the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on\nAnswered",
+            "a|end\nnote: the answer was stopped because it repeated itself: --repetition-limit 0 (in a chat: /set repetition_limit 0) lifts the limit\nAnswered",
         );
         check(
             0,

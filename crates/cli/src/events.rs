@@ -27,9 +27,9 @@ fn summary(payload: &Payload) -> String {
         Payload::CritiqueResult(critique) => {
             let judging = &critique.grade.judging;
             match &judging.failure {
-                Some(failure) => format!("unscored: {failure}"),
+                Some(failure) => format!("not graded: {failure}"),
                 None => {
-                    let verdict = badge::text(&critique.grade).unwrap_or_else(|| "undecided".to_owned());
+                    let verdict = badge::text(&critique.grade).unwrap_or_else(|| "no mark".to_owned());
                     format!("{verdict} {}", critique.grade.feedback)
                 }
             }

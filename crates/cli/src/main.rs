@@ -21,7 +21,7 @@ use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::arguments::{Arguments, command_line, spelled_out};
 use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
@@ -65,13 +65,15 @@ fn parse() -> (Arguments, String) {
     (Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), command)
 }
 
-/// The error for a first word that is no command, with advice for a person who meant it as a question.
+/// The error for a first word that is no command or a flag of none, with advice for a person who meant a question.
 fn with_advice(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let typed: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let is_first = matches!(
-        (error.get(ContextKind::InvalidSubcommand), typed.first()),
-        (Some(ContextValue::String(invalid)), Some(first)) if invalid == first
-    );
+    let is_invalid = |kind| match (error.get(kind), typed.first()) {
+        (Some(ContextValue::String(invalid)), Some(first)) => invalid == first,
+        _ => false,
+    };
+    let is_first = is_invalid(ContextKind::InvalidSubcommand)
+        || (error.kind() == ErrorKind::UnknownArgument && is_invalid(ContextKind::InvalidArg));
     if is_first {
         let advice = format!("`hone chat {}` asks the model", typed.join(" "));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));

@@ -107,7 +107,7 @@ mod tests {
             .map(|(id, (text, probability))| TokenLogprob { id, logprob: probability.ln(), text: (*text).to_owned() })
             .collect();
         let (id, logprob) = named.iter().find(|row| row.text == chosen).map_or((0, -1.0), |row| (row.id, row.logprob));
-        TokenLogprobs { id, text: chosen.to_owned(), logprob, top: Vec::new(), named, state: Vec::new() }
+        TokenLogprobs { id, text: chosen.to_owned(), logprob, named, ..TokenLogprobs::default() }
     }
 
     #[track_caller]

@@ -264,6 +264,9 @@ pub struct TokenLogprobs {
     /// Its text; incomplete characters are replaced.
     #[serde(default)]
     pub text: String,
+    /// Its bytes, if they are no whole text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bytes: Vec<u8>,
     /// Its natural log-probability.
     #[serde(deserialize_with = "logarithm")]
     pub logprob: f32,

@@ -76,7 +76,7 @@ async function textOf(file) {
   within(isPdf ? LARGEST_PDF : LARGEST, file.size, "it");
   const content = new Uint8Array(await file.arrayBuffer());
   if (isPdf) return textOfPdf(content);
-  if (content.includes(0)) throw new Error("it is not a text file.");
+  if (content.includes(0)) throw new Error("it is neither a text file nor a PDF.");
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(content);
   } catch {

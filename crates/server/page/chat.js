@@ -175,6 +175,7 @@ function draw(follows = true) {
   measureContext();
   if (follows) toEnd();
   else byId("log").scrollTop = place;
+  byId("to-end").hidden = isAtEnd();
 }
 
 /** Shows how much of the model's context the conversation takes. */

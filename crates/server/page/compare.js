@@ -11,7 +11,8 @@ const AS_CONFIGURED = "*";
 export function offer(models, { is_on: isOn, model, temperature }) {
   const option = (value, text) => element("option", { value, text });
   const usual = `Compare: ${model || "same model"}`;
-  const others = models.filter((name) => name !== model).map((name) => option(name, `Compare: ${name}`));
+  const own = model || (models.length === 1 && models[0]);
+  const others = models.filter((name) => name !== own).map((name) => option(name, `Compare: ${name}`));
   const choice = byId("second");
   choice.title = `A second respondent answers at temperature ${temperature.toFixed(1)}, for comparison`;
   choice.replaceChildren(option("", "No comparison"), option(AS_CONFIGURED, usual), ...others);

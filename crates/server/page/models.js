@@ -151,7 +151,7 @@ function fitOf({ needs_memory: needs, fits, runs_from_file: runsFromFile, is_div
 }
 
 function pullForm() {
-  const field = element("input", { type: "text", placeholder: "Another model, such as hf.co/OWNER/REPO:Q4_K_M", required: true });
+  const field = element("input", { type: "text", placeholder: "hf.co/OWNER/REPO:Q4_K_M", required: true });
   const form = element(
     "form",
     { class: "bar" },

@@ -85,7 +85,7 @@ function row({ subject, at, sender, payload }) {
     "summary",
     {},
     element("span", { class: "subject", text: subject }),
-    element("time", { class: "quiet", text: new Date(at).toLocaleTimeString() }),
+    element("time", { class: "quiet", text: new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }) }),
     element("span", { class: "quiet brief", text: brief(subject, payload) || sender }),
   );
   const whole = element("pre", { tabindex: "0", text: JSON.stringify(payload, null, 2) });
@@ -99,8 +99,8 @@ function brief(subject, payload) {
     case "response.generation":
       return payload.answer;
     case "critique.result":
-      if (payload.failure) return `unscored: ${payload.failure}`;
-      if (payload.score === null) return [payload.likely ? `likely ${payload.likely}` : "undecided", payload.feedback].filter(Boolean).join(" · ");
+      if (payload.failure) return `not graded: ${payload.failure}`;
+      if (payload.score === null) return [payload.likely ? `likely ${payload.likely}` : "no mark", payload.feedback].filter(Boolean).join(" · ");
       return [`${payload.score}/5`, payload.feedback].filter(Boolean).join(" · ");
     case "memory.recalled":
       return `${payload.engrams.length} recalled`;

@@ -234,7 +234,7 @@ class Row {
   }
 
   move() {
-    const label = "Name of a folder, empty for none";
+    const label = "Folder, or nothing";
     const asked = { label, value: places.folderOf(this.name), choices: places.folders() };
     askIn(this.element, asked, this.more, async (folder) => {
       places.moveTo(this.name, folder.trim());

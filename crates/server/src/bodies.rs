@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use ruzstd::decoding::StreamingDecoder;
 
 use crate::Shared;
 use crate::error::ApiError;
@@ -54,12 +55,14 @@ fn too_long(most: usize) -> ApiError {
 enum Encoding {
     Gzip,
     Deflate,
+    Zstd,
 }
 
 /// The compressions of a body, in the order in which they were applied.
 fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, ApiError> {
     let unknown = |name: &str| {
-        let reason = format!("the body's Content-Encoding {name:?} is not known: send it as gzip, deflate or as it is");
+        let reason =
+            format!("the body's Content-Encoding {name:?} is not known: send it as gzip, deflate, zstd or as it is");
         ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason)
     };
     let mut encodings = Vec::new();
@@ -69,6 +72,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, ApiError> {
                 "" | "identity" => {}
                 "gzip" | "x-gzip" => encodings.push(Encoding::Gzip),
                 "deflate" => encodings.push(Encoding::Deflate),
+                "zstd" => encodings.push(Encoding::Zstd),
                 _ => return Err(unknown(name)),
             }
         }
@@ -93,6 +97,9 @@ fn unpacked(body: Bytes, encodings: &[Encoding], most: usize) -> Result<Bytes, A
             Encoding::Deflate => {
                 unpack(&mut ZlibDecoder::new(&*body)).or_else(|_| unpack(&mut DeflateDecoder::new(&*body)))
             }
+            Encoding::Zstd => StreamingDecoder::new(&*body)
+                .map_err(std::io::Error::other)
+                .and_then(|mut decoder| unpack(&mut decoder)),
         };
         let unpacked = unpacked.map_err(broken)?;
         if unpacked.len() > most { Err(too_long(most)) } else { Ok(Bytes::from(unpacked)) }
@@ -125,7 +132,8 @@ mod tests {
         let mut raw = DeflateEncoder::new(Vec::new(), Compression::default());
         raw.write_all(TEXT)?;
         let gzip = gzip.finish()?;
-        let packed = [("GZIP", gzip.clone()), ("deflate", zlib.finish()?), ("deflate", raw.finish()?)];
+        let zstd = ruzstd::encoding::compress_to_vec(TEXT, ruzstd::encoding::CompressionLevel::Fastest);
+        let packed = [("zstd", zstd), ("GZIP", gzip.clone()), ("deflate", zlib.finish()?), ("deflate", raw.finish()?)];
         for (name, body) in packed.into_iter().chain([("identity", TEXT.to_vec())]) {
             assert_eq!(read(name, body, 100).unwrap(), TEXT, "{name}");
         }

@@ -40,8 +40,28 @@ pub(crate) fn template(path: &str) -> String {
 }
 
 /// The schema of a shape.
-pub(crate) fn schema(shape: Value) -> RefOr<Schema> {
+pub(crate) fn schema(mut shape: Value) -> RefOr<Schema> {
+    name_any(&mut shape);
     RefOr::T(serde_json::from_value(shape).unwrap_or_else(|_| Schema::Object(Object::default())))
+}
+
+/// Gives the shapes of any value the form in which utoipa reads them.
+fn name_any(shape: &mut Value) {
+    let Some(keys) = shape.as_object_mut() else { return };
+    if keys.is_empty() {
+        keys.insert("type".to_owned(), Value::Null);
+    }
+    for key in ["items", "additionalProperties"] {
+        keys.get_mut(key).into_iter().for_each(name_any);
+    }
+    for key in ["oneOf", "anyOf", "allOf"] {
+        keys.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().for_each(name_any);
+    }
+    keys.get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten()
+        .for_each(|(_, shape)| name_any(shape));
 }
 
 /// An object with these keys, and possibly some of the optional ones.

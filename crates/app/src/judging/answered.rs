@@ -99,7 +99,10 @@ impl<T> UnansweredLines<T> {
                 return refused(line.number, "does not belong to the input");
             }
             if setting.as_ref().and_then(Value::as_str) != Some(&self.setting) {
-                return refused(line.number, "was answered by another model, or asked something else");
+                return refused(
+                    line.number,
+                    "was answered by another model, asked something else, or answered before the model was examined",
+                );
             }
         }
         let n_lines = written.lines.len();

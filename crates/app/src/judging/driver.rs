@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crossbeam_channel::{Receiver, RecvError, Select};
-use hone_judging::{JointVerdict, JudgeTask, Jury, JuryRun};
+use hone_judging::{JointVerdict, JudgeTask, Jury, JuryRun, Verdict};
 use hone_protocol::GenerationEvent;
 
 use super::cache::{CachedTask, VerdictCache};
@@ -72,7 +72,13 @@ impl Driver<'_> {
                 && let Some(index) = waiting.next()
             {
                 match self.cache.and_then(|cache| cache.find(&tasks[index])) {
-                    Some(verdict) => drop(reached.insert(index, Judged { index, verdict, from_cache: true })),
+                    Some(mut verdict) => {
+                        if verdict.members().is_empty() {
+                            let judging = verdict.judging_mut();
+                            judging.self_graded = judging.judge == self.answered_by;
+                        }
+                        reached.insert(index, Judged { index, verdict, from_cache: true });
+                    }
                     None => running.push((index, self.judge.start(tasks[index].clone(), self.answered_by))),
                 }
             }

@@ -2,7 +2,8 @@
 //! so this bounds the speed of generation.
 //!
 //! Measuring takes a moment, so the figures are kept in the data folder, along with the machine or the GPU that they
-//! are of. A folder that does not exist yet is not created for it.
+//! are of. They are measured again after an hour, and the best reading counts: what else the machine does slows some
+//! down. A folder that does not exist yet is not created for it.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hone_engine::Card;
 use hone_files::write_private;
+use hone_protocol::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +23,22 @@ const CARD_FILE: &str = "gpu-memory-bandwidth.json";
 /// Bytes to read: more than the caches of most machines hold.
 pub const BUFFER_BYTES: u64 = 256 << 20;
 
-/// A measured figure, and what it is of.
+/// A reading is not repeated within this time, in milliseconds.
+const FRESH: u64 = 3_600_000;
+
+/// The best reading, and what it is of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Measured<Of> {
     #[serde(flatten)]
     of: Of,
     bytes_per_second: f64,
+    /// The time of the last reading.
+    #[serde(default = "long_ago")]
+    at: Timestamp,
+}
+
+fn long_ago() -> Timestamp {
+    Timestamp(0)
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -69,11 +81,14 @@ fn kept_or_measured<Of: PartialEq + Serialize + DeserializeOwned>(
     let path = data_folder.join(file);
     let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Measured<Of>>(&text).ok());
     let is_sound = |kept: &Measured<Of>| kept.bytes_per_second.is_finite() && kept.bytes_per_second > 0.0;
-    if let Some(kept) = kept.filter(|kept| is_sound(kept) && kept.of == of) {
-        return Some(kept.bytes_per_second);
+    let (kept, at) = (kept.filter(|kept| is_sound(kept) && kept.of == of), Timestamp::now());
+    let best = kept.as_ref().map(|kept| kept.bytes_per_second);
+    if kept.is_some_and(|kept| at.0.saturating_sub(kept.at.0) < FRESH) {
+        return best;
     }
-    let bytes_per_second = measure()?;
-    let measured = Measured { of, bytes_per_second };
+    let Some(reading) = measure() else { return best };
+    let bytes_per_second = best.map_or(reading, |best| best.max(reading));
+    let measured = Measured { of, bytes_per_second, at };
     if data_folder.is_dir()
         && let Err(error) =
             serde_json::to_vec(&measured).map_err(Into::into).and_then(|text| write_private(&path, &text))
@@ -112,9 +127,16 @@ mod tests {
         fs::write(folder.path().join(FILE), serde_json::to_vec(&scripted).unwrap()).unwrap();
         assert_eq!(of(&machine, folder.path()), 1.5e9);
 
-        let elsewhere = Measured { of: OfMachine { processor: "another".to_string(), ..scripted.of }, ..scripted };
+        let old = Measured { at: Timestamp(0), ..kept(folder.path()) };
+        fs::write(folder.path().join(FILE), serde_json::to_vec(&old).unwrap()).unwrap();
+        assert!(of(&machine, folder.path()) > 1.5e9, "a better reading counts");
+        let better = Measured { bytes_per_second: 9e13, at: Timestamp(0), ..old };
+        fs::write(folder.path().join(FILE), serde_json::to_vec(&better).unwrap()).unwrap();
+        assert_eq!(of(&machine, folder.path()), 9e13);
+
+        let elsewhere = Measured { of: OfMachine { processor: "another".to_string(), ..better.of }, ..better };
         fs::write(folder.path().join(FILE), serde_json::to_vec(&elsewhere).unwrap()).unwrap();
-        assert_ne!(of(&machine, folder.path()), 1.5e9);
+        assert_ne!(of(&machine, folder.path()), 9e13);
         assert_eq!(kept(folder.path()).of.processor, machine.processor);
 
         for nonsense in ["", "{}", "[1]", "{\"bytes_per_second\": 1}"] {

@@ -48,6 +48,9 @@ pub(crate) struct DecideArguments {
     /// Examine the model with questions whose answers are known
     #[arg(long, conflicts_with_all = ["question", "choice", "score", "questions", "input"])]
     pub(crate) exam: bool,
+    /// With --exam, examine a model anew whose marks are known
+    #[arg(long, requires = "exam")]
+    pub(crate) no_cache: bool,
     #[command(flatten)]
     pub(crate) lines: LineFlags,
     #[command(flatten)]

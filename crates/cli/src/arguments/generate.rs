@@ -24,7 +24,9 @@ pub(crate) struct GenerateArguments {
     /// Generate nothing, and print how likely each text is after its prefix. Each line of --input or stdin has the keys
     /// text and prefix; the output adds logprob (natural, summed over the text's tokens), tokens, and is_greedy
     /// (whether each token was the likeliest)
-    #[arg(long, conflicts_with_all = ["raw", "logprobs", "constraint"])]
+    #[arg(long, conflicts_with_all = [
+        "raw", "logprobs", "constraint", "parse_special", "no_bos", "temperature", "max_tokens", "stop"
+    ])]
     pub(crate) score: bool,
     /// Constrain the answer to the JSON schema in FILE
     #[arg(long, value_name = "FILE", group = "constraint")]

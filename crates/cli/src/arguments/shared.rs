@@ -228,13 +228,13 @@ pub(crate) struct SamplingFlags {
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) mirostat_eta: Option<f64>,
     /// End an answer once it has repeated itself for N tokens; 0 disables the limit
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) repetition_limit: Option<u32>,
     /// Random seed; the same seed gives the same text, and -1 draws a new seed
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<i64>,
     /// Maximum number of tokens in an answer; 0 for no limit
-    #[arg(short = 'N', long, value_name = "N")]
+    #[arg(short = 'N', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u32>,
     /// Stop generating before this text; may be repeated
     #[arg(long, value_name = "TEXT")]

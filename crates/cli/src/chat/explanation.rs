@@ -201,7 +201,7 @@ fn judging_of(recalled: &RecalledEngram) -> Judging {
 fn scored(score: Option<u8>, judging: &Judging) -> (&'static str, String) {
     match score {
         Some(score) => (badge::mark(Some(judging)), format!("{score}/5")),
-        None => (" ", "unscored".to_owned()),
+        None => (" ", "no grade".to_owned()),
     }
 }
 

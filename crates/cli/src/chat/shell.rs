@@ -20,8 +20,8 @@ use hone_memory::Update;
 use hone_protocol::{FinishReason, Generate, GenerateError, Grade, GradedAnswer, QueryId, Rating, remarks_in_words};
 use time::OffsetDateTime;
 
+pub(crate) use self::telling::tell_resumed;
 use self::telling::{help, settings, show, statistics, system_or_none};
-pub(crate) use self::telling::{tell_prompt_tokens, tell_resumed};
 use super::announcements::Announcements;
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
@@ -165,7 +165,7 @@ impl Shell<'_> {
         match &answered {
             // The question was withdrawn: its attachments wait for the next one.
             Err(_) => self.attached = attached,
-            Ok(_) if !attached.is_empty() => tell_prompt_tokens(&self.session, screen),
+            Ok(_) if !attached.is_empty() => telling::tell_prompt_tokens(&self.session, screen),
             Ok(_) => {}
         }
         answered
@@ -650,7 +650,7 @@ mod tests {
             &["/file", &format!("/file {a}"), "/file", &format!("Is @{b} the same?"), "Why?", "/undo", "/undo"],
             &format!(
                 "no file goes with the next question\nnote: goes with the next question: {a} (3 B, 1 line)\n\
-                 {a} (3 B, 1 line)\nnote: with {b} (3 B, 1 line)\nyes|end\nnote: the prompt had 1 tokens\nyes|end\n\
+                 {a} (3 B, 1 line)\nnote: with {b} (3 B, 1 line)\nyes|end\nnote: the conversation takes 1 tokens of the context\nyes|end\n\
                  note: taken back: Why?\nnote: taken back: {}",
                 attachments::label(&format!(
                     "File: {a}\n```\none\n```\n\nFile: {b}\n```\ntwo\n```\n\nIs @{b} the same?"
@@ -743,7 +743,7 @@ mod tests {
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
              conversation         DAY-one\nmodel                smollm2:135m\nsystem               (left to the model's template)\n\
-             exchanges            1\noutside the context  0\n\n[1] > one\nyes.|end",
+             exchanges           1\nbeyond the context  0\n\n[1] > one\nyes.|end",
         );
     }
 }

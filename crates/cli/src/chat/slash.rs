@@ -61,7 +61,7 @@ pub(crate) const COMMANDS: [Description; 21] = [
     describe("model", "[NAME]", "show the model, or change it"),
     describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
     describe("set", "[KEY [VALUE]]", "show the sampling settings, or change one"),
-    describe("file", "[PATH]", "let a file go with the next question (so does @PATH in it), or list those that do"),
+    describe("file", "[PATH]", "attach a file to the next question (so does @PATH in it), or list the attached files"),
     describe("show", "", "show the conversation and its settings"),
     describe("clear", "", "start a new conversation"),
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),

@@ -20,11 +20,9 @@ use hone_app::answering::{Audience, Ending, answer, wait_for_verdicts};
 use hone_app::conversations::{ConversationStore, SavedExchange, Session};
 use hone_app::judging::{Chat, IdleExamination, background_critic};
 use hone_app::toolbox::Toolbox;
-use hone_app::tools::NoTools;
-use hone_app::tools::Permit;
+use hone_app::tools::{NoTools, Permit};
 use hone_memory::MemoryStore;
-use hone_protocol::ToolCall;
-use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
+use hone_protocol::{Comparison, FinishReason, Grade, JudgingMethod, RespondentId, Timings, ToolCall};
 use serde::Serialize;
 
 use self::start::{Downloads, Wanted};
@@ -35,7 +33,7 @@ use crate::chat::attachments::{Attachment, compose};
 use crate::chat::explanation::{comparison_text, no_answer_b};
 use crate::chat::repl;
 use crate::chat::screen::Terminal;
-use crate::chat::shell::{ModelShelf, Shell, tell_prompt_tokens, tell_resumed};
+use crate::chat::shell::{ModelShelf, Shell, tell_resumed};
 use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
 use crate::invocation::Invocation;
@@ -320,7 +318,7 @@ impl ChatInput {
 fn question_on_stdin() -> anyhow::Result<String> {
     let text = std::io::read_to_string(std::io::stdin()).context("cannot read the question from stdin")?;
     if text.trim().is_empty() {
-        return Err(usage("stdin holds no question: give one there or as argument"));
+        return Err(usage("stdin holds no question: give one there or as an argument"));
     }
     Ok(text)
 }
@@ -338,9 +336,6 @@ fn answer_once(app: &Invocation, shell: &mut Shell<'_>, question: String, json: 
     let answered = session.exchanges().into_iter().nth(exchanges_before);
     let Some(answered) = answered else { return Ok(outcome_of(ending)) };
     let kept = keep(session, shell.store);
-    if !attached.is_empty() {
-        tell_prompt_tokens(session, &mut screen);
-    }
     let is_whole =
         ending == Ending::Answered && wait_for_verdicts(&mut exchange, &shell.asker, &shell.interrupt.listen())?;
     if json {
@@ -390,13 +385,16 @@ fn outcome_of(ending: Ending) -> Outcome {
     }
 }
 
-/// Prints the badge, or why the answer has no grade.
+/// Prints the badge, or why the answer has none.
 fn show_grade(app: &Invocation, grade: &Grade) -> anyhow::Result<()> {
     match (badge(grade, app.agreement(grade)?), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
-        (None, failure) => app
-            .output
-            .note(&format!("not graded: {}", failure.as_deref().unwrap_or_else(|| cannot_tell(&grade.judging)))),
+        (None, Some(failure)) => app.output.note(&format!("not graded: {failure}")),
+        (None, None) => {
+            let advice = start::remark_on_silence(app).filter(|_| grade.judging.method == JudgingMethod::Likelihood);
+            let reason = || format!("no mark: {}", cannot_tell(&grade.judging));
+            app.output.note(&advice.map_or_else(reason, |advice| advice()));
+        }
     }
     Ok(())
 }

@@ -126,6 +126,6 @@ pub(super) fn said(decided: &Decided) -> String {
         (VettingState::Reviewed, Some(level)) => format!("reviewed: {level}"),
         (VettingState::Reviewed, None) => "reviewed".to_owned(),
         (VettingState::Blocked, _) => format!("blocked, it does not count as long-term memory: {reason}"),
-        (VettingState::Unreviewed, _) => format!("not reviewed ({} mode): {reason}", decided.mode),
+        (VettingState::Unreviewed, _) => format!("not reviewed: {reason}"),
     }
 }

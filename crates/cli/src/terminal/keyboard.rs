@@ -12,7 +12,7 @@ use crossterm::execute;
 
 use super::Output;
 
-/// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards earlier input.
+/// While this exists, the terminal does not echo. Ctrl-C works as usual, and keeps earlier input.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
 
 impl Quiet {
@@ -215,6 +215,8 @@ mod terminal {
             let before = tcgetattr(&keyboard).ok()?;
             let mut quiet = before.clone();
             quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
+            // What was typed before Ctrl-C is not thrown away.
+            quiet.local_modes |= LocalModes::NOFLSH;
             // Reads return at once with what is available.
             quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
             quiet.special_codes[SpecialCodeIndex::VTIME] = 0;

@@ -202,14 +202,7 @@ mod tests {
 
     fn token(logprob: f32, is_likeliest: bool) -> TokenLogprobs {
         let top = TokenLogprob { id: u32::from(!is_likeliest), logprob: 0.0, text: String::new() };
-        TokenLogprobs {
-            id: 0,
-            text: String::new(),
-            logprob,
-            top: vec![top],
-            named: Vec::new(),
-            state: vec![logprob, 1.0],
-        }
+        TokenLogprobs { logprob, top: vec![top], state: vec![logprob, 1.0], ..TokenLogprobs::default() }
     }
 
     #[test]

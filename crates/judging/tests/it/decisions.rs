@@ -18,7 +18,7 @@ fn model(probability: impl Fn(&str, &str) -> f64 + Send + Sync + 'static) -> Scr
         };
         let named = (1..).zip(&request.logprobs.named).map(|(id, text)| of(id, text)).collect();
         let TokenLogprob { logprob, .. } = of(0, &answer);
-        let row = TokenLogprobs { id: 0, text: answer.clone(), logprob, top: Vec::new(), named, state: Vec::new() };
+        let row = TokenLogprobs { id: 0, text: answer.clone(), logprob, named, ..TokenLogprobs::default() };
         Script { logprobs: vec![row], ..Script::saying(&[&answer]) }
     })
 }

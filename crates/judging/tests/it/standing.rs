@@ -18,12 +18,9 @@ fn respond(request: &GenerateRequest) -> Script {
     let Some(answer) = &request.forced_answer else { return Script::saying(&["Well. [RESULT] 2"]) };
     let logprob = if answer.contains("right") { -0.1 } else { -3.0 };
     let token = |_| TokenLogprobs {
-        id: 0,
-        text: String::new(),
         logprob,
         top: vec![TokenLogprob { id: 0, logprob, text: String::new() }],
-        named: Vec::new(),
-        state: Vec::new(),
+        ..TokenLogprobs::default()
     };
     Script { logprobs: (0..6).map(token).collect(), ..Script::saying(&["a", "b", "c", "d", "e", "f"]) }
 }

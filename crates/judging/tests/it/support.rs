@@ -43,7 +43,7 @@ pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs 
         .map(|(id, (text, probability))| TokenLogprob { id, logprob: probability.ln(), text: (*text).to_owned() })
         .collect();
     let id = named.iter().find(|named| named.text == chosen).map_or(0, |named| named.id);
-    TokenLogprobs { id, text: chosen.to_owned(), logprob: -1.0, top: Vec::new(), named, state: Vec::new() }
+    TokenLogprobs { id, text: chosen.to_owned(), logprob: -1.0, named, ..TokenLogprobs::default() }
 }
 
 /// The error for a model that is not installed.

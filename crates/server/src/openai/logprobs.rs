@@ -10,6 +10,9 @@ pub(super) const MOST_TOP: usize = 20;
 pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
     let token = |token: &TokenLogprobs| {
         let mut object = one(&token.text, token.logprob);
+        if !token.bytes.is_empty() {
+            object.insert("bytes".to_owned(), json!(token.bytes));
+        }
         let top = token.top.iter().map(|top| Value::Object(one(&top.text, top.logprob))).collect();
         object.insert("top_logprobs".to_owned(), Value::Array(top));
         object
@@ -21,19 +24,23 @@ pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
 pub(super) struct EchoedPrompt<'a> {
     /// The prompt as in the text, without the tokenizer's additions.
     pub(super) text: &'a str,
-    /// Its first token, which nothing predicts.
-    pub(super) first: Option<&'a str>,
+    /// The bytes of its first token, which nothing predicts.
+    pub(super) first: Option<&'a [u8]>,
     /// Its other tokens.
     pub(super) rest: &'a [TokenLogprobs],
 }
 
 /// The log-probabilities of a text that begins with its prompt.
 pub(super) fn of_echoed_text(prompt: &EchoedPrompt<'_>, answer: &[TokenLogprobs]) -> Value {
-    let first = prompt.first.map(|text| TokenLogprobs { text: text.to_owned(), ..TokenLogprobs::default() });
+    let first = prompt.first.map(|bytes| TokenLogprobs {
+        text: String::from_utf8_lossy(bytes).into_owned(),
+        bytes: bytes.to_vec(),
+        ..TokenLogprobs::default()
+    });
     let has_first = first.is_some();
     let of_prompt: Vec<TokenLogprobs> = first.into_iter().chain(prompt.rest.iter().cloned()).collect();
-    let n_characters = |tokens: &[TokenLogprobs]| tokens.iter().map(|token| token.text.chars().count()).sum::<usize>();
-    let surplus = n_characters(&of_prompt).saturating_sub(prompt.text.chars().count());
+    let n_characters: usize = of_prompt.iter().map(|token| n_begun(bytes_of(token))).sum();
+    let surplus = n_characters.saturating_sub(prompt.text.chars().count());
     let tokens: Vec<TokenLogprobs> = of_prompt.into_iter().chain(answer.iter().cloned()).collect();
     let mut written = of_text(&tokens, 0);
     // Tokens that the tokenizer adds before the text take no place in it.
@@ -53,8 +60,12 @@ pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
     let offsets: Vec<usize> = tokens
         .iter()
         .map(|token| {
-            offset += token.text.chars().count();
-            offset - token.text.chars().count()
+            let bytes = bytes_of(token);
+            // A token that goes on with a character is at its place.
+            let begins_before = bytes.first().is_some_and(|first| !begins_character(*first));
+            let place = offset - usize::from(begins_before && offset > start);
+            offset += n_begun(bytes);
+            place
         })
         .collect();
     // Of partial characters with the same text, the likelier one counts.
@@ -67,6 +78,19 @@ pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
         "top_logprobs": tokens.iter().map(likeliest).collect::<Vec<_>>(),
         "text_offset": offsets,
     })
+}
+
+fn bytes_of(token: &TokenLogprobs) -> &[u8] {
+    if token.bytes.is_empty() { token.text.as_bytes() } else { &token.bytes }
+}
+
+/// The number of characters that begin in these bytes of a text in UTF-8.
+fn n_begun(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| begins_character(**byte)).count()
+}
+
+fn begins_character(byte: u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
 }
 
 fn one(text: &str, logprob: f32) -> Map<String, Value> {
@@ -88,8 +112,7 @@ mod tests {
             text: text.to_owned(),
             logprob,
             top: vec![TokenLogprob { id: 2, logprob: -0.5, text: "é".to_owned() }],
-            named: Vec::new(),
-            state: Vec::new(),
+            ..TokenLogprobs::default()
         };
         vec![token("né", -1.0), token("\u{fffd}", -2.0)]
     }
@@ -111,12 +134,22 @@ mod tests {
         assert_eq!(written["top_logprobs"][1], json!({"é": -0.5}));
         let echo = |text, first| {
             let rest = &tokens()[..1];
-            of_echoed_text(&EchoedPrompt { text, first: Some(first), rest }, &tokens()[1..])
+            of_echoed_text(&EchoedPrompt { text, first: Some(str::as_bytes(first)), rest }, &tokens()[1..])
         };
         let echoed = echo("aéné", "aé");
         assert_eq!(echoed["tokens"], json!(["aé", "né", "\u{fffd}"]));
         assert_eq!(echoed["token_logprobs"], json!([null, -1.0, -2.0]));
         assert_eq!((&echoed["top_logprobs"][0], &echoed["text_offset"]), (&Value::Null, &json!([0, 2, 4])));
         assert_eq!(echo("né", "<s>")["text_offset"], json!([0, 0, 2]), "the tokenizer adds the first token");
+
+        let part = |bytes: &[u8]| TokenLogprobs {
+            text: String::from_utf8_lossy(bytes).into_owned(),
+            bytes: bytes.to_vec(),
+            ..TokenLogprobs::default()
+        };
+        let split =
+            [part(b"h"), part(&[0xf0, 0x9f]), part(&[0x99, 0x82]), part(&[0xc3]), part(&[0xbc, b'!']), part(b"?")];
+        assert_eq!(of_text(&split, 0)["text_offset"], json!([0, 1, 1, 2, 2, 4]), "characters of several tokens");
+        assert_eq!(of_chat(&split)["content"][1]["bytes"], json!([0xf0, 0x9f]));
     }
 }

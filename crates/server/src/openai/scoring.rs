@@ -125,9 +125,9 @@ impl Scoring {
             (_, Some(text)) => text.text(&completion.prompt_token_ids)?,
         };
         let first = text.zip(completion.prompt_token_ids.first());
-        let first = first.map(|(text, id)| String::from_utf8_lossy(text.piece(*id)));
+        let first = first.map(|(text, id)| text.piece(*id));
         let logprobs = self.query.options.logprobs.map(|_| {
-            let of_prompt = EchoedPrompt { text: &echoed, first: first.as_deref(), rest: &completion.prompt_logprobs };
+            let of_prompt = EchoedPrompt { text: &echoed, first, rest: &completion.prompt_logprobs };
             of_echoed_text(&of_prompt, &completion.logprobs)
         });
         Ok(json!({

@@ -62,6 +62,9 @@ fn a_client_learns_which_tools_there_are() {
         Schema::new(tool["inputSchema"].clone());
     }
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["query", "answer"]), "{}", tools[0]);
+    let of_decide = &tools[2]["inputSchema"]["properties"];
+    let kinds = of_decide["questions"]["additionalProperties"]["oneOf"].as_array().map(Vec::len);
+    assert_eq!(kinds, Some(3), "{}", tools[2]);
     assert_eq!(tools[0]["inputSchema"]["properties"]["query"]["description"], "The question.", "{}", tools[0]);
 }
 

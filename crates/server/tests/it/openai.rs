@@ -195,12 +195,10 @@ fn stream(stage: &Stage, path: &str, body: Value) -> Vec<Value> {
 fn with_logprobs(_: &GenerateRequest) -> Script {
     let pieces = ["<think>", "hm", "</think>", "so ", "it ", "is"];
     let token = |(index, text): (usize, &&str)| TokenLogprobs {
-        id: 0,
         text: (*text).to_owned(),
         logprob: -(index as f32),
         top: vec![TokenLogprob { id: 1, logprob: -0.25, text: "no".to_owned() }],
-        named: Vec::new(),
-        state: Vec::new(),
+        ..TokenLogprobs::default()
     };
     Script { logprobs: pieces.iter().enumerate().map(token).collect(), ..Script::saying(&pieces) }
 }

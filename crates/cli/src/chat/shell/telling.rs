@@ -56,7 +56,7 @@ pub(super) fn help() -> Vec<Vec<String>> {
         COMMANDS.iter().map(|it| vec![command(it.name, it.takes), it.does.to_string()]).collect();
     let keys = [
         ("Alt-Enter", "a new line; so do \\ at the end of a line, a ``` fence and a \"\"\" block"),
-        ("@PATH", "in a question: let this text file go with it; Tab completes the path"),
+        ("@PATH", "in a question: attach this text file; Tab completes the path"),
         ("Ctrl-C", "stop the answer, or clear the line"),
         ("Ctrl-D", "leave"),
     ];
@@ -64,10 +64,10 @@ pub(super) fn help() -> Vec<Vec<String>> {
     rows
 }
 
-/// Says how much of the context a question with attachments takes.
-pub(crate) fn tell_prompt_tokens(session: &Session, screen: &mut dyn Screen) {
+/// Says how much of the context a conversation with attachments takes.
+pub(super) fn tell_prompt_tokens(session: &Session, screen: &mut dyn Screen) {
     if let Some(last) = session.exchanges().last() {
-        screen.note(&format!("the prompt had {} tokens", last.timings.prompt_tokens));
+        screen.note(&format!("the conversation takes {} tokens of the context", last.timings.prompt_tokens));
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn show(
         vec!["model".to_string(), session.model().to_string()],
         vec!["system".to_string(), system_or_none(session).to_string()],
         vec!["exchanges".to_string(), session.exchanges().len().to_string()],
-        vec!["outside the context".to_string(), session.left_out().to_string()],
+        vec!["beyond the context".to_string(), session.left_out().to_string()],
     ])?;
     for (number, exchange) in (1..).zip(session.exchanges()) {
         screen.say(&format!("\n[{number}] > {}", exchange.question.replace('\n', "\n> ")))?;

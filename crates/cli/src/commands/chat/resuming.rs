@@ -4,9 +4,10 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
 use hone_app::conversations::{Conversation, ConversationStore, Conversations, FoundConversation, Named, Session};
-use hone_app::describe::{moment, on_one_line};
+use hone_app::describe::moment;
 use time::OffsetDateTime;
 
+use crate::chat::attachments::label;
 use crate::commands::conversations::several;
 use crate::failure::usage;
 use crate::invocation::Invocation;
@@ -85,9 +86,8 @@ fn name(app: &Invocation, kept: &Conversations, text: &str, can_choose: bool) ->
 
 /// The conversation that the person chooses.
 fn chosen(app: &Invocation, found: Vec<FoundConversation>) -> anyhow::Result<String> {
-    let row = |found: &FoundConversation| {
-        vec![moment(found.written), found.name.clone(), on_one_line(found.first_question())]
-    };
+    let row =
+        |found: &FoundConversation| vec![moment(found.written), found.name.clone(), label(found.first_question())];
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
     let place = choose("Which conversation?", &rows, app.output)?.context("no conversation was chosen")?;
     found.into_iter().nth(place).map(|found| found.name).context("no conversation was chosen")

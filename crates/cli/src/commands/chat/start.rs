@@ -59,7 +59,7 @@ pub(super) fn guide(app: &Invocation) -> anyhow::Result<Wanted> {
     let machine = Machine::look();
     let memory = machine.memory_bytes.map_or_else(|| "an unknown amount".to_owned(), bytes);
     app.output.print_prose(&format!(
-        "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
+        "hone runs on this machine alone: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
     kept::write(app.data_folder(), &shown, &true)?;

@@ -20,10 +20,26 @@ struct Printed<'a> {
     purposes: &'a [(Purpose, PurposeMarks)],
 }
 
-/// Examines the model, keeps the result, and prints it.
+/// Prints the model's marks; examines it first if they are not known, or not wanted.
 pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Result<Outcome> {
     let model = &app.config.engine.model;
     app.installed(model)?;
+    let known = ExaminedDecisions::find(app, model).zip(ExaminedPurposes::find(app, model));
+    let marks = match known.filter(|_| !arguments.no_cache) {
+        Some(known) => {
+            app.output.note("examined before: --no-cache examines the model anew");
+            Some(known)
+        }
+        None => examine(app, model)?,
+    };
+    let Some((examined, purposes)) = marks else { return Ok(Outcome::Interrupted) };
+    print(app, arguments, &examined, &purposes)?;
+    let is_trusted = DecisionType::ALL.into_iter().all(|kind| examined.is_above_chance(kind));
+    Ok(if is_trusted { Outcome::Done } else { Outcome::BelowThreshold })
+}
+
+/// Examines the model, and keeps the marks; `None` if the user stopped it.
+fn examine(app: &Invocation, model: &str) -> anyhow::Result<Option<(ExaminedDecisions, ExaminedPurposes)>> {
     let interrupt = interrupt::install()?;
     let listening = interrupt.listen();
     let generator = app.generator()?;
@@ -39,33 +55,28 @@ pub(super) fn run(app: &Invocation, arguments: &DecideArguments) -> anyhow::Resu
     });
     steps.clear();
     if examined.is_err() && is_over() {
-        return Ok(Outcome::Interrupted);
+        return Ok(None);
     }
-    let (examined, purposes) = examined?;
+    examined.map(Some)
+}
+
+fn print(
+    app: &Invocation,
+    arguments: &DecideArguments,
+    examined: &ExaminedDecisions,
+    purposes: &ExaminedPurposes,
+) -> anyhow::Result<()> {
     if arguments.json.json {
-        app.output.print_json(&Printed { examined: &examined, purposes: &purposes.marks })?;
-    } else {
-        let heading = [
-            "KIND",
-            "FORM",
-            "RIGHT",
-            "CHANCE",
-            "AUC OR ERROR",
-            "BRIER",
-            "CALIBRATION",
-            "TEMPERATURE",
-            "FIRST OPTION",
-            "",
-        ];
-        let rows = examined.marks.iter().map(|(kind, marks)| row(*kind, marks));
-        app.output.print_titled(&heading, rows)?;
-        let heading = ["HONE'S OWN DECISIONS", "RIGHT", "AUC", "WRONGLY YES", "WRONGLY NO", ""];
-        let rows = purposes.marks.iter().map(|(purpose, marks)| row_of_purpose(*purpose, marks));
-        app.output.print_line("")?;
-        app.output.print_titled(&heading, rows)?;
+        return app.output.print_json(&Printed { examined, purposes: &purposes.marks });
     }
-    let is_trusted = DecisionType::ALL.into_iter().all(|kind| examined.is_above_chance(kind));
-    Ok(if is_trusted { Outcome::Done } else { Outcome::BelowThreshold })
+    let heading =
+        ["KIND", "FORM", "RIGHT", "CHANCE", "AUC OR ERROR", "BRIER", "CALIBRATION", "TEMPERATURE", "FIRST OPTION", ""];
+    let rows = examined.marks.iter().map(|(kind, marks)| row(*kind, marks));
+    app.output.print_titled(&heading, rows)?;
+    let heading = ["HONE'S OWN DECISIONS", "RIGHT", "AUC", "WRONGLY YES", "WRONGLY NO", ""];
+    let rows = purposes.marks.iter().map(|(purpose, marks)| row_of_purpose(*purpose, marks));
+    app.output.print_line("")?;
+    app.output.print_titled(&heading, rows)
 }
 
 fn share(share: f64) -> String {

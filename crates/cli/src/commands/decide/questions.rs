@@ -53,7 +53,8 @@ fn of_file(file: &Path) -> anyhow::Result<Vec<(String, Question)>> {
     let is_json = file.extension().is_some_and(|extension| extension == "json");
     let read: Result<Named<Question>, String> = match is_json {
         true => serde_json::from_str(&text).map_err(|error| error.to_string()),
-        false => toml::from_str(&text).map_err(|error| error.to_string()),
+        // It keeps the order of questions and options, on which answers depend.
+        false => toml_edit::de::from_str(&text).map_err(|error| error.to_string()),
     };
     let questions = read.map_err(|error| usage(format!("the questions {} are not valid: {error}", file.display())))?;
     Ok(questions.entries().to_vec())

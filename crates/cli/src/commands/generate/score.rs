@@ -60,7 +60,11 @@ fn text(line: &Map<String, Value>) -> Result<Text, String> {
         Some(other) => Err(format!("has {other} as {key:?}, expected a text")),
     };
     let (prefix, text) = (string("prefix")?, string("text")?);
-    if text.is_empty() { Err("has no \"text\"".to_owned()) } else { Ok(Text { prefix, text }) }
+    match text.is_empty() {
+        true if line.contains_key("text") => Err("has an empty \"text\"".to_owned()),
+        true => Err("has no \"text\"".to_owned()),
+        false => Ok(Text { prefix, text }),
+    }
 }
 
 /// The scores of several texts; `None` if the user stopped it.

@@ -47,7 +47,7 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
         ("session", Some(engram.session_id.to_string())),
         ("respondent", Some(engram.respondent_id.to_string())),
         ("model", Some(engram.model.clone())),
-        ("score", Some(engram.grade.as_ref().map_or_else(|| "none".to_string(), score))),
+        ("grade", Some(engram.grade.as_ref().map_or_else(|| "none".to_string(), score))),
         ("suspicious", engram.grade.as_ref().and_then(|grade| Some(grade.suspicious.as_ref()?.to_string()))),
         ("due", engram.due.as_ref().map(due)),
         ("compared", compared(engram)),

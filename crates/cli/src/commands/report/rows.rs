@@ -70,7 +70,7 @@ struct Scales<'a> {
 
 impl<'a> Scales<'a> {
     fn of(&mut self, grade: Option<&'a GradeOutline>) -> Arc<str> {
-        let Some(grade) = grade else { return "ungraded".into() };
+        let Some(grade) = grade else { return "not graded".into() };
         let is_same = |known: &GradeOutline| {
             (&known.judge, known.self_graded, known.method, &known.rubric)
                 == (&grade.judge, grade.self_graded, grade.method, &grade.rubric)

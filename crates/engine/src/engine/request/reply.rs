@@ -75,9 +75,11 @@ impl Reply {
             TokenLogprob { id, logprob: logprob(id), text }
         };
         let TokenLogprob { id, logprob, text } = of_token(token);
+        let is_whole = !text.contains(char::REPLACEMENT_CHARACTER);
         TokenLogprobs {
             id,
             text,
+            bytes: if is_whole { Vec::new() } else { tokenizer.token_bytes(token).to_vec() },
             logprob,
             top: largest(logits, self.logprobs.top.unwrap_or(0)).into_iter().map(of_token).collect(),
             named: self.named_tokens.iter().map(|id| of_token(*id)).collect(),
