@@ -288,7 +288,7 @@ fn hone_alone_guides_a_first_start_and_then_chats() {
         .variable("HONE_OFFLINE", "0");
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     let lines = terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
-    assert!(lines.iter().any(|line| line.starts_with("hone answers on this machine")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("hone runs on this machine")), "{lines:#?}");
     assert!(lines.concat().contains("tokens/s"), "{lines:#?}");
     terminal.type_text("n");
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));

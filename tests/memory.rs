@@ -117,7 +117,7 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
             .stdout
             .contains("○ 2/5 (expected 3.75, by prometheus:7b (self-graded)")
     );
-    assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
+    assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("grade       none"));
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
     check_failure(&home, &["memory", "show", "019900"], 1, "several ids begin with these digits");
     check_failure(&home, &["memory", "show", "01990"], 1, "6 to 32 hexadecimal digits");

@@ -19,7 +19,7 @@ clients=(
     "ollama_client.py ollama==0.6.3 openai==3.57.0"
     "mcp_client.py mcp==2.3.0"
     "langchain_client.py langchain-openai==1.7.4 langchain-ollama==1.1.0 openai==3.57.0 ollama==0.6.3"
-    "decisions_client.py openai==3.57.0 typesafe-sdk==0.7.5 jevals==0.1.4 langchain-openai==1.7.4"
+    "decisions_client.py openai==3.57.0 typesafe-sdk[zstd]==0.7.5 jevals==0.1.4 langchain-openai==1.7.4"
     "llm_client.py llm==0.36 llm-ollama==0.19.1 openai==3.57.0 ollama==0.6.3"
 )
 # Those that do not go with the versions above.

@@ -67,6 +67,13 @@ def system_one():
     sums_to_one(urgency.probabilities.values())
 
 
+def compressed_system_one():
+    # The client compresses long bodies.
+    asked = {"sky": typesafe_sdk.Noul(instructions="Is it about the sky?")}
+    answers = typesafe.system_one(state="The sky is blue. " * 100, questions=asked)
+    assert 0 <= answers.nouls["sky"].noul <= 1, answers
+
+
 def langchain():
     decisions = OpenAIDecisions(model=model, base_url=f"{address}/v1", api_key="none")
     questions = {
@@ -84,4 +91,4 @@ def evals():
     assert report.results and not any(result.error for result in report.results), report
 
 
-run(decisions_of_openai, decisions_that_are_refused, system_one, langchain, evals)
+run(decisions_of_openai, decisions_that_are_refused, system_one, compressed_system_one, langchain, evals)

@@ -141,6 +141,9 @@ impl Question {
                 (instructions, DecisionKind::YesNo { yes, no })
             }
             Question::Choice { instructions, criteria } => {
+                if criteria.names().any(|name| name.trim().is_empty()) {
+                    return Err("an option has no name".to_owned());
+                }
                 let option = |(name, description): &(String, Value)| DecisionOption {
                     name: name.clone(),
                     description: content(description),
@@ -148,6 +151,10 @@ impl Question {
                 (instructions, DecisionKind::Choice(criteria.entries().iter().map(option).collect()))
             }
             Question::Score { instructions, criteria } => {
+                let is_empty = |level: &Value| content(level).is_none_or(|text| text.trim().is_empty());
+                if let Some(level) = criteria.iter().position(is_empty) {
+                    return Err(format!("level {level} is empty"));
+                }
                 let level = |level: &Value| content(level).unwrap_or_default();
                 (instructions, DecisionKind::Score(criteria.iter().map(level).collect()))
             }
@@ -248,7 +255,14 @@ mod tests {
 
     #[test]
     fn questions_that_ask_nothing_are_refused() {
-        assert!(question(json!({"type": "noul"})).asked().is_err());
+        for nothing in [
+            json!({"type": "noul"}),
+            json!({"type": "choice", "criteria": {"a": null, " ": null}}),
+            json!({"type": "score", "criteria": ["low", ""]}),
+            json!({"type": "score", "criteria": [null, "high"]}),
+        ] {
+            assert!(question(nothing.clone()).asked().is_err(), "{nothing}");
+        }
         for wrong in [
             r#"{"type": "box", "instructions": "x"}"#,
             r#"{"type": "noul", "instruction": "x"}"#,

@@ -540,7 +540,7 @@ mod tests {
             _ => Script { finish_reason: Some(FinishReason::Length), ..Script::saying(&["It was built"]) },
         }));
         let nothing = "error: no answer was cut off: there is nothing to continue";
-        let cut = "note: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\n\
+        let cut = "note: the answer was cut after 1 tokens: --max-tokens 0 (in a chat: /set max_tokens 0) lifts the limit\n\
                    note: /continue extends the answer";
         let expected = format!("{nothing}\nIt was built|end\n{cut}\nIt was built| in 1792.|end\n{nothing}");
         check(&generator, &["/continue", "When?", "/continue", "/continue"], &expected);
@@ -742,7 +742,7 @@ mod tests {
              \x20            prompt tokens  per second  answer tokens  per second\n\
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
-             conversation         DAY-one\nmodel                smollm2:135m\nsystem               (left to the model's template)\n\
+             conversation        DAY-one\nmodel               smollm2:135m\nsystem              (left to the model's template)\n\
              exchanges           1\nbeyond the context  0\n\n[1] > one\nyes.|end",
         );
     }

@@ -76,10 +76,14 @@ impl Markdown {
         written
     }
 
-    /// If the width of the screen has changed, the block in progress begins again below.
+    /// On a wider screen, the block in progress is drawn again. On a narrower one, where a terminal may have broken its
+    /// lines, it begins again below.
     fn turn_to(&mut self, page: Page) -> String {
-        let has_changed = self.page.replace(page).is_some_and(|before| before.width != page.width);
-        if has_changed { self.region.release().to_owned() } else { String::new() }
+        match self.page.replace(page) {
+            Some(before) if before.width < page.width && self.region.is_within(page.height) => self.region.clear(),
+            Some(before) if before.width != page.width => self.region.release().to_owned(),
+            _ => String::new(),
+        }
     }
 
     /// Prints everything that no later text can change.
@@ -258,5 +262,7 @@ mod tests {
         let (mut markdown, wide) = (Markdown::default(), Page { width: 40, height: 8, styles: false });
         markdown.feed("one two", wide);
         assert_eq!(markdown.feed(" three", Page { width: 8, ..wide }), "\none two\u{1b}[K\nthree\u{1b}[K");
+        let again = "\r\u{1b}[1A\u{1b}[Jone two three four\u{1b}[K";
+        assert_eq!(markdown.feed(" four", wide), again, "nothing is left of the narrow lines");
     }
 }

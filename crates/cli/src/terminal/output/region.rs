@@ -38,6 +38,11 @@ impl Region {
         written
     }
 
+    /// Whether all rows are on a screen of `height` lines.
+    pub(crate) fn is_within(&self, height: usize) -> bool {
+        self.rows.len() < height
+    }
+
     /// The output that keeps the rows and moves to the next line.
     pub(crate) fn release(&mut self) -> &'static str {
         if std::mem::take(&mut self.rows).is_empty() { "" } else { "\n" }
