@@ -141,9 +141,6 @@ impl Question {
                 (instructions, DecisionKind::YesNo { yes, no })
             }
             Question::Choice { instructions, criteria } => {
-                if criteria.names().any(|name| name.trim().is_empty()) {
-                    return Err("an option has no name".to_owned());
-                }
                 let option = |(name, description): &(String, Value)| DecisionOption {
                     name: name.clone(),
                     description: content(description),
@@ -257,7 +254,6 @@ mod tests {
     fn questions_that_ask_nothing_are_refused() {
         for nothing in [
             json!({"type": "noul"}),
-            json!({"type": "choice", "criteria": {"a": null, " ": null}}),
             json!({"type": "score", "criteria": ["low", ""]}),
             json!({"type": "score", "criteria": [null, "high"]}),
         ] {
