@@ -160,6 +160,10 @@ fn a_server_gives_the_same_scores() {
     let model = reward_model(&home);
     let pulled = home.run(&["pull", model.to_str().unwrap(), "--name", "reward:tiny"]);
     assert!(pulled.stderr.contains("`hone rerank` runs it"), "{}", pulled.stderr);
+    let listed = home.json(&["list", "--json"]);
+    let role =
+        listed.as_array().unwrap().iter().find(|model| model["name"] == "reward:tiny").map(|model| &model["role"]);
+    assert_eq!(role, Some(&json!("judge")), "{listed}");
     let texts = ["It is blue.", "I do not know."];
     let asked = ["rerank", "-m", "reward:tiny", "-q", "Why?", "--json"];
     let run = home.run(&[&asked[..], &texts].concat());

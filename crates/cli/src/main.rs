@@ -75,7 +75,9 @@ fn with_advice(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let is_first = is_invalid(ContextKind::InvalidSubcommand)
         || (error.kind() == ErrorKind::UnknownArgument && is_invalid(ContextKind::InvalidArg));
     if is_first {
-        let advice = format!("`hone chat {}` asks the model", typed.join(" "));
+        let chat = format!("`hone chat {}`", typed.join(" "));
+        let is_flag = error.kind() == ErrorKind::UnknownArgument;
+        let advice = if is_flag { format!("did you mean {chat}?") } else { format!("{chat} asks the model") };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     }
     error

@@ -3,8 +3,24 @@
 use std::borrow::Cow;
 
 use hone_app::estimates::Estimate;
-use hone_models::{Catalog, CatalogModel, InstalledModel, Place};
+use hone_engine::{ModelPurpose, model_purpose};
+use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
 use serde::Serialize;
+
+/// The role of an installed model: the catalog's, or the one that its file suits.
+pub(crate) fn role_of(model: &InstalledModel, catalog: &Catalog) -> Role {
+    if let Some(known) = catalog.about(&model.name) {
+        return known.role;
+    }
+    // Models in other files turn texts into vectors.
+    let Some(file) = model.gguf() else { return Role::Embedder };
+    match model_purpose(&file) {
+        Some(ModelPurpose::Vectors) => Role::Embedder,
+        Some(ModelPurpose::Scores) => Role::Reranker,
+        Some(ModelPurpose::Rewards) => Role::Judge,
+        Some(ModelPurpose::Text) | None => Role::Generator,
+    }
+}
 
 /// A model, installed or known.
 #[derive(Debug, Serialize)]
@@ -60,6 +76,7 @@ impl<'a> JsonModel<'a> {
             source: Some(&model.source),
             added: model.added,
             files: files.collect(),
+            role: Some(role_of(model, catalog).name()),
             ..JsonModel::facts(&model.name, catalog.about(&model.name))
         }
     }

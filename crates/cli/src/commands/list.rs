@@ -7,7 +7,7 @@ use hone_app::estimates::{Estimate, Limits};
 use hone_app::machine::Machine;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
-use super::describe::{JsonModel, place_name};
+use super::describe::{JsonModel, place_name, role_of};
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
 use crate::invocation::Invocation;
@@ -33,7 +33,7 @@ pub(crate) fn run(app: &Invocation, arguments: &ListArguments) -> anyhow::Result
         app.output.print_json(&installed.chain(missing).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
-    let role = |model: &InstalledModel| catalog.about(&model.name).map_or("", |known| known.role.name());
+    let role = |model: &InstalledModel| role_of(model, catalog).name();
     let installed = listing.models.iter().map(|model| {
         row(&model.name, model.size(), of_installed(model), role(model), place_name(model.place), &model.source)
     });
