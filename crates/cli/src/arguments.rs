@@ -94,6 +94,9 @@ output, except the verdict's own keys, which are not allowed: winner, log_odds, 
 reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
 failure, setting.";
 
+/// The heading of the flags that every command has.
+const GLOBAL: &str = "Global options";
+
 /// Inserts `chat` before a text in the place of a command: command names consist of small ASCII letters and hyphens.
 pub(crate) fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_verbose = |word: &OsString| word == "--verbose" || word.to_str().is_some_and(|word| word.starts_with("-v"));
@@ -121,10 +124,10 @@ pub(crate) fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
 )]
 pub(crate) struct Arguments {
     /// Log more to stderr; repeat to log everything. HONE_LOG sets a filter such as `hone_engine=debug`
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = GLOBAL)]
     pub(crate) verbose: u8,
     /// PostgreSQL database for memory and conversations: postgres://USER@HOST/NAME
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
     pub(crate) store: Option<String>,
     /// The subcommand.
     #[command(subcommand)]

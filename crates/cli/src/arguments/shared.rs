@@ -23,6 +23,7 @@ impl ModelFlag {
 
 /// Where a model runs.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct EngineFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlag,
@@ -128,6 +129,7 @@ impl BatchFlags {
 
 /// `--context`.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct ContextFlag {
     /// Context length in tokens; 0 uses the length that the model was trained for
     #[arg(long, value_name = "N")]
@@ -142,6 +144,7 @@ impl ContextFlag {
 
 /// `--speculation` and `--draft`.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct SpeculationFlag {
     /// Speculative decoding: auto or off; does not change the answers
     #[arg(long, value_name = "MODE")]
@@ -162,7 +165,7 @@ impl SpeculationFlag {
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct JsonFlag {
     /// Print JSON, one line for each result
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&str>)]
     pub(crate) json: bool,
 }
 

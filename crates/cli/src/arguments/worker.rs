@@ -14,7 +14,7 @@ use super::shared::{EngineFlags, JudgeFlag, add};
 #[derive(Debug, Default, Args)]
 pub(crate) struct BusFlag {
     /// NATS server with JetStream that connects hone to other machines: nats://HOST:4222
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = None::<&str>)]
     pub(crate) bus: Option<String>,
 }
 
