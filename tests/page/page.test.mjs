@@ -737,7 +737,7 @@ test("files go with a question: chosen, dropped and pasted", async () => {
   const picked = { name: "cat.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0, 1]) };
   await page.locator("#files").setInputFiles(picked);
   const complaint = page.locator(".complaint");
-  assert.match(await complaint.innerText(), /cat\.png: it is not a text file/);
+  assert.match(await complaint.innerText(), /cat\.png: it is neither a text file nor a PDF/);
   await complaint.getByRole("button", { name: "Dismiss" }).click();
   assert.equal(await complaint.count(), 0);
   await ask("When is the tide high?");
@@ -1074,7 +1074,7 @@ test("conversations are put into folders, which stay closed if a person has clos
   const move = async (folder) => {
     await page.getByLabel(`More for ${title}`).click();
     await page.getByRole("button", { name: "Move to a folder" }).click();
-    await page.getByLabel("Name of a folder, empty for none").fill(folder);
+    await page.getByLabel("Folder, or nothing").fill(folder);
     await page.keyboard.press("Enter");
   };
   await move("Sums");
